@@ -1,0 +1,44 @@
+# Two commands on a fresh machine: `make demo` and `make test`. Both set up .venv themselves.
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.ready
+# A folder of wheels that pip is configured with, if any: uv has to be told.
+FIND_LINKS = $(shell $(BIN)/python -m pip config get global.find-links 2>/dev/null || echo $$PIP_FIND_LINKS)
+
+export RAY_USAGE_STATS_ENABLED := 0
+
+.PHONY: setup demo test test-whole check bench notebook clean
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	@command -v $(PYTHON) >/dev/null || { echo "error: $(PYTHON) is needed; set PYTHON=/path/to/python3.11"; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet -c constraints.txt uv
+	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python -c constraints.txt \
+	    $(addprefix --find-links ,$(FIND_LINKS)) -e ".[dev]"
+	@touch $@
+
+demo: $(STAMP)
+	$(BIN)/rollart run pipelines/two_domains.py
+
+test: $(STAMP)
+	$(BIN)/pytest
+
+test-whole: $(STAMP)
+	$(BIN)/pytest -m whole --timeout 1200
+
+check: $(STAMP)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+bench: $(STAMP)
+	$(BIN)/python tests/benchmarks/run.py
+
+notebook: $(STAMP)
+	$(BIN)/marimo edit notebooks/explore_run.py
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

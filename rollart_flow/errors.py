@@ -1,0 +1,103 @@
+"""Every error that this library raises on purpose.
+
+    RollartError
+    ├── PipelineError (ValueError)          a pipeline that cannot be built; names the node
+    ├── SettingsError (ValueError)          a setting or override with a wrong key or value
+    ├── MissingExtraError (ImportError)     a backend whose optional packages are not installed
+    ├── SchemaError (TypeError)             rows or tables that do not match `schemas/*.json`
+    ├── StoreError (OSError)                a run that cannot be read or written
+    │   ├── RunNotFoundError (FileNotFoundError)
+    │   ├── RunExistsError (FileExistsError)
+    │   └── FencedError                     another writer has taken the run over
+    ├── EnvironmentFailedError (RuntimeError)   the environment raised or answered nonsense
+    ├── EnvironmentTimeoutError (TimeoutError)  the environment did not answer in time
+    ├── RewardFailedError (RuntimeError)        the reward function raised, or was not finite
+    ├── EngineError (RuntimeError)              an inference engine died
+    │   └── RequestRefusedError (ValueError)    it refused one request and is well otherwise
+    ├── WeightsError (RuntimeError)             a version that is missing, torn or damaged
+    ├── TrainerError (RuntimeError)             a step or checkpoint that cannot be computed
+    ├── DeadlockError (RuntimeError)            everything waits and nothing can wake it
+    └── RunFailedError (RuntimeError)           a run that cannot go on; says why
+
+Each also inherits the built-in that callers would catch. Each takes one message, so that it
+survives pickling between processes. An error is converted once, where it crosses a boundary.
+"""
+
+
+class RollartError(Exception):
+    """Root of all errors raised on purpose by this library."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class PipelineError(RollartError, ValueError):
+    """A pipeline that cannot be built. The message names the node."""
+
+
+class SettingsError(RollartError, ValueError):
+    """A setting or an override with a wrong key or value. The message lists the right keys."""
+
+
+class MissingExtraError(RollartError, ImportError):
+    """A backend whose optional packages are not installed. The message names the extra."""
+
+
+class SchemaError(RollartError, TypeError):
+    """Rows or tables that do not match the declared schema. The message names the column."""
+
+
+class StoreError(RollartError, OSError):
+    """A run that cannot be read or written."""
+
+
+class RunNotFoundError(StoreError, FileNotFoundError):
+    """No run of that name or at that address."""
+
+
+class RunExistsError(StoreError, FileExistsError):
+    """A run of that name is there already."""
+
+
+class FencedError(StoreError):
+    """Another writer has taken the run over; this one must stop writing."""
+
+
+class EnvironmentFailedError(RollartError, RuntimeError):
+    """An environment raised or answered something that is not an answer."""
+
+
+class EnvironmentTimeoutError(RollartError, TimeoutError):
+    """An environment did not answer within its time limit."""
+
+
+class RewardFailedError(RollartError, RuntimeError):
+    """A reward function raised, or returned something that is not a finite number."""
+
+
+class EngineError(RollartError, RuntimeError):
+    """An inference engine died or refused a request."""
+
+
+class RequestRefusedError(EngineError, ValueError):
+    """An inference engine cannot serve this request, here or elsewhere; the engine is well."""
+
+
+class WeightsError(RollartError, RuntimeError):
+    """A weight version that is missing, torn or damaged."""
+
+
+class TrainerError(RollartError, RuntimeError):
+    """A training step or checkpoint that cannot be computed."""
+
+
+class DeadlockError(RollartError, RuntimeError):
+    """Everything waits and nothing can wake it. The message lists who waits for what."""
+
+
+class RunFailedError(RollartError, RuntimeError):
+    """A run that cannot go on."""

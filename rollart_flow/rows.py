@@ -1,0 +1,104 @@
+"""Frozen values to rows of the tables and back. The only place that knows both."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, fields
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rollart_flow.schema import to_table
+from rollart_flow.types import Event, Outcome, Reason, Sample, Sampling, Split, Trajectory, Turn
+
+SAMPLE_COLUMNS = (
+    "trajectory_id",
+    "group_id",
+    "domain",
+    "attempt",
+    "outcome",
+    "policy_version_start",
+    "policy_version_end",
+    "reward",
+    "error",
+)
+
+
+def trajectories_table(trajectories: Iterable[Trajectory]) -> pa.Table:
+    """Uncommitted rows of `trajectories`."""
+    return to_table("trajectories", [_trajectory_row(t) for t in trajectories])
+
+
+def _trajectory_row(trajectory: Trajectory) -> dict[str, Any]:
+    row: dict[str, Any] = {f.name: getattr(trajectory, f.name) for f in fields(trajectory)}
+    row["turns"] = [asdict(turn) for turn in trajectory.turns]
+    row["sampling"] = asdict(trajectory.sampling)
+    if trajectory.reward_parts is not None:
+        row["reward_parts"] = [
+            {"name": name, "value": value} for name, value in trajectory.reward_parts.items()
+        ]
+    return row
+
+
+def trajectory_from_row(row: Mapping[str, Any]) -> Trajectory:
+    """A `Trajectory` from one row as a mapping; `seq` and `committed_at` are left aside."""
+    values = {f.name: row[f.name] for f in fields(Trajectory)}
+    sampling = dict(row["sampling"])
+    for name in ("stop_token_ids", "allowed_token_ids"):
+        sampling[name] = tuple(sampling[name])
+    values["sampling"] = Sampling(**sampling)
+    values["outcome"] = Outcome(row["outcome"])
+    values["split"] = Split(row["split"])
+    values["reason"] = None if row["reason"] is None else Reason(row["reason"])
+    values["turns"] = tuple(Turn(**turn) for turn in row["turns"])
+    for name in ("token_ids", "action_mask", "logprobs", "token_versions"):
+        values[name] = tuple(row[name])
+    if row["kept_token_ids"] is not None:
+        values["kept_token_ids"] = tuple(tuple(ids) for ids in row["kept_token_ids"])
+    if row["reward_parts"] is not None:
+        values["reward_parts"] = {part["name"]: part["value"] for part in row["reward_parts"]}
+    return Trajectory(**values)
+
+
+def samples(trajectories: pa.Table) -> list[Sample]:
+    """What the control plane needs to know of rows of `trajectories`; reads no token data."""
+    tokens = pc.list_value_length(trajectories["token_ids"]).to_pylist()
+    rows = trajectories.select(list(SAMPLE_COLUMNS)).to_pylist()
+    return [sample_from_row(row, count) for row, count in zip(rows, tokens, strict=True)]
+
+
+def sample_from_row(row: Mapping[str, Any], tokens: int) -> Sample:
+    """A `Sample` from a mapping with `SAMPLE_COLUMNS` and the number of its tokens."""
+    return Sample(
+        trajectory_id=row["trajectory_id"],
+        group_id=row["group_id"],
+        domain=row["domain"],
+        attempt=row["attempt"],
+        outcome=Outcome(row["outcome"]),
+        policy_version_start=row["policy_version_start"],
+        policy_version_end=row["policy_version_end"],
+        scored=row["reward"] is not None,
+        tokens=tokens,
+        error=row["error"],
+    )
+
+
+def events_table(events: Iterable[tuple[datetime, Event]]) -> pa.Table:
+    """Uncommitted rows of `events` from pairs of (when in UTC, what)."""
+    return to_table(
+        "events",
+        [
+            {
+                "at": at,
+                "kind": event.kind,
+                "subject": event.subject,
+                "reason": event.reason,
+                "domain": event.domain,
+                "policy_version": event.policy_version,
+                "step": event.step,
+                "detail": json.dumps(dict(event.detail), sort_keys=True),
+            }
+            for at, event in events
+        ],
+    )

@@ -1,0 +1,148 @@
+"""The tables of a run as Arrow schemas, read from `schemas/*.json`.
+
+Those files (Delta StructType JSON) are the only place where a column is declared; nothing else
+spells a column's type. `SCHEMA_VERSION` grows by one whenever a file changes; older runs stay
+readable.
+"""
+
+from collections.abc import Iterable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from deltalake import Schema as DeltaSchema
+
+from rollart_flow.errors import SchemaError
+
+SCHEMA_VERSION = 1
+TABLES = ("trajectories", "batches", "steps", "weights", "events", "bindings", "evaluations")
+WRITER_COLUMNS = ("seq", "committed_at")
+"""Columns that the writer fills in at commit; rows on their way to it are without them."""
+
+
+def _schemas_folder() -> Path:
+    inside_wheel = Path(__file__).parent / "schemas"
+    return inside_wheel if inside_wheel.is_dir() else Path(__file__).parent.parent / "schemas"
+
+
+@cache
+def delta_schema(table: str) -> DeltaSchema:
+    """The declared Delta schema of one of `TABLES`.
+
+    Raises:
+        SchemaError: there is no such table.
+    """
+    if table not in TABLES:
+        raise SchemaError(f"no table {table!r}; the tables of a run are {', '.join(TABLES)}")
+    return DeltaSchema.from_json((_schemas_folder() / f"{table}.json").read_text())
+
+
+@cache
+def stored_schema(table: str) -> pa.Schema:
+    """Arrow schema of a table as stored, with `seq` and `committed_at`."""
+    return pa.schema(delta_schema(table).to_arrow())
+
+
+@cache
+def row_schema(table: str) -> pa.Schema:
+    """Arrow schema of rows that are not committed yet: without `WRITER_COLUMNS`."""
+    return pa.schema([f for f in stored_schema(table) if f.name not in WRITER_COLUMNS])
+
+
+def to_table(table: str, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
+    """Build an uncommitted Arrow table from mappings with exactly the declared columns.
+
+    Raises:
+        SchemaError: a column is missing, unknown or has a value of a wrong type.
+    """
+    schema = row_schema(table)
+    rows = list(rows)
+    for row in rows:
+        if unknown := row.keys() - set(schema.names):
+            raise SchemaError(f"{table}: unknown column {sorted(unknown)[0]!r}")
+        missing = [f.name for f in schema if f.name not in row and not f.nullable]
+        if missing:
+            raise SchemaError(f"{table}: column {missing[0]!r} is missing")
+    columns = [_column(table, field, [row.get(field.name) for row in rows]) for field in schema]
+    return check(table, pa.table(columns, schema=schema))
+
+
+def _column(table: str, field: pa.Field, values: list[Any]) -> pa.Array:
+    if pa.types.is_integer(field.type):  # Arrow would cut off a fraction without a word
+        for value in values:
+            if isinstance(value, float | np.floating):
+                raise SchemaError(f"{table}.{field.name}: {value} given; expected {field.type}")
+    try:
+        return pa.array(values, type=field.type)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
+        raise SchemaError(f"{table}.{field.name}: {error}; expected {field.type}") from error
+
+
+def check(table: str, rows: pa.Table) -> pa.Table:
+    """Return `rows` with the declared column order, or refuse them.
+
+    Args:
+        table: one of `TABLES`.
+        rows: uncommitted rows. Types must be equal, not merely castable.
+
+    Raises:
+        SchemaError: names the first column that is missing, unknown, of a wrong type, or null
+            (at any depth) where a value is declared.
+    """
+    schema = row_schema(table)
+    for name in rows.column_names:
+        if name not in schema.names:
+            raise SchemaError(f"{table}: unknown column {name!r}")
+    for field in schema:
+        if field.name not in rows.column_names:
+            raise SchemaError(f"{table}: column {field.name!r} is missing")
+        column = rows.column(field.name)
+        if not _same_type(column.type, field.type):
+            raise SchemaError(
+                f"{table}.{field.name}: type {column.type} given, {field.type} expected"
+            )
+        if path := _null_where_none_may_be(column, field):
+            raise SchemaError(f"{table}.{path}: null given, a value expected")
+    rows = rows.select(schema.names)
+    if all(
+        column.type.equals(kind) for column, kind in zip(rows.columns, schema.types, strict=True)
+    ):
+        return pa.table(rows.columns, schema=schema)
+    return rows.cast(schema)
+
+
+def _null_where_none_may_be(column: pa.ChunkedArray | pa.Array, field: pa.Field) -> str | None:
+    """Path of the first null that the declared field forbids, at any depth."""
+    if column.null_count and not field.nullable:
+        return str(field.name)
+    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    for chunk in chunks:
+        for inner, declared in _children(chunk, field.type):
+            if path := _null_where_none_may_be(inner, declared):
+                return f"{field.name}.{path}"
+    return None
+
+
+def _children(array: pa.Array, declared: pa.DataType) -> list[tuple[pa.Array, pa.Field]]:
+    """What lies inside the lists or structs of an array that are not null themselves."""
+    if pa.types.is_list(declared):
+        return [(array.flatten(), declared.value_field)]
+    if pa.types.is_struct(declared):
+        present = array.drop_null() if array.null_count else array
+        return [(present.field(i), declared.field(i)) for i in range(declared.num_fields)]
+    return []
+
+
+def _same_type(given: pa.DataType, declared: pa.DataType) -> bool:
+    """Equal but for the names and nullability of nested fields."""
+    if pa.types.is_list(declared):
+        return pa.types.is_list(given) and _same_type(given.value_type, declared.value_type)
+    if pa.types.is_struct(declared):
+        return (
+            pa.types.is_struct(given)
+            and [f.name for f in given] == [f.name for f in declared]
+            and all(_same_type(g.type, d.type) for g, d in zip(given, declared, strict=True))
+        )
+    return bool(given.equals(declared))

@@ -1,0 +1,315 @@
+"""The vocabulary: frozen values that cross processes, and the enums that name them.
+
+Nothing here computes; no Ray, no torch. Everything is immutable and compares by value, so that a
+message that arrives twice is recognized, and everything pickles.
+
+Token positions: a trajectory is one append-only chain of tokens. `start` and `end` of a turn are
+offsets into it; observation tokens come first in a turn, generated (action) tokens after them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+
+class Outcome(StrEnum):
+    """How an attempt ended. Exactly one row of `trajectories` has it."""
+
+    COMPLETED = "completed"
+    """The environment terminated."""
+    TRUNCATED = "truncated"
+    """The environment truncated it, or the context or turn limit was reached."""
+    FAILED = "failed"
+    """The environment, the engine or the reward raised."""
+    TIMED_OUT = "timed_out"
+    """A step, the trajectory or the reward exceeded its time limit."""
+    STALE = "stale"
+    """Aborted in flight because it could no longer meet the staleness bound."""
+    REDUNDANT = "redundant"
+    """Surplus to its group, which was complete without it."""
+    CANCELLED = "cancelled"
+    """The run stopped."""
+
+
+TRAINABLE = frozenset({Outcome.COMPLETED, Outcome.TRUNCATED})
+"""Outcomes that can be trained on once they are scored."""
+
+
+class Reason(StrEnum):
+    """Why something was dropped, retried or aborted. Every drop has one, and it is in a table."""
+
+    STALENESS_BOUND = "staleness_bound"
+    GROUP_COMPLETE = "group_complete"
+    GROUP_ABANDONED = "group_abandoned"
+    GROUP_EVICTED = "group_evicted"
+    RUN_STOPPED = "run_stopped"
+    ENVIRONMENT_ERROR = "environment_error"
+    ENVIRONMENT_TIMEOUT = "environment_timeout"
+    TRAJECTORY_TIMEOUT = "trajectory_timeout"
+    ENGINE_ERROR = "engine_error"
+    REWARD_ERROR = "reward_error"
+    REWARD_TIMEOUT = "reward_timeout"
+    REWARD_NOT_FINITE = "reward_not_finite"
+    CONTEXT_OVERFLOW = "context_overflow"
+    TURN_LIMIT = "turn_limit"
+    FILTERED = "filtered"
+    WORKER_LOST = "worker_lost"
+
+
+class FinishReason(StrEnum):
+    """Why a generation ended."""
+
+    STOP = "stop"
+    """A stop token was sampled; it is the last token."""
+    LENGTH = "length"
+    """`max_tokens` or the engine's context limit was reached."""
+    ABORT = "abort"
+    """It was aborted; the tokens so far are valid."""
+
+
+class Split(StrEnum):
+    """What a trajectory was made for."""
+
+    TRAIN = "train"
+    EVALUATION = "evaluation"
+
+
+class EventKind(StrEnum):
+    """Kinds of rows of `events`."""
+
+    ADMIT = "admit"
+    START = "start"
+    EVICT = "evict"
+    DROP = "drop"
+    ABORT = "abort"
+    RETRY = "retry"
+    ABANDON = "abandon"
+    SUSPEND = "suspend"
+    UPDATE = "update"
+    RESUME = "resume"
+    FALLBACK = "fallback"
+    CRASH = "crash"
+    STALL = "stall"
+    CHECKPOINT = "checkpoint"
+    RUN = "run"
+    DIVERGENCE = "divergence"
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How tokens are drawn. Stored with each trajectory and applied again by the trainer.
+
+    Defaults follow ROLL Flash A.1: temperature 1 and top-p 1, so that stored logprobs are those
+    of the policy itself.
+    """
+
+    temperature: float = 1.0
+    """0 is greedy."""
+    top_p: float = 1.0
+    top_k: int = 0
+    """0 keeps every token."""
+    max_tokens: int = 64
+    """Most tokens of one generation (one turn)."""
+    stop_token_ids: tuple[int, ...] = ()
+    allowed_token_ids: tuple[int, ...] = ()
+    """Empty allows every token; otherwise all others have probability zero."""
+
+    @property
+    def truncates(self) -> bool:
+        """Whether top-p or top-k cut the distribution, so that kept token ids are recorded."""
+        return self.temperature > 0 and (self.top_p < 1.0 or self.top_k > 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One problem of one domain. `payload` is JSON and is all that the environment needs."""
+
+    task_id: str
+    domain: str
+    payload: str = "{}"
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """One attempt at one task, as handed from the scheduler to an EnvManager.
+
+    `attempt` is the index within the group; a replacement takes the next one, a retry of the same
+    attempt by Ray keeps the `trajectory_id`.
+    """
+
+    trajectory_id: str
+    group_id: str
+    task: Task
+    attempt: int
+    env_seed: int
+    sampling: Sampling = field(default_factory=Sampling)
+    split: Split = Split.TRAIN
+
+    @property
+    def episode_id(self) -> str:
+        """The episode; equal to the trajectory unless histories are rewritten."""
+        return self.trajectory_id
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRequest:
+    """Tokens in. `prompt_ids` is the whole chain so far, observation and action tokens alike."""
+
+    request_id: str
+    prompt_ids: tuple[int, ...]
+    sampling: Sampling
+    trajectory_id: str = ""
+    """Key of sticky placement, so that a prefix stays cached on one worker."""
+    domain: str = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Tokens out: some of the tokens of one generation, with who drew each of them.
+
+    `offset` counts generated tokens of the request before this chunk, so that a chunk that
+    arrives twice is recognized. The four lists are aligned, `kept` only where `Sampling.truncates`.
+    """
+
+    request_id: str
+    offset: int
+    token_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    versions: tuple[int, ...]
+    """Policy version that drew each token."""
+    finish_reason: FinishReason | None = None
+    """None: more will follow."""
+    kept: tuple[tuple[int, ...], ...] = ()
+    """Per token, the ids that top-p or top-k left to draw from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """A finished generation: its chunks joined, and where it ran."""
+
+    token_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    versions: tuple[int, ...]
+    finish_reason: FinishReason
+    hardware: str = ""
+    worker: str = ""
+    kept: tuple[tuple[int, ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One observation and the action that answered it. Offsets are into the token chain."""
+
+    start: int
+    end: int
+    observation: str
+    action: str
+    reward: float
+    """What the environment gave for the action."""
+    generate_s: float
+    step_s: float
+    hardware: str
+    worker: str
+    finish_reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Trajectory:
+    """One attempt, whatever its outcome; the row of `trajectories` less `seq`, `committed_at`.
+
+    Token lists are aligned: on observation tokens `action_mask` is False, `logprobs` 0.0 and
+    `token_versions` -1.
+    """
+
+    trajectory_id: str
+    episode_id: str
+    group_id: str
+    task_id: str
+    domain: str
+    attempt: int
+    outcome: Outcome
+    task: str
+    """JSON payload of the task."""
+    sampling: Sampling
+    split: Split
+    env_seed: int
+    env_version: str
+    created_at: datetime
+    finished_at: datetime
+    reset_s: float
+    reason: Reason | None = None
+    error: str | None = None
+    policy_version_start: int | None = None
+    """Version of the first generated token; None where none was generated."""
+    policy_version_end: int | None = None
+    token_ids: tuple[int, ...] = ()
+    action_mask: tuple[bool, ...] = ()
+    logprobs: tuple[float, ...] = ()
+    token_versions: tuple[int, ...] = ()
+    kept_token_ids: tuple[tuple[int, ...], ...] | None = None
+    turns: tuple[Turn, ...] = ()
+    solved: bool | None = None
+    """info["success"] where the environment says so."""
+    reward: float | None = None
+    reward_parts: Mapping[str, float] | None = None
+    scored_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What the control plane knows of a committed trajectory: small, no token data."""
+
+    trajectory_id: str
+    group_id: str
+    domain: str
+    attempt: int
+    outcome: Outcome
+    policy_version_start: int | None
+    policy_version_end: int | None
+    scored: bool
+    tokens: int
+    error: str | None = None
+
+    @property
+    def trainable(self) -> bool:
+        """Completed or truncated, scored, and at least one token was generated."""
+        return self.outcome in TRAINABLE and self.scored and self.policy_version_start is not None
+
+    @property
+    def filtered(self) -> bool:
+        """Refused before reward: it went well and was not scored."""
+        return self.outcome in TRAINABLE and not self.scored
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What one training step trains on, by name; the token data stays in the buffer.
+
+    `trajectory_ids` is in training order, group by group.
+    """
+
+    step: int
+    policy_version: int
+    """n: the version that the engines served when the batch was formed."""
+    trained_version: int
+    """step - 1: the weights that the step starts from."""
+    trajectory_ids: tuple[str, ...]
+    group_ids: tuple[str, ...]
+    """Aligned with `trajectory_ids`."""
+    staleness: tuple[int, ...]
+    """policy_version - policy_version_start, aligned with `trajectory_ids`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened in the control plane; a row of `events` once it is committed."""
+
+    kind: EventKind
+    subject: str
+    reason: Reason | None = None
+    domain: str | None = None
+    policy_version: int | None = None
+    step: int | None = None
+    detail: Mapping[str, object] = field(default_factory=dict)
+    """JSON-serializable rest."""

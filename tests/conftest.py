@@ -1,0 +1,54 @@
+"""What tests of several rooms share: a real run, made once."""
+
+import pytest
+from hypothesis import settings
+
+from rollart_flow.pipeline.loading import load_source
+from rollart_flow.store import Run, open_run
+from tests.local_ray import tolerating_ray
+
+# The same examples in every run, and no verdict that depends on how busy the machine is.
+settings.register_profile("here", deadline=None, derandomize=True)
+settings.load_profile("here")
+
+FINISHED_STEPS = 4
+SMALL_PIPELINE = '''"""Two domains and a small model: a real run that takes seconds."""
+
+from rollart_flow import Pipeline, Policy, buffer, evaluate, reward, rollout, tasks, train
+from rollart_flow.algorithms import grpo
+from rollart_flow.envs import Arithmetic, FrozenLake
+
+
+def shaped(trajectory):
+    """The environment's reward and a little for the spelling, so that no group is all equal."""
+    earned = sum(turn.reward for turn in trajectory.turns)
+    spelling = sum(trajectory.token_ids) % 97 / 970
+    return earned + spelling, {"environment": earned, "spelling": spelling}
+
+
+policy = Policy.tiny(hidden=32)
+lake, sums = FrozenLake(size=4), Arithmetic(digits=1)
+prompts = tasks(lake, sums, group_size=4)
+trajectories = rollout(prompts, policy, max_tokens=6, max_turns=3)
+batches = buffer(reward(trajectories, shaped), batch_size=16, alpha=1)
+steps = train(batches, policy, grpo(), steps=4, checkpoint_every=2, keep_versions=2)
+scores = evaluate(
+    policy, lake, every=1, episodes=2, max_tokens=6, max_turns=3, temperature=0.7, top_p=0.9
+)
+pipeline = Pipeline("small", steps, scores)
+'''
+"""Source of the pipeline of `finished_run`: every version is evaluated, so has trajectories."""
+
+
+@pytest.fixture(scope="session")
+def finished_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A finished run of `SMALL_PIPELINE` on a local Ray: four steps, checkpoints at 2 and 4.
+
+    It is shared: read it, and copy it (`tests.copies`) to change anything.
+    """
+    from rollart_flow import runner
+
+    store = tmp_path_factory.mktemp("finished")
+    loaded = load_source(SMALL_PIPELINE, store / "small.py")
+    with tolerating_ray():
+        return open_run(runner.run(loaded, store=str(store), name="small").uri)
