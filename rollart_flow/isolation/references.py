@@ -1,0 +1,105 @@
+"""How code of the user is named to another process: by module, name and source file.
+
+What can be found by name is never copied, so that both processes run the same source. A class or
+function of a pipeline file, whose module the other process cannot import, is loaded from the file.
+What has no name (a lambda, a closure) is copied by Ray's cloudpickle.
+
+Invariant: references are made by the process that trusts the code and resolved by its child; a
+parent never resolves anything that came from a child.
+"""
+
+import base64
+import importlib.util
+import sys
+from collections.abc import Mapping
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from types import ModuleType
+
+_MAIN = "__main__"
+_MAIN_COPY = "__rollart_main__"
+"""Name under which a script is loaded, so that its `if __name__ == "__main__"` does not run."""
+
+
+def reference(target: object, source: Path | None = None) -> dict[str, str]:
+    """Where a class or function is found, as JSON.
+
+    Args:
+        target: a class or function.
+        source: file that its module is loaded from, where this process has not loaded it itself
+            (it came here by value from another process).
+    """
+    module = getattr(target, "__module__", None) or ""
+    qualname = getattr(target, "__qualname__", "<unnamed>")
+    loaded = sys.modules.get(module)
+    if _find(loaded, qualname) is target:
+        source = getattr(loaded, "__file__", None)
+    elif source is None or "<" in qualname:
+        return {"pickled": _pickled(target)}
+    if source is None and module == _MAIN:
+        return {"pickled": _pickled(target)}
+    return {"module": module, "qualname": qualname, "source": str(source or "")}
+
+
+def resolve(where: Mapping[str, str]) -> object:
+    """The class or function of a reference; imports its module.
+
+    Raises:
+        ImportError: no such module and no such file.
+        AttributeError: the module does not have it.
+    """
+    if "pickled" in where:
+        return _unpickled(where["pickled"])
+    module = _module(where["module"], where["source"])
+    found = _find(module, where["qualname"])
+    if found is None:
+        raise AttributeError(f"{where['module']} ({module.__file__}) has no {where['qualname']}")
+    return found
+
+
+def _find(module: ModuleType | None, qualname: str) -> object | None:
+    found: object | None = module
+    for name in qualname.split("."):
+        found = getattr(found, name, None)
+    return found
+
+
+def _module(name: str, source: str) -> ModuleType:
+    if name == _MAIN:
+        sys.modules[_MAIN] = _load(_MAIN_COPY, source)
+        return sys.modules[_MAIN]
+    if name in sys.modules or not source or _origin(name) == Path(source).resolve():
+        return importlib.import_module(name)
+    return _load(name, source)
+
+
+def _origin(name: str) -> Path | None:
+    try:
+        spec = importlib.util.find_spec(name)
+    except ModuleNotFoundError:
+        return None
+    return Path(spec.origin).resolve() if spec is not None and spec.origin else None
+
+
+def _load(name: str, source: str) -> ModuleType:
+    loader = SourceFileLoader(name, source)
+    spec = importlib.util.spec_from_loader(name, loader)
+    if spec is None:
+        raise ImportError(f"cannot load {name} from {source}")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    loader.exec_module(module)
+    return module
+
+
+def _pickled(target: object) -> str:
+    from ray import cloudpickle
+
+    return base64.b64encode(cloudpickle.dumps(target)).decode()
+
+
+def _unpickled(data: str) -> object:
+    from ray import cloudpickle
+
+    found: object = cloudpickle.loads(base64.b64decode(data))
+    return found

@@ -1,0 +1,98 @@
+"""An event loop whose clock jumps to the next timer: no real sleep, no thread, no socket.
+
+The invariant: what runs in it is a function of its seed alone. When everything waits and no timer
+is left, the loop raises DeadlockError with the names of the waits instead of hanging.
+"""
+
+import asyncio
+import math
+import random
+from collections import deque
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Executor
+from typing import Any, TypeVar, TypeVarTuple
+
+from rollart_flow.control import waits
+from rollart_flow.errors import DeadlockError
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+
+class VirtualTimeLoop(asyncio.BaseEventLoop):
+    """asyncio's own loop with a clock in place of a selector.
+
+    Args:
+        shuffle: a source of randomness that permutes callbacks that are ready at the same moment,
+            so that seeds explore schedules; None keeps asyncio's order.
+    """
+
+    _ready: deque[asyncio.Handle]
+    _scheduled: list[asyncio.TimerHandle]
+
+    def __init__(self, shuffle: random.Random | None = None) -> None:
+        super().__init__()
+        self._now = 0.0
+        self._shuffle = shuffle
+        self._selector = self
+        self._clock_resolution = 1e-9
+
+    def time(self) -> float:
+        """Virtual seconds since the loop was made."""
+        return self._now
+
+    def select(self, timeout: float | None) -> list[Any]:
+        """What asyncio calls to wait for input: jump to the next timer instead.
+
+        Raises:
+            DeadlockError: there is neither anything ready nor a timer.
+        """
+        if timeout is None:
+            raise DeadlockError(f"everything waits and nothing can wake it: {self._who_waits()}")
+        if timeout > 0:
+            self._now = max(self._now, self._scheduled[0].when())
+            # Far from zero the spacing of floats exceeds any fixed resolution.
+            self._clock_resolution = max(1e-9, 2 * math.ulp(self._now))
+        return []
+
+    def _who_waits(self) -> str:
+        named = waits.describe(self)
+        if named:
+            return named
+        return ", ".join(sorted(task.get_name() for task in asyncio.all_tasks(self)))
+
+    def _process_events(self, event_list: list[Any]) -> None:
+        if self._shuffle is not None and len(self._ready) > 1:
+            handles = list(self._ready)
+            self._shuffle.shuffle(handles)
+            self._ready = deque(handles)
+
+    def _write_to_self(self) -> None:
+        """Nothing sleeps, so nothing needs to be woken."""
+
+    def run_in_executor(
+        self, executor: Executor | None, func: Callable[[*Ts], T], *args: *Ts
+    ) -> asyncio.Future[T]:
+        """Refused: a thread would not know the virtual clock."""
+        raise RuntimeError("no threads under virtual time")
+
+
+def run(main: Coroutine[Any, Any, T], *, seed: int = 0, shuffle: bool = False) -> T:
+    """Run a coroutine to its end under virtual time, like `asyncio.run`.
+
+    Args:
+        main: what to run.
+        seed: of Python's `random`, which is restored afterwards, and of `shuffle`.
+        shuffle: whether the order of callbacks that are ready together is permuted.
+
+    Raises:
+        DeadlockError: everything waits and nothing can wake it.
+    """
+    before = random.getstate()
+    random.seed(seed)
+    chance = random.Random(seed) if shuffle else None
+    try:
+        with asyncio.Runner(loop_factory=lambda: VirtualTimeLoop(chance)) as runner:
+            return runner.run(main)
+    finally:
+        random.setstate(before)

@@ -1,0 +1,187 @@
+"""What is known of a run besides its rows: `run.json` in its folder.
+
+The file is replaced atomically, so that a reader sees it before or after a change, never between.
+A run whose owner died without a word reads as interrupted: that is found out when it is read.
+"""
+
+import json
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from enum import StrEnum
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Self
+
+from rollart_flow.errors import RunExistsError, RunNotFoundError, StoreError
+from rollart_flow.schema import SCHEMA_VERSION
+from rollart_flow.store import files
+
+_PACKAGES = (
+    "rollart-flow",
+    "deltalake",
+    "numpy",
+    "polars",
+    "pyarrow",
+    "ray",
+    "torch",
+    "tokenizers",
+)
+
+
+class RunStatus(StrEnum):
+    """How a run stands."""
+
+    RUNNING = "running"
+    FINISHED = "finished"
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The process that writes a run. `started` tells it from a later process of the same pid."""
+
+    host: str
+    pid: int
+    started: str
+
+    @classmethod
+    def this_process(cls) -> Self:
+        """The process that asks."""
+        return cls(socket.gethostname(), os.getpid(), _process_start(os.getpid()))
+
+    @property
+    def gone(self) -> bool:
+        """Whether the process certainly runs no more; unknown (False) on another host."""
+        if self.host != socket.gethostname():
+            return False
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return True
+        except PermissionError:
+            pass  # it exists and belongs to somebody else
+        return _process_start(self.pid) != self.started
+
+
+def _process_start(pid: int) -> str:
+    """Boot and clock tick at which a process began; empty where the system does not tell."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+    after_name = stat.rsplit(")", 1)[1].split()
+    dead = after_name[0] in "ZX"
+    return "" if dead else f"{boot}/{after_name[19]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Parent:
+    """Where a forked run started from."""
+
+    uri: str
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunInfo:
+    """The content of `run.json`."""
+
+    name: str
+    pipeline: str
+    """Name of the pipeline."""
+    seed: int
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """JSON-serializable settings of every node, as they ran."""
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    """What the shell changed of them."""
+    parent: Parent | None = None
+    created_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    status: RunStatus = RunStatus.RUNNING
+    error: str | None = None
+    """One line; why a failed run failed."""
+    owner: Owner = field(default_factory=Owner.this_process)
+    versions: Mapping[str, str] = field(default_factory=lambda: package_versions())
+    """Installed versions of what can change a result."""
+    schema_version: int = SCHEMA_VERSION
+
+    def to_json(self) -> str:
+        """As it stands in `run.json`."""
+        values = asdict(self) | {"created_at": self.created_at.isoformat()}
+        return json.dumps(values, indent=2) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Inverse of `to_json`. Raises KeyError, TypeError or ValueError for anything else."""
+        values = json.loads(text)
+        values["created_at"] = datetime.fromisoformat(values["created_at"])
+        values["status"] = RunStatus(values["status"])
+        values["owner"] = Owner(**values["owner"])
+        values["parent"] = None if values["parent"] is None else Parent(**values["parent"])
+        return cls(**values)
+
+
+def package_versions() -> dict[str, str]:
+    """Installed versions of the packages that can change what a run computes."""
+    found = {}
+    for name in _PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def info_uri(run: str) -> str:
+    """Address of a run's `run.json`."""
+    return files.join(run, "run.json")
+
+
+def read_info(run: str) -> RunInfo:
+    """The run's information, with status interrupted if its owner is gone.
+
+    Raises:
+        RunNotFoundError: no `run.json` there.
+        StoreError: it cannot be understood, or was made under a newer schema.
+    """
+    data = files.read(info_uri(run))
+    if data is None:
+        raise RunNotFoundError(f"no run at {run}: there is no run.json")
+    _refuse_newer(run, data)
+    try:
+        info = RunInfo.from_json(data.decode())
+    except (KeyError, TypeError, ValueError) as error:
+        raise StoreError(
+            f"{info_uri(run)} is damaged ({files.one_line(error)}); restore it from a copy"
+        ) from error
+    if info.status is RunStatus.RUNNING and info.owner.gone:
+        return replace(info, status=RunStatus.INTERRUPTED)
+    return info
+
+
+def _refuse_newer(run: str, data: bytes) -> None:
+    """Look at the version first: a newer file may hold keys that this version cannot know."""
+    try:
+        found = json.loads(data)["schema_version"]
+    except (KeyError, TypeError, ValueError):
+        return
+    if isinstance(found, int) and found > SCHEMA_VERSION:
+        raise StoreError(
+            f"run at {run} has schema version {found}, this rollart_flow reads up to"
+            f" {SCHEMA_VERSION}; upgrade rollart_flow"
+        )
+
+
+def write_info(run: str, info: RunInfo, *, new: bool = False) -> None:
+    """Replace the run's information, or claim a new run.
+
+    Raises:
+        RunExistsError: `new`, and there is a run already.
+        StoreError: the folder cannot be written.
+    """
+    if not files.write(info_uri(run), info.to_json().encode(), exclusive=new):
+        raise RunExistsError(f"there is a run at {run} already; choose another name")

@@ -1,0 +1,116 @@
+"""Where everything of a run lies, and which run a word on the command line means.
+
+    <store>/<name>/run.json         what is known of the run
+                   pipeline.py      source of the pipeline that made it
+                   tables/<table>/  one Delta table for each of `schema.TABLES`
+                   weights/         published policy versions
+                   checkpoints/     the trainer's checkpoints
+                   policy/          the initial policy, a Hugging Face folder
+
+A run is found through its folder alone: the folder can be copied or moved.
+"""
+
+import difflib
+import os
+
+from rollart_flow.errors import RunNotFoundError, SettingsError, StoreError
+from rollart_flow.store import files
+from rollart_flow.store.info import RunInfo, info_uri, read_info
+
+STORE_VARIABLE = "ROLLART_STORE"
+DEFAULT_STORE = "runs"
+
+
+def store_uri(store: str | os.PathLike[str] | None = None) -> str:
+    """The store that is meant: the given one, else $ROLLART_STORE, else ./runs."""
+    return files.normalize(store or os.environ.get(STORE_VARIABLE) or DEFAULT_STORE)
+
+
+def table_uri(run: str, table: str) -> str:
+    """Address of one Delta table of a run."""
+    return files.join(run, "tables", table)
+
+
+def weights_uri(run: str) -> str:
+    """Address of the folder of published weights."""
+    return files.join(run, "weights")
+
+
+def checkpoints_uri(run: str) -> str:
+    """Address of the folder of the trainer's checkpoints."""
+    return files.join(run, "checkpoints")
+
+
+def policy_uri(run: str) -> str:
+    """Address of the folder of the initial policy."""
+    return files.join(run, "policy")
+
+
+def write_pipeline(run: str, source: str) -> None:
+    """Keep the source of the pipeline with its run."""
+    files.write(files.join(run, "pipeline.py"), source.encode())
+
+
+def read_pipeline(run: str) -> str:
+    """Source of the pipeline that made the run.
+
+    Raises:
+        StoreError: it was not kept.
+    """
+    data = files.read(files.join(run, "pipeline.py"))
+    if data is None:
+        raise StoreError(f"run at {run} has no pipeline.py")
+    return data.decode()
+
+
+def new_run_uri(name: str, store: str | os.PathLike[str] | None = None) -> str:
+    """Address for a run that is to be made under a name.
+
+    Raises:
+        SettingsError: the name cannot be that of a folder.
+    """
+    if not name or "/" in name or name.startswith("."):
+        raise SettingsError(f"run name {name!r}: use letters, digits, '-', '_' and inner '.'")
+    return files.join(store_uri(store), name)
+
+
+def resolve(run: str | os.PathLike[str], store: str | os.PathLike[str] | None = None) -> str:
+    """Address of the run that is meant by a path, a URI, or a name in the store.
+
+    Raises:
+        RunNotFoundError: there is none; suggests names that are near.
+    """
+    word = os.fspath(run)
+    if "/" in word:
+        uri = files.normalize(word)
+        if files.read(info_uri(uri)) is None:
+            raise RunNotFoundError(f"no run at {uri}: there is no run.json")
+        return uri
+    for uri in (files.join(store_uri(store), word), files.normalize(word)):
+        if word and files.read(info_uri(uri)) is not None:
+            return uri
+    names = run_names(store)
+    near = difflib.get_close_matches(word, names, n=3, cutoff=0.5)
+    hint = f"did you mean {', '.join(near)}?" if near else f"it has {len(names)} runs"
+    raise RunNotFoundError(f"no run {word!r} in {store_uri(store)}; {hint}")
+
+
+def run_names(store: str | os.PathLike[str] | None = None) -> list[str]:
+    """Names of the runs in a store, sorted; none where there is no store."""
+    root = store_uri(store)
+    return [
+        name
+        for name in files.folders(root)
+        if files.read(info_uri(files.join(root, name))) is not None
+    ]
+
+
+def list_runs(store: str | os.PathLike[str] | None = None) -> list[tuple[str, RunInfo]]:
+    """Address and information of every run in a store, oldest first.
+
+    Raises:
+        StoreError: a run's information cannot be read.
+    """
+    root = store_uri(store)
+    runs = [(files.join(root, n), read_info(files.join(root, n))) for n in run_names(store)]
+    return sorted(runs, key=lambda run: (run[1].created_at, run[0]))

@@ -1,0 +1,184 @@
+"""A stored run, to be read: live, after its end, or as of an earlier moment.
+
+Reading needs no lock and takes none: a run that another process writes is read as of its last
+complete group of commits. Every access takes a new snapshot; `snapshot()` holds one.
+"""
+
+import os
+from datetime import datetime
+from typing import Self
+
+import polars as pl
+import pyarrow as pa
+
+from rollart_flow.errors import StoreError
+from rollart_flow.schema import stored_schema
+from rollart_flow.store import files
+from rollart_flow.store.info import RunInfo, RunStatus, read_info
+from rollart_flow.store.layout import resolve
+from rollart_flow.store.snapshot import Snapshot
+from rollart_flow.store.watch import Watch
+
+
+class Run:
+    """The tables and the information of one run. Make it with `open_run`."""
+
+    def __init__(self, uri: str, seq: int | None = None) -> None:
+        """A run at an address, up to a seq if one is given."""
+        self.uri = uri
+        self._seq = seq
+        self._watch = Watch(uri)
+        read_info(uri)
+
+    def __reduce__(self) -> tuple[type[Self], tuple[str, int | None]]:
+        return type(self), (self.uri, self._seq)
+
+    def __repr__(self) -> str:
+        moment = "" if self._seq is None else f", seq={self._seq}"
+        return f"Run({self.uri!r}{moment})"
+
+    @property
+    def path(self) -> str:
+        """Same as `uri`; a folder of this machine unless the run is in an object store."""
+        return self.uri
+
+    @property
+    def info(self) -> RunInfo:
+        """What is known of the run besides its rows, read anew."""
+        return read_info(self.uri)
+
+    @property
+    def status(self) -> RunStatus:
+        """How the run stands now, whatever moment is looked at."""
+        return self.info.status
+
+    def snapshot(self) -> Snapshot:
+        """All tables at one moment, consistent with each other."""
+        return self._watch.snapshot(self._seq)
+
+    @property
+    def trajectories(self) -> pl.LazyFrame:
+        """One row per attempt, whatever its outcome."""
+        return self.snapshot().trajectories
+
+    @property
+    def batches(self) -> pl.LazyFrame:
+        """One row per trajectory per training step: advantage, weight, staleness."""
+        return self.snapshot().batches
+
+    @property
+    def steps(self) -> pl.LazyFrame:
+        """One row per training step: loss, gradient norm, seconds of each phase."""
+        return self.snapshot().steps
+
+    @property
+    def weights(self) -> pl.LazyFrame:
+        """One row per published policy version."""
+        return self.snapshot().weights
+
+    @property
+    def events(self) -> pl.LazyFrame:
+        """What happened in the control plane, with subject and reason."""
+        return self.snapshot().events
+
+    @property
+    def bindings(self) -> pl.LazyFrame:
+        """Which worker was asked for which pool, and got which."""
+        return self.snapshot().bindings
+
+    @property
+    def evaluations(self) -> pl.LazyFrame:
+        """Held-out scores by step and domain."""
+        return self.snapshot().evaluations
+
+    def as_of(
+        self, *, step: int | None = None, seq: int | None = None, time: datetime | None = None
+    ) -> Self:
+        """The same run as it was at an earlier moment.
+
+        Args:
+            step: everything committed up to the row of `steps` of this step.
+            seq: everything up to this seq.
+            time: everything committed up to this moment (with a time zone).
+
+        Raises:
+            StoreError: the step is unknown, or not exactly one moment is given.
+        """
+        if sum(moment is not None for moment in (step, seq, time)) != 1:
+            raise StoreError("as_of takes exactly one of step, seq and time")
+        if step is not None:
+            cut = self.snapshot().seq_of_step(step)
+        elif time is not None:
+            cut = self.snapshot().seq_at(time)
+        else:
+            assert seq is not None
+            cut = seq
+        earlier = type(self)(self.uri, cut if self._seq is None else min(cut, self._seq))
+        earlier._watch = self._watch
+        return earlier
+
+    def batch(self, step: int) -> pa.Table:
+        """What a step trained on, in order of position.
+
+        Returns:
+            Rows of `trajectories` with the columns of `batches` that these have not (step,
+            position, advantage, weight, staleness, policy_version, trained_version), in the
+            declared types. `pl.from_arrow` makes a DataFrame of it without copying.
+
+        Raises:
+            StoreError: the step has no batch, or a trajectory of it is not stored.
+        """
+        snapshot = self.snapshot()
+        manifest = snapshot.batches.filter(pl.col("step") == step).sort("position").collect()
+        if manifest.is_empty():
+            raise StoreError(f"no batch of step {step} in the run at {self.uri}")
+        started = pl.col("policy_version") - pl.col("staleness")
+        bounds = manifest.select(
+            pl.col("seq").max(), started.min().alias("oldest"), started.max().alias("newest")
+        ).row(0, named=True)
+        rows = (
+            snapshot.trajectories.filter(
+                pl.col("seq") < bounds["seq"],
+                pl.col("policy_version_start").is_between(bounds["oldest"], bounds["newest"]),
+                pl.col("trajectory_id").is_in(manifest["trajectory_id"].to_list()),
+            )
+            .collect()
+            .sort("seq")
+            .unique("trajectory_id", keep="first")
+        )
+        own = [name for name in manifest.columns if name not in rows.columns]
+        joined = manifest.select("trajectory_id", *own).join(
+            rows, on="trajectory_id", how="left", maintain_order="left"
+        )
+        if missing := joined.filter(pl.col("seq").is_null())["trajectory_id"].to_list():
+            raise StoreError(
+                f"step {step}: trajectory {missing[0]!r} of its batch is not in trajectories"
+            )
+        declared = stored_schema("trajectories"), stored_schema("batches")
+        schema = pa.schema([*declared[0], *(declared[1].field(name) for name in own)])
+        return joined.select(schema.names).to_arrow().cast(schema)
+
+    def sql(self, query: str) -> pl.DataFrame:
+        """Run SQL over the seven tables at one moment.
+
+        Raises:
+            StoreError: the query is wrong; says how.
+        """
+        try:
+            return pl.SQLContext(self.snapshot().frames(), eager=True).execute(query)
+        except pl.exceptions.PolarsError as error:
+            raise StoreError(f"query: {files.one_line(error)}") from error
+
+
+def open_run(run: str | os.PathLike[str], *, store: str | os.PathLike[str] | None = None) -> Run:
+    """Open a run for reading, also while another process writes it.
+
+    Args:
+        run: a path, a URI, or the name of a run in the store.
+        store: where names are looked up; $ROLLART_STORE or ./runs by default.
+
+    Raises:
+        RunNotFoundError: there is none; suggests names that are near.
+        StoreError: it is of a newer schema version, or damaged.
+    """
+    return Run(resolve(run, store))

@@ -1,0 +1,94 @@
+"""What all tables of a run held at one moment of its commit order.
+
+A cut is a seq: the snapshot shows every row up to it and none beyond. It rests on the rows' own
+seq, not on Delta versions, so that compaction and vacuum cannot change what a moment was.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+
+import polars as pl
+from deltalake import DeltaTable
+
+from rollart_flow.errors import StoreError
+from rollart_flow.schema import TABLES
+
+
+class Snapshot:
+    """The seven tables up to one cut. What it holds stays readable for the retention of vacuum."""
+
+    def __init__(self, run: str, handles: Mapping[str, DeltaTable], seq: int) -> None:
+        """Use `Run.snapshot`. `handles` hold all rows up to `seq`, and nobody moves them."""
+        self.run = run
+        self.seq = seq
+        self._handles = handles
+
+    def table(self, name: str) -> pl.LazyFrame:
+        """Rows of one table up to the cut, unsorted."""
+        return pl.scan_delta(self._handles[name]).filter(pl.col("seq") <= self.seq)
+
+    def frames(self) -> dict[str, pl.LazyFrame]:
+        """All tables by name."""
+        return {table: self.table(table) for table in TABLES}
+
+    @property
+    def trajectories(self) -> pl.LazyFrame:
+        """One row per attempt, whatever its outcome."""
+        return self.table("trajectories")
+
+    @property
+    def batches(self) -> pl.LazyFrame:
+        """One row per trajectory per training step."""
+        return self.table("batches")
+
+    @property
+    def steps(self) -> pl.LazyFrame:
+        """One row per training step."""
+        return self.table("steps")
+
+    @property
+    def weights(self) -> pl.LazyFrame:
+        """One row per published policy version."""
+        return self.table("weights")
+
+    @property
+    def events(self) -> pl.LazyFrame:
+        """What happened in the control plane."""
+        return self.table("events")
+
+    @property
+    def bindings(self) -> pl.LazyFrame:
+        """Which worker was placed where."""
+        return self.table("bindings")
+
+    @property
+    def evaluations(self) -> pl.LazyFrame:
+        """Held-out scores by step and domain."""
+        return self.table("evaluations")
+
+    def seq_of_step(self, step: int) -> int:
+        """Seq of the row of `steps` of one step.
+
+        Raises:
+            StoreError: the step is not there; names the last that is.
+        """
+        found = self.steps.filter(pl.col("step") == step).select("seq").collect()
+        if found.is_empty():
+            last = self.steps.select(pl.col("step").max()).collect().item()
+            known = "it has no steps yet" if last is None else f"its last is {last}"
+            raise StoreError(f"no step {step} in the run at {self.run}; {known}")
+        return int(found.item(0, 0))
+
+    def seq_at(self, time: datetime) -> int:
+        """Highest seq that was committed up to a moment; 0 if there was none.
+
+        Raises:
+            StoreError: `time` has no time zone.
+        """
+        if time.tzinfo is None:
+            raise StoreError(f"time {time.isoformat()} has no time zone; add one, such as +00:00")
+        past = [
+            frame.filter(pl.col("committed_at") <= time).select(pl.col("seq").max())
+            for frame in self.frames().values()
+        ]
+        return max(frame.item() or 0 for frame in pl.collect_all(past))

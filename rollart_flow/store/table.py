@@ -1,0 +1,160 @@
+"""One Delta table of a run: made, opened and checked against its declaration, committed to.
+
+Application transactions in each table's log carry the guarantees of the writer
+(`table_log`, `snapshot`):
+
+- EPOCH: counts the writers that took the table over. A writer whose epoch is past is fenced.
+  Every commit of every writer sets it, and Delta refuses a commit if it was set since the handle
+  was read: of two writers one always loses.
+- WRITER: the highest seq that was put into the table.
+- COMPLETE: the last seq of a group of commits, in the table that closes the group. Rows beyond the
+  highest COMPLETE of all tables are half of something, and nobody reads them.
+- CLOCK: `committed_at` of the last commit in microseconds, so that it never goes back.
+- CALLER: the caller's own number of the commit, so that a retry is recognized.
+"""
+
+import json
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
+from deltalake.exceptions import TableNotFoundError
+from deltalake.transaction import AddAction, RemoveAction
+
+from rollart_flow.errors import SchemaError, StoreError
+from rollart_flow.schema import delta_schema, stored_schema
+from rollart_flow.store import files
+from rollart_flow.store.layout import table_uri
+
+EPOCH = "rollart.epoch"
+WRITER = "rollart.writer"
+COMPLETE = "rollart.complete"
+CLOCK = "rollart.clock"
+CALLER = "rollart.caller"
+
+_CONFIGURATION = {
+    "delta.enableExpiredLogCleanup": "false",
+    "delta.deletedFileRetentionDuration": "interval 1 days",
+    "delta.dataSkippingStatsColumns": "seq",
+}
+_NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+
+
+def create_table(run: str, table: str) -> None:
+    """Make an empty table of the declared schema; one that is there stays as it is.
+
+    Raises:
+        StoreError: the folder cannot be written.
+    """
+    uri = table_uri(run, table)
+    with files.converting(f"{table}: cannot create {uri}"):
+        DeltaTable.create(
+            uri,
+            schema=delta_schema(table),
+            mode="ignore",
+            name=table,
+            configuration=_CONFIGURATION,
+            storage_options=files.storage_options(uri),
+        )
+
+
+def open_table(run: str, table: str) -> DeltaTable:
+    """The newest state of a table.
+
+    Raises:
+        StoreError: it is missing, or its log cannot be read.
+        SchemaError: it is the table of something else; names the first column that differs.
+    """
+    uri = table_uri(run, table)
+    with files.converting(f"{table}: cannot read the Delta log of {uri}"):
+        handle = DeltaTable(uri, storage_options=files.storage_options(uri))
+    _refuse_foreign(table, uri, handle)
+    return handle
+
+
+def is_missing(error: StoreError) -> bool:
+    """Whether `open_table` failed because there is no Delta table."""
+    return isinstance(error.__cause__, TableNotFoundError)
+
+
+def _refuse_foreign(table: str, uri: str, handle: DeltaTable) -> None:
+    found = {field.name: field.type for field in pa.schema(handle.schema().to_arrow())}
+    declared = {field.name: field.type for field in stored_schema(table)}
+    if list(found.items()) == list(declared.items()):
+        return
+    for name, kind in declared.items():
+        if name not in found:
+            raise SchemaError(f"{table}.{name}: missing in the foreign table at {uri}")
+        if found[name] != kind:
+            raise SchemaError(
+                f"{table}.{name}: type {found[name]} in the foreign table at {uri}, {kind} expected"
+            )
+    extra = next((name for name in found if name not in declared), next(iter(found)))
+    raise SchemaError(f"{table}.{extra}: unexpected in the foreign table at {uri}")
+
+
+def mark(handle: DeltaTable, app: str) -> int:
+    """Version of an application transaction in the state that `handle` holds; 0 if none."""
+    return handle.transaction_version(app) or 0
+
+
+def data_files(handle: DeltaTable) -> list[dict[str, Any]]:
+    """path, size_bytes, num_records, min.seq and max.seq of every live file, by seq."""
+    actions = pa.table(handle.get_add_actions(flatten=True))
+    if actions.num_rows == 0:
+        return []
+    columns = ["path", "size_bytes", "num_records", "min.seq", "max.seq"]
+    return sorted(actions.select(columns).to_pylist(), key=lambda file: file["min.seq"])
+
+
+def new_file(size_bytes: int, path: str, statistics: str, *, data_change: bool) -> AddAction:
+    """The log entry of a data file that was just written."""
+    return AddAction(path, size_bytes, {}, int(time.time() * 1000), data_change, statistics)
+
+
+def file_name() -> str:
+    """A name for a data file that nobody else chooses."""
+    return f"part-{uuid.uuid4()}.parquet"
+
+
+def removal(file: Mapping[str, Any], *, data_change: bool) -> RemoveAction:
+    """The log entry that takes a live file away; its bytes stay until vacuum."""
+    return RemoveAction(file["path"], data_change, int(time.time() * 1000), size=file["size_bytes"])
+
+
+def commit_actions(
+    handle: DeltaTable,
+    table: str,
+    actions: Sequence[AddAction | RemoveAction],
+    marks: Mapping[str, int] | None = None,
+    note: Mapping[str, Any] | None = None,
+) -> None:
+    """One Delta commit on top of what `handle` holds.
+
+    Raises:
+        CommitFailedError: somebody else moved one of `marks`, or removed one of these files.
+    """
+    handle.create_write_transaction(
+        list(actions),
+        "append",
+        delta_schema(table),
+        commit_properties=CommitProperties(
+            custom_metadata=None if note is None else {"rollart": json.dumps(note)},
+            max_commit_retries=100,
+            app_transactions=[Transaction(app, version) for app, version in (marks or {}).items()],
+        ),
+        post_commithook_properties=_NO_HOOKS,
+    )
+
+
+def recorded(handle: DeltaTable, transaction: int) -> dict[str, tuple[int, int]] | None:
+    """(first, last) seq by table of the caller's commit of that number, closed in this table."""
+    with files.converting("cannot read the history"):
+        for entry in handle.history():
+            note = json.loads(entry.get("rollart", "{}"))
+            if note.get("transaction") == transaction:
+                return {table: (first, last) for table, (first, last) in note["seqs"].items()}
+    return None

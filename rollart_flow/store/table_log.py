@@ -1,0 +1,136 @@
+"""The log of one Delta table as the only writer of its run holds it.
+
+The invariant: of two writers that hold the same table one cannot commit, and it is told so. The
+marks are explained in `table`.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from deltalake.transaction import AddAction, RemoveAction
+
+from rollart_flow.errors import FencedError, StoreError
+from rollart_flow.store import files
+from rollart_flow.store.table import (
+    EPOCH,
+    WRITER,
+    commit_actions,
+    create_table,
+    data_files,
+    is_missing,
+    mark,
+    open_table,
+    removal,
+)
+
+_REOPEN_AFTER = 50
+"""Commits after which a handle is read anew: it slows down with all that it has seen."""
+
+_TAKE_OVER_ATTEMPTS = 1000
+
+
+class TableLog:
+    """One table as its only writer sees it. Not safe for threads; `RunWriter` holds the lock."""
+
+    def __init__(self, run: str, table: str) -> None:
+        self.run = run
+        self.table = table
+        try:
+            self.handle = open_table(run, table)
+        except StoreError as error:
+            if not is_missing(error):
+                raise
+            create_table(run, table)
+            self.handle = open_table(run, table)
+        self.epoch = 0
+        self._commits = 0
+        self._marks: dict[str, int] = {}
+
+    def mark(self, app: str) -> int:
+        """Version of an application transaction in the held state; 0 if none.
+
+        Looking into the log takes milliseconds, so that what this writer set is remembered.
+        """
+        if app not in self._marks:
+            self._marks[app] = mark(self.handle, app)
+        return self._marks[app]
+
+    def take_over(self) -> None:
+        """Begin a new epoch, so that the next commit of any other writer is refused.
+
+        Raises:
+            StoreError: the log cannot be written.
+        """
+        for _ in range(_TAKE_OVER_ATTEMPTS):
+            before = self.handle.version()
+            self.epoch = self.mark(EPOCH) + 1
+            try:
+                self._commit([], {}, "cannot take over")
+            except StoreError:
+                self.refresh(reopen=True)
+                if before == self.handle.version():
+                    raise
+                continue
+            self.refresh()
+            return
+        raise StoreError(f"{self.table}: another writer commits too fast to be taken over")
+
+    def verify(self) -> None:
+        """Raise FencedError if, in the held state, another writer has taken over."""
+        if self.mark(EPOCH) != self.epoch:
+            raise FencedError(
+                f"{self.table}: another writer has taken over the run at {self.run};"
+                " this one must stop"
+            )
+
+    def refresh(self, *, reopen: bool = False) -> None:
+        """Bring the held state up to date; reopening is slower but forgets what has piled up."""
+        self._marks.clear()
+        with files.converting(f"{self.table}: cannot read the Delta log"):
+            if reopen or self._commits >= _REOPEN_AFTER:
+                self.handle = open_table(self.run, self.table)
+                self._commits = 0
+            else:
+                self.handle.update_incremental()
+
+    def append(self, file: AddAction, marks: Mapping[str, int], note: Mapping[str, Any]) -> None:
+        """Commit one written file under new marks, WRITER among them.
+
+        An error of the object store may hide a commit that took place; the log is asked.
+
+        Raises:
+            FencedError: another writer has taken over.
+            StoreError: it was not committed, or nobody can tell now.
+        """
+        self.verify()
+        try:
+            self._commit([file], marks, "cannot commit to", note)
+        except StoreError:
+            self.refresh(reopen=True)
+            self.verify()
+            if self.mark(WRITER) != marks[WRITER]:
+                raise
+        self._commits += 1
+        remembered, before = self._marks | dict(marks), self.handle.version()
+        self.refresh()
+        if self.handle.version() == before + 1:  # nobody else has committed
+            self._marks = remembered
+
+    def roll_back(self, complete: int) -> None:
+        """Take away files of a group that was never closed: those with rows past `complete`."""
+        half = [file for file in data_files(self.handle) if file["max.seq"] > complete]
+        if half:
+            actions = [removal(file, data_change=True) for file in half]
+            self._commit(actions, {}, "cannot roll back")
+            self.refresh()
+
+    def _commit(
+        self,
+        actions: Sequence[AddAction | RemoveAction],
+        marks: Mapping[str, int],
+        doing: str,
+        note: Mapping[str, Any] | None = None,
+    ) -> None:
+        with files.converting(f"{self.table}: {doing} {self.handle.table_uri}"):
+            marks = {EPOCH: self.epoch, **marks}
+            commit_actions(self.handle, self.table, actions, marks, note)

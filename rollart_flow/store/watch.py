@@ -1,0 +1,87 @@
+"""The tables of a run as one reader watches them grow.
+
+Handles stay open between snapshots, so that looking again costs little where nothing changed. Two
+kinds are kept apart: those that are moved forward, and those that were shown to somebody and never
+move again.
+"""
+
+import threading
+
+from deltalake import DeltaTable
+
+from rollart_flow.schema import TABLES
+from rollart_flow.store import files
+from rollart_flow.store.snapshot import Snapshot
+from rollart_flow.store.table import COMPLETE, mark, open_table
+
+_REOPEN_AFTER = 50
+"""Versions after which a handle is read anew: it slows down with all that it has seen."""
+
+
+class _Watched:
+    """One table, moved forward at every look."""
+
+    def __init__(self, run: str, table: str) -> None:
+        self._run = run
+        self._table = table
+        self._open()
+        self._shown = self._handle
+        self._open()
+
+    def _open(self) -> None:
+        self._handle: DeltaTable = open_table(self._run, self._table)
+        self._opened = self._handle.version()
+        self._complete: tuple[int, int] | None = None
+
+    def look(self) -> None:
+        """Move to the newest version."""
+        with files.converting(f"{self._table}: cannot read the Delta log"):
+            self._handle.update_incremental()
+        if self._handle.version() - self._opened >= _REOPEN_AFTER:
+            self._open()
+
+    def complete(self) -> int:
+        """The COMPLETE mark of the version that was looked at."""
+        version = self._handle.version()
+        if self._complete is None or self._complete[0] != version:
+            self._complete = version, mark(self._handle, COMPLETE)
+        return self._complete[1]
+
+    def show(self) -> DeltaTable:
+        """A handle at least as new as what was looked at, which nobody moves."""
+        if self._shown.version() != self._handle.version():
+            self._shown = open_table(self._run, self._table)
+        return self._shown
+
+
+class Watch:
+    """All tables of one run. Any thread may take snapshots."""
+
+    def __init__(self, run: str) -> None:
+        """Watch the run at an address; nothing is read yet."""
+        self.run = run
+        self._lock = threading.Lock()
+        self._tables: dict[str, _Watched] = {}
+
+    def snapshot(self, cut: int | None = None) -> Snapshot:
+        """All tables as of the newest complete group of commits, or of an earlier seq.
+
+        The first look finds the newest complete group. All commits before it were finished by
+        then, so a second look at every table sees all rows up to it.
+
+        Raises:
+            StoreError: a table cannot be read.
+            SchemaError: a table is that of something else.
+        """
+        with self._lock:
+            for table in TABLES:
+                if table in self._tables:
+                    self._tables[table].look()
+                else:
+                    self._tables[table] = _Watched(self.run, table)
+            watched = self._tables.values()
+            newest = max(table.complete() for table in watched)
+            for table_watched in watched:
+                table_watched.look()
+            handles = {table: self._tables[table].show() for table in TABLES}
+        return Snapshot(self.run, handles, newest if cut is None else min(cut, newest))

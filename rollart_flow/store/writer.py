@@ -1,0 +1,255 @@
+"""The one writer of a run: commits rows to its tables, durably, in order, and once.
+
+Invariants:
+- every row of every table has a `seq`, strictly increasing over all tables and over restarts;
+- a group of commits is seen whole or not at all; what a crash left half done is taken away by the
+  next writer before it commits anything;
+- of two writers of one run, the one that opened it last goes on, the other gets FencedError;
+- a commit with a caller's number is done once, however often it is retried, by whichever writer.
+"""
+
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from datetime import timedelta
+from types import TracebackType
+from typing import Self
+
+import pyarrow as pa
+
+from rollart_flow.errors import FencedError, RollartError, StoreError
+from rollart_flow.schema import TABLES, check
+from rollart_flow.store import files
+from rollart_flow.store.group import Span, in_closing_order, number, stamp, write_files
+from rollart_flow.store.info import (
+    Owner,
+    RunInfo,
+    RunStatus,
+    info_uri,
+    read_info,
+    write_info,
+)
+from rollart_flow.store.maintenance import RETENTION, Maintained, maintain_table
+from rollart_flow.store.table import CALLER, CLOCK, COMPLETE, WRITER, recorded
+from rollart_flow.store.table_log import TableLog
+
+_MAINTAIN_AFTER = 50
+
+
+class RunWriter:
+    """Commits rows to the seven tables of one run. Every method may be called from any thread."""
+
+    def __init__(self, uri: str, info: RunInfo) -> None:
+        """Use `create` or `open`."""
+        self.uri = uri
+        self.info = info
+        self._lock = threading.Lock()
+        self._maintaining = threading.Lock()
+        self._closed = False
+        self._commits = 0
+        self._seq = self._complete = self._clock_us = 0
+        self._in_doubt = False
+        self._maintained: dict[str, Maintained] = {}
+        self._logs = {table: TableLog(uri, table) for table in TABLES}
+        for log in self._logs.values():
+            log.take_over()
+        self._settle()
+
+    @classmethod
+    def create(cls, uri: str, info: RunInfo) -> Self:
+        """Start a new run at an address.
+
+        Raises:
+            RunExistsError: there is a run already.
+            StoreError: the folder cannot be written.
+        """
+        uri = files.normalize(uri)
+        write_info(uri, info, new=True)
+        try:
+            return cls(uri, info)
+        except RollartError:
+            with suppress(StoreError):
+                files.remove(info_uri(uri))
+            raise
+
+    @classmethod
+    def open(cls, uri: str) -> Self:
+        """Take a run over: an older writer, even one that still runs, can commit no more.
+
+        Raises:
+            RunNotFoundError: there is no run.
+            StoreError: it cannot be read or written, or is of a newer schema version.
+        """
+        uri = files.normalize(uri)
+        read = read_info(uri)
+        info = replace(read, status=RunStatus.RUNNING, error=None, owner=Owner.this_process())
+        writer = cls(uri, info)
+        write_info(uri, info)
+        return writer
+
+    @property
+    def last_seq(self) -> int:
+        """The highest seq that was given out; later rows get higher ones."""
+        return self._seq
+
+    @property
+    def last_transaction(self) -> int:
+        """The highest caller's number that was committed, by any writer; 0 if there was none."""
+        with self._lock:
+            return max(log.mark(CALLER) for log in self._logs.values())
+
+    @property
+    def maintenance_due(self) -> bool:
+        """Whether enough was committed since `maintain` for another to pay."""
+        return self._commits >= _MAINTAIN_AFTER
+
+    def commit(self, table: str, rows: pa.Table, *, transaction: int | None = None) -> Span:
+        """Commit uncommitted rows to one table; see `commit_many`."""
+        return self.commit_many({table: rows}, transaction=transaction)[table]
+
+    def commit_many(
+        self, rows: Mapping[str, pa.Table], *, transaction: int | None = None
+    ) -> dict[str, Span]:
+        """Commit uncommitted rows to several tables: all of it is seen, or nothing.
+
+        Args:
+            rows: rows of `schema.row_schema` by table; `steps` gets the highest seqs.
+            transaction: the caller's number of this commit, higher than all before. If a commit
+                of that number is there already, nothing is written and its seqs are returned.
+
+        Returns:
+            (first, last) seq by table, once the rows are in the tables.
+
+        Raises:
+            SchemaError: rows do not match their table; nothing was written.
+            FencedError: another writer has taken the run over; this one must stop.
+            StoreError: storage failed; without a `transaction`, look before you retry.
+        """
+        checked = in_closing_order({table: check(table, rows[table]) for table in rows})
+        filled = {table: added for table, added in checked.items() if added.num_rows}
+        with self._lock:
+            self._ensure_usable()
+            if transaction is not None and filled:
+                known = self._recorded(next(reversed(filled)), transaction, checked)
+                if known is not None:
+                    return known
+            spans = number(checked, after=self._seq)
+            if filled:
+                self._write(filled, spans, transaction)
+            return spans
+
+    def _write(
+        self, rows: Mapping[str, pa.Table], spans: dict[str, Span], transaction: int | None
+    ) -> None:
+        """Write all data files, then commit them table by table; the last closes the group."""
+        self._clock_us = max(self._clock_us, time.time_ns() // 1000)
+        added = write_files(self.uri, stamp(rows, spans, self._clock_us))
+        closing = next(reversed(added))
+        last = spans[closing][1]
+        self._in_doubt = True
+        for table, file in added.items():
+            marks, note = {WRITER: spans[table][1], CLOCK: self._clock_us}, {}
+            if table == closing:
+                marks[COMPLETE] = last
+            if table == closing and transaction is not None:
+                marks[CALLER] = transaction
+                note = {"transaction": transaction, "seqs": spans}
+            self._logs[table].append(file, marks, note)
+        self._seq = self._complete = last
+        self._commits += 1
+        self._in_doubt = False
+
+    def _recorded(
+        self, closing: str, transaction: int, rows: Mapping[str, pa.Table]
+    ) -> dict[str, Span] | None:
+        """What was committed under the caller's number, or None where nothing was yet."""
+        log = self._logs[closing]
+        if transaction > log.mark(CALLER):
+            return None
+        found = recorded(log.handle, transaction)
+        if found is None:
+            raise StoreError(
+                f"{closing}: transaction {transaction} comes after {log.mark(CALLER)};"
+                " the numbers of commits must grow"
+            )
+        counts = {table: last - first + 1 for table, (first, last) in found.items()}
+        if counts != {table: rows[table].num_rows for table in rows}:
+            raise StoreError(f"{closing}: transaction {transaction} was committed with other rows")
+        return found
+
+    def _ensure_usable(self) -> None:
+        if self._closed:
+            raise StoreError(f"the writer of the run at {self.uri} is closed")
+        if self._in_doubt:
+            for log in self._logs.values():
+                log.refresh(reopen=True)
+            self._settle()
+
+    def _settle(self) -> None:
+        """Find out what is complete, take away what is not, and go on behind it."""
+        logs = self._logs.values()
+        for log in logs:
+            log.verify()
+        self._complete = max(log.mark(COMPLETE) for log in logs)
+        for log in logs:
+            log.roll_back(self._complete)
+        self._seq = max(log.mark(WRITER) for log in logs)
+        self._clock_us = max(log.mark(CLOCK) for log in logs)
+        self._in_doubt = False
+
+    def maintain(self, *, retention: timedelta = RETENTION) -> dict[str, Maintained]:
+        """Compact, vacuum and checkpoint every table; run it in a thread that you join.
+
+        Commits go on meanwhile; a second call waits for the first.
+
+        Args:
+            retention: how long files that were compacted away stay for readers that hold them.
+
+        Raises:
+            StoreError: storage failed; the tables are as they were.
+        """
+        with self._maintaining:
+            complete = self._complete
+            self._commits = 0
+            for table in TABLES:
+                last = self._maintained.get(table)
+                checkpoint = 0 if last is None else last.checkpoint
+                self._maintained[table] = maintain_table(
+                    self.uri, table, complete, retention, checkpoint
+                )
+            return dict(self._maintained)
+
+    def close(self, status: RunStatus = RunStatus.FINISHED, error: str | None = None) -> None:
+        """Record how the run ended and commit no more. A writer that was fenced records nothing.
+
+        Raises:
+            StoreError: the status cannot be written.
+        """
+        with self._maintaining, self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            try:
+                for log in self._logs.values():
+                    log.refresh()
+                    log.verify()
+            except FencedError:
+                return
+            self.info = replace(self.info, status=status, error=error)
+            write_info(self.uri, self.info)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self.close()
+        else:
+            self.close(RunStatus.FAILED, f"{type(error).__name__}: {files.one_line(error)}")

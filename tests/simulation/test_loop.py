@@ -1,0 +1,144 @@
+"""The virtual-time loop: the clock jumps, seeds repeat, and a deadlock has names."""
+
+import asyncio
+import random
+import time
+
+import pytest
+
+from rollart_flow.control.waits import Signal, waiting
+from rollart_flow.errors import DeadlockError
+from rollart_flow.simulation import run
+
+
+def test_the_clock_jumps_to_the_next_timer() -> None:
+    async def a_year() -> float:
+        await asyncio.sleep(365 * 86_400)
+        return asyncio.get_running_loop().time()
+
+    started = time.monotonic()
+    assert run(a_year()) == 365 * 86_400
+    assert time.monotonic() - started < 5
+
+
+def test_small_steps_still_pass_far_from_zero() -> None:
+    async def main() -> float:
+        await asyncio.sleep(1e9)
+        for _ in range(10):
+            await asyncio.sleep(1e-8)
+        await asyncio.sleep(0.5)
+        return asyncio.get_running_loop().time()
+
+    assert run(main()) == pytest.approx(1e9 + 0.5, abs=1e-5)
+
+
+def test_timers_fire_in_order_of_their_time() -> None:
+    order: list[str] = []
+
+    async def after(seconds: float, name: str) -> None:
+        await asyncio.sleep(seconds)
+        order.append(name)
+
+    async def main() -> None:
+        await asyncio.gather(after(3, "c"), after(1, "a"), after(2, "b"))
+
+    run(main())
+    assert order == ["a", "b", "c"]
+
+
+def test_timeouts_work_at_virtual_time() -> None:
+    async def main() -> float:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(60):
+                await asyncio.Event().wait()
+        return asyncio.get_running_loop().time()
+
+    assert run(main()) == 60
+
+
+def test_a_deadlock_names_the_waits() -> None:
+    async def waits_for(name: str) -> None:
+        with waiting(name):
+            await Signal().wait()
+
+    async def main() -> None:
+        await asyncio.sleep(2)
+        await asyncio.gather(waits_for("get_batch(step=3)"), waits_for("admit(source, 7)"))
+
+    with pytest.raises(DeadlockError, match=r"get_batch\(step=3\) .*; admit\(source, 7\)"):
+        run(main())
+
+
+def test_a_deadlock_without_named_waits_names_the_tasks() -> None:
+    async def main() -> None:
+        await asyncio.create_task(asyncio.Event().wait(), name="the stuck one")
+
+    with pytest.raises(DeadlockError, match="the stuck one"):
+        run(main())
+
+
+def test_tasks_are_cancelled_and_finish_after_a_deadlock() -> None:
+    finished: list[bool] = []
+
+    async def main() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            finished.append(True)
+
+    with pytest.raises(DeadlockError):
+        run(main())
+    assert finished == [True]
+
+
+def test_the_seed_decides_what_random_draws_and_the_state_is_restored() -> None:
+    async def draw() -> float:
+        return random.random()
+
+    random.seed(7)
+    first = random.random()
+    random.seed(7)
+    assert run(draw(), seed=1) == run(draw(), seed=1)
+    assert run(draw(), seed=1) != run(draw(), seed=2)
+    assert random.random() == first
+
+
+def _order_of_ten(seed: int, *, shuffle: bool) -> tuple[int, ...]:
+    order: list[int] = []
+
+    async def note(i: int) -> None:
+        order.append(i)
+
+    async def main() -> None:
+        await asyncio.gather(*(note(i) for i in range(10)))
+
+    run(main(), seed=seed, shuffle=shuffle)
+    return tuple(order)
+
+
+def test_shuffling_explores_schedules_and_a_seed_repeats_one() -> None:
+    orders = {_order_of_ten(seed, shuffle=True) for seed in range(20)}
+    assert len(orders) > 15
+    assert _order_of_ten(3, shuffle=True) == _order_of_ten(3, shuffle=True)
+    assert all(sorted(order) == list(range(10)) for order in orders)
+
+
+def test_without_shuffling_asyncios_order_stands() -> None:
+    assert _order_of_ten(3, shuffle=False) == tuple(range(10))
+
+
+def test_threads_are_refused() -> None:
+    async def main() -> None:
+        await asyncio.to_thread(time.monotonic)
+
+    with pytest.raises(RuntimeError, match="no threads under virtual time"):
+        run(main())
+
+
+def test_errors_of_the_main_coroutine_come_out() -> None:
+    async def main() -> None:
+        await asyncio.sleep(1)
+        raise ValueError("as it was raised")
+
+    with pytest.raises(ValueError, match="as it was raised"):
+        run(main())
