@@ -1,0 +1,207 @@
+"""AsyncController: drives one training step after the other through the phases of its schedule.
+
+ROLLART section 6.2 (weight synchronization protocol), ROLL Flash section 4.2. The invariants: at
+most one batch is outstanding; weights change only while the engines are suspended; the scheduler
+hears of a version before the engines go on; whatever was interrupted or is asked again is done
+once in effect.
+"""
+
+import asyncio
+from dataclasses import dataclass, replace
+
+from rollart_flow.control.ports import Buffered, Emit, InferenceControl, Scheduling
+from rollart_flow.control.schedules import Phase, Schedule
+from rollart_flow.control.waits import Signal, waiting
+from rollart_flow.errors import RunFailedError
+from rollart_flow.types import Batch, Event, EventKind
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseSeconds:
+    """Seconds of the phases of one step; names are columns of `steps`."""
+
+    wait_s: float = 0.0
+    """Training waited for the batch."""
+    suspend_s: float = 0.0
+    update_s: float = 0.0
+    resume_s: float = 0.0
+
+
+class AsyncController:
+    """Hands out batches and takes note of finished steps.
+
+    Args:
+        buffered: where batches come from.
+        inference: all inference workers.
+        scheduler: told of batches and versions.
+        schedule: order of phases.
+        emit: where suspend, update and resume are reported.
+        batch_size: trajectories per step.
+        steps: last step.
+        first_step: next step to train: one above the newest published version.
+        served: policy version that the engines hold.
+        pending: batch of `first_step`, if it was formed before a restart. Its training may be
+            under way, so that `trained` comes without another `next_batch`.
+    """
+
+    def __init__(
+        self,
+        buffered: Buffered,
+        inference: InferenceControl,
+        scheduler: Scheduling,
+        schedule: Schedule,
+        emit: Emit,
+        *,
+        batch_size: int,
+        steps: int,
+        first_step: int = 1,
+        served: int = 0,
+        pending: Batch | None = None,
+    ) -> None:
+        self._buffered = buffered
+        self._inference = inference
+        self._scheduler = scheduler
+        self._schedule = schedule
+        self._emit = emit
+        self._batch_size = batch_size
+        self._steps = steps
+        self._served = served
+        self._pending = pending
+        self._batch: Batch | None = None
+        self._trained = first_step - 1
+        self._settled = False
+        self._seconds: dict[int, PhaseSeconds] = {}
+        self._lock = asyncio.Lock()
+        self._step_ended = Signal()
+
+    @property
+    def served(self) -> int:
+        """Policy version that the engines hold."""
+        return self._served
+
+    def phases(self, step: int) -> PhaseSeconds:
+        """Seconds of a step's phases so far; complete once `trained(step)` has returned."""
+        return self._seconds.get(step, PhaseSeconds())
+
+    async def next_batch(self, step: int) -> Batch | None:
+        """The batch of a step, once the step before is trained; None after the last step.
+
+        Raises:
+            RunFailedError: the run cannot go on, or the step is over.
+        """
+        while self._trained < step - 1 and step <= self._steps:
+            with waiting(f"trained(step={step - 1})"):
+                await self._step_ended.wait()
+        if step > self._steps:
+            self._scheduler.stop()
+            return None
+        if step <= self._trained:
+            raise RunFailedError(f"step {step} is over; the next one is {self._trained + 1}")
+        async with self._lock:
+            return await self._prepared(step)
+
+    async def _prepared(self, step: int) -> Batch:
+        """The outstanding batch of a step. Interrupted, it can be run again from the start."""
+        if self._batch is not None and self._batch.step == step:
+            return self._batch
+        if self._pending is None or self._pending.step != step:
+            await self._settle()
+        self._batch = await self._prepare(step)
+        return self._batch
+
+    async def _settle(self) -> None:
+        """Finish the step before, where a restart may have cut it off after its training."""
+        if self._settled:
+            return
+        if self._trained > 0 and self._schedule.after_training:
+            for phase in (Phase.SUSPEND, *self._schedule.after_training):
+                await self._run(phase, self._trained, version=self._trained)
+        self._settled = True
+
+    async def _prepare(self, step: int) -> Batch:
+        """Run the phases up to training."""
+        batch = await self._get_batch(step)
+        if step == self._steps:
+            self._scheduler.stop()
+        for phase in self._schedule.before_training:
+            await self._run(phase, step, version=step - 1)
+            if phase is Phase.SUSPEND:
+                self._scheduler.batch_taken(batch)
+        self._scheduler.batch_taken(batch)
+        return batch
+
+    async def _get_batch(self, step: int) -> Batch:
+        started = asyncio.get_running_loop().time()
+        if self._pending is not None and self._pending.step == step:
+            batch = self._pending
+        else:
+            batch = await self._batch_or_failure(step)
+        self._note(step, "wait_s", asyncio.get_running_loop().time() - started)
+        return batch
+
+    async def _batch_or_failure(self, step: int) -> Batch:
+        """The batch, unless the run fails while it is awaited."""
+        request = self._buffered.get_batch(step, self._served, self._batch_size)
+        batch = asyncio.ensure_future(request)
+        failure = asyncio.ensure_future(self._scheduler.failed())
+        try:
+            await asyncio.wait((batch, failure), return_when=asyncio.FIRST_COMPLETED)
+            if batch.done():
+                return batch.result()
+            raise failure.result()
+        finally:
+            batch.cancel()
+            failure.cancel()
+
+    async def trained(self, step: int) -> PhaseSeconds:
+        """The step is trained and its weights are published; the seconds of its phases.
+
+        Raises:
+            RunFailedError: this step has no batch yet.
+        """
+        async with self._lock:
+            if step > self._trained:
+                if step not in self._formed_steps():
+                    raise RunFailedError(f"step {step} has no batch, so it cannot be trained")
+                await self._prepared(step)
+                for phase in self._schedule.after_training:
+                    await self._run(phase, step, version=step)
+                self._trained = step
+                self._settled = True
+                self._seconds.pop(step - 2, None)
+                self._step_ended.notify()
+        return self.phases(step)
+
+    def _formed_steps(self) -> set[int]:
+        """Steps that have a batch and are not trained: one, or none."""
+        batches = (self._batch, self._pending)
+        return {b.step for b in batches if b is not None and b.step > self._trained}
+
+    async def _run(self, phase: Phase, step: int, version: int) -> None:
+        """One phase of weight synchronization; `version` is the newest that is trained."""
+        started = asyncio.get_running_loop().time()
+        with waiting(f"{phase}(step={step}, version={version})"):
+            if phase is Phase.SUSPEND:
+                await self._inference.suspend()
+            elif phase is Phase.UPDATE:
+                await self._inference.update(version)
+                self._served = version
+                self._scheduler.version_updated(version)
+            elif phase is Phase.RESUME:
+                await self._inference.resume()
+        seconds = asyncio.get_running_loop().time() - started
+        self._note(step, f"{phase}_s", seconds)
+        self._emit(
+            Event(
+                EventKind(phase),
+                subject=str(version),
+                policy_version=self._served,
+                step=step,
+                detail={"seconds": seconds},
+            )
+        )
+
+    def _note(self, step: int, name: str, seconds: float) -> None:
+        """Add to a phase's seconds: an interrupted phase is run again."""
+        before = self.phases(step)
+        self._seconds[step] = replace(before, **{name: getattr(before, name) + seconds})

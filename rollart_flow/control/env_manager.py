@@ -1,0 +1,234 @@
+"""EnvManager: drives one attempt at one task from reset to its outcome (ROLLART section 6.1).
+
+The invariants: `run` returns a trajectory with an outcome whatever the environment, the engine or
+the clock does; generated tokens are never encoded again; the environment is closed on every path;
+tokens that were generated are kept, also those of an action that was interrupted.
+"""
+
+import asyncio
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from rollart_flow.control.guard import GuardedEnvironment
+from rollart_flow.control.interrupts import EndedError, Ending, Interruptible, failed
+from rollart_flow.control.joining import GenerationFailedError
+from rollart_flow.control.ports import Admission, Cancellation, Codec, Environment, Generator
+from rollart_flow.control.recorder import Recorder
+from rollart_flow.control.waits import waiting
+from rollart_flow.errors import EngineError, SettingsError
+from rollart_flow.types import (
+    Assignment,
+    FinishReason,
+    Generation,
+    GenerationRequest,
+    Outcome,
+    Reason,
+    Trajectory,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Where an attempt is cut off.
+
+    Raises:
+        SettingsError: names the limit that is not positive.
+    """
+
+    max_turns: int
+    context_tokens: int
+    """Most tokens of the chain."""
+    step_timeout_s: float = 60.0
+    """For reset, each step, and close; math.inf for none."""
+    trajectory_timeout_s: float = 3600.0
+    """From the permission to start to the end; math.inf for none."""
+
+    def __post_init__(self) -> None:
+        for name in ("max_turns", "context_tokens", "step_timeout_s", "trajectory_timeout_s"):
+            if not getattr(self, name) > 0:
+                raise SettingsError(f"{name} is {getattr(self, name)}, but must be above 0")
+
+
+class EnvManager:
+    """Runs one attempt; made for it and thrown away afterwards.
+
+    Args:
+        assignment: the attempt.
+        make: makes its environment.
+        codec: observation text to tokens, action tokens to text.
+        generator: the LLMProxy.
+        limits: where it is cut off.
+        wall: UTC time of a time of the running loop.
+        env_version: name and version of the environment, stored with the trajectory.
+        admission: the scheduler; None for evaluation, which needs no permission.
+        host: who runs it, as the scheduler knows it.
+    """
+
+    def __init__(
+        self,
+        assignment: Assignment,
+        make: Callable[[], Environment],
+        codec: Codec,
+        generator: Generator,
+        limits: Limits,
+        wall: Callable[[float], datetime],
+        *,
+        env_version: str = "",
+        admission: Admission | None = None,
+        host: str = "",
+    ) -> None:
+        self.assignment = assignment
+        self._make = make
+        self._codec = codec
+        self._generator = generator
+        self._limits = limits
+        self._wall = wall
+        self._env_version = env_version
+        self._admission = admission
+        self._host = host
+        self._attempt = Interruptible(generator.abort)
+        # The same attempt may run twice at once: again after its host was lost, or handed out
+        # again by a restarted scheduler. Its requests must not be taken for one another's.
+        self._session = f"{assignment.trajectory_id}@{host}.{generator.session()}"
+        self._recorder = Recorder()
+        self._environment = GuardedEnvironment(
+            make, assignment.trajectory_id, limits.step_timeout_s, self._attempt
+        )
+        self._report: asyncio.Task[None] | None = None
+
+    def cancel(self, cancellation: Cancellation) -> None:
+        """End the attempt now, whatever it waits for. The first ending counts."""
+        self._attempt.interrupt(Ending(cancellation.outcome, cancellation.reason))
+
+    async def run(self) -> Trajectory:
+        """The attempt's trajectory, unscored. Raises only what the scheduler's port raises."""
+        created_at = self._now()
+        try:
+            ending = await self._attempt.run(self._drive())
+        finally:
+            finished_at = self._now()
+            close_error = await self._clean_up()
+        if ending.error is None and close_error is not None:
+            ending = replace(ending, error=close_error)
+        return self._recorder.trajectory(
+            self.assignment,
+            ending,
+            created_at=created_at,
+            finished_at=finished_at,
+            reset_s=self._environment.reset_s,
+            env_version=self._env_version,
+            solved=self._environment.solved,
+        )
+
+    def _now(self) -> datetime:
+        return self._wall(asyncio.get_running_loop().time())
+
+    async def _drive(self) -> Ending:
+        """Permission, then the episode within its time limit."""
+        if self._admission is not None:
+            with waiting(f"permit({self.assignment.trajectory_id})"):
+                permission = self._admission.permit(self.assignment.trajectory_id, self._host)
+                refused = await permission
+            if refused is not None:
+                return Ending(refused.outcome, refused.reason)
+        limit_s = self._limits.trajectory_timeout_s
+        if limit_s == math.inf:
+            return await self._episode()
+        late = f"the trajectory took over {limit_s:g} s"
+        ending = Ending(Outcome.TIMED_OUT, Reason.TRAJECTORY_TIMEOUT, late)
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(limit_s, self._attempt.interrupt, ending)
+        try:
+            return await self._episode()
+        finally:
+            timer.cancel()
+
+    async def _episode(self) -> Ending:
+        assignment = self.assignment
+        observation = await self._environment.reset(assignment.env_seed, assignment.task.payload)
+        for turn in range(self._limits.max_turns):
+            self._observe(turn, observation)
+            action = await self._act(turn)
+            try:
+                answer = await self._environment.step(action)
+            except (EndedError, asyncio.CancelledError):
+                self._recorder.end_turn(step_s=self._environment.step_s)
+                raise
+            self._recorder.end_turn(answer.reward, self._environment.step_s)
+            if answer.terminated:
+                return Ending(Outcome.COMPLETED)
+            if answer.truncated:
+                break
+            observation = answer.observation
+        return Ending(Outcome.TRUNCATED, Reason.TURN_LIMIT)
+
+    def _observe(self, turn: int, observation: str) -> None:
+        """Add an observation to the chain, if it leaves room for an action."""
+        try:
+            tokens = self._codec.encode_observation(observation, first=turn == 0)
+        except Exception as error:  # text that no tokenizer takes is the environment's doing
+            raise failed(Reason.ENVIRONMENT_ERROR, "encoding the observation", error) from error
+        if len(self._recorder) + len(tokens) >= self._limits.context_tokens:
+            raise EndedError(Ending(Outcome.TRUNCATED, Reason.CONTEXT_OVERFLOW))
+        self._recorder.observe(observation, tokens)
+
+    async def _act(self, turn: int) -> str:
+        """Generate the action of a turn; its text."""
+        request = self._request(turn)
+        started = asyncio.get_running_loop().time()
+        self._attempt.generating = request.request_id
+        error: EngineError | None = None
+        try:
+            generation = await self._generator.generate(request, self._first_token)
+        except EngineError as failure:
+            error = failure
+            partial = failure.partial if isinstance(failure, GenerationFailedError) else None
+            generation = partial or Generation((), (), (), FinishReason.ABORT)
+        finally:
+            self._attempt.generating = None
+        action = self._codec.decode(generation.token_ids)
+        seconds = asyncio.get_running_loop().time() - started
+        self._recorder.act(generation, action, seconds)
+        self._attempt.check()
+        if error is not None:
+            raise failed(Reason.ENGINE_ERROR, "the engine", error) from error
+        self._check_finish(generation)
+        return action
+
+    def _request(self, turn: int) -> GenerationRequest:
+        assignment = self.assignment
+        room = self._limits.context_tokens - len(self._recorder)
+        return GenerationRequest(
+            request_id=f"{self._session}/{turn}",
+            prompt_ids=tuple(self._recorder.token_ids),
+            sampling=replace(
+                assignment.sampling, max_tokens=min(assignment.sampling.max_tokens, room)
+            ),
+            trajectory_id=assignment.trajectory_id,
+            domain=assignment.task.domain,
+        )
+
+    def _check_finish(self, generation: Generation) -> None:
+        """Raise the ending of a generation that gave no action."""
+        if generation.finish_reason is FinishReason.ABORT:
+            error = "the engine aborted the generation on its own"
+            raise EndedError(Ending(Outcome.FAILED, Reason.ENGINE_ERROR, error))
+        if not generation.token_ids:
+            raise EndedError(Ending(Outcome.TRUNCATED, Reason.CONTEXT_OVERFLOW))
+
+    def _first_token(self, version: int) -> None:
+        """Tell the scheduler, without waiting for it, which version started the trajectory."""
+        if self._admission is not None and self._report is None:
+            started = self._admission.started(self.assignment.trajectory_id, version)
+            self._report = asyncio.ensure_future(started)
+
+    async def _clean_up(self) -> str | None:
+        """Close the environment and forget the rest; what went wrong in closing."""
+        self._generator.release(self.assignment.trajectory_id)
+        if self._report is not None:
+            # The commit tells the version too, so an unfinished report need not be awaited.
+            self._report.cancel()
+            await asyncio.gather(self._report, return_exceptions=True)
+        return await self._environment.close()

@@ -1,0 +1,110 @@
+"""How an attempt ends, and how it is interrupted from outside at whatever it waits for.
+
+The invariant: the first ending counts, and an interruption never escapes as a cancellation of the
+task that runs the attempt; a cancellation of that task from elsewhere always does.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from rollart_flow.errors import RollartError
+from rollart_flow.types import Outcome, Reason
+
+_ERROR_CHARACTERS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How an attempt ended."""
+
+    outcome: Outcome
+    reason: Reason | None = None
+    error: str | None = None
+
+
+class EndedError(Exception):
+    """Carries an ending out of whatever was under way."""
+
+    def __init__(self, ending: Ending) -> None:
+        super().__init__(ending)
+        self.ending = ending
+
+
+def failed(reason: Reason, what: str, error: BaseException) -> EndedError:
+    """The ending of an attempt in which something raised, told in one line.
+
+    An error of this library says by itself what was wrong.
+    """
+    if isinstance(error, RollartError):
+        text = error.message
+    else:
+        text = f"{what} raised {type(error).__name__}: {error}"
+    return EndedError(Ending(Outcome.FAILED, reason, " ".join(text.split())[:_ERROR_CHARACTERS]))
+
+
+class Interruptible:
+    """Runs an attempt in the current task until it ends or is interrupted.
+
+    Args:
+        abort: ends a generation by request id, so that it returns what it has.
+    """
+
+    def __init__(self, abort: Callable[[str], None]) -> None:
+        self._abort = abort
+        self._task: asyncio.Task[object] | None = None
+        self._cancelled = False
+        self.generating: str | None = None
+        """Request id of the generation that is under way."""
+        self.ending: Ending | None = None
+        """Set once the attempt is over or has to be."""
+
+    def interrupt(self, ending: Ending) -> None:
+        """End the attempt now, whatever it waits for; without effect once it has an ending."""
+        if self.ending is not None:
+            return
+        self.ending = ending
+        if self.generating is not None:
+            self._abort(self.generating)
+        elif self._task is not None:
+            self._cancelled = True
+            self._task.cancel()
+
+    def check(self) -> None:
+        """Raise the ending, if there is one: what was awaited may have outlived the interruption.
+
+        Raises:
+            EndedError: the attempt is over.
+        """
+        if self.ending is not None:
+            raise EndedError(self.ending)
+
+    async def run(self, drive: Coroutine[Any, Any, Ending]) -> Ending:
+        """Await the drive; its ending, or that of the interruption."""
+        if self.ending is not None:
+            drive.close()
+            return self.ending
+        self._task = task = asyncio.current_task()
+        cancelling = task.cancelling() if task is not None else 0
+        try:
+            ended = await drive
+        except EndedError as error:
+            ended = error.ending
+        except asyncio.CancelledError as error:
+            ended = self._cancellation(error, task is None or task.cancelling() > cancelling)
+        finally:
+            self._task = None
+        if self._cancelled and task is not None and task.uncancel() > cancelling:
+            raise asyncio.CancelledError
+        if self.ending is None:
+            self.ending = ended
+        return self.ending
+
+    def _cancellation(self, error: asyncio.CancelledError, requested: bool) -> Ending:
+        """What a cancellation means: ours, or one that came out of what was awaited."""
+        if self._cancelled and self.ending is not None:
+            return self.ending
+        if requested:
+            raise error
+        return failed(Reason.ENVIRONMENT_ERROR, "the environment", error).ending

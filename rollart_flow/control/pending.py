@@ -1,0 +1,125 @@
+"""The index of the SampleBuffer: pending trajectories by group, and what is known of the others.
+
+The invariant: a trajectory is in at most one place (pending in one group, or gone), a group holds
+at most `group_size` members, and ids that left are remembered up to a limit.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from rollart_flow.control.recent import Recent
+from rollart_flow.control.selection import ReadyGroup
+from rollart_flow.errors import RunFailedError
+from rollart_flow.types import Reason, Sample
+
+
+def start_version(sample: Sample) -> int:
+    """Policy version that started a trainable trajectory."""
+    if sample.policy_version_start is None:
+        raise RunFailedError(f"trajectory {sample.trajectory_id} has no policy version")
+    return sample.policy_version_start
+
+
+@dataclass(slots=True)
+class PendingGroup:
+    """A group with at least one trainable member in the buffer."""
+
+    group_id: str
+    samples: dict[str, Sample] = field(default_factory=dict)
+    position: int | None = None
+    """Order of completion; None while members are missing."""
+
+    @property
+    def start(self) -> int:
+        """Policy version that started the oldest member: a group is as old as that."""
+        return min(start_version(sample) for sample in self.samples.values())
+
+    @property
+    def in_order(self) -> list[Sample]:
+        """Members by attempt."""
+        return sorted(self.samples.values(), key=lambda sample: sample.attempt)
+
+
+class PendingGroups:
+    """Pending trajectories by group.
+
+    Args:
+        group_size: members that make a group complete.
+        memory: ids of trajectories and of groups that left, remembered for late arrivals.
+    """
+
+    def __init__(self, group_size: int, memory: int) -> None:
+        self._group_size = group_size
+        self._groups: dict[str, PendingGroup] = {}
+        self._group_of: dict[str, str] = {}
+        self._gone: Recent[str, None] = Recent(memory)
+        self._closed: Recent[str, Reason] = Recent(memory)
+        self._completed = 0
+
+    def __len__(self) -> int:
+        """Pending trajectories."""
+        return len(self._group_of)
+
+    @property
+    def groups(self) -> Iterable[PendingGroup]:
+        """Groups with pending trajectories."""
+        return self._groups.values()
+
+    def knows(self, trajectory_id: str) -> bool:
+        """Whether the trajectory is pending, or gone and not yet forgotten."""
+        return trajectory_id in self._group_of or trajectory_id in self._gone
+
+    def refusal(self, group_id: str) -> Reason | None:
+        """Why one more member of this group cannot be taken; None where it can."""
+        group = self._groups.get(group_id)
+        if group is not None and group.position is not None:
+            return Reason.GROUP_COMPLETE
+        return self._closed.get(group_id)
+
+    def add(self, sample: Sample) -> bool:
+        """Take a member; whether its group is complete now."""
+        group = self._groups.setdefault(sample.group_id, PendingGroup(sample.group_id))
+        group.samples[sample.trajectory_id] = sample
+        self._group_of[sample.trajectory_id] = sample.group_id
+        if len(group.samples) < self._group_size:
+            return False
+        group.position = self._completed
+        self._completed += 1
+        return True
+
+    def ready(self) -> list[ReadyGroup]:
+        """Complete groups in the order in which they became complete."""
+        ready = [
+            ReadyGroup(group.group_id, group.start, group.position)
+            for group in self._groups.values()
+            if group.position is not None
+        ]
+        return sorted(ready, key=lambda group: group.position)
+
+    def remove(self, trajectory_id: str) -> Sample | None:
+        """Take one pending member out; None where it is not pending."""
+        group_id = self._group_of.pop(trajectory_id, None)
+        if group_id is None:
+            return None
+        group = self._groups[group_id]
+        sample = group.samples.pop(trajectory_id)
+        group.position = None
+        if not group.samples:
+            del self._groups[group_id]
+        self.forget(trajectory_id)
+        return sample
+
+    def close(self, group_id: str, late: Reason) -> list[Sample]:
+        """Take a whole group out, by attempt; `late` is why later members are refused."""
+        self._closed.add(group_id, late)
+        group = self._groups.pop(group_id, None)
+        if group is None:
+            return []
+        for trajectory_id in group.samples:
+            del self._group_of[trajectory_id]
+            self.forget(trajectory_id)
+        return group.in_order
+
+    def forget(self, trajectory_id: str) -> None:
+        """Remember that a trajectory was here and is gone."""
+        self._gone.add(trajectory_id, None)

@@ -1,0 +1,214 @@
+"""What the control plane talks to. Each port is implemented in one process, over Ray, and by tests.
+
+Messages through ports are frozen and idempotent: a call that is repeated has the effect of one,
+and a stream is read with a cursor (`after`), so that what was lost on the way is read again and
+what arrives twice is recognized. Reading after a cursor also acknowledges all up to it. Messages
+may be delayed, lost, repeated and reordered; but none that was sent to a process reaches the one
+that takes its place, unless its sender still waits for the answer.
+"""
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from rollart_flow.errors import RunFailedError
+from rollart_flow.types import (
+    Assignment,
+    Batch,
+    Chunk,
+    Event,
+    Generation,
+    GenerationRequest,
+    Outcome,
+    Reason,
+    Sample,
+)
+
+
+class Inference(Protocol):
+    """One inference worker, as a client sees it."""
+
+    @property
+    def worker(self) -> str:
+        """Name of the worker, unique in the run."""
+        ...
+
+    @property
+    def hardware(self) -> str:
+        """Hardware class that it was granted."""
+        ...
+
+    def generate(self, request: GenerationRequest) -> AsyncIterator[Chunk]:
+        """Stream the tokens of one request; the last chunk has a finish reason.
+
+        While the worker is suspended, nothing comes. An abort ends the stream with
+        `FinishReason.ABORT`. Closing the iterator aborts the request.
+
+        Raises:
+            EngineError: the worker died or refused the request; chunks so far stay valid.
+        """
+        ...
+
+    async def abort(self, request_id: str) -> None:
+        """End a request; its stream ends with the tokens it has. Unknown ids are ignored."""
+        ...
+
+
+class Generator(Protocol):
+    """What generates for an EnvManager; the LLMProxy does."""
+
+    async def generate(
+        self, request: GenerationRequest, on_first: Callable[[int], None] | None = None
+    ) -> Generation:
+        """Generate until a finish reason; EngineError where that is impossible."""
+        ...
+
+    def abort(self, request_id: str) -> None:
+        """End a generation: it returns what it has, with `FinishReason.ABORT`."""
+        ...
+
+    def session(self) -> int:
+        """A number that nobody else gets from this generator."""
+        ...
+
+    def release(self, trajectory_id: str) -> None:
+        """The trajectory is over."""
+        ...
+
+
+class InferenceControl(Protocol):
+    """All inference workers of a run, as the AsyncController sees them. Idempotent each."""
+
+    async def suspend(self) -> None:
+        """Return once no worker generates: new requests are held, those in flight paused."""
+        ...
+
+    async def update(self, version: int) -> None:
+        """Return once every worker holds exactly this version. Only while suspended."""
+        ...
+
+    async def resume(self) -> None:
+        """Go on: paused requests keep their tokens and rebuild their KV under the new weights."""
+        ...
+
+
+class Environment(Protocol):
+    """One environment, asynchronous: Gymnasium's five values with text in place of arrays."""
+
+    async def reset(self, seed: int, task: str) -> tuple[str, Mapping[str, object]]:
+        """Start an episode of the task (JSON payload); (observation, info)."""
+        ...
+
+    async def step(self, action: str) -> tuple[str, float, bool, bool, Mapping[str, object]]:
+        """(observation, reward, terminated, truncated, info)."""
+        ...
+
+    async def close(self) -> None:
+        """Release what the environment holds. May be called at any moment, and twice."""
+        ...
+
+
+class Codec(Protocol):
+    """Text to tokens and back. Generated tokens are never encoded again."""
+
+    def encode_observation(self, text: str, *, first: bool) -> tuple[int, ...]:
+        """Tokens of one observation, with what precedes it and what invites the next action."""
+        ...
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """Text of generated tokens, without stop tokens."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Cancellation:
+    """Stop this attempt; it ends with the outcome and the reason."""
+
+    trajectory_id: str
+    outcome: Outcome
+    reason: Reason
+
+
+class Admission(Protocol):
+    """The RolloutScheduler as rollout sees it."""
+
+    async def admit(self, source: str, index: int) -> Assignment | None:
+        """The index-th attempt for this source; waits for credit. None: the run ends.
+
+        A source asks for one index after the other. Asked again with the same index it answers
+        the same, so that a source that is restarted neither loses nor doubles an attempt. Beside a
+        scheduler that was restarted too, a restarted source takes a new name.
+        """
+        ...
+
+    async def permit(self, trajectory_id: str, host: str) -> Cancellation | None:
+        """Ask again just before reset, since the attempt may have waited in a queue.
+
+        None: go on. A cancellation: do not start, end with this outcome. `host` is who runs the
+        attempt and reads its cancellations.
+        """
+        ...
+
+    async def started(self, trajectory_id: str, version: int) -> None:
+        """The first token was generated, under this policy version."""
+        ...
+
+    async def cancellations(self, host: str, after: int) -> tuple[int, tuple[Cancellation, ...]]:
+        """Wait for cancellations for this host past the cursor; (new cursor, cancellations)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Something that the buffer did. Exactly one of the fields is set."""
+
+    committed: Sample | None = None
+    """A row of `trajectories` was committed (training split only)."""
+    dropped: tuple[str, Reason] | None = None
+    """(trajectory_id, reason): a committed trajectory was filtered; its group lacks one."""
+    evicted: tuple[str, Reason] | None = None
+    """(group_id, reason): a whole group left the buffer without being trained on."""
+    consumed: str | None = None
+    """Group id: a batch holds it."""
+
+
+class Buffered(Protocol):
+    """The SampleBuffer as the AsyncController and the RolloutScheduler see it."""
+
+    async def get_batch(self, step: int, version: int, size: int) -> Batch:
+        """Evict what violates the bound, wait for enough fresh complete groups, form the batch.
+
+        Asked again for the same step it answers the same batch.
+        """
+        ...
+
+    async def changes(self, after: int) -> tuple[int, tuple[Change, ...]]:
+        """Wait for changes past the cursor; (new cursor, changes)."""
+        ...
+
+
+class Scheduling(Protocol):
+    """The RolloutScheduler as the AsyncController sees it, in the same process. Idempotent each."""
+
+    def batch_taken(self, batch: Batch) -> None:
+        """The batch is formed and the engines are suspended, or need not be: its credits are free
+        again, and what is admitted with them starts under the version that comes next."""
+        ...
+
+    def version_updated(self, version: int) -> None:
+        """The engines hold this version and are still suspended: abort what is too old for it."""
+        ...
+
+    def stop(self) -> None:
+        """No more attempts are needed: cancel those in flight, admit none."""
+        ...
+
+    async def failed(self) -> RunFailedError:
+        """Wait until the run cannot go on; why."""
+        ...
+
+
+class Emit(Protocol):
+    """Where the control plane reports events. Must not block."""
+
+    def __call__(self, event: Event) -> None: ...

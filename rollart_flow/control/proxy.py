@@ -1,0 +1,244 @@
+"""LLMProxy: one door to all inference workers, on the client's side (ROLLART section 6.1).
+
+A request goes to a worker of the hardware class that its domain is bound to, always the same one
+for a trajectory, so that its prefix stays cached, and the least loaded one otherwise. The
+invariant: the tokens of a generation are exactly those that engines drew, each once and in order,
+whatever is repeated, interrupted or continued on another worker.
+"""
+
+import asyncio
+import itertools
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
+
+from rollart_flow.control.joining import ChunkGapError, GenerationFailedError, Joined
+from rollart_flow.control.ports import Emit, Inference
+from rollart_flow.control.routing import Router
+from rollart_flow.control.waits import Signal, waiting
+from rollart_flow.errors import EngineError, RequestRefusedError
+from rollart_flow.types import (
+    Chunk,
+    Event,
+    EventKind,
+    FinishReason,
+    Generation,
+    GenerationRequest,
+    Reason,
+)
+
+_FRUITLESS_LIMIT = 2
+"""Interruptions in a row, without one token between them, after which a request is given up: it
+may be the request that kills its workers."""
+
+FirstToken = Callable[[int], None]
+"""Told once per generation: the policy version of its first token."""
+
+Recover = Callable[[str], Awaitable[bool]]
+"""Told the name of a lost worker; returns once it serves the current version again (True) or
+never will (False). EngineError counts as never."""
+
+
+class _Live:
+    """A generation in progress."""
+
+    def __init__(self, request: GenerationRequest, on_first: FirstToken | None) -> None:
+        self.request = request
+        self.on_first = on_first
+        self.joined = Joined(request)
+        self.task = asyncio.current_task()
+        self.aborted = False
+        self.parts = 0
+        """Requests that were sent for it."""
+        self.fruitless = 0
+
+    def take(self, chunk: Chunk) -> None:
+        """Append a chunk and tell of the first token."""
+        first = not len(self.joined)
+        self.joined.add(chunk)
+        if first and len(self.joined) and self.on_first is not None:
+            self.on_first(self.joined.versions[0])
+
+
+class LLMProxy:
+    """Generates on whatever worker fits.
+
+    Args:
+        workers: inference workers.
+        emit: where fallbacks, lost workers and retries are reported.
+        hw_affinity: hardware class by domain, "default" for the others; empty: any.
+        recover: brings lost workers back; by default they stay lost until `add`.
+    """
+
+    def __init__(
+        self,
+        workers: Iterable[Inference],
+        emit: Emit,
+        *,
+        hw_affinity: Mapping[str, str] | None = None,
+        recover: Recover | None = None,
+    ) -> None:
+        self._emit = emit
+        self._router = Router(workers, emit, hw_affinity or {})
+        self._live: dict[str, _Live] = {}
+        self._sessions = itertools.count()
+        self._aborts: set[asyncio.Task[None]] = set()
+        self._recover = recover
+        self._recovering: dict[str, asyncio.Task[None]] = {}
+        self._recovered = Signal()
+
+    @property
+    def workers(self) -> tuple[str, ...]:
+        """Names of the workers that are in use."""
+        return self._router.names
+
+    def add(self, worker: Inference) -> None:
+        """Use one more worker, or one that was lost and is back."""
+        self._router.add(worker)
+
+    def remove(self, name: str) -> None:
+        """Send nothing more to a worker; what is in flight there goes on."""
+        self._router.remove(name)
+
+    def session(self) -> int:
+        """A number that nobody else gets, for request ids: an attempt may run twice at once."""
+        return next(self._sessions)
+
+    def release(self, trajectory_id: str) -> None:
+        """A trajectory is over: its placement can be forgotten."""
+        self._router.release(trajectory_id)
+
+    async def generate(
+        self, request: GenerationRequest, on_first: FirstToken | None = None
+    ) -> Generation:
+        """Generate until a finish reason, moving to another worker where one dies.
+
+        The request id must be that of no other request in progress, of whatever client.
+
+        Raises:
+            GenerationFailedError: no worker is left, or the request is refused or fails again and
+                again; it has the tokens so far.
+        """
+        if request.request_id in self._live:
+            raise ValueError(f"request {request.request_id!r} is in progress already")
+        live = _Live(request, on_first)
+        self._live[request.request_id] = live
+        cancelling = live.task.cancelling() if live.task is not None else 0
+        try:
+            while live.joined.finish_reason is None:
+                await self._attempt(live)
+        except asyncio.CancelledError:
+            if not live.aborted or live.task is None or live.task.uncancel() > cancelling:
+                raise
+            live.joined.finish_reason = FinishReason.ABORT
+        finally:
+            del self._live[request.request_id]
+        return live.joined.generation()
+
+    def abort(self, request_id: str) -> None:
+        """End a generation: it returns the tokens that have arrived. Unknown ids are ignored."""
+        live = self._live.get(request_id)
+        if live is not None and live.task is not None and not live.aborted:
+            live.aborted = True
+            live.task.cancel()
+
+    async def _attempt(self, live: _Live) -> None:
+        """Stream from one worker until the end or until it fails."""
+        worker = await self._route(live)
+        length = len(live.joined)
+        self._router.begin(worker)
+        try:
+            await self._stream(live, worker)
+        except RequestRefusedError as error:
+            raise GenerationFailedError(str(error), live.joined.generation()) from error
+        except EngineError as error:
+            live.fruitless = 0 if len(live.joined) > length else live.fruitless + 1
+            self._interrupted(live, worker, error)
+        finally:
+            self._router.end(worker)
+
+    async def _route(self, live: _Live) -> Inference:
+        """The worker for a generation; waits while none is in use and one may come back."""
+        while not self._router.names and self._recovering:
+            with waiting(f"a worker for {live.request.request_id}"):
+                await self._recovered.wait()
+        try:
+            return self._router.route(live.request)
+        except EngineError as error:
+            raise GenerationFailedError(str(error), live.joined.generation()) from error
+
+    async def _stream(self, live: _Live, worker: Inference) -> None:
+        part = live.joined.rest(live.parts)
+        live.parts += 1
+        live.joined.begin_part(worker.hardware, worker.worker)
+        finished = False
+        stream = worker.generate(part)
+        try:
+            with waiting(f"generate({part.request_id} on {worker.worker})"):
+                async for chunk in stream:
+                    live.take(chunk)
+                    if chunk.finish_reason is not None:
+                        finished = True
+                        return
+            raise EngineError(f"worker {worker.worker} ended {part.request_id} without a reason")
+        finally:
+            if not finished:
+                self._abort_on(worker, part.request_id)
+            if isinstance(stream, AsyncGenerator):
+                await stream.aclose()
+
+    def _interrupted(self, live: _Live, worker: Inference, error: Exception) -> None:
+        """Mark a dead worker, and decide whether the request goes on elsewhere."""
+        if not isinstance(error, ChunkGapError):
+            self._router.lost(worker, error)
+            self._bring_back(worker)
+        nobody = not self._router.names and not self._recovering
+        if live.fruitless >= _FRUITLESS_LIMIT or nobody:
+            raise GenerationFailedError(str(error), live.joined.generation()) from error
+        live.joined.finish_if_full()
+        self._emit(
+            Event(
+                EventKind.RETRY,
+                subject=live.request.trajectory_id or live.request.request_id,
+                reason=Reason.ENGINE_ERROR,
+                domain=live.request.domain,
+                detail={"worker": worker.worker, "tokens": len(live.joined), "error": str(error)},
+            )
+        )
+
+    def _bring_back(self, worker: Inference) -> None:
+        """Start to recover a lost worker, unless that is under way or it is back already."""
+        name = worker.worker
+        if self._recover is None or name in self._recovering or name in self._router.names:
+            return
+        self._recovering[name] = asyncio.ensure_future(self._recovery(self._recover, worker))
+
+    async def _recovery(self, recover: Recover, worker: Inference) -> None:
+        try:
+            with suppress(EngineError), waiting(f"recovery of {worker.worker}"):
+                if await recover(worker.worker):
+                    self._router.add(worker)
+        finally:
+            del self._recovering[worker.worker]
+            self._recovered.notify()
+
+    def _abort_on(self, worker: Inference, request_id: str) -> None:
+        """Tell a worker that a request is not wanted, without waiting for it."""
+        task = asyncio.ensure_future(_abort(worker, request_id))
+        self._aborts.add(task)
+        task.add_done_callback(self._aborts.discard)
+
+    async def close(self) -> None:
+        """Give recoveries up and wait for aborts that are under way."""
+        recoveries = tuple(self._recovering.values())
+        for task in recoveries:
+            task.cancel()
+        await asyncio.gather(*recoveries, return_exceptions=True)
+        while self._aborts:
+            with waiting("aborts"):
+                await asyncio.wait(self._aborts)
+
+
+async def _abort(worker: Inference, request_id: str) -> None:
+    # A dead worker has nothing left to abort.
+    with suppress(EngineError):
+        await worker.abort(request_id)

@@ -1,0 +1,123 @@
+"""From the tables of a run to what its scheduler and its buffer continue with.
+
+Pure. The invariant: a group is continued where it was admitted and neither trained on, nor
+evicted, nor abandoned; whatever is committed counts once and is never attempted again.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from rollart_flow.control.groups import GroupRecord
+from rollart_flow.control.intake import group_cursor
+from rollart_flow.control.ports import Change
+from rollart_flow.types import Event, EventKind, Reason, Sample, Task
+
+_RECENT_GROUPS = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """Arguments of `RolloutScheduler.restore` and `SampleBuffer.restore`."""
+
+    next_cursor: int
+    """The tasks continue with this cursor."""
+    groups: tuple[GroupRecord, ...]
+    """Groups that go on, the oldest first."""
+    pending: tuple[Sample, ...]
+    """Trajectories that the buffer holds."""
+    known: tuple[str, ...]
+    """Ids of the other committed trajectories, the oldest first."""
+    closed: Mapping[str, Reason]
+    """Groups that left the buffer, with the reason that late members are dropped for."""
+    changes: tuple[Change, ...]
+    """What became of the newest groups, for a scheduler that outlived the buffer."""
+
+
+class _Ledger:
+    """Rows of events, trajectories and batches, by group."""
+
+    def __init__(
+        self, events: Iterable[Event], samples: tuple[Sample, ...], trained_groups: Iterable[str]
+    ) -> None:
+        self.admitted: dict[str, Task] = {}
+        self.abandoned: set[str] = set()
+        self.left: dict[str, Reason | None] = {}
+        self.closed = dict.fromkeys(trained_groups, Reason.GROUP_COMPLETE)
+        self.samples: defaultdict[str, list[Sample]] = defaultdict(list)
+        for sample in samples:
+            self.samples[sample.group_id].append(sample)
+        for event in events:
+            self._note(event)
+
+    def _note(self, event: Event) -> None:
+        if event.kind is EventKind.ADMIT:
+            self.admitted[event.subject] = _task(event)
+        elif event.kind is EventKind.ABANDON:
+            self.abandoned.add(event.subject)
+        elif event.kind in (EventKind.DROP, EventKind.EVICT):
+            self.left[event.subject] = event.reason
+        if event.kind is EventKind.EVICT:
+            self.closed.setdefault(str(event.detail["group_id"]), Reason.GROUP_EVICTED)
+
+    def in_order(self) -> list[str]:
+        """All groups that left any trace, in the order of admission."""
+        return sorted({*self.admitted, *self.samples}, key=group_cursor)
+
+    def pending(self, sample: Sample) -> bool:
+        """Whether the buffer holds it."""
+        gone = sample.trajectory_id in self.left or sample.group_id in self.closed
+        return sample.trainable and not gone
+
+    def record(self, group_id: str) -> GroupRecord:
+        """A group that goes on."""
+        samples = tuple(self.samples[group_id])
+        dropped = frozenset(s.trajectory_id for s in samples if s.trajectory_id in self.left)
+        return GroupRecord(group_id, self.admitted[group_id], samples, dropped)
+
+    def changes(self, group_id: str) -> Iterator[Change]:
+        """What the buffer would have told about a group."""
+        for sample in self.samples[group_id]:
+            yield Change(committed=sample)
+            reason = self.left.get(sample.trajectory_id)
+            if reason is not None and group_id not in self.closed:
+                yield Change(dropped=(sample.trajectory_id, reason))
+        if self.closed.get(group_id) is Reason.GROUP_COMPLETE:
+            yield Change(consumed=group_id)
+        elif group_id in self.closed:
+            yield Change(evicted=(group_id, Reason.STALENESS_BOUND))
+
+
+def recover(
+    events: Iterable[Event], samples: Iterable[Sample], trained_groups: Iterable[str]
+) -> Recovered:
+    """What was recorded, sorted out.
+
+    A scheduler that starts over beside a running buffer takes `SampleBuffer.cursor` before the
+    tables are read and reads changes from there: what it sees twice does no harm.
+
+    Args:
+        events: all rows of `events`, in the order of their commits.
+        samples: all rows of `trajectories` of the training split, in the order of their commits.
+        trained_groups: group ids of all rows of `batches`.
+    """
+    samples = tuple(samples)
+    ledger = _Ledger(events, samples, trained_groups)
+    groups = ledger.in_order()
+    over = ledger.closed.keys() | ledger.abandoned
+    return Recovered(
+        next_cursor=group_cursor(groups[-1]) + 1 if groups else 0,
+        groups=tuple(ledger.record(g) for g in groups if g in ledger.admitted and g not in over),
+        pending=tuple(s for s in samples if ledger.pending(s)),
+        known=tuple(s.trajectory_id for s in samples if not ledger.pending(s)),
+        closed=ledger.closed,
+        changes=tuple(c for g in groups[-_RECENT_GROUPS:] for c in ledger.changes(g)),
+    )
+
+
+def _task(event: Event) -> Task:
+    return Task(
+        task_id=str(event.detail["task_id"]),
+        domain=event.domain or "",
+        payload=str(event.detail["payload"]),
+    )

@@ -1,0 +1,117 @@
+"""Which worker serves a request: hardware class by domain, sticky by trajectory, then load.
+
+ROLLART section 5 (hardware affinity) with fallback to whatever is there. The invariant: a request
+is routed as long as one worker is in use, and a domain's fallback is reported once.
+"""
+
+import zlib
+from collections.abc import Iterable, Mapping
+
+from rollart_flow.control.ports import Emit, Inference
+from rollart_flow.errors import EngineError
+from rollart_flow.types import Event, EventKind, GenerationRequest, Reason
+
+
+class Router:
+    """Placement of requests; load is what this client has in flight.
+
+    Args:
+        workers: inference workers.
+        emit: where fallbacks and lost workers are reported.
+        hw_affinity: hardware class by domain, "default" for the others; empty: any.
+    """
+
+    def __init__(
+        self, workers: Iterable[Inference], emit: Emit, hw_affinity: Mapping[str, str]
+    ) -> None:
+        self._emit = emit
+        self._affinity = hw_affinity
+        self._workers: dict[str, Inference] = {}
+        self._load: dict[str, int] = {}
+        self._placed: dict[str, str] = {}
+        self._fallen_back: set[str] = set()
+        for worker in workers:
+            self.add(worker)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Workers in use."""
+        return tuple(self._workers)
+
+    def add(self, worker: Inference) -> None:
+        """Use a worker."""
+        self._workers[worker.worker] = worker
+        self._load.setdefault(worker.worker, 0)
+
+    def remove(self, name: str) -> None:
+        """Use a worker no more."""
+        self._workers.pop(name, None)
+
+    def lost(self, worker: Inference, error: Exception) -> None:
+        """A worker died; reported once, whoever notices first."""
+        if self._workers.get(worker.worker) is worker:
+            self.remove(worker.worker)
+            self._emit(
+                Event(
+                    EventKind.CRASH,
+                    subject=worker.worker,
+                    reason=Reason.WORKER_LOST,
+                    detail={"hardware": worker.hardware, "error": str(error)},
+                )
+            )
+
+    def begin(self, worker: Inference) -> None:
+        """A request is in flight on a worker."""
+        self._load[worker.worker] += 1
+
+    def end(self, worker: Inference) -> None:
+        """It is over."""
+        self._load[worker.worker] -= 1
+        if not self._load[worker.worker] and worker.worker not in self._workers:
+            del self._load[worker.worker]
+
+    def release(self, trajectory_id: str) -> None:
+        """Forget where a trajectory was placed."""
+        self._placed.pop(trajectory_id, None)
+
+    def route(self, request: GenerationRequest) -> Inference:
+        """The worker for a request.
+
+        Raises:
+            EngineError: no worker is in use.
+        """
+        placed = self._workers.get(self._placed.get(request.trajectory_id, ""))
+        if placed is not None:
+            return placed
+        worker = min(
+            self._candidates(request.domain),
+            key=lambda w: (self._load[w.worker], _tie(request.trajectory_id, w.worker)),
+        )
+        if request.trajectory_id:
+            self._placed[request.trajectory_id] = worker.worker
+        return worker
+
+    def _candidates(self, domain: str) -> list[Inference]:
+        if not self._workers:
+            raise EngineError("no inference worker is left; start one and add it")
+        workers = list(self._workers.values())
+        wanted = self._affinity.get(domain, self._affinity.get("default"))
+        fitting = [w for w in workers if wanted is None or w.hardware == wanted]
+        if fitting:
+            return fitting
+        if domain not in self._fallen_back:
+            self._fallen_back.add(domain)
+            self._emit(
+                Event(
+                    EventKind.FALLBACK,
+                    subject=domain,
+                    domain=domain,
+                    detail={"wanted": wanted, "used": sorted({w.hardware for w in workers})},
+                )
+            )
+        return workers
+
+
+def _tie(trajectory_id: str, worker: str) -> int:
+    """Spreads equal choices of many clients evenly, without a random number."""
+    return zlib.crc32(f"{trajectory_id}/{worker}".encode())

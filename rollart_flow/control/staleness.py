@@ -1,0 +1,64 @@
+"""How old a trajectory may be: one pure policy, which everything else asks.
+
+ROLLART section 6.2 (asynchronous bound) and ROLL Flash section 4.3 (asynchronous ratio): if the
+engines serve version n, whatever is trained on or kept was started by a version no older than
+n - alpha. The invariant: no other place of this library compares versions to decide on age.
+"""
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Protocol
+
+from rollart_flow.errors import SettingsError
+
+
+class Bound(Protocol):
+    """What a schedule promises about age; asked by the scheduler and by the buffer."""
+
+    def staleness(self, version: int, start: int) -> int:
+        """Versions between the one that is served and the one that started a trajectory."""
+        ...
+
+    def is_stale(self, version: int, start: int) -> bool:
+        """Whether a trajectory of that start may no longer be kept while `version` is served."""
+        ...
+
+    def capacity(self, batch_size: int) -> int:
+        """Trajectories that may be in flight or buffered at once."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class StalenessPolicy:
+    """Per-trajectory bound: `version - start <= ceil(alpha)`.
+
+    Raises:
+        SettingsError: alpha is negative or not a finite number.
+    """
+
+    alpha: float | Fraction = 1
+    """Asynchronous ratio [versions], 0 or more; a fraction caps what is in flight."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.alpha, int | float | Fraction) or isinstance(self.alpha, bool):
+            raise SettingsError(f"alpha is {self.alpha!r}, but must be a number of at least 0")
+        if not math.isfinite(self.alpha) or self.alpha < 0:
+            raise SettingsError(f"alpha is {self.alpha}, but must be finite and at least 0")
+
+    @property
+    def bound(self) -> int:
+        """Largest staleness that is allowed [versions]."""
+        return math.ceil(self.alpha)
+
+    def staleness(self, version: int, start: int) -> int:
+        """Versions between the one that is served and the one that started a trajectory."""
+        return version - start
+
+    def is_stale(self, version: int, start: int) -> bool:
+        """Whether a trajectory of that start violates the bound while `version` is served."""
+        return self.staleness(version, start) > self.bound
+
+    def capacity(self, batch_size: int) -> int:
+        """floor((1 + alpha) * batch_size) trajectories (ROLL Flash section 4.3)."""
+        return math.floor((1 + Fraction(str(self.alpha))) * batch_size)

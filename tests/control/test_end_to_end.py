@@ -1,0 +1,162 @@
+"""The whole control plane under virtual time, with faults, over many seeds.
+
+Only engines, environments, the network and the trainer are simulated; every decision is made by
+the classes that run in production.
+"""
+
+from dataclasses import replace
+
+import pytest
+
+from rollart_flow.control.intake import group_cursor
+from rollart_flow.control.schedules import Schedule, rollart, sync
+from rollart_flow.control.selection import AdmissionState, by_credits
+from rollart_flow.control.staleness import StalenessPolicy
+from rollart_flow.types import Outcome
+from tests.control.checks import check, check_all_have_rows
+from tests.control.cluster import Faults, Record, settings_of, simulate
+from tests.control.simulated import EnvironmentFaults
+
+STEPS = 6
+SCHEDULES = [sync(), rollart(0.5), rollart(1), rollart(2)]
+BROKEN_ENVIRONMENTS = EnvironmentFaults(raises=0.03, hangs=0.01, nonsense=0.02)
+STORM = Faults(lost=0.1, repeated=0.1, environment=BROKEN_ENVIRONMENTS, hosts=2, engines=2)
+RESTARTS = Faults(
+    lost=0.1,
+    repeated=0.1,
+    environment=BROKEN_ENVIRONMENTS,
+    hosts=1,
+    engines=1,
+    coordinators=3,
+    buffers=3,
+)
+
+all_schedules = pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda s: s.name)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@all_schedules
+def test_a_calm_run(schedule: Schedule, seed: int) -> None:
+    record = simulate(schedule, seed=seed, steps=STEPS)
+    check(record, schedule, steps=STEPS)
+    check_all_have_rows(record)
+    limit = schedule.bound.capacity(16) // 4
+    assert record.most_credits <= limit
+    assert record.largest_buffer <= 2 * limit * 4
+    lost = {Outcome.FAILED, Outcome.TIMED_OUT}
+    assert not any(row.outcome in lost for row in record.rows.values())
+
+
+@pytest.mark.parametrize("seed", range(12))
+@all_schedules
+def test_messages_hosts_engines_and_environments_fail(schedule: Schedule, seed: int) -> None:
+    record = simulate(schedule, seed=seed, steps=STEPS, faults=STORM)
+    check(record, schedule, steps=STEPS)
+    check_all_have_rows(record)
+    assert record.most_credits <= schedule.bound.capacity(16) // 4
+
+
+@pytest.mark.parametrize("seed", range(4))
+@all_schedules
+def test_redundant_rollouts(schedule: Schedule, seed: int) -> None:
+    settings = settings_of(redundancy=2, extra_groups=2)
+    record = simulate(schedule, seed=seed, steps=STEPS, faults=STORM, settings=settings)
+    check(record, schedule, steps=STEPS)
+    check_all_have_rows(record)
+    assert record.most_credits <= schedule.bound.capacity(16) // 4 + 2
+
+
+@pytest.mark.parametrize("seed", range(8))
+@all_schedules
+def test_coordinator_and_buffer_die_and_start_over(schedule: Schedule, seed: int) -> None:
+    record = simulate(schedule, seed=seed, steps=STEPS, faults=RESTARTS)
+    check(record, schedule, steps=STEPS)
+    check_all_have_rows(record)
+
+
+@pytest.mark.parametrize("seed", range(8))
+@all_schedules
+def test_everything_dies_and_the_run_is_resumed(schedule: Schedule, seed: int) -> None:
+    """What a resume gets is the record: rows, events, batches, published versions."""
+    record = Record()
+    for life, killed_after_s in enumerate([3.0 + seed, 5.0, None]):
+        simulate(
+            schedule,
+            seed=100 * life + seed,
+            steps=STEPS,
+            faults=STORM,
+            record=record,
+            killed_after_s=killed_after_s,
+        )
+    check(record, schedule, steps=STEPS)
+
+
+def test_a_calm_synchronous_run_wastes_nothing() -> None:
+    """ROLL Flash section 4.3: what would violate the bound is never generated."""
+    for seed in range(10):
+        record = simulate(sync(), seed=seed, steps=STEPS)
+        assert len(record.rows) == STEPS * 16
+
+
+def test_overlap_makes_a_run_shorter() -> None:
+    def seconds(schedule: Schedule) -> float:
+        return sum(simulate(schedule, seed=s, steps=STEPS).seconds for s in range(5))
+
+    assert seconds(rollart(1)) < 0.8 * seconds(sync())
+
+
+def test_a_bound_at_the_start_only_is_another_composition() -> None:
+    """AReaL as ROLLART section 6.2 describes it: credits bound the start, nothing is aborted."""
+
+    class StartOnly(StalenessPolicy):
+        def is_stale(self, version: int, start: int) -> bool:
+            return False
+
+    schedule = replace(rollart(1), name="areal", bound=StartOnly(1))
+    for seed in range(5):
+        record = simulate(schedule, seed=seed, steps=STEPS, faults=STORM)
+        assert record.trained == list(range(1, STEPS + 1))
+        check_all_have_rows(record)
+        assert all(row.outcome is not Outcome.STALE for row in record.rows.values())
+
+
+def test_a_window_over_the_order_of_admission_is_another_composition() -> None:
+    """Forge's window: nothing starts that is `width` or more past a group that lacks members."""
+    width = 5
+
+    def within_window(state: AdmissionState) -> bool:
+        return by_credits(state) and state.next_position - state.oldest_position < width
+
+    free, windowed = rollart(2), replace(rollart(2), name="window", admission=within_window)
+    for seed in range(5):
+        record = simulate(windowed, seed=seed, steps=STEPS)
+        check(record, windowed, steps=STEPS)
+        assert widest_overlap(record) < width
+    assert max(widest_overlap(simulate(free, seed=s, steps=STEPS)) for s in range(5)) >= width
+
+
+def widest_overlap(record: Record) -> int:
+    """Largest distance in the order of admission between trained groups that ran side by side."""
+    trained = {g for batch in record.batches.values() for g in batch.group_ids}
+    good = [r for r in record.rows.values() if r.group_id in trained]
+    started = {g: min(r.created_at for r in good if r.group_id == g) for g in trained}
+    members = {t for batch in record.batches.values() for t in batch.trajectory_ids}
+    ended = {
+        g: max(r.finished_at for r in good if r.group_id == g and r.trajectory_id in members)
+        for g in trained
+    }
+    return max(
+        group_cursor(late) - group_cursor(early)
+        for early in trained
+        for late in trained
+        if started[late] < ended[early]
+    )
+
+
+def test_a_run_is_a_function_of_its_seed() -> None:
+    def story(seed: int) -> tuple[object, ...]:
+        record = simulate(rollart(1), seed=seed, steps=STEPS, faults=RESTARTS)
+        return record.batches, list(record.rows.values()), record.events.events, record.seconds
+
+    assert story(5) == story(5)
+    assert story(5) != story(6)

@@ -1,0 +1,74 @@
+"""What a run recorded is sorted out again: nothing lost, nothing twice."""
+
+from rollart_flow.control.ports import Change
+from rollart_flow.control.recovery import Recovered, recover
+from rollart_flow.types import Event, EventKind, Outcome, Reason, Task
+from tests.control.samples import sample
+
+
+def group(cursor: int) -> str:
+    return f"g{cursor:08d}"
+
+
+def admit(cursor: int) -> Event:
+    detail = {"cursor": cursor, "task_id": f"t{cursor}", "payload": f'{{"n":{cursor}}}'}
+    return Event(EventKind.ADMIT, group(cursor), domain="a", detail=detail)
+
+
+def evict(cursor: int, attempt: int) -> Event:
+    detail = {"group_id": group(cursor)}
+    reason = Reason.STALENESS_BOUND
+    return Event(EventKind.EVICT, f"{group(cursor)}-{attempt:02d}", reason, detail=detail)
+
+
+def test_nothing_recorded_is_a_fresh_start() -> None:
+    assert recover([], [], []) == Recovered(0, (), (), (), {}, ())
+
+
+def test_groups_go_on_where_they_stopped() -> None:
+    trained, trained_too = sample(group(0), 0), sample(group(0), 1)
+    waiting = sample(group(1), 0)
+    failed = sample(group(2), 0, outcome=Outcome.FAILED)
+    evicted = sample(group(3), 0)
+    of_abandoned = sample(group(4), 0)
+    filtered = sample(group(5), 0)
+    events = [
+        *map(admit, range(6)),
+        evict(3, 0),
+        Event(EventKind.ABANDON, group(4), reason=Reason.GROUP_ABANDONED),
+        Event(EventKind.DROP, filtered.trajectory_id, reason=Reason.FILTERED),
+    ]
+    rows = [trained, trained_too, waiting, failed, evicted, of_abandoned, filtered]
+    recovered = recover(events, rows, [group(0)])
+    assert recovered.next_cursor == 6
+    first, second, third = recovered.groups
+    assert (first.group_id, first.task) == (group(1), Task("t1", "a", '{"n":1}'))
+    assert first.samples == (waiting,)
+    assert (second.group_id, second.samples) == (group(2), (failed,))
+    assert (third.group_id, third.dropped) == (group(5), frozenset({filtered.trajectory_id}))
+    assert recovered.pending == (waiting, of_abandoned), "the latter until it is too old"
+    gone = (trained, trained_too, failed, evicted, filtered)
+    assert recovered.known == tuple(each.trajectory_id for each in gone)
+    assert recovered.closed == {group(0): Reason.GROUP_COMPLETE, group(3): Reason.GROUP_EVICTED}
+
+
+def test_a_group_whose_admission_was_not_recorded_is_not_admitted_again() -> None:
+    """Its rows are there, so that its ids are taken."""
+    recovered = recover([admit(0)], [sample(group(7), 0)], [])
+    assert recovered.next_cursor == 8
+    assert [record.group_id for record in recovered.groups] == [group(0)]
+
+
+def test_a_scheduler_that_outlived_the_buffer_is_told_what_became_of_the_groups() -> None:
+    rows = [sample(group(0), 0), sample(group(1), 0), sample(group(2), 0), sample(group(2), 1)]
+    filtered = Event(EventKind.DROP, f"{group(2)}-00", reason=Reason.FILTERED)
+    events = [*map(admit, range(3)), evict(1, 0), filtered]
+    assert recover(events, rows, [group(0)]).changes == (
+        Change(committed=rows[0]),
+        Change(consumed=group(0)),
+        Change(committed=rows[1]),
+        Change(evicted=(group(1), Reason.STALENESS_BOUND)),
+        Change(committed=rows[2]),
+        Change(dropped=(f"{group(2)}-00", Reason.FILTERED)),
+        Change(committed=rows[3]),
+    )
