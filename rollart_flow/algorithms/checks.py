@@ -1,0 +1,48 @@
+"""Checks of settings, made where a frozen setting is built, so that a run never starts with a bad
+value. Messages are one line: which setting, what it was, what it may be.
+"""
+
+import math
+from collections.abc import Collection
+from typing import TypeGuard
+
+from rollart_flow.errors import SettingsError
+
+
+def check_number(
+    setting: str, value: object, *, low: float, high: float = math.inf, open_low: bool = False
+) -> None:
+    """Refuse what is not a finite number in [low, high], or in (low, high] with `open_low`.
+
+    Raises:
+        SettingsError: names the setting, the value and the range.
+    """
+    if _is_number(value) and low <= value <= high and not (open_low and value == low):
+        return
+    upper = "" if high == math.inf else f" and at most {high:g}"
+    lower = f"above {low:g}" if open_low else f"at least {low:g}"
+    raise SettingsError(f"{setting}={value!r}: expected a number {lower}{upper}")
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def check_count(setting: str, value: object, *, low: int) -> None:
+    """Refuse what is not a whole number of at least `low`.
+
+    Raises:
+        SettingsError: names the setting, the value and the least one.
+    """
+    if not isinstance(value, int) or isinstance(value, bool) or value < low:
+        raise SettingsError(f"{setting}={value!r}: expected a whole number of at least {low}")
+
+
+def check_choice(setting: str, value: object, choices: Collection[str]) -> None:
+    """Refuse what is none of the choices.
+
+    Raises:
+        SettingsError: names the setting, the value and the choices.
+    """
+    if value not in choices:
+        raise SettingsError(f"{setting}={value!r}: expected one of {', '.join(sorted(choices))}")

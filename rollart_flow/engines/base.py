@@ -1,0 +1,64 @@
+"""The protocol of inference engines. One variant, one short file beside this one.
+
+Every engine passes `tests/engines/conformance.py`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+from rollart_flow.types import Chunk, GenerationRequest
+
+
+class Engine(ABC):
+    """Token-in-token-out generation under exactly one policy version at a time.
+
+    An engine lives in one asyncio loop. Between two engine steps it obeys commands; a request that
+    is in flight when the weights change keeps its tokens, and its KV cache is rebuilt.
+    """
+
+    @property
+    @abstractmethod
+    def version(self) -> int:
+        """Policy version that draws the next token."""
+
+    @abstractmethod
+    def generate(self, request: GenerationRequest) -> AsyncIterator[Chunk]:
+        """Stream a request's tokens, each with its behavior logprob and policy version.
+
+        Logprobs are of the distribution that was drawn from: after temperature, top-p, top-k and
+        allowed tokens, in natural log. Greedy (temperature 0) reports those of temperature 1.
+        Closing the iterator aborts the request.
+
+        Raises:
+            EngineError: the request cannot be served (longer than the context, bad token id).
+        """
+
+    @abstractmethod
+    async def abort(self, request_id: str) -> None:
+        """End a request: its stream ends with `FinishReason.ABORT` and the tokens it has."""
+
+    @abstractmethod
+    async def suspend(self) -> None:
+        """Return once no token will be drawn until `resume`. New requests are held."""
+
+    @abstractmethod
+    async def load(self, version: int, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Swap all weights (Hugging Face names) and set the version; drops every cached KV.
+
+        Raises:
+            WeightsError: a tensor is missing, unknown or of a wrong shape; nothing was changed.
+        """
+
+    @abstractmethod
+    async def resume(self) -> None:
+        """Go on with held and paused requests."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Abort what is in flight and release everything."""

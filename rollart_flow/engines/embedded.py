@@ -1,0 +1,268 @@
+"""The embedded engine: small Qwen3 models on torch, in the process and loop of its caller.
+
+It serves laptops, tests and demos with the semantics that a fleet of vLLM workers has in ROLLART
+(section 6): continuous batching, shared prefixes, streamed chunks, aborts that keep tokens, and a
+weight update that interrupted generations survive. Steps run inline in the event loop, one at a
+time. The invariant: a token is drawn under exactly one version, which it carries, and none is
+drawn while the engine is suspended.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+
+import torch
+
+from rollart_flow.engines.base import Engine
+from rollart_flow.engines.batch import DecodeBatch
+from rollart_flow.engines.stream import Stream
+from rollart_flow.errors import EngineError, SettingsError
+from rollart_flow.models.folder import check_tensors, load_folder
+from rollart_flow.models.qwen3 import ModelConfig
+from rollart_flow.types import Chunk, FinishReason, GenerationRequest, Sampling
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+class EmbeddedEngine(Engine):
+    """Token-in-token-out generation; see `Engine` for what each method promises."""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        tensors: Mapping[str, torch.Tensor],
+        *,
+        version: int = 0,
+        seed: int = 0,
+        dtype: str = "float32",
+        max_context: int | None = None,
+        max_batch: int = 64,
+        cached_rows: int = 64,
+        chunk_tokens: int = 32,
+    ) -> None:
+        """Copy the weights and reserve the cache.
+
+        Args:
+            config: shape of the model.
+            tensors: weights in Hugging Face names.
+            version: policy version of the weights.
+            seed: of every draw, together with the request id.
+            dtype: what is computed in: float32 or bfloat16; logprobs are float32 either way.
+            max_context: longest chain in tokens, prompt and answer; None: what the model allows.
+            max_batch: requests that decode together; others wait.
+            cached_rows: finished chains whose prefix is kept for reuse, beyond `max_batch` rows.
+            chunk_tokens: tokens that are streamed at once; a shorter answer is one chunk.
+
+        Raises:
+            SettingsError: a setting is impossible.
+            WeightsError: the weights are not those of the config.
+        """
+        context = config.max_position_embeddings if max_context is None else max_context
+        if dtype not in DTYPES:
+            raise SettingsError(f"engine: dtype must be one of {', '.join(DTYPES)}, not {dtype!r}")
+        if not 1 <= context <= config.max_position_embeddings:
+            raise SettingsError(
+                f"engine: max_context must be from 1 to the model's "
+                f"{config.max_position_embeddings}, not {context}"
+            )
+        if max_batch < 1 or cached_rows < 0 or chunk_tokens < 1:
+            raise SettingsError(
+                "engine: max_batch and chunk_tokens must be at least 1, cached_rows at least 0"
+            )
+        check_tensors(config, tensors)
+        self._config = config
+        self._context = context
+        self._version = version
+        self._batch = DecodeBatch(
+            config,
+            tensors,
+            dtype=DTYPES[dtype],
+            max_batch=max_batch,
+            cached_rows=cached_rows,
+            max_context=context,
+            seed=seed,
+            chunk_tokens=chunk_tokens,
+        )
+        self._streams: dict[str, Stream] = {}
+        self._waiting: deque[Stream] = deque()
+        self._suspended = False
+        self._closed = False
+        self._work = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    @staticmethod
+    def from_folder(
+        folder: str | Path,
+        *,
+        version: int = 0,
+        seed: int = 0,
+        dtype: str = "float32",
+        max_context: int | None = None,
+        max_batch: int = 64,
+        cached_rows: int = 64,
+        chunk_tokens: int = 32,
+    ) -> "EmbeddedEngine":
+        """An engine for the model in a Hugging Face folder; arguments as of the constructor.
+
+        Raises:
+            SettingsError: there is no Qwen3 in the folder, or a setting is impossible.
+            WeightsError: the weights are damaged.
+        """
+        config, tensors = load_folder(folder)
+        return EmbeddedEngine(
+            config,
+            tensors,
+            version=version,
+            seed=seed,
+            dtype=dtype,
+            max_context=max_context,
+            max_batch=max_batch,
+            cached_rows=cached_rows,
+            chunk_tokens=chunk_tokens,
+        )
+
+    @property
+    def version(self) -> int:
+        """Policy version that draws the next token."""
+        return self._version
+
+    async def generate(self, request: GenerationRequest) -> AsyncIterator[Chunk]:
+        """Stream a request's tokens; see `Engine.generate`."""
+        stream = self._submit(request)
+        try:
+            finished = False
+            while not finished:
+                chunk = await stream.receive()
+                finished = chunk.finish_reason is not None
+                yield chunk
+        finally:
+            self._end(request.request_id, stream)
+
+    async def abort(self, request_id: str) -> None:
+        """End a request: its stream ends with the tokens it has. Unknown ids are ignored."""
+        self._end(request_id, self._streams.get(request_id))
+
+    async def suspend(self) -> None:
+        """Return once no token will be drawn until `resume`; tokens so far are delivered."""
+        # Steps run in this loop between two awaits, so none is under way now.
+        self._suspended = True
+        self._batch.deliver_all(self._version)
+        self._signal()
+
+    async def load(self, version: int, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Swap all weights; requests in flight keep their tokens and rebuild their KV cache."""
+        check_tensors(self._config, tensors)
+        self._batch.deliver_all(self._version)
+        self._batch.model.load(tensors)
+        self._version = version
+        self._waiting.extendleft(reversed(self._batch.recall()))
+
+    async def resume(self) -> None:
+        """Go on with held and paused requests."""
+        self._suspended = False
+        self._signal()
+
+    async def close(self) -> None:
+        """Abort what is in flight and release everything. May be called twice."""
+        self._closed = True
+        for request_id in tuple(self._streams):
+            await self.abort(request_id)
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait((self._task,))
+            self._task = None
+
+    def _submit(self, request: GenerationRequest) -> Stream:
+        self._check(request)
+        prompt = len(request.prompt_ids)
+        stream = Stream(request, min(prompt + request.sampling.max_tokens, self._context))
+        self._streams[request.request_id] = stream
+        if prompt == self._context:
+            self._streams.pop(request.request_id)
+            stream.send([], [], self._version, FinishReason.LENGTH)
+            return stream
+        self._waiting.append(stream)
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run(), name="engine steps")
+        self._signal()
+        return stream
+
+    def _check(self, request: GenerationRequest) -> None:
+        prompt, vocabulary = request.prompt_ids, self._config.vocab_size
+        allowed = request.sampling.allowed_token_ids
+        for wrong, message in (
+            (self._closed, "the engine is closed"),
+            (request.request_id in self._streams, "a request of this id is in flight"),
+            (not prompt, "the prompt is empty"),
+            (
+                len(prompt) > self._context,
+                f"the prompt has {len(prompt)} tokens, the context {self._context}",
+            ),
+            (
+                bool(prompt) and not 0 <= min(prompt) <= max(prompt) < vocabulary,
+                f"the prompt holds a token id that is not below {vocabulary}",
+            ),
+            (
+                bool(allowed) and not 0 <= min(allowed) <= max(allowed) < vocabulary,
+                f"allowed_token_ids holds an id that is not below {vocabulary}",
+            ),
+            *_sampling_faults(request.sampling),
+        ):
+            if wrong:
+                raise EngineError(f"request {request.request_id!r}: {message}")
+
+    def _end(self, request_id: str, stream: Stream | None) -> None:
+        """Abort a stream if it is still in flight."""
+        if stream is None or self._streams.get(request_id) is not stream:
+            return
+        del self._streams[request_id]
+        if stream.row is None:
+            self._waiting.remove(stream)
+            stream.send([], [], self._version, FinishReason.ABORT)
+        else:
+            self._batch.deliver(stream, self._version, FinishReason.ABORT)
+            self._batch.remove(stream.row)
+        self._signal()
+
+    def _signal(self) -> None:
+        """Let the loop run exactly while there is something to do and it may."""
+        if not self._suspended and (self._waiting or len(self._batch)):
+            self._work.set()
+        else:
+            self._work.clear()
+
+    async def _run(self) -> None:
+        while True:
+            while not self._work.is_set():  # it may be cleared again before this task wakes up
+                await self._work.wait()
+            try:
+                self._step()
+            except Exception as error:  # noqa: BLE001  whoever waits must hear of it, whatever it is
+                self._fail(error)
+            self._signal()
+            await asyncio.sleep(0)  # let readers and new requests in; no time passes
+
+    @torch.inference_mode()
+    def _step(self) -> None:
+        self._batch.admit(self._waiting)
+        for stream in self._batch.step(self._version):
+            del self._streams[stream.request.request_id]
+
+    def _fail(self, error: Exception) -> None:
+        """End every stream with the error; later requests start from a clean cache."""
+        line = next(iter(str(error).splitlines()), type(error).__name__)
+        for stream in self._streams.values():
+            stream.fail(EngineError(f"engine step under version {self._version} failed: {line}"))
+        self._streams.clear()
+        self._waiting.clear()
+        self._batch.reset()
+
+
+def _sampling_faults(sampling: Sampling) -> tuple[tuple[bool, str], ...]:
+    return (
+        (sampling.max_tokens < 1, "max_tokens must be at least 1"),
+        (not sampling.temperature >= 0, "temperature must not be negative"),
+        (not 0 < sampling.top_p <= 1, "top_p must be above 0 and at most 1"),
+        (sampling.top_k < 0, "top_k must not be negative"),
+    )

@@ -1,0 +1,144 @@
+"""`RemoteInference`: an engine worker as a rollout process sees it. Loads no torch.
+
+Calls are coalesced: requests that are made in one turn of the client's loop travel in one message,
+and chunks come back through one long-lived read with a cursor per client. The invariant: every
+request ends, with a finish reason or with an EngineError, also where the worker was restarted
+between two messages and knows nothing of it.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+
+import ray
+
+from rollart_flow.errors import EngineError
+from rollart_flow.resources import WorkerHandle
+from rollart_flow.resources.reasons import reason
+from rollart_flow.types import Chunk, GenerationRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A request that ended without a finish reason."""
+
+    request_id: str
+    error: EngineError
+
+
+Delivery = Chunk | Failure
+
+
+class RemoteInference:
+    """An `EngineWorker` seen from one client process; implements `control.ports.Inference`."""
+
+    def __init__(self, handle: WorkerHandle, client: str) -> None:
+        self._handle = handle
+        self._client = client
+        self._streams: dict[str, asyncio.Queue[Delivery]] = {}
+        self._unsent: list[GenerationRequest] = []
+        self._incarnation = ""
+        """Process of the worker that the requests in flight were sent to."""
+        self._cursor = 0
+        self._reader: asyncio.Task[None] | None = None
+        self._sender: asyncio.Task[None] | None = None
+
+    @property
+    def worker(self) -> str:
+        """Name of the worker."""
+        return self._handle.name
+
+    @property
+    def hardware(self) -> str:
+        """Resource class that the worker was granted."""
+        return self._handle.placement.granted
+
+    async def generate(self, request: GenerationRequest) -> AsyncIterator[Chunk]:
+        """Stream a request's chunks; see `control.ports.Inference.generate`."""
+        queue: asyncio.Queue[Delivery] = asyncio.Queue()
+        self._streams[request.request_id] = queue
+        self._send(request)
+        finished = False
+        try:
+            while not finished:
+                delivery = await queue.get()
+                if isinstance(delivery, Failure):
+                    finished = True
+                    raise delivery.error
+                finished = delivery.finish_reason is not None
+                yield delivery
+        finally:
+            self._streams.pop(request.request_id, None)
+            if not finished:
+                self._handle.actor.abort.remote((request.request_id,))
+
+    async def abort(self, request_id: str) -> None:
+        """End a request; its stream ends with the tokens it has.
+
+        Raises:
+            EngineError: the worker is lost.
+        """
+        try:
+            await self._handle.actor.abort.remote((request_id,))
+        except ray.exceptions.RayError as error:
+            raise self._lost(error) from error
+
+    def _send(self, request: GenerationRequest) -> None:
+        self._unsent.append(request)
+        if self._sender is None:
+            self._sender = asyncio.create_task(self._flush())
+
+    async def _flush(self) -> None:
+        # A task of its own: it runs after everything that is ready in this turn of the loop.
+        try:
+            await self._connect()
+        except (ray.exceptions.RayError, EngineError) as error:
+            self._fail(self._take_unsent(), error)
+            return
+        requests = self._take_unsent()
+        try:
+            await self._handle.actor.submit.remote(self._client, self._incarnation, requests)
+        except ray.exceptions.RayError as error:
+            self._fail(requests, error)
+
+    def _take_unsent(self) -> tuple[GenerationRequest, ...]:
+        """What is to be sent now; what comes from here on travels in the next message."""
+        unsent, self._unsent, self._sender = self._unsent, [], None
+        return tuple(request for request in unsent if request.request_id in self._streams)
+
+    async def _connect(self) -> None:
+        """Learn which process the worker is, and read what it answers."""
+        if not self._incarnation:
+            self._incarnation, self._cursor = await self._handle.actor.connect.remote(), 0
+            if not self._incarnation:
+                raise EngineError("it has just started and serves no version yet")
+        if self._reader is None:
+            self._reader = asyncio.create_task(self._read())
+
+    async def _read(self) -> None:
+        try:
+            while self._streams:
+                incarnation, self._cursor, deliveries = await self._handle.actor.poll.remote(
+                    self._client, self._incarnation, self._cursor
+                )
+                if incarnation != self._incarnation:
+                    raise EngineError("it was restarted")
+                for delivery in deliveries:
+                    if delivery.request_id in self._streams:
+                        self._streams[delivery.request_id].put_nowait(delivery)
+        except (ray.exceptions.RayError, EngineError) as error:
+            self._incarnation = ""
+            self._fail_all(tuple(self._streams), error)
+        finally:
+            self._reader = None
+
+    def _fail(self, requests: Sequence[GenerationRequest], error: Exception) -> None:
+        self._fail_all([request.request_id for request in requests], error)
+
+    def _fail_all(self, request_ids: Sequence[str], error: Exception) -> None:
+        for request_id in request_ids:
+            if request_id in self._streams:
+                self._streams[request_id].put_nowait(Failure(request_id, self._lost(error)))
+
+    def _lost(self, error: Exception) -> EngineError:
+        return EngineError(f"worker {self.worker} is lost: {reason(error)}")

@@ -1,0 +1,147 @@
+"""Draws the next token of every row at once, with the logprob it was drawn with.
+
+The uniform number behind a draw is a hash of (engine seed, request id, position in the chain), not
+the state of a generator. The invariant: what a request draws does not depend on its batch mates,
+beyond the rounding of their shared matrix products; and a request that continues on another worker
+of the same seed continues the same random sequence.
+"""
+
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+import torch
+
+from rollart_flow.errors import EngineError
+from rollart_flow.types import Sampling
+
+_KEPT_BITS = 48
+"""Of each uniform number; the product with a total near 1 stays below it in double precision."""
+
+Int64Array = np.ndarray[Any, np.dtype[np.int64]]
+FloatArray = np.ndarray[Any, np.dtype[np.float32]]
+BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
+Kept = dict[int, tuple[int, ...]]
+"""Ids that top-p or top-k left, by index in the batch."""
+
+
+class Sampler:
+    """Sampling settings of every row of the cache, and the draw over a selection of them."""
+
+    def __init__(self, rows: int, vocab_size: int, seed: int) -> None:
+        self._seed = seed
+        self._vocab_size = vocab_size
+        self._keys = np.zeros(rows, np.uint64)
+        self._temperatures = np.ones(rows, np.float32)
+        self._top_p = np.ones(rows, np.float32)
+        self._top_k: Int64Array = np.zeros(rows, np.int64)
+        self._greedy = np.zeros(rows, np.bool_)
+        self._truncates = np.zeros(rows, np.bool_)
+        self._restricted = np.zeros(rows, np.bool_)
+        self._allowed: torch.Tensor | None = None
+        """0 or minus infinity, [rows, vocab_size]; made when first needed."""
+
+    def bind(self, row: int, request_id: str, sampling: Sampling) -> None:
+        """Set how a row draws from now on."""
+        digest = blake2b(f"{self._seed}:{request_id}".encode(), digest_size=8).digest()
+        self._keys[row] = int.from_bytes(digest, "little")
+        self._greedy[row] = sampling.temperature == 0
+        self._temperatures[row] = sampling.temperature or 1.0
+        self._truncates[row] = sampling.truncates
+        self._top_p[row] = sampling.top_p
+        self._top_k[row] = sampling.top_k or self._vocab_size
+        self._restricted[row] = bool(sampling.allowed_token_ids)
+        if sampling.allowed_token_ids:
+            if self._allowed is None:
+                self._allowed = torch.zeros(len(self._keys), self._vocab_size)
+            self._allowed[row] = float("-inf")
+            self._allowed[row, list(sampling.allowed_token_ids)] = 0.0
+
+    def select(self, rows: Int64Array) -> None:
+        """Choose the rows, in order, that the next draws are for."""
+        self._chosen_keys = self._keys[rows]
+        self._bias = self._allowed_bias(rows)
+        self._scale = _column(self._temperatures[rows], neutral=1.0)
+        self._greedy_rows = _column(self._greedy[rows], neutral=False)
+        self._cut = np.flatnonzero(self._truncates[rows])
+        self._cut_p = torch.from_numpy(self._top_p[rows[self._cut]])[:, None]
+        self._cut_k = torch.from_numpy(self._top_k[rows[self._cut]])[:, None]
+
+    def draw(
+        self, logits: torch.Tensor, positions: Int64Array
+    ) -> tuple[Int64Array, FloatArray, Kept]:
+        """One token for each selected row.
+
+        Args:
+            logits: float32 [rows, vocab_size].
+            positions: where in its chain each row's token will stand.
+
+        Returns:
+            (tokens, logprobs, kept ids of the rows that truncate).
+
+        Raises:
+            EngineError: the logits are not finite.
+        """
+        if self._bias is not None:
+            logits = logits + self._bias
+        if self._scale is not None:
+            logits = logits / self._scale
+        kept: Kept = {}
+        if len(self._cut):
+            logits, kept = self._truncate(logits)
+        logprobs = torch.log_softmax(logits, -1)
+        cumulative = logprobs.exp().cumsum(-1, dtype=torch.float64)
+        total = cumulative[:, -1:]
+        if not np.isfinite(total.numpy()).all():
+            raise EngineError("the weights give logits that are not finite")
+        uniforms = torch.from_numpy(_uniforms(self._chosen_keys, positions))[:, None]
+        # the first token whose cumulative probability exceeds the number: never one of zero
+        tokens = torch.searchsorted(cumulative, uniforms * total, right=True)
+        if self._greedy_rows is not None:
+            tokens = torch.where(self._greedy_rows, logits.argmax(-1, keepdim=True), tokens)
+        chosen = logprobs.gather(-1, tokens)
+        return tokens.flatten().numpy(), chosen.flatten().numpy(), kept
+
+    def _truncate(self, logits: torch.Tensor) -> tuple[torch.Tensor, Kept]:
+        """Top-k, then top-p of what is left, as vLLM and transformers do."""
+        part = logits[self._cut]
+        ordered, ids = part.sort(stable=True, dim=-1, descending=True)
+        keep = (torch.arange(self._vocab_size) < self._cut_k) & (ordered > float("-inf"))
+        probabilities = ordered.softmax(-1) * keep
+        before = probabilities.cumsum(-1, dtype=torch.float64) - probabilities
+        enough = self._cut_p * probabilities.sum(-1, keepdim=True)
+        keep &= (self._cut_p >= 1.0) | (before < enough)
+        keep[:, 0] = True
+        logits[self._cut] = part.masked_fill(
+            torch.zeros_like(keep).scatter(-1, ids, ~keep), float("-inf")
+        )
+        kept = {
+            int(index): tuple(sorted(row_ids[row_keep].tolist()))
+            for index, row_ids, row_keep in zip(self._cut, ids, keep, strict=True)
+        }
+        return logits, kept
+
+    def _allowed_bias(self, rows: Int64Array) -> torch.Tensor | None:
+        restricted = self._restricted[rows]
+        if self._allowed is None or not restricted.any():
+            return None
+        bias = self._allowed[torch.from_numpy(rows)]
+        # a row that was restricted before still has its entries: they do not count
+        return torch.where(torch.from_numpy(restricted)[:, None], bias, 0.0)
+
+
+def _column(values: np.ndarray[Any, Any], neutral: float | bool) -> torch.Tensor | None:
+    """As [rows, 1]; None where every value is neutral, so that nothing need be computed."""
+    return None if (values == neutral).all() else torch.from_numpy(values)[:, None]
+
+
+def _uniforms(
+    keys: np.ndarray[Any, np.dtype[np.uint64]], positions: Int64Array
+) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Uniform in [0, 1): SplitMix64 (Steele, Lea, Flood 2014) as a function of key and counter."""
+    state = keys + (positions.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    state ^= state >> np.uint64(31)
+    numbers: np.ndarray[Any, np.dtype[np.float64]] = state >> np.uint64(64 - _KEPT_BITS)
+    return numbers * 2.0**-_KEPT_BITS

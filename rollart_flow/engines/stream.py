@@ -1,0 +1,63 @@
+"""One request inside the embedded engine: its tokens, where it decodes, who listens."""
+
+import asyncio
+from collections import deque
+
+import numpy as np
+
+from rollart_flow.engines.kv_cache import Int64Array
+from rollart_flow.errors import EngineError
+from rollart_flow.types import Chunk, FinishReason, GenerationRequest
+
+
+class Stream:
+    """A request in flight. `row` is None while it waits for a place in the batch.
+
+    Positions count from the start of the chain: `sent` of its tokens were delivered (the prompt
+    counts as delivered), and at `limit` tokens it ends.
+    """
+
+    def __init__(self, request: GenerationRequest, limit: int) -> None:
+        self.request = request
+        self.limit = limit
+        self.tokens: Int64Array = np.array(request.prompt_ids, np.int64)
+        """The chain as of when it last waited."""
+        self.row: int | None = None
+        self.sent = len(request.prompt_ids)
+        self.kept: deque[tuple[int, ...]] = deque()
+        """Of tokens that were drawn and not sent."""
+        self._inbox: asyncio.Queue[Chunk | EngineError] = asyncio.Queue()
+
+    def send(
+        self, tokens: list[int], logprobs: list[float], version: int, reason: FinishReason | None
+    ) -> None:
+        """Deliver tokens that one version drew; with a reason, the last ones."""
+        kept = tuple(self.kept)
+        self.kept.clear()
+        self._inbox.put_nowait(
+            Chunk(
+                request_id=self.request.request_id,
+                offset=self.sent - len(self.request.prompt_ids),
+                token_ids=tuple(tokens),
+                logprobs=tuple(logprobs),
+                versions=(version,) * len(tokens),
+                finish_reason=reason,
+                kept=kept,
+            )
+        )
+        self.sent += len(tokens)
+
+    def fail(self, error: EngineError) -> None:
+        """End with an error."""
+        self._inbox.put_nowait(error)
+
+    async def receive(self) -> Chunk:
+        """The next chunk.
+
+        Raises:
+            EngineError: the engine failed.
+        """
+        item = await self._inbox.get()
+        if isinstance(item, EngineError):
+            raise item
+        return item

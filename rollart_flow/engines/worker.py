@@ -1,0 +1,136 @@
+"""`EngineWorker`: one inference engine as a Ray actor; `engines.remote` is its client.
+
+Its commands are those of ROLL Flash section 4.2: ADD (`submit`), ABORT, and the callback, which is
+a read with a cursor (`poll`). Every message is idempotent: a request id that arrives twice is
+started once, a read that is repeated answers again.
+
+A worker that was restarted holds the initial weights. The invariant: it takes no request before it
+was told which version to serve (`serve`), and a message that was meant for the process before it
+is answered with the name of this one, so that its sender learns what is lost.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from uuid import uuid4
+
+import ray
+
+from rollart_flow.control.feed import Feed
+from rollart_flow.engines.base import Engine
+from rollart_flow.engines.registry import build_engine
+from rollart_flow.engines.remote import Delivery, Failure
+from rollart_flow.errors import EngineError
+from rollart_flow.models.policy import Policy
+from rollart_flow.resources import ActorGen, Placement
+from rollart_flow.types import GenerationRequest
+from rollart_flow.weights import WeightStore, open_weights
+
+
+class EngineWorker(ActorGen):
+    """Serves one policy version at a time to any number of clients."""
+
+    def __init__(
+        self,
+        placement: Placement,
+        *,
+        policy: Policy,
+        folder: str,
+        weights: str,
+        weights_uri: str,
+        seed: int,
+    ) -> None:
+        """Args: `folder` holds the policy's model and tokenizer, `weights_uri` its versions."""
+        super().__init__(placement)
+        self._engine: Engine = build_engine(policy, folder, seed=seed)
+        self._weights: WeightStore = open_weights(weights, weights_uri)
+        self._feeds: dict[str, Feed[Delivery]] = {}
+        self._running: dict[str, asyncio.Task[None]] = {}
+        self._incarnation = uuid4().hex
+        self._serves = False
+        self._commands = asyncio.Lock()
+
+    async def connect(self) -> str:
+        """What this process is called in `submit` and `poll`; empty before it may serve."""
+        return self._incarnation if self._serves else ""
+
+    async def submit(
+        self, client: str, incarnation: str, requests: Sequence[GenerationRequest]
+    ) -> None:
+        """Start requests, whose chunks the client reads with `poll`.
+
+        Those for another incarnation are passed over: `poll` tells the client.
+        """
+        if incarnation != self._incarnation:
+            return
+        for request in requests:
+            if request.request_id not in self._running:
+                task = asyncio.create_task(self._generate(self._feed(client), request))
+                self._running[request.request_id] = task
+                task.add_done_callback(partial(self._ended, request.request_id))
+
+    def _ended(self, request_id: str, task: asyncio.Task[None]) -> None:
+        del self._running[request_id]
+
+    async def poll(
+        self, client: str, incarnation: str, after: int
+    ) -> tuple[str, int, tuple[Delivery, ...]]:
+        """Wait for chunks past the cursor; (incarnation, new cursor, chunks).
+
+        Asked about another incarnation it answers at once: nothing of that will come any more.
+        """
+        if incarnation != self._incarnation:
+            return self._incarnation, 0, ()
+        return self._incarnation, *await self._feed(client).read(after)
+
+    async def abort(self, request_ids: Sequence[str]) -> None:
+        """End requests; their streams end with the tokens they have."""
+        for request_id in request_ids:
+            await self._engine.abort(request_id)
+
+    @ray.method(max_task_retries=-1)
+    async def suspend(self) -> None:
+        """Return once the engine draws no token."""
+        async with self._commands:
+            await self._engine.suspend()
+
+    @ray.method(max_task_retries=-1)
+    async def update(self, version: int) -> None:
+        """Read a version from the weight store and swap to it; nothing to do if it is held."""
+        async with self._commands:
+            await self._hold(version)
+
+    @ray.method(max_task_retries=-1)
+    async def serve(self, version: int) -> bool:
+        """Go on, or begin, under a version: swap to it if it is not held, then draw tokens.
+
+        Whether this process has begun to serve with this call.
+        """
+        async with self._commands:
+            await self._hold(version)
+            await self._engine.resume()
+            begins, self._serves = not self._serves, True
+            return begins
+
+    async def _hold(self, version: int) -> None:
+        if version != self._engine.version:
+            await self._engine.suspend()
+            tensors = await asyncio.to_thread(self._weights.read, version)
+            await self._engine.load(version, tensors)
+
+    async def version(self) -> int:
+        """The policy version that is served."""
+        return self._engine.version
+
+    def _feed(self, client: str) -> Feed[Delivery]:
+        return self._feeds.setdefault(client, Feed(f"{self.placement.worker}/{client}"))
+
+    async def _generate(self, feed: Feed[Delivery], request: GenerationRequest) -> None:
+        try:
+            async for chunk in self._engine.generate(request):
+                feed.publish(chunk)
+        except EngineError as error:
+            feed.publish(Failure(request.request_id, error))
+        except Exception as error:  # noqa: BLE001  the client waits: it must hear of any end
+            failed = EngineError(f"{type(error).__name__}: {' '.join(str(error).split())}")
+            feed.publish(Failure(request.request_id, failed))

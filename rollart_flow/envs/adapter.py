@@ -1,0 +1,28 @@
+"""Which way an environment runs: in the event loop where it says that it may, else in a process."""
+
+from pathlib import Path
+
+from rollart_flow.control.ports import Environment
+from rollart_flow.envs.base import Domain
+from rollart_flow.envs.inline import InlineEnvironment
+from rollart_flow.envs.process import ProcessEnvironment, WarmProcesses
+
+
+def open_environment(
+    domain: Domain,
+    *,
+    timeout_s: float = 60.0,
+    source: Path | None = None,
+    processes: WarmProcesses | None = None,
+) -> Environment:
+    """An environment of a domain, as the control plane sees it. Nothing starts before its reset.
+
+    Args:
+        domain: its `environment` class says whether it is inline.
+        timeout_s: of each reset and step of one that is not.
+        source: pipeline file with the domain's class, where it cannot be imported by name.
+        processes: idle processes to use again for one that is not inline.
+    """
+    if domain.environment.inline:
+        return InlineEnvironment(domain)
+    return ProcessEnvironment(domain, timeout_s, source, processes)

@@ -1,0 +1,79 @@
+"""What an environment's answers must look like, and the error that says what was wrong.
+
+Invariant: what passes here is exactly the five (or two) values of the protocol in plain Python
+types, the reward finite; everything else is an EnvironmentFailedError that names the value.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
+
+from rollart_flow.envs.base import Info
+from rollart_flow.errors import EnvironmentFailedError
+
+_RESET = "(observation: str, info: mapping)"
+_STEP = (
+    "(observation: str, reward: finite number, terminated: bool, truncated: bool, info: mapping)"
+)
+_Value = TypeVar("_Value")
+
+
+def checked_reset(answer: object, environment: str) -> tuple[str, Info]:
+    """The answer of `reset`, or an error that names what is wrong with it."""
+    observation, info = _unpacked(answer, 2, f"{environment}.reset", _RESET)
+    call = f"{environment}.reset"
+    return _typed(observation, str, "observation", call, _RESET), _info(info, call, _RESET)
+
+
+def checked_step(answer: object, environment: str) -> tuple[str, float, bool, bool, Info]:
+    """The answer of `step`, or an error that names what is wrong with it."""
+    call = f"{environment}.step"
+    observation, reward, terminated, truncated, info = _unpacked(answer, 5, call, _STEP)
+    return (
+        _typed(observation, str, "observation", call, _STEP),
+        _reward(reward, call),
+        _typed(_plain(terminated), bool, "terminated", call, _STEP),
+        _typed(_plain(truncated), bool, "truncated", call, _STEP),
+        _info(info, call, _STEP),
+    )
+
+
+def _unpacked(answer: object, count: int, call: str, expected: str) -> Sequence[object]:
+    if isinstance(answer, tuple | list) and len(answer) == count:
+        return answer
+    got = f"{len(answer)} values" if isinstance(answer, tuple | list) else _name(answer)
+    raise EnvironmentFailedError(f"{call} returned {got}; it must return {expected}")
+
+
+def _typed(value: object, kind: type[_Value], field: str, call: str, expected: str) -> _Value:
+    if isinstance(value, kind):
+        return value
+    raise EnvironmentFailedError(
+        f"{call} returned {_name(value)} as {field}; it must return {expected}"
+    )
+
+
+def _reward(value: object, call: str) -> float:
+    number = _plain(value)
+    if isinstance(number, int | float) and type(number) is not bool and math.isfinite(number):
+        return float(number)
+    shown = f"the reward {number}" if isinstance(number, float) else f"{_name(value)} as reward"
+    raise EnvironmentFailedError(f"{call} returned {shown}; it must return {_STEP}")
+
+
+def _info(value: object, call: str, expected: str) -> Info:
+    if isinstance(value, Mapping):
+        return value
+    raise EnvironmentFailedError(
+        f"{call} returned {_name(value)} as info; it must return {expected}"
+    )
+
+
+def _plain(value: object) -> object:
+    """A NumPy scalar as the Python value that it holds; anything else as it is."""
+    item = getattr(value, "item", None)
+    return item() if callable(item) and getattr(value, "shape", None) == () else value
+
+
+def _name(value: object) -> str:
+    return "None" if value is None else type(value).__name__

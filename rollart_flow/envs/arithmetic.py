@@ -1,0 +1,192 @@
+"""Arithmetic with small numbers: one turn, one answer that can be verified.
+
+The observation is the problem, such as "3+4=", and nothing else; the action is the number. All
+problems of the settings are split once, by a hash of the problem, into those that are trained on
+and those that never are, so that learning can be told from memorizing.
+
+Invariant: whether a problem is held out depends on the settings alone, never on a run's seed, so
+that all runs, forks and evaluations agree on it.
+"""
+
+import json
+import operator
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from hashlib import blake2b
+from itertools import product
+from random import Random
+from typing import ClassVar
+
+from rollart_flow.envs.base import Domain, Environment, Info
+from rollart_flow.errors import EnvironmentFailedError, SettingsError
+from rollart_flow.types import Split, Task
+
+OPERATIONS: dict[str, Callable[[int, int], int]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "<": lambda left, right: int(left < right),
+}
+"""A comparison is answered with 1 (true) or 0 (false)."""
+
+_PROBLEM = re.compile(r"(\d+)([+*<-])(\d+)=")
+_NUMBER = re.compile(r"-?\d+")
+
+
+def solve(problem: str) -> int:
+    """The answer of a problem such as "3+4=".
+
+    Raises:
+        EnvironmentFailedError: it is not such a problem.
+    """
+    match = _PROBLEM.fullmatch(problem)
+    if match is None:
+        raise EnvironmentFailedError(
+            f"arithmetic: {problem!r} is no problem; write one such as '3+4='"
+        )
+    left, sign, right = match.groups()
+    return OPERATIONS[sign](int(left), int(right))
+
+
+def parse_answer(text: str) -> int | None:
+    """The last whole number in a text; None where there is none."""
+    numbers = _NUMBER.findall(text)
+    return int(numbers[-1]) if numbers else None
+
+
+class ArithmeticEnvironment(Environment):
+    """One problem, one answer. `info["success"]`: whether it is right."""
+
+    inline = True
+    version = "arithmetic/1"
+
+    def __init__(self, *, instructions: str, format_penalty: float, near_reward: float) -> None:
+        """Hold no problem yet: each task brings its own."""
+        self._instructions = instructions
+        self._format_penalty = format_penalty
+        self._near_reward = near_reward
+        self._answer: int | None = None
+
+    def reset(self, seed: int, task: str) -> tuple[str, Info]:
+        """Pose the task's problem: `{"problem": "3+4="}`. Nothing is drawn, so no seed is used."""
+        problem: str = json.loads(task)["problem"]
+        self._answer = solve(problem)
+        return self._instructions + problem, {}
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, Info]:
+        """Judge the answer; always the last turn."""
+        if self._answer is None:
+            raise EnvironmentFailedError("arithmetic: step before reset; call reset first")
+        given = parse_answer(action)
+        success = given == self._answer
+        return "", self._reward(given, self._answer), True, False, {"success": success}
+
+    def _reward(self, given: int | None, right: int) -> float:
+        if given is None:
+            return -self._format_penalty
+        if given == right:
+            return 1.0
+        return self._near_reward / (1 + abs(given - right))
+
+
+@cache
+def _problems(digits: int, ops: tuple[str, ...], fraction: float) -> tuple[tuple[str, ...], ...]:
+    """(trained, held out), each in a fixed order."""
+    numbers = range(10**digits)
+    split: tuple[list[str], list[str]] = ([], [])
+    for sign, left, right in product(ops, numbers, numbers):
+        problem = f"{left}{sign}{right}="
+        share = int.from_bytes(blake2b(problem.encode(), digest_size=8).digest()) / 2**64
+        split[share < fraction].append(problem)
+    return tuple(split[0]), tuple(split[1])
+
+
+@dataclass(frozen=True)
+class Arithmetic(Domain):
+    """Add, subtract, multiply or compare two numbers of up to `digits` digits.
+
+    Raises:
+        SettingsError: a setting out of range; the message says which values there are.
+    """
+
+    name: ClassVar[str] = "arithmetic"
+    environment: ClassVar[type[Environment]] = ArithmeticEnvironment
+
+    digits: int = 1
+    """Most digits of each operand: 1 (100 problems an operation) or 2 (10,000)."""
+    ops: tuple[str, ...] = ("+",)
+    """Operations, of "+", "-", "*" and "<"."""
+    held_out_fraction: float = 0.1
+    """Share of the problems that training never sees; by hash, so only about this share."""
+    format_penalty: float = 0.0
+    """Taken from the reward where the answer holds no number."""
+    near_reward: float = 0.0
+    """Reward of a wrong answer that is off by d: near_reward / (1 + d). 0: only right counts."""
+    instructions: str = ""
+    """Put before the problem; a pretrained policy needs to be told what to do."""
+
+    def __post_init__(self) -> None:
+        """Refuse settings without problems."""
+        unknown = [sign for sign in self.ops if sign not in OPERATIONS]
+        if unknown or not self.ops or len(set(self.ops)) < len(self.ops):
+            raise SettingsError(
+                f"Arithmetic: ops is {self.ops!r}; take each of {', '.join(OPERATIONS)} at most "
+                "once, and at least one"
+            )
+        if self.digits not in (1, 2):
+            raise SettingsError(f"Arithmetic: digits is {self.digits}; it must be 1 or 2")
+        if not 0.0 <= self.held_out_fraction < 1.0:
+            raise SettingsError(
+                f"Arithmetic: held_out_fraction is {self.held_out_fraction}; "
+                "it must be at least 0 and under 1"
+            )
+        if not _problems(self.digits, self.ops, self.held_out_fraction)[0]:
+            raise SettingsError(
+                f"Arithmetic: held_out_fraction {self.held_out_fraction} leaves no problem to "
+                "train on; lower it"
+            )
+        if not 0.0 <= self.near_reward < 1.0 or self.format_penalty < 0.0:
+            raise SettingsError(
+                "Arithmetic: near_reward must be at least 0 and under 1, and format_penalty at "
+                "least 0, or else a wrong answer could pay as much as a right one"
+            )
+
+    def make(self) -> ArithmeticEnvironment:
+        """A new environment."""
+        return ArithmeticEnvironment(
+            instructions=self.instructions,
+            format_penalty=self.format_penalty,
+            near_reward=self.near_reward,
+        )
+
+    def tasks(self, split: Split, seed: int) -> Iterator[Task]:
+        """The problems that are trained on: all of them once for evaluation, else endlessly.
+
+        Training goes through all of them in a fresh order again and again, so that none is
+        neglected.
+        """
+        trained, _ = _problems(self.digits, self.ops, self.held_out_fraction)
+        return self._shuffled(trained, seed) if split is Split.TRAIN else self._as_tasks(trained)
+
+    def held_out(self, seed: int) -> Iterator[Task]:
+        """The problems that are never trained on, each once."""
+        return self._as_tasks(_problems(self.digits, self.ops, self.held_out_fraction)[1])
+
+    def example_action(self, task: Task, random: Random) -> str:
+        """The right answer of another problem: shaped like an answer, and a guess."""
+        problem: str = json.loads(task.payload)["problem"]
+        sign = problem.strip("0123456789=")
+        limit = 10**self.digits
+        return str(OPERATIONS[sign](random.randrange(limit), random.randrange(limit)))
+
+    def _shuffled(self, problems: tuple[str, ...], seed: int) -> Iterator[Task]:
+        random = Random(f"{self.name}/{seed}")
+        while True:
+            yield from self._as_tasks(random.sample(problems, len(problems)))
+
+    def _as_tasks(self, problems: tuple[str, ...] | list[str]) -> Iterator[Task]:
+        for problem in problems:
+            task_id = f"{self.name}/{problem.removesuffix('=')}"
+            yield Task(task_id, self.name, json.dumps({"problem": problem}))

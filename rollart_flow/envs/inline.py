@@ -1,0 +1,61 @@
+"""An environment that declares itself `inline`, as the asynchronous port: it runs in the loop.
+
+Invariant: nothing but EnvironmentFailedError leaves it, whatever the environment raises.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import TypeVar
+
+from rollart_flow.envs.answers import checked_reset, checked_step
+from rollart_flow.envs.base import Domain, Environment, Info
+from rollart_flow.errors import EnvironmentFailedError
+from rollart_flow.isolation.child import error_line
+
+_log = logging.getLogger(__name__)
+
+_Answer = TypeVar("_Answer")
+
+
+class InlineEnvironment:
+    """Implements `control.ports.Environment`. Reset and step return without awaiting."""
+
+    def __init__(self, domain: Domain) -> None:
+        """Make nothing yet: the first reset makes the environment."""
+        self._domain = domain
+        self._name = domain.environment.__name__
+        self._environment: Environment | None = None
+
+    async def reset(self, seed: int, task: str) -> tuple[str, Info]:
+        """Start an episode; the first one makes the environment."""
+        if self._environment is None:
+            self._environment = self._guarded(self._domain.make)
+        environment = self._environment
+        return checked_reset(self._guarded(lambda: environment.reset(seed, task)), self._name)
+
+    async def step(self, action: str) -> tuple[str, float, bool, bool, Info]:
+        """One action."""
+        environment = self._environment
+        if environment is None:
+            raise EnvironmentFailedError(f"{self._name}: step before reset; call reset first")
+        return checked_step(self._guarded(lambda: environment.step(action)), self._name)
+
+    async def close(self) -> None:
+        """Release what the environment holds; the next reset makes another.
+
+        What fails here is logged: the episode has its outcome already.
+        """
+        environment, self._environment = self._environment, None
+        try:
+            if environment is not None:
+                self._guarded(environment.close)
+        except EnvironmentFailedError as error:
+            _log.warning("%s", error)
+
+    def _guarded(self, call: Callable[[], _Answer]) -> _Answer:
+        try:
+            return call()
+        except EnvironmentFailedError:
+            raise
+        except Exception as error:  # the user's code ends here
+            raise EnvironmentFailedError(f"{self._name}: {error_line(error)}") from error

@@ -1,0 +1,173 @@
+"""An environment in a process of its own, as the asynchronous port; it may hang or crash.
+
+The process finds the domain's class by module and name, or loads the file that it is in
+(`isolation.references`), and makes the environment there; the domain's settings go with it,
+and nothing but JSON comes back.
+
+Invariant: after a timeout, a cancellation or any error the process is gone, and the next reset
+starts another; no other environment notices.
+"""
+
+import asyncio
+import base64
+import dataclasses
+import logging
+import pickle
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from rollart_flow.envs.answers import checked_reset, checked_step
+from rollart_flow.envs.base import Domain, Info
+from rollart_flow.errors import EnvironmentFailedError, EnvironmentTimeoutError
+from rollart_flow.isolation.process import Isolated, IsolatedError
+from rollart_flow.isolation.references import reference
+
+_log = logging.getLogger(__name__)
+
+_Answer = TypeVar("_Answer")
+
+_HANDLER = "rollart_flow.envs.served:EnvironmentHandler"
+
+
+class WarmProcesses:
+    """Processes whose environment was closed, kept for the next one of the same class of domain.
+
+    One for each rollout process, since starting Python and importing an environment's libraries
+    costs tens of milliseconds to seconds. Each process serves one environment at a time.
+    """
+
+    def __init__(self, keep: int) -> None:
+        """Keep at most so many idle processes of each class of domain."""
+        self._keep = keep
+        self._idle: defaultdict[type[Domain], list[Isolated]] = defaultdict(list)
+
+    async def take(self, domain: Domain) -> Isolated:
+        """An idle process that lives, or a new one."""
+        idle = self._idle[type(domain)]
+        while idle:
+            process = idle.pop()
+            if process.alive:
+                return process
+            await process.kill()
+        return await Isolated.start(_HANDLER)
+
+    async def give(self, domain: Domain, process: Isolated) -> None:
+        """Take back a process that holds no environment any more."""
+        idle = self._idle[type(domain)]
+        if process.alive and len(idle) < self._keep:
+            idle.append(process)
+        else:
+            await process.kill()
+
+    async def close(self) -> None:
+        """End all idle processes."""
+        while self._idle:
+            _, processes = self._idle.popitem()
+            for process in processes:
+                await process.kill()
+
+
+class ProcessEnvironment:
+    """Implements `control.ports.Environment` over an isolated process."""
+
+    def __init__(
+        self,
+        domain: Domain,
+        timeout_s: float,
+        source: Path | None = None,
+        processes: WarmProcesses | None = None,
+    ) -> None:
+        """Start nothing yet: the first reset does.
+
+        Args:
+            domain: a frozen dataclass; its fields must pickle.
+            timeout_s: of each reset (starting the process included), step and close.
+            source: pipeline file that the domain's class is in, where this process cannot tell.
+            processes: where the process comes from and goes to; None: it ends with `close`.
+        """
+        self._domain = domain
+        self._timeout_s = timeout_s
+        self._source = source
+        self._processes = processes if processes is not None else WarmProcesses(keep=0)
+        self._process: Isolated | None = None
+        self._calling = False
+        self._name = domain.environment.__name__
+
+    async def reset(self, seed: int, task: str) -> tuple[str, Info]:
+        """Start an episode; the first one starts a process and makes the environment in it."""
+        if self._process is None:
+            opening = _opening(self._domain, self._source)
+            await self._take()
+            await self._call("make", {"open": opening}, _unchecked)
+        return await self._call("reset", {"reset": [seed, task]}, checked_reset)
+
+    async def step(self, action: str) -> tuple[str, float, bool, bool, Info]:
+        """One action."""
+        return await self._call("step", {"step": action}, checked_step)
+
+    async def close(self) -> None:
+        """Close the environment and hand its process back.
+
+        What fails here is logged and ends the process: the episode has its outcome already. A
+        call that is still under way fails, its process killed.
+        """
+        process = self._process
+        if process is None:
+            return
+        if self._calling:
+            self._process = None
+            await process.kill()
+            return
+        try:
+            await self._call("close", {"close": None}, _unchecked)
+        except (EnvironmentFailedError, EnvironmentTimeoutError) as error:
+            _log.warning("%s", error)
+            return
+        self._process = None
+        await self._processes.give(self._domain, process)
+
+    async def _take(self) -> None:
+        try:
+            self._process = await self._processes.take(self._domain)
+        except IsolatedError as error:
+            raise EnvironmentFailedError(f"{self._name}: {error}") from error
+
+    async def _call(
+        self, what: str, request: Mapping[str, object], check: Callable[[object, str], _Answer]
+    ) -> _Answer:
+        process = self._process
+        if process is None:
+            raise EnvironmentFailedError(f"{self._name}: {what} before reset; call reset first")
+        self._calling = True
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return check(await process.call(request), self._name)
+        except BaseException as error:
+            self._process = None
+            await process.kill()
+            if isinstance(error, TimeoutError):
+                raise EnvironmentTimeoutError(
+                    f"{self._name}.{what}: no answer within {self._timeout_s:g} s; killed"
+                ) from error
+            if isinstance(error, IsolatedError):
+                raise EnvironmentFailedError(f"{self._name}.{what}: {error}") from error
+            raise
+        finally:
+            self._calling = False
+
+
+def _unchecked(answer: object, _: str) -> object:
+    return answer
+
+
+def _opening(domain: Any, source: Path | None) -> dict[str, object]:
+    if not dataclasses.is_dataclass(domain):
+        raise EnvironmentFailedError(
+            f"{type(domain).__name__} is no dataclass; a domain that runs in a process must be one"
+        )
+    fields = [field.name for field in dataclasses.fields(domain) if field.init]
+    settings = {name: getattr(domain, name) for name in fields}
+    packed = base64.b64encode(pickle.dumps(settings)).decode()
+    return {"domain": reference(type(domain), source), "settings": packed}

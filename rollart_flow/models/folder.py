@@ -1,0 +1,205 @@
+"""A policy's weights, config and tokenizer as a Hugging Face folder, in and out.
+
+What is written here loads in transformers (`AutoModelForCausalLM`, `AutoTokenizer`), vLLM and
+Megatron bridges. The invariant: under its name a folder is whole; it is filled beside its place,
+flushed to disk and renamed. Reading refuses, in one line, every architecture whose arithmetic is
+not exactly that of `models.qwen3`.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+from rollart_flow.errors import SettingsError, WeightsError
+from rollart_flow.models.qwen3 import ModelConfig, Qwen3
+
+ARCHITECTURE = "Qwen3ForCausalLM"
+_WEIGHTS = "model.safetensors"
+_INDEX = "model.safetensors.index.json"
+
+
+def save_folder(
+    folder: str | Path,
+    config: ModelConfig,
+    tensors: Mapping[str, torch.Tensor],
+    tokenizer: Mapping[str, str],
+) -> None:
+    """Write a new folder: whole or not at all; equal arguments give equal bytes.
+
+    Args:
+        folder: must not exist.
+        config: shape of the model.
+        tensors: weights in Hugging Face names, all of one dtype.
+        tokenizer: texts of the tokenizer's files by name, as of `tokenizer.tokenizer_files`.
+
+    Raises:
+        SettingsError: the folder exists.
+        WeightsError: names or shapes are not those of the config.
+        OSError: it cannot be written.
+    """
+    target = Path(folder)
+    if target.exists():
+        raise SettingsError(f"{str(folder)!r} exists; give a new folder for the model")
+    check_tensors(config, tensors)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    hidden = target.parent / f".{target.name}-{uuid4().hex}"
+    hidden.mkdir()
+    try:
+        copies = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
+        save_file(copies, hidden / _WEIGHTS, metadata={"format": "pt"})
+        texts = {**tokenizer, **_config_files(config, next(iter(copies.values())).dtype)}
+        for name, text in texts.items():
+            (hidden / name).write_text(text, encoding="utf-8")
+        for path in (*hidden.iterdir(), hidden):
+            _flush(path)
+        hidden.rename(target)
+        _flush(target.parent)
+    except BaseException:
+        shutil.rmtree(hidden, ignore_errors=True)
+        raise
+
+
+def load_folder(folder: str | Path) -> tuple[ModelConfig, dict[str, torch.Tensor]]:
+    """Config and weights of a folder, in the dtype that they are stored in.
+
+    Raises:
+        SettingsError: there is no model, or one of another architecture.
+        WeightsError: the weights are damaged, or are not those of the config.
+    """
+    place = Path(folder)
+    config = read_config(place)
+    tensors: dict[str, torch.Tensor] = {}
+    for name in _weight_files(place):
+        try:
+            with safe_open(place / name, framework="pt") as file:
+                tensors.update((key, file.get_tensor(key)) for key in file.keys())  # noqa: SIM118
+        except (OSError, SafetensorError) as error:
+            raise WeightsError(f"{name} in {str(folder)!r} cannot be read: {error}") from error
+    if config.tie_word_embeddings:
+        tensors.pop("lm_head.weight", None)  # some tools write the tied copy too
+    check_tensors(config, tensors)
+    return config, tensors
+
+
+def load_model(folder: str | Path, dtype: torch.dtype = torch.float32) -> Qwen3:
+    """The model of a folder, for training.
+
+    Raises:
+        SettingsError, WeightsError: as `load_folder`.
+    """
+    config, tensors = load_folder(folder)
+    model = Qwen3(config).to(dtype)
+    model.load_state_dict(tensors)
+    return model
+
+
+def read_config(folder: str | Path) -> ModelConfig:
+    """The shape of the model in a folder.
+
+    Raises:
+        SettingsError: there is no config.json, or one that `models.qwen3` does not compute.
+    """
+    path = Path(folder) / "config.json"
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise SettingsError(f"no config.json in {str(folder)!r}; is it a model?") from error
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{str(path)!r} is damaged: {error}") from error
+    _check_architecture(values, path)
+    rope = values.get("rope_parameters") or {}
+    known = {field.name for field in fields(ModelConfig)}
+    found = {name: values[name] for name in known & values.keys()}
+    if "rope_theta" in rope:
+        found["rope_theta"] = rope["rope_theta"]
+    if isinstance(found.get("eos_token_id"), list):
+        found["eos_token_id"] = found["eos_token_id"][0]
+    # what config.json leaves out has transformers' default, which is not always ours
+    found.setdefault("tie_word_embeddings", False)
+    found.setdefault("rope_theta", 10000.0)
+    try:
+        return ModelConfig(**found)
+    except TypeError as error:
+        raise SettingsError(f"{str(path)!r} lacks a field: {error}") from error
+
+
+def check_tensors(config: ModelConfig, tensors: Mapping[str, torch.Tensor]) -> None:
+    """Refuse weights that are not exactly those of the config.
+
+    Raises:
+        WeightsError: a tensor is missing, unknown, of a wrong shape or not of floating point.
+    """
+    with torch.device("meta"):
+        wanted = Qwen3(config).state_dict()
+    for name in wanted.keys() - tensors.keys():
+        raise WeightsError(f"weights lack {name!r}")
+    for name in tensors.keys() - wanted.keys():
+        raise WeightsError(f"weights hold {name!r}, which the model does not have")
+    for name, tensor in tensors.items():
+        if tensor.shape != wanted[name].shape or not tensor.is_floating_point():
+            raise WeightsError(
+                f"{name!r} is {tensor.dtype} {tuple(tensor.shape)}; "
+                f"the model needs floating point {tuple(wanted[name].shape)}"
+            )
+
+
+def _check_architecture(values: Mapping[str, Any], path: Path) -> None:
+    found = values.get("architectures")
+    if found != [ARCHITECTURE]:
+        raise SettingsError(f"{str(path)!r} has architectures {found}; supported is {ARCHITECTURE}")
+    rope = values.get("rope_parameters") or values.get("rope_scaling") or {}
+    for name, value, wanted in (
+        ("hidden_act", values.get("hidden_act", "silu"), "silu"),
+        ("attention_bias", values.get("attention_bias", False), False),
+        ("use_sliding_window", values.get("use_sliding_window", False), False),
+        ("rope_type", rope.get("rope_type", rope.get("type", "default")), "default"),
+    ):
+        if value != wanted:
+            raise SettingsError(f"{str(path)!r} has {name} {value!r}; supported is {wanted!r}")
+
+
+def _config_files(config: ModelConfig, dtype: torch.dtype) -> dict[str, str]:
+    ids = {name: getattr(config, name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
+    model = {
+        **asdict(config),
+        "architectures": [ARCHITECTURE],
+        "model_type": "qwen3",
+        "hidden_act": "silu",
+        "attention_bias": False,
+        "use_sliding_window": False,
+        "rope_parameters": {"rope_type": "default", "rope_theta": config.rope_theta},
+        "dtype": str(dtype).removeprefix("torch."),
+    }
+    return {
+        "config.json": json.dumps(model, indent=2, sort_keys=True),
+        "generation_config.json": json.dumps(ids, indent=2, sort_keys=True),
+    }
+
+
+def _weight_files(place: Path) -> Iterable[str]:
+    if (place / _WEIGHTS).is_file():
+        return (_WEIGHTS,)
+    try:
+        index = json.loads((place / _INDEX).read_text(encoding="utf-8"))
+        return sorted(set(index["weight_map"].values()))
+    except FileNotFoundError as error:
+        raise SettingsError(f"no {_WEIGHTS} in {str(place)!r}; is it a model?") from error
+    except (json.JSONDecodeError, KeyError) as error:
+        raise WeightsError(f"{_INDEX} in {str(place)!r} is damaged: {error}") from error
+
+
+def _flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

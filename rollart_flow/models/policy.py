@@ -1,0 +1,206 @@
+"""`Policy`: which model a pipeline trains, as frozen settings. Importing this loads no torch.
+
+A policy is the feedback edge of the pipeline: a value whose versions rollout reads and train
+writes. Version 0 is what `materialize` puts into a folder; it is a function of the settings alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rollart_flow.errors import SettingsError
+
+if TYPE_CHECKING:
+    from rollart_flow.models.qwen3 import ModelConfig
+    from rollart_flow.models.tokenizer import TextCodec
+
+DTYPES = ("float32", "bfloat16")
+WORDS = ("left", "down", "right", "up")
+"""Words that a tiny policy's tokenizer knows as one token each unless told otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A model and its tokenizer; build it with `Policy.tiny` or `Policy.from_pretrained`.
+
+    Every field is JSON-serializable, and `Policy(**dataclasses.asdict(policy)) == policy`, also
+    after a round trip through JSON.
+    """
+
+    path: str | None = None
+    """Folder of a pretrained model; None: a small model made from scratch."""
+    hidden: int = 64
+    """Width of a model made from scratch; attention has the proportions of Qwen3-0.6B."""
+    layers: int = 2
+    heads: int = 4
+    """Attention heads; half as many for keys and values, each 2 x hidden / heads wide."""
+    words: tuple[str, ...] = WORDS
+    """Words that a tokenizer made from scratch keeps whole; all else is spelled in characters."""
+    seed: int = 0
+    """Of fresh weights."""
+    warm_start: int = 0
+    """Supervised steps on well-formed random actions before version 0; 0 does none."""
+    engine: str = "embedded"
+    """Name of the inference engine that serves it."""
+    dtype: str = "float32"
+    """What the engine computes in."""
+    max_context: int = 512
+    """Longest token chain of a trajectory; beyond it a trajectory is truncated."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "words", tuple(self.words))  # a list after JSON
+        for name, low in (
+            ("hidden", 2),
+            ("layers", 1),
+            ("heads", 1),
+            ("seed", 0),
+            ("warm_start", 0),
+            ("max_context", 8),
+        ):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < low:
+                raise SettingsError(
+                    f"policy: {name} must be a whole number from {low}, not {value!r}"
+                )
+        if self.hidden % self.heads:
+            raise SettingsError(
+                f"policy: hidden ({self.hidden}) must be a multiple of heads ({self.heads})"
+            )
+        if self.dtype not in DTYPES:
+            known = ", ".join(DTYPES)
+            raise SettingsError(f"policy: dtype must be one of {known}, not {self.dtype!r}")
+        if not self.engine:
+            raise SettingsError("policy: engine must be the name of an engine")
+        for word in self.words:
+            if not isinstance(word, str) or not word.isascii() or not word.isalnum():
+                raise SettingsError(
+                    f"policy: words must be made of ASCII letters and digits, not {word!r}"
+                )
+
+    @staticmethod
+    def tiny(
+        *,
+        hidden: int = 64,
+        layers: int = 2,
+        heads: int = 4,
+        words: Iterable[str] = WORDS,
+        seed: int = 0,
+        warm_start: int = 0,
+        engine: str = "embedded",
+        dtype: str = "float32",
+        max_context: int = 512,
+    ) -> Policy:
+        """A small Qwen3 with fresh weights and a character-level tokenizer; nothing is downloaded.
+
+        Arguments are the fields of the same names.
+
+        Raises:
+            SettingsError: a value is impossible.
+        """
+        return Policy(
+            hidden=hidden,
+            layers=layers,
+            heads=heads,
+            words=tuple(words),
+            seed=seed,
+            warm_start=warm_start,
+            engine=engine,
+            dtype=dtype,
+            max_context=max_context,
+        )
+
+    @staticmethod
+    def from_pretrained(
+        path: str | Path,
+        *,
+        warm_start: int = 0,
+        engine: str = "embedded",
+        dtype: str = "float32",
+        max_context: int = 2048,
+    ) -> Policy:
+        """A Qwen3 in a local Hugging Face folder, with its tokenizer and chat template.
+
+        Only the folder's presence is checked here; `materialize` reads it.
+
+        Raises:
+            SettingsError: there is no such folder, or a value is impossible.
+        """
+        folder = Path(path).expanduser()
+        if not (folder / "config.json").is_file():
+            raise SettingsError(
+                f"policy: no config.json in {str(folder)!r}; "
+                "give the local folder of a Hugging Face model"
+            )
+        return Policy(
+            path=str(folder.resolve()),
+            warm_start=warm_start,
+            engine=engine,
+            dtype=dtype,
+            max_context=max_context,
+        )
+
+
+def materialize(policy: Policy, folder: str | Path) -> None:
+    """Write version 0, before any warm start, as a Hugging Face folder: whole or not at all.
+
+    The same policy gives the same bytes.
+
+    Raises:
+        SettingsError: the pretrained folder is no Qwen3 with a usable chat template, its context
+            is shorter than `max_context`, or `folder` exists.
+        WeightsError: the pretrained weights are damaged or do not fit their config.
+        OSError: the folder cannot be written.
+    """
+    from rollart_flow.models.folder import load_folder, save_folder
+    from rollart_flow.models.qwen3 import Qwen3
+    from rollart_flow.models.tokenizer import TextCodec, tiny_tokenizer_files, tokenizer_files
+
+    if policy.path is None:
+        files = tiny_tokenizer_files(policy.words, policy.max_context)
+        config = _tiny_config(policy, TextCodec(files))
+        model = Qwen3(config)
+        model.initialize(policy.seed)
+        save_folder(folder, config, model.state_dict(), files)
+        return
+    config, tensors = load_folder(policy.path)
+    if config.max_position_embeddings < policy.max_context:
+        raise SettingsError(
+            f"policy: max_context ({policy.max_context}) exceeds the model's "
+            f"{config.max_position_embeddings} positions"
+        )
+    files = tokenizer_files(policy.path)
+    TextCodec(files)  # refuse an unusable tokenizer now, not in a rollout worker
+    save_folder(folder, config, tensors, files)
+
+
+def load_codec(folder: str | Path) -> TextCodec:
+    """The tokenizer of a folder, as observations are encoded and actions decoded.
+
+    Raises:
+        SettingsError: no tokenizer there, or no chat template that can be encoded turn by turn.
+    """
+    from rollart_flow.models.tokenizer import TextCodec, tokenizer_files
+
+    return TextCodec(tokenizer_files(folder))
+
+
+def _tiny_config(policy: Policy, codec: TextCodec) -> ModelConfig:
+    from rollart_flow.models.qwen3 import ModelConfig
+
+    return ModelConfig(
+        vocab_size=codec.vocab_size,
+        hidden_size=policy.hidden,
+        intermediate_size=4 * policy.hidden,
+        num_hidden_layers=policy.layers,
+        num_attention_heads=policy.heads,
+        num_key_value_heads=policy.heads if policy.heads % 2 else policy.heads // 2,
+        head_dim=2 * policy.hidden // policy.heads,
+        max_position_embeddings=policy.max_context,
+        eos_token_id=codec.stop_token_ids[0],
+        pad_token_id=codec.pad_token_id,
+        # The usual 0.02 is made for wide models; in a narrow one it drowns what the prompt says.
+        initializer_range=0.8 * policy.hidden**-0.5,
+    )

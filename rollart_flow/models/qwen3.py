@@ -1,0 +1,218 @@
+"""Qwen3 in plain torch: the architecture of every policy that this library makes itself.
+
+Parameter names and arithmetic are those of Hugging Face's `Qwen3ForCausalLM`, so that one folder
+of weights loads here, in transformers, in vLLM and in Megatron. The invariant, kept by a test:
+hidden states, logits and gradients equal those of transformers.
+
+This is the training face. Generation uses `rollart_flow.models.cached`, which computes the same
+function token by token over a KV cache. Shapes: B batch, T time, E hidden, H heads, D head dim.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from rollart_flow.errors import SettingsError
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """Shape of a Qwen3 model, under the field names of Hugging Face's `config.json`."""
+
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    max_position_embeddings: int
+    """Longest sequence, in tokens."""
+    rms_norm_eps: float = 1e-6
+    rope_theta: float = 1e6
+    tie_word_embeddings: bool = True
+    """Whether the embedding is also the output projection; then there is no `lm_head.weight`."""
+    initializer_range: float = 0.02
+    """Standard deviation of fresh weights."""
+    bos_token_id: int | None = None
+    eos_token_id: int | None = None
+    pad_token_id: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in (
+            "vocab_size",
+            "hidden_size",
+            "intermediate_size",
+            "num_hidden_layers",
+            "num_attention_heads",
+            "num_key_value_heads",
+            "head_dim",
+            "max_position_embeddings",
+        ):
+            if getattr(self, name) < 1:
+                raise SettingsError(f"model: {name} must be at least 1, not {getattr(self, name)}")
+        if self.num_attention_heads % self.num_key_value_heads:
+            raise SettingsError(
+                f"model: num_attention_heads ({self.num_attention_heads}) must be a multiple of "
+                f"num_key_value_heads ({self.num_key_value_heads})"
+            )
+        if self.head_dim % 2:
+            raise SettingsError(f"model: head_dim must be even, not {self.head_dim}")
+
+
+def rotary_tables(config: ModelConfig, length: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """(cos, sin) of the rotary angles, float32 [length, head_dim / 2].
+
+    Dimension i and i + head_dim / 2 form the pair that is turned by the i-th angle.
+    """
+    exponents = torch.arange(0, config.head_dim, 2, dtype=torch.float32) / config.head_dim
+    inverse_frequencies = 1.0 / (config.rope_theta**exponents)
+    angles = torch.arange(length, dtype=torch.float32)[:, None] * inverse_frequencies
+    return angles.cos(), angles.sin()
+
+
+class RMSNorm(nn.Module):
+    """Root-mean-square norm over the last dimension, computed in float32."""
+
+    def __init__(self, size: int, eps: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(size))
+        self.eps = eps
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Shape and dtype of `x`."""
+        wide = x.float()
+        scale = torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + self.eps)
+        return self.weight * (wide * scale).to(x.dtype)
+
+
+class Attention(nn.Module):
+    """Causal grouped-query attention with normalized queries and keys."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        queries = config.num_attention_heads * config.head_dim
+        keys = config.num_key_value_heads * config.head_dim
+        self.head_dim = config.head_dim
+        self.q_proj = nn.Linear(config.hidden_size, queries, bias=False)
+        self.k_proj = nn.Linear(config.hidden_size, keys, bias=False)
+        self.v_proj = nn.Linear(config.hidden_size, keys, bias=False)
+        self.o_proj = nn.Linear(queries, config.hidden_size, bias=False)
+        self.q_norm = RMSNorm(config.head_dim, config.rms_norm_eps)
+        self.k_norm = RMSNorm(config.head_dim, config.rms_norm_eps)
+
+    def forward(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+        """`x` [B, T, E]; `cos`, `sin` [T, D]; answers [B, T, E]."""
+        batch, time, _ = x.shape
+        heads = (batch, time, -1, self.head_dim)
+        queries = self.q_norm(self.q_proj(x).view(heads)).transpose(1, 2)
+        keys = self.k_norm(self.k_proj(x).view(heads)).transpose(1, 2)
+        values = self.v_proj(x).view(heads).transpose(1, 2)
+        mixed = functional.scaled_dot_product_attention(
+            _rotate(queries, cos, sin),
+            _rotate(keys, cos, sin),
+            values,
+            is_causal=True,
+            enable_gqa=True,
+        )
+        joined: torch.Tensor = self.o_proj(mixed.transpose(1, 2).reshape(batch, time, -1))
+        return joined
+
+
+class MLP(nn.Module):
+    """Gated feed-forward block."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.gate_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
+        self.up_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
+        self.down_proj = nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[..., E] to [..., E]."""
+        mixed: torch.Tensor = self.down_proj(functional.silu(self.gate_proj(x)) * self.up_proj(x))
+        return mixed
+
+
+class Layer(nn.Module):
+    """One transformer layer with pre-normalization."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.self_attn = Attention(config)
+        self.mlp = MLP(config)
+        self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+
+    def forward(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+        """[B, T, E] to [B, T, E]."""
+        x = x + self.self_attn(self.input_layernorm(x), cos, sin)
+        out: torch.Tensor = x + self.mlp(self.post_attention_layernorm(x))
+        return out
+
+
+class Backbone(nn.Module):
+    """Embedding, layers and final norm: what Hugging Face names `model`."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.layers = nn.ModuleList(Layer(config) for _ in range(config.num_hidden_layers))
+        self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+
+
+class Qwen3(nn.Module):
+    """A Qwen3 language model. `state_dict()` has exactly the names of its safetensors file."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.model = Backbone(config)
+        if not config.tie_word_embeddings:
+            self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+
+    def initialize(self, seed: int) -> None:
+        """Fresh weights, a function of the seed alone: matrices normal, norms one."""
+        generator = torch.Generator().manual_seed(seed)
+        with torch.no_grad():
+            for parameter in self.parameters():
+                if parameter.ndim == 1:
+                    parameter.fill_(1.0)
+                else:
+                    parameter.normal_(0.0, self.config.initializer_range, generator=generator)
+
+    def forward(self, token_ids: torch.Tensor) -> torch.Tensor:
+        """Hidden states after the final norm.
+
+        Attention is causal and positions count from 0, so padding on the right changes nothing
+        before it.
+
+        Args:
+            token_ids: int64 [B, T], T at most `max_position_embeddings`.
+
+        Returns:
+            [B, T, E] in the dtype of the weights.
+        """
+        hidden: torch.Tensor = self.model.embed_tokens(token_ids)
+        half_cos, half_sin = rotary_tables(self.config, token_ids.shape[1])
+        cos = torch.cat([half_cos, half_cos], -1).to(hidden)
+        sin = torch.cat([half_sin, half_sin], -1).to(hidden)
+        for layer in self.model.layers:
+            hidden = layer(hidden, cos, sin)
+        normed: torch.Tensor = self.model.norm(hidden)
+        return normed
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """[..., E] to [..., vocab_size]; take the positions that matter first."""
+        if self.config.tie_word_embeddings:
+            return functional.linear(hidden, self.model.embed_tokens.weight)
+        projected: torch.Tensor = self.lm_head(hidden)
+        return projected
+
+
+def _rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    """Rotary position embedding of [B, H, T, D]."""
+    first, second = x.chunk(2, -1)
+    return x * cos + torch.cat([-second, first], -1) * sin

@@ -1,0 +1,5 @@
+"""Reward functions and how they are called. Importing this loads nothing heavy."""
+
+from rollart_flow.rewards.base import RewardFunction, Score, environment_reward
+
+__all__ = ["RewardFunction", "Score", "environment_reward"]

@@ -1,0 +1,124 @@
+"""Score one trajectory with a reward function that may raise, hang or answer nonsense.
+
+Where a function runs: the environment's own reward and async functions in the event loop, since
+the first cannot hang and the second is cancelled at its timeout; every other plain function in a
+process, since nothing else can be abandoned (a thread cannot be killed, and a regular expression
+that backtracks holds the interpreter). The processes are warm: one call costs about a millisecond.
+
+Invariant: no exception of a reward function escapes; a trajectory comes back scored, or with the
+outcome, reason and error that say why it is not (ROLLART 3, R3: a reward holds no state, so that
+it can be tried anywhere).
+"""
+
+import asyncio
+import base64
+import inspect
+import pickle
+from collections.abc import Awaitable
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import cast
+
+from rollart_flow.isolation.child import error_line
+from rollart_flow.isolation.process import Isolated, IsolatedError
+from rollart_flow.isolation.references import reference
+from rollart_flow.rewards.base import RewardFunction, environment_reward
+from rollart_flow.rewards.checked import Checked, infinite_number, typed_score
+from rollart_flow.types import TRAINABLE, Outcome, Reason, Trajectory
+
+_HANDLER = "rollart_flow.rewards.served:RewardHandler"
+
+
+class Scorer:
+    """A reward function, and the idle processes that it runs in where it is a plain one.
+
+    One of these for each reward process. It holds as many processes as there were calls at a time.
+    """
+
+    def __init__(self, function: RewardFunction, source: Path | None = None) -> None:
+        """Start nothing yet.
+
+        Args:
+            function: plain or async.
+            source: pipeline file with the function, where it cannot be imported by name.
+        """
+        self._function = function
+        self._source = source
+        self._idle: list[Isolated] = []
+
+    async def score(self, trajectory: Trajectory, timeout_s: float) -> Trajectory:
+        """The trajectory with its reward; failed or timed out where there is none.
+
+        Only completed and truncated trajectories are scored; others come back as they are.
+        """
+        if trajectory.outcome not in TRAINABLE:
+            return trajectory
+        try:
+            async with asyncio.timeout(timeout_s) as limit:
+                score = await self._evaluate(trajectory)
+        except Exception as error:  # noqa: BLE001  the user's code ends here: its error is data
+            if isinstance(error, TimeoutError) and limit.expired():
+                late = f"no reward within {timeout_s:g} s"
+                return self._unscored(trajectory, Reason.REWARD_TIMEOUT, late)
+            return self._unscored(trajectory, Reason.REWARD_ERROR, _message(error))
+        if (infinite := infinite_number(score)) is not None:
+            return self._unscored(trajectory, Reason.REWARD_NOT_FINITE, infinite)
+        reward, parts = score
+        return replace(trajectory, reward=reward, reward_parts=parts, scored_at=datetime.now(UTC))
+
+    async def close(self) -> None:
+        """End the idle processes. May be called twice."""
+        while self._idle:
+            await self._idle.pop().kill()
+
+    async def _evaluate(self, trajectory: Trajectory) -> Checked:
+        if self._function is environment_reward:
+            return typed_score(environment_reward(trajectory))
+        if _is_async(self._function):
+            score = self._function(trajectory)
+            return typed_score(await cast(Awaitable[object], score))
+        packed = base64.b64encode(pickle.dumps(trajectory)).decode()
+        function = reference(self._function, self._source)
+        process = self._idle.pop() if self._idle else await Isolated.start(_HANDLER)
+        try:
+            return typed_score(await process.call({"function": function, "trajectory": packed}))
+        finally:
+            if process.alive:
+                self._idle.append(process)
+
+    def _unscored(self, trajectory: Trajectory, reason: Reason, error: str) -> Trajectory:
+        name = getattr(self._function, "__name__", type(self._function).__name__)
+        outcome = Outcome.TIMED_OUT if reason is Reason.REWARD_TIMEOUT else Outcome.FAILED
+        return replace(
+            trajectory,
+            outcome=outcome,
+            reason=reason,
+            error=f"reward function {name}: {error}",
+            reward=None,
+            reward_parts=None,
+            scored_at=None,
+        )
+
+
+def _is_async(function: RewardFunction) -> bool:
+    called = getattr(function, "__call__", None)  # noqa: B004  the method itself is looked at
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
+
+
+def _message(error: Exception) -> str:
+    return str(error) if isinstance(error, IsolatedError) else error_line(error)
+
+
+async def score(
+    trajectory: Trajectory,
+    function: RewardFunction = environment_reward,
+    timeout_s: float = 60.0,
+    source: Path | None = None,
+) -> Trajectory:
+    """`Scorer.score` for a single trajectory; a process, where one is needed, ends with it."""
+    scorer = Scorer(function, source)
+    try:
+        return await scorer.score(trajectory, timeout_s)
+    finally:
+        await scorer.close()

@@ -1,0 +1,74 @@
+"""The protocol of trainers. One variant, one short file beside this one.
+
+Every trainer passes `tests/trainers/conformance.py`: the same stored batch gives the same loss,
+gradient and updated weights, to the last bit on the same machine.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import torch
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """What one training step computed. Field names are columns of `steps`."""
+
+    step: int
+    loss: float
+    grad_norm: float
+    """Before clipping."""
+    ratio_mean: float
+    ratio_max: float
+    clip_fraction: float
+    kl: float
+    entropy: float
+    learning_rate: float
+    tokens: int
+    action_tokens: int
+    train_s: float
+    fingerprint: str
+    """`weights.fingerprint` of the resulting weights."""
+    threads: int
+    kernels: str
+
+
+class Trainer(ABC):
+    """Holds a policy's weights and optimizer; `version` counts its finished steps."""
+
+    @property
+    @abstractmethod
+    def version(self) -> int:
+        """Number of the last finished step; 0 before the first."""
+
+    @abstractmethod
+    def train_step(self, step: int, batch: pa.Table) -> StepResult:
+        """Train on one batch and become version `step`.
+
+        Args:
+            step: must be `version + 1`.
+            batch: rows of `trajectories` (at least token_ids, action_mask, logprobs, sampling,
+                kept_token_ids) joined with `advantage` and `weight` of `batches`, in order of
+                position.
+
+        Raises:
+            TrainerError: wrong step, or the loss or gradient is not finite (weights unchanged).
+        """
+
+    @abstractmethod
+    def weights(self) -> dict[str, torch.Tensor]:
+        """Current weights in Hugging Face names, detached, safe to keep."""
+
+    @abstractmethod
+    def save(self, folder: Path) -> None:
+        """Checkpoint model, optimizer, schedule, RNG and version into a folder, atomically."""
+
+    @abstractmethod
+    def load(self, folder: Path) -> None:
+        """Restore what `save` wrote.
+
+        Raises:
+            TrainerError: no checkpoint there, or one of another model.
+        """

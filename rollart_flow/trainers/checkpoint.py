@@ -1,0 +1,113 @@
+"""Checkpoints of a trainer as a folder without pickled code.
+
+    model.safetensors       weights, Hugging Face names
+    state.safetensors       the optimizer's tensors as `<parameter>/<tensor>`, and `rng`
+    trainer.json            version, model, settings and checksums
+
+The version is also the consumed position: batches 1 to version have been trained on. The invariant:
+a folder under its own name is whole; what does not match its checksums is refused.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+import torch
+
+from rollart_flow.errors import TrainerError
+from rollart_flow.weights.fingerprint import fingerprint
+from rollart_flow.weights.folders import put_folder
+from rollart_flow.weights.local import save_tensors
+
+_MODEL = "model.safetensors"
+_STATE = "state.safetensors"
+_META = "trainer.json"
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """What a trainer needs to go on as if it had never stopped."""
+
+    version: int
+    model: Mapping[str, Any]
+    """Shape of the model; another one's checkpoint is refused."""
+    settings: Mapping[str, Any]
+    """Optimizer, schedule and the rest, for the record: a trainer goes on with its own."""
+    learning_rate: float
+    """Rate of the last step."""
+    reference: str | None
+    """Fingerprint of the reference policy; None where the algorithm needs none."""
+    weights: Mapping[str, torch.Tensor]
+    state: Mapping[str, torch.Tensor]
+
+
+def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
+    """Write durably and atomically; an older checkpoint in `folder` is replaced.
+
+    Raises:
+        TrainerError: it cannot be written; an older one is as it was.
+    """
+    meta = {
+        "format": FORMAT,
+        "version": checkpoint.version,
+        "model": dict(checkpoint.model),
+        "settings": dict(checkpoint.settings),
+        "learning_rate": checkpoint.learning_rate,
+        "reference": checkpoint.reference,
+        "weights": fingerprint(checkpoint.weights),
+        "state": fingerprint(checkpoint.state),
+    }
+
+    def fill(place: Path) -> None:
+        save_tensors(checkpoint.weights, place / _MODEL)
+        save_tensors(checkpoint.state, place / _STATE)
+        (place / _META).write_text(json.dumps(meta, indent=1, sort_keys=True))
+
+    with _as_trainer_error(f"checkpoint {folder} was not written"):
+        put_folder(folder, fill)
+
+
+def read_checkpoint(folder: Path) -> Checkpoint:
+    """Read and verify a checkpoint.
+
+    Raises:
+        TrainerError: there is none, it is damaged, or it was written by a newer version.
+    """
+    if not (folder / _META).is_file():
+        raise TrainerError(f"no checkpoint in {folder}; expected a folder with {_META}")
+    with _as_trainer_error(f"checkpoint {folder} cannot be read"):
+        meta = json.loads((folder / _META).read_text())
+        if meta["format"] > FORMAT:
+            raise TrainerError(
+                f"checkpoint {folder} has format {meta['format']}, this version reads up to "
+                f"{FORMAT}; upgrade rollart_flow"
+            )
+        found = Checkpoint(
+            version=meta["version"],
+            model=meta["model"],
+            settings=meta["settings"],
+            learning_rate=meta["learning_rate"],
+            reference=meta["reference"],
+            weights=safetensors.torch.load_file(folder / _MODEL, backend="pread"),
+            state=safetensors.torch.load_file(folder / _STATE, backend="pread"),
+        )
+        checksums = (meta["weights"], meta["state"])
+    if (fingerprint(found.weights), fingerprint(found.state)) != checksums:
+        raise TrainerError(f"checkpoint {folder} is damaged: its tensors differ from its checksums")
+    return found
+
+
+@contextmanager
+def _as_trainer_error(what: str) -> Iterator[None]:
+    """Convert what files and their formats raise, once, into one line."""
+    try:
+        yield
+    except (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError) as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise TrainerError(f"{what}: {reason}") from error

@@ -1,0 +1,53 @@
+"""Pins what the bits of a step depend on beside its inputs: threads and kernels.
+
+The invariant: within `pinned`, the same computation gives the same bits on the same machine,
+whatever the process did to torch's settings before; outside, those settings are as they were.
+"""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch.utils import deterministic
+
+_FILL = "fill_uninitialized_memory"
+_RAISE = 2
+"""Deterministic kernels, and an error where there is none. Set this way, since
+`use_deterministic_algorithms` does the same and imports the compiler: 3 seconds."""
+
+
+@contextmanager
+def pinned(threads: int) -> Iterator[None]:
+    """Run with this many intra-op threads, deterministic kernels and full float32 products."""
+    before = (
+        torch.get_num_threads(),
+        torch.get_deterministic_debug_mode(),
+        bool(getattr(deterministic, _FILL)),
+        torch.get_float32_matmul_precision(),
+    )
+    torch.set_num_threads(threads)
+    torch.set_deterministic_debug_mode(_RAISE)
+    setattr(deterministic, _FILL, False)  # costs time, and nothing reads such memory
+    torch.set_float32_matmul_precision("highest")
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before[0])
+        torch.set_deterministic_debug_mode(before[1])
+        setattr(deterministic, _FILL, before[2])
+        torch.set_float32_matmul_precision(before[3])
+
+
+def describe_kernels() -> str:
+    """JSON of what else the bits depend on; the column `kernels` of `steps`."""
+    return json.dumps(
+        {
+            "device": "cpu",
+            "dtype": "float32",
+            "deterministic": True,
+            "torch": torch.__version__,
+            "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        },
+        sort_keys=True,
+    )

@@ -1,0 +1,92 @@
+"""Arrow list columns as flat numpy arrays with offsets, read without touching single tokens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rollart_flow.errors import TrainerError
+
+Array = np.ndarray[tuple[int], np.dtype[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Ragged:
+    """Rows of different lengths: row i is `values[starts[i]:starts[i + 1]]`."""
+
+    values: Array
+    """[items]"""
+    starts: Array
+    """int64 [rows + 1]"""
+
+    @property
+    def lengths(self) -> Array:
+        """int64 [rows]"""
+        return np.diff(self.starts)
+
+    def positions(self, rows: Array) -> tuple[Array, Array]:
+        """Positions in `values` of all items of some rows, in the given order of rows.
+
+        Returns:
+            (positions [items of these rows], index into `rows` of each item, same shape).
+        """
+        lengths = self.lengths[rows]
+        before = np.cumsum(lengths) - lengths
+        owners = np.repeat(np.arange(len(rows)), lengths)
+        return np.arange(len(owners)) + (self.starts[rows] - before)[owners], owners
+
+
+def read_lists(table: pa.Table, column: str, value_type: pa.DataType) -> Ragged:
+    """A column of lists, whose null rows read as empty.
+
+    Raises:
+        TrainerError: the column is missing or of another type.
+    """
+    lists = read_column(table, column, pa.list_(value_type)).combine_chunks()
+    return Ragged(_flat(lists), _starts(lists))
+
+
+def read_nested_lists(
+    table: pa.Table, column: str, value_type: pa.DataType
+) -> tuple[Array, Ragged]:
+    """A column of lists of lists: (starts of each row [rows + 1], the inner lists).
+
+    Raises:
+        TrainerError: the column is missing or of another type.
+    """
+    outer = read_column(table, column, pa.list_(pa.list_(value_type))).combine_chunks()
+    inner = outer.flatten()
+    return _starts(outer), Ragged(_flat(inner), _starts(inner))
+
+
+def read_column(table: pa.Table, column: str, column_type: pa.DataType) -> pa.ChunkedArray:
+    """A column, or a field of a struct column as `struct.field`, in the given type.
+
+    Raises:
+        TrainerError: it is missing or of another type.
+    """
+    name, _, field = column.partition(".")
+    if name not in table.column_names:
+        raise TrainerError(f"the batch has no column {name!r}; there: {table.column_names}")
+    try:
+        values = table[name]
+        return (pc.struct_field(values, field) if field else values).cast(column_type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+        reason = str(error).splitlines()[0]
+        raise TrainerError(
+            f"column {column!r} of the batch is not {column_type}: {reason}"
+        ) from error
+
+
+def _flat(lists: pa.ListArray) -> Array:
+    values: Array = lists.flatten().to_numpy(zero_copy_only=False)
+    return values
+
+
+def _starts(lists: pa.ListArray) -> Array:
+    lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
+    return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64)

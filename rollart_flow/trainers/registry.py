@@ -1,0 +1,52 @@
+"""Trainers by the name that a pipeline uses, and the settings that they share; loads no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rollart_flow.algorithms.base import Algorithm
+from rollart_flow.algorithms.checks import check_choice, check_count
+from rollart_flow.trainers.optimizer import AdamW
+
+if TYPE_CHECKING:
+    from rollart_flow.trainers.base import Trainer
+
+TRAINERS = ("embedded",)
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerSettings:
+    """How a batch becomes a new version, whatever the algorithm."""
+
+    backend: str = "embedded"
+    optimizer: AdamW = field(default_factory=AdamW)
+    minibatches: int = 1
+    """Optimizer steps that one batch is cut into."""
+    epochs: int = 1
+    """Times that a batch is gone through."""
+    micro_batch_tokens: int = 16384
+    """Most tokens, padding included, of one forward and backward pass; sets memory, not results."""
+    threads: int = 1
+    """Intra-op threads, pinned and recorded."""
+    seed: int = 0
+    """Of the order in which minibatches are drawn from a batch."""
+
+    def __post_init__(self) -> None:
+        check_choice("train.backend", self.backend, TRAINERS)
+        check_count("train.minibatches", self.minibatches, low=1)
+        check_count("train.epochs", self.epochs, low=1)
+        check_count("train.micro_batch_tokens", self.micro_batch_tokens, low=1)
+        check_count("train.threads", self.threads, low=1)
+        check_count("train.seed", self.seed, low=0)
+
+
+def build_trainer(settings: TrainerSettings, algorithm: Algorithm, folder: str) -> Trainer:
+    """The trainer that `settings.backend` names, at version 0 with the weights in `folder`.
+
+    Raises:
+        SettingsError, WeightsError: the folder holds no model that it can train.
+    """
+    from rollart_flow.trainers.embedded import EmbeddedTrainer
+
+    return EmbeddedTrainer.from_folder(folder, algorithm, settings)

@@ -1,0 +1,16 @@
+"""Weight stores: versions of a policy, published whole or not at all."""
+
+from rollart_flow.weights.base import Manifest, TensorEntry, WeightStore
+from rollart_flow.weights.fingerprint import fingerprint
+from rollart_flow.weights.local import LocalWeightStore
+from rollart_flow.weights.registry import WEIGHT_STORES, open_weights
+
+__all__ = [
+    "WEIGHT_STORES",
+    "LocalWeightStore",
+    "Manifest",
+    "TensorEntry",
+    "WeightStore",
+    "fingerprint",
+    "open_weights",
+]

@@ -1,0 +1,103 @@
+"""Folders and files that appear whole or not at all, on a local file system.
+
+They are filled under a hidden name beside their place, flushed to disk and renamed; a crash leaves
+at most a hidden leftover, which `clear_leftovers` removes. The invariant: under its own name a
+folder never lacks a file, and nothing is half written.
+"""
+
+import fcntl
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from uuid import uuid4
+
+_LEFTOVER = ".leftover-"
+
+
+def put_folder(target: Path, fill: Callable[[Path], None]) -> None:
+    """Create `target`, or replace it, with what `fill` writes into the folder it is given.
+
+    A replaced folder is moved aside first: a crash between the two renames leaves none.
+
+    Raises:
+        OSError: it cannot be written (full disk, no permission); `target` is as it was.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    hidden = target.parent / f"{_LEFTOVER}{target.name}-{uuid4().hex}"
+    hidden.mkdir()
+    try:
+        fill(hidden)
+        for path in hidden.iterdir():
+            flush(path)
+        flush(hidden)
+        if target.exists():
+            remove_folder(target)
+        hidden.rename(target)
+    except BaseException:
+        shutil.rmtree(hidden, ignore_errors=True)
+        raise
+    flush(target.parent)
+
+
+def put_file(target: Path, fill: Callable[[Path], None]) -> None:
+    """Create `target`, or replace it in one instant, with what `fill` writes to the given path.
+
+    Raises:
+        OSError: it cannot be written (full disk, no permission); `target` is as it was.
+    """
+    hidden = target.with_name(f"{_LEFTOVER}{target.name}-{uuid4().hex}")
+    try:
+        fill(hidden)
+        flush(hidden)
+        hidden.replace(target)
+    except BaseException:
+        hidden.unlink(missing_ok=True)
+        raise
+    flush(target.parent)
+
+
+def remove_folder(target: Path) -> None:
+    """Take a folder away at once: readers find all of it or nothing.
+
+    Raises:
+        OSError: it cannot be removed.
+    """
+    hidden = target.parent / f"{_LEFTOVER}{target.name}-{uuid4().hex}"
+    target.rename(hidden)
+    shutil.rmtree(hidden)
+
+
+def clear_leftovers(parent: Path) -> None:
+    """Remove what a crash left of any of these. Only while nobody else writes."""
+    for path in parent.glob(f"{_LEFTOVER}*"):
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+def flush(path: Path) -> None:
+    """Force a file or a folder's entries to disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the only writer's place of a folder; the kernel frees it when the holder dies.
+
+    Raises:
+        OSError: the folder cannot be made or locked.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

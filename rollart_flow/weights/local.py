@@ -1,0 +1,177 @@
+"""Published weights as folders on a local file system, beside the tables of a run.
+
+    <run>/weights/v000012/model.safetensors     the tensors, Hugging Face names
+    <run>/weights/v000012/manifest.json         what they are, and their checksum
+
+The invariant: a version appears by one rename and its files never change, so a reader gets all
+tensors of one version or an error (design, invariant 5), whatever is published, collected or
+killed meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import stat
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import safetensors
+
+from rollart_flow.errors import WeightsError
+from rollart_flow.weights.base import Manifest, TensorEntry, WeightStore
+from rollart_flow.weights.fingerprint import dtype_name, fingerprint
+from rollart_flow.weights.folders import clear_leftovers, locked, put_folder, remove_folder
+
+if TYPE_CHECKING:
+    import torch
+
+TENSORS_FILE = "model.safetensors"
+MANIFEST_FILE = "manifest.json"
+_VERSION_FOLDER = re.compile(r"v(\d{6,})")
+
+
+class LocalWeightStore(WeightStore):
+    """Weight versions in a folder. Any number of processes may read, publish and collect.
+
+    Args:
+        folder: usually `<run>/weights`; made when something is published.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+
+    def publish(self, version: int, tensors: Mapping[str, torch.Tensor]) -> Manifest:
+        """Write the version to disk, durably, and make it readable. See `WeightStore.publish`."""
+        if version < 0 or not tensors:
+            raise WeightsError(f"cannot publish version {version} with {len(tensors)} tensors")
+        made = self._describe(version, tensors)
+
+        def fill(folder: Path) -> None:
+            save_tensors(tensors, folder / TENSORS_FILE)
+            (folder / MANIFEST_FILE).write_text(json.dumps(asdict(made), indent=1))
+
+        failed = f"version {version} was not published to {self.folder}"
+        with _as_weights_error(failed), locked(self.folder):
+            clear_leftovers(self.folder)
+            if not self._holds(made):
+                put_folder(self._place(version), fill)
+        return made
+
+    def read(self, version: int) -> dict[str, torch.Tensor]:
+        """All tensors of a version in memory of their own. See `WeightStore.read`."""
+        import safetensors.torch
+
+        published = self.manifest(version)
+        with _as_weights_error(f"weights of version {version} cannot be read"):
+            tensors: dict[str, torch.Tensor] = safetensors.torch.load_file(
+                self._place(version) / TENSORS_FILE, backend="pread"
+            )
+        if fingerprint(tensors) != published.checksum:
+            raise WeightsError(
+                f"weights of version {version} in {self._place(version)} are damaged: "
+                "their checksum differs from the manifest's; publish the version again"
+            )
+        return tensors
+
+    def manifest(self, version: int) -> Manifest:
+        """What was published under this number. See `WeightStore.manifest`."""
+        place = self._place(version)
+        if not place.is_dir():
+            there = ", ".join(map(str, self.versions())) or "none"
+            raise WeightsError(f"no weights of version {version} in {self.folder}; there: {there}")
+        with _as_weights_error(f"the manifest of version {version} in {place} cannot be read"):
+            raw = json.loads((place / MANIFEST_FILE).read_text())
+            entries = tuple(
+                TensorEntry(e["name"], e["dtype"], tuple(e["shape"])) for e in raw.pop("tensors")
+            )
+            return Manifest(tensors=entries, **raw)
+
+    def versions(self) -> tuple[int, ...]:
+        """Versions that can be read, ascending."""
+        if not self.folder.is_dir():
+            return ()
+        matches = (_VERSION_FOLDER.fullmatch(path.name) for path in self.folder.iterdir())
+        return tuple(sorted(int(match[1]) for match in matches if match))
+
+    def retain(self, newest: int, keep: Collection[int] = ()) -> tuple[int, ...]:
+        """Remove all but the newest versions and those in `keep`. See `WeightStore.retain`."""
+        if newest < 1:
+            raise WeightsError(f"retain must keep at least the newest version, not {newest}")
+        if not self.folder.is_dir():
+            return ()
+        failed = f"old versions in {self.folder} were not removed"
+        with _as_weights_error(failed), locked(self.folder):
+            clear_leftovers(self.folder)
+            surplus = tuple(v for v in self.versions()[:-newest] if v not in keep)
+            for version in surplus:
+                remove_folder(self._place(version))
+        return surplus
+
+    def _place(self, version: int) -> Path:
+        return self.folder / f"v{version:06d}"
+
+    def _describe(self, version: int, tensors: Mapping[str, torch.Tensor]) -> Manifest:
+        return Manifest(
+            version=version,
+            uri=f"{self.folder.name}/{self._place(version).name}",
+            tensors=tuple(
+                TensorEntry(name, dtype_name(tensors[name]), tuple(tensors[name].shape))
+                for name in sorted(tensors)
+            ),
+            size_bytes=sum(t.numel() * t.element_size() for t in tensors.values()),
+            checksum=fingerprint(tensors),
+        )
+
+    def _holds(self, made: Manifest) -> bool:
+        """Whether this version is there, intact and equal. A damaged equal one may be replaced."""
+        try:
+            there = self.manifest(made.version)
+        except WeightsError:
+            return False
+        if there.checksum != made.checksum:
+            raise WeightsError(
+                f"version {made.version} in {self.folder} was published with other tensors; "
+                "a version is never replaced, publish under the next number"
+            )
+        try:
+            self.read(made.version)
+        except WeightsError:
+            return False
+        return True
+
+
+def save_tensors(tensors: Mapping[str, torch.Tensor], path: Path) -> None:
+    """Write a safetensors file; tensors may lie anywhere, be views and share memory.
+
+    Raises:
+        OSError, safetensors.SafetensorError: it cannot be written.
+    """
+    import safetensors.torch
+
+    own: dict[str, torch.Tensor] = {}
+    seen: set[int] = set()
+    for name, tensor in tensors.items():
+        flat = tensor.detach().cpu().contiguous()
+        storage = flat.untyped_storage()
+        if storage.nbytes() != flat.nbytes or storage.data_ptr() in seen:
+            flat = flat.clone()  # safetensors refuses tensors that share memory
+        seen.add(flat.untyped_storage().data_ptr())
+        own[name] = flat
+    path.touch()
+    mode = path.stat().st_mode
+    safetensors.torch.save_file(own, path, {"format": "pt"})
+    path.chmod(stat.S_IMODE(mode))  # safetensors leaves it readable for nobody else
+
+
+@contextmanager
+def _as_weights_error(what: str) -> Iterator[None]:
+    """Convert what files and their formats raise, once, into one line."""
+    try:
+        yield
+    except (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError) as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise WeightsError(f"{what}: {reason}") from error

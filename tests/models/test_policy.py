@@ -1,0 +1,92 @@
+"""Policies are settings until they are made; what is made is whole, repeatable and standard."""
+
+import json
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rollart_flow.errors import SettingsError
+from rollart_flow.models.folder import load_folder
+from rollart_flow.models.policy import Policy, load_codec, materialize
+
+
+def test_naming_a_policy_loads_nothing_heavy() -> None:
+    code = (
+        "import sys; from rollart_flow.models.policy import Policy; Policy.tiny();"
+        "print({'torch', 'tokenizers', 'transformers', 'jinja2', 'ray'} & set(sys.modules))"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert answer.stdout.strip() == "set()"
+
+
+def test_a_policy_survives_json(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    for policy in (
+        Policy.tiny(hidden=32, words=("yes", "no"), seed=3, warm_start=20),
+        Policy.from_pretrained(tmp_path, dtype="bfloat16"),
+    ):
+        assert Policy(**json.loads(json.dumps(asdict(policy)))) == policy
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"hidden": 66}, r"hidden \(66\) must be a multiple of heads \(4\)"),
+        ({"layers": 0}, "layers must be a whole number from 1"),
+        ({"seed": 1.5}, "seed must be a whole number"),
+        ({"dtype": "int8"}, "dtype must be one of float32, bfloat16"),
+        ({"engine": ""}, "engine must be the name"),
+        ({"words": ("two words",)}, "words must be made of ASCII letters"),
+        ({"max_context": 1}, "max_context must be a whole number from 8"),
+    ],
+)
+def test_an_impossible_policy_is_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        Policy.tiny(**settings)
+
+
+def test_a_pretrained_policy_needs_its_folder(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"no config\.json in .*missing"):
+        Policy.from_pretrained(tmp_path / "missing")
+
+
+def test_version_0_is_a_function_of_the_settings(tmp_path: Path) -> None:
+    policy = Policy.tiny(hidden=16, heads=2, seed=5)
+    for name in ("one", "two"):
+        materialize(policy, tmp_path / name)
+    materialize(Policy.tiny(hidden=16, heads=2, seed=6), tmp_path / "other")
+    files = sorted(path.name for path in (tmp_path / "one").iterdir())
+    assert {"config.json", "model.safetensors", "tokenizer.json"} <= set(files)
+    for name in files:
+        first = (tmp_path / "one" / name).read_bytes()
+        assert (tmp_path / "two" / name).read_bytes() == first
+    weights = (tmp_path / "other" / "model.safetensors").read_bytes()
+    assert weights != (tmp_path / "one" / "model.safetensors").read_bytes()
+
+
+def test_the_default_policy_is_as_small_as_it_says(tmp_path: Path) -> None:
+    materialize(Policy.tiny(), tmp_path / "model")
+    config, tensors = load_folder(tmp_path / "model")
+    assert 140_000 < sum(tensor.numel() for tensor in tensors.values()) < 170_000
+    assert config.vocab_size == load_codec(tmp_path / "model").vocab_size
+    assert config.max_position_embeddings == 512
+
+
+def test_a_pretrained_policy_is_its_folder(tmp_path: Path) -> None:
+    materialize(Policy.tiny(hidden=16, heads=2, max_context=64), tmp_path / "source")
+    policy = Policy.from_pretrained(tmp_path / "source", max_context=64)
+    materialize(policy, tmp_path / "copy")
+    config, tensors = load_folder(tmp_path / "source")
+    copied_config, copied = load_folder(tmp_path / "copy")
+    assert copied_config == config
+    assert copied.keys() == tensors.keys()
+    assert all(torch.equal(copied[name], tensor) for name, tensor in tensors.items())
+    with pytest.raises(SettingsError, match=r"max_context \(2048\) exceeds the model's 64"):
+        materialize(Policy.from_pretrained(tmp_path / "source"), tmp_path / "again")

@@ -1,0 +1,145 @@
+"""Scoring one trajectory: good rewards, and every way in which a reward function may fail."""
+
+import asyncio
+import os
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from rollart_flow.rewards.base import RewardFunction, environment_reward
+from rollart_flow.rewards.score import Scorer, score
+from rollart_flow.types import TRAINABLE, Outcome, Reason, Sampling, Split, Trajectory, Turn
+from tests.rewards import functions
+
+NOW = datetime(2025, 1, 1, tzinfo=UTC)
+
+
+def turn(reward: float) -> Turn:
+    return Turn(0, 2, "o", "a", reward, 0.1, 0.1, "CPU", "w", "stop")
+
+
+TRAJECTORY = Trajectory(
+    trajectory_id="t",
+    episode_id="t",
+    group_id="g",
+    task_id="task",
+    domain="arithmetic",
+    attempt=0,
+    outcome=Outcome.COMPLETED,
+    task="{}",
+    sampling=Sampling(),
+    split=Split.TRAIN,
+    env_seed=0,
+    env_version="v",
+    created_at=NOW,
+    finished_at=NOW,
+    reset_s=0.0,
+    turns=(turn(-0.1), turn(1.0)),
+)
+
+
+def scored(function: RewardFunction, timeout_s: float = 60.0) -> Trajectory:
+    return asyncio.run(score(TRAJECTORY, function, timeout_s))
+
+
+def test_the_default_is_the_sum_of_what_the_environment_gave() -> None:
+    result = asyncio.run(score(TRAJECTORY))
+    assert result.reward == pytest.approx(0.9)
+    assert result.scored_at is not None
+    assert replace(result, reward=None, scored_at=None) == TRAJECTORY
+
+
+def test_a_plain_function_runs_in_another_process_and_an_async_one_in_the_loop() -> None:
+    assert scored(functions.turns).reward == 2.0
+    assert scored(functions.pid).reward != os.getpid()
+    assert scored(functions.in_the_loop).reward == os.getpid()
+
+
+def test_parts_are_kept_and_numpy_is_converted() -> None:
+    result = scored(functions.with_parts)
+    assert (result.reward, result.reward_parts) == (0.5, {"right": 1.0, "short": -0.5})
+
+
+def test_a_closure_is_scored_too() -> None:
+    bonus = 0.5
+    assert scored(lambda trajectory: len(trajectory.turns) + bonus).reward == 2.5
+
+
+@pytest.mark.parametrize("outcome", Outcome)
+def test_only_completed_and_truncated_trajectories_are_scored(outcome: Outcome) -> None:
+    trajectory = replace(TRAJECTORY, outcome=outcome)
+    result = asyncio.run(score(trajectory, environment_reward))
+    assert (result.reward is not None) == (outcome in TRAINABLE)
+    if outcome not in TRAINABLE:
+        assert result is trajectory
+
+
+@pytest.mark.parametrize(
+    ("function", "outcome", "reason", "message"),
+    [
+        (functions.raises, "failed", "reward_error", "raises: KeyError: 'gold answer'"),
+        (functions.raises_in_the_loop, "failed", "reward_error", "the judge is not at home"),
+        (functions.exits, "failed", "reward_error", "ended with exit status 4"),
+        (functions.text, "failed", "reward_error", "returned str as reward; it must return"),
+        (functions.nothing, "failed", "reward_error", "returned None as reward"),
+        (functions.list_of_parts, "failed", "reward_error", "returned list as parts"),
+        (functions.forgotten_await, "failed", "reward_error", "write it as async def"),
+        (functions.nan, "failed", "reward_not_finite", "nan: returned nan as reward"),
+        (functions.infinite_part, "failed", "reward_not_finite", "returned -inf as length"),
+        (functions.infinite_in_the_loop, "failed", "reward_not_finite", "returned inf"),
+        (functions.hangs, "timed_out", "reward_timeout", "hangs: no reward within 1 s"),
+        (functions.hangs_in_the_loop, "timed_out", "reward_timeout", "no reward within 1 s"),
+    ],
+)
+def test_what_fails_is_an_outcome_with_a_reason(
+    function: RewardFunction, outcome: str, reason: str, message: str
+) -> None:
+    result = scored(function, timeout_s=1.0 if reason == "reward_timeout" else 60.0)
+    assert (result.outcome, result.reason) == (Outcome(outcome), Reason(reason))
+    assert result.error is not None
+    assert message in result.error
+    assert (result.reward, result.reward_parts, result.scored_at) == (None, None, None)
+
+
+def test_processes_are_used_again_and_one_that_hangs_is_replaced() -> None:
+    def sometimes(trajectory: Trajectory) -> float:
+        while trajectory.attempt == 1:
+            pass
+        return float(os.getpid())
+
+    async def test() -> None:
+        scorer = Scorer(sometimes)
+        first = await scorer.score(TRAJECTORY, 60.0)
+        again = await scorer.score(TRAJECTORY, 60.0)
+        late = await scorer.score(replace(TRAJECTORY, attempt=1), 0.5)
+        after = await scorer.score(TRAJECTORY, 60.0)
+        await scorer.close()
+        assert first.reward == again.reward
+        assert late.reason is Reason.REWARD_TIMEOUT
+        assert after.reward not in (None, first.reward)
+
+    asyncio.run(test())
+
+
+def test_many_at_a_time_share_nothing() -> None:
+    async def test() -> None:
+        scorer = Scorer(functions.pid)
+        results = await asyncio.gather(*(scorer.score(TRAJECTORY, 60.0) for _ in range(3)))
+        await scorer.close()
+        assert len({result.reward for result in results}) == 3
+
+    asyncio.run(test())
+
+
+def test_cancelling_a_score_is_no_outcome() -> None:
+    async def test() -> None:
+        scorer = Scorer(functions.hangs)
+        scoring = asyncio.ensure_future(scorer.score(TRAJECTORY, 60.0))
+        await asyncio.sleep(0)
+        scoring.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await scoring
+        await scorer.close()
+
+    asyncio.run(test())
