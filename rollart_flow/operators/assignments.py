@@ -1,0 +1,36 @@
+"""Assignments as one-row blocks, the form in which the task source yields them."""
+
+import json
+from dataclasses import asdict
+
+import pyarrow as pa
+
+from rollart_flow.types import Assignment, Sampling, Split, Task
+
+
+def write_assignment(assignment: Assignment) -> pa.Table:
+    """One row: the trajectory's id, its domain, and all of the assignment as JSON."""
+    return pa.table(
+        {
+            "trajectory_id": [assignment.trajectory_id],
+            "domain": [assignment.task.domain],
+            "assignment": [json.dumps(asdict(assignment))],
+        }
+    )
+
+
+def read_assignment(block: pa.Table) -> Assignment:
+    """What `write_assignment` wrote."""
+    (text,) = block["assignment"].to_pylist()
+    values = json.loads(text)
+    sampling = values["sampling"]
+    for name in ("stop_token_ids", "allowed_token_ids"):
+        sampling[name] = tuple(sampling[name])
+    return Assignment(
+        **{
+            **values,
+            "task": Task(**values["task"]),
+            "sampling": Sampling(**sampling),
+            "split": Split(values["split"]),
+        }
+    )

@@ -1,0 +1,174 @@
+"""Group commit: rows of all tables queue here and reach Delta in micro-batches.
+
+One writer, one order: what is queued first has the lower `seq`. A call returns when its rows are
+durable. Commits run in a worker thread, so that the event loop keeps answering; maintenance
+(compaction, vacuum, log checkpoints) runs in a second one beside it. Both are joined by `close`.
+
+A commit costs tens of milliseconds of CPU however few rows it has. So that trickling rows do not
+take a core from generation and training, the committer rests after each commit that was not full,
+in proportion to what it took, and events do not cause commits of their own at once.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from rollart_flow.errors import RollartError, StoreError
+from rollart_flow.store import RunWriter
+
+_REST = 3.0
+"""Time that rows gather, as a multiple of what the last commit took: a quarter is spent on them."""
+_LONGEST = 5.0
+"""Bound of that, as a multiple of `interval_s`."""
+_EVENTS_S = 1.0
+"""Longest time that events wait for rows to be committed with."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Queued:
+    tables: Mapping[str, pa.Table]
+    done: asyncio.Future[None]
+
+    @property
+    def rows(self) -> int:
+        return sum(table.num_rows for table in self.tables.values())
+
+
+class Committer:
+    """Commits what is queued after `interval_s`, or at once when `max_rows` rows wait.
+
+    Args:
+        writer: the run's only writer; its methods run in this committer's threads.
+        max_rows: rows of a micro-batch.
+        interval_s: time that a row waits for others; up to `_LONGEST` times where commits are slow.
+        take_events: rows of `events` that gathered since it was asked last, if any.
+    """
+
+    def __init__(
+        self,
+        writer: RunWriter,
+        *,
+        max_rows: int,
+        interval_s: float,
+        take_events: Callable[[], pa.Table | None],
+    ) -> None:
+        self._writer = writer
+        self._max_rows = max_rows
+        self._interval_s = interval_s
+        self._take_events = take_events
+        self._queue: list[_Queued] = []
+        self._work = asyncio.Event()
+        self._rows = asyncio.Event()
+        self._full = asyncio.Event()
+        self._closing = False
+        self._commit_s = 0.0
+        self._failure: RollartError | None = None
+        self._threads = ThreadPoolExecutor(2, thread_name_prefix="commit")
+        self._maintenance: asyncio.Future[object] | None = None
+        self._task = asyncio.create_task(self._run())
+
+    def wake(self) -> None:
+        """There are events to commit."""
+        self._work.set()
+
+    async def commit(self, tables: Mapping[str, pa.Table], *, at_once: bool = False) -> None:
+        """Queue rows of one or more tables and wait until they are durable, all or none.
+
+        Args:
+            tables: rows by table.
+            at_once: somebody stands still until they are: do not wait for others.
+
+        Raises:
+            StoreError: they could not be written, or nothing can be written any more.
+            SchemaError: rows do not match their table; nothing can be written any more.
+        """
+        if self._failure is not None:
+            raise self._failure
+        if self._closing:
+            raise StoreError("the run is closing; nothing more is committed to it")
+        queued = _Queued(tables, asyncio.get_running_loop().create_future())
+        self._queue.append(queued)
+        self._work.set()
+        self._rows.set()
+        if at_once or sum(item.rows for item in self._queue) >= self._max_rows:
+            self._full.set()
+        await queued.done
+
+    async def close(self) -> None:
+        """Commit what is queued, then join the threads."""
+        self._closing = True
+        self._work.set()
+        self._rows.set()
+        self._full.set()
+        await self._task
+        if self._maintenance is not None:
+            await asyncio.wait((self._maintenance,))
+        self._threads.shutdown()
+
+    async def _run(self) -> None:
+        while True:
+            await self._work.wait()
+            await self._gather()
+            for event in (self._work, self._rows, self._full):
+                event.clear()
+            queue, self._queue = self._queue, []
+            await self._write(queue)
+            if self._closing:
+                return
+
+    async def _gather(self) -> None:
+        """Wait until a commit pays."""
+        await _within(_EVENTS_S, self._rows)
+        rest_s = min(_REST * self._commit_s, _LONGEST * self._interval_s)
+        await _within(max(self._interval_s, rest_s), self._full)
+
+    async def _write(self, queue: list[_Queued]) -> None:
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        try:
+            tables = self._joined(queue)
+            if not tables:
+                return
+            await loop.run_in_executor(self._threads, self._writer.commit_many, tables)
+        except Exception as error:  # noqa: BLE001  who waits for a commit must hear of any failure
+            self._fail(queue, error)
+            return
+        for item in queue:
+            if not item.done.done():  # its caller may have gone
+                item.done.set_result(None)
+        self._commit_s = loop.time() - started
+        idle = self._maintenance is None or self._maintenance.done()
+        if idle and self._writer.maintenance_due and self._failure is None:
+            self._maintenance = loop.run_in_executor(self._threads, self._writer.maintain)
+
+    def _fail(self, queue: list[_Queued], error: Exception) -> None:
+        """Nothing is written after a failure: a gap in what is durable would go unnoticed."""
+        if not isinstance(error, RollartError):
+            said = " ".join(str(error).split())
+            error = StoreError(f"rows cannot be committed: {type(error).__name__}: {said}")
+        self._failure = self._failure or error
+        for item in queue:
+            if not item.done.done():
+                item.done.set_exception(error)
+
+    def _joined(self, queue: list[_Queued]) -> dict[str, pa.Table]:
+        parts: dict[str, list[pa.Table]] = {}
+        for item in queue:
+            for table, rows in item.tables.items():
+                parts.setdefault(table, []).append(rows)
+        events = self._take_events()
+        if events is not None:
+            parts.setdefault("events", []).append(events)
+        return {table: pa.concat_tables(rows).combine_chunks() for table, rows in parts.items()}
+
+
+async def _within(seconds: float, event: asyncio.Event) -> None:
+    """Wait for an event, but no longer than this."""
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return

@@ -1,0 +1,221 @@
+"""The coordinator: RolloutScheduler and AsyncController in one Ray actor. No token data comes here.
+
+It is the hub of small messages: the task source asks it for attempts, rollout hosts for permission
+and cancellations, the batch source for batches, the train operator reports steps, the evaluation
+source asks which version is due. Its state can be rebuilt from the tables (`operators.recovery`).
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Any
+
+from rollart_flow.control.controller import AsyncController
+from rollart_flow.control.intake import RolloutSettings
+from rollart_flow.control.ports import Cancellation
+from rollart_flow.control.scheduler import RolloutScheduler
+from rollart_flow.control.schedules import Phase, Schedule
+from rollart_flow.control.waits import Signal, Watchdog, describe, waiting
+from rollart_flow.operators.ports import NO_WORKER, ClusterControl, RemoteBuffer
+from rollart_flow.operators.recovery import Recovered
+from rollart_flow.operators.tasks import task_stream
+from rollart_flow.resources import Cluster
+from rollart_flow.types import Assignment, Batch, Event
+
+STALL_S = 120.0
+"""Without any progress for so long, who waits for what becomes an event."""
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorSettings:
+    """What the coordinator needs to know of the pipeline."""
+
+    sources: tuple[Any, ...]
+    task_seed: int
+    task_weights: dict[str, float] | None
+    domains: tuple[str, ...]
+    """Names of the domains that run tasks."""
+    rollout: RolloutSettings
+    schedule: Schedule
+    steps: int
+    evaluate_every: int | None
+    """None: nothing is evaluated."""
+
+
+class CoordinatorActor:
+    """Serves the ports `Admission` and, to the train operator, the controller."""
+
+    def __init__(self, settings: CoordinatorSettings) -> None:
+        self._settings = settings
+        self._stopped = False
+        self._all_admitted = False
+        self._changed = Signal()
+
+    async def start(self, recovered: Recovered, buffer: Any, engines: Cluster) -> None:
+        """Build the control plane where the tables say that the run stands."""
+        settings, version = self._settings, recovered.version
+        self._buffer, self._published = buffer, version
+        self._due = due_versions(settings, recovered)
+        self._unevaluated = set(self._due)
+        stream = task_stream(
+            settings.sources,
+            seed=settings.task_seed,
+            weights=settings.task_weights,
+            domains=settings.domains,
+        )
+        cursor = recovered.control.next_cursor
+        rest = islice(stream, cursor, None)
+        self._scheduler = RolloutScheduler(
+            ((task, place) for place, task in enumerate(rest, cursor)),
+            settings.rollout,
+            settings.schedule.bound,
+            self.emit,
+            admission=settings.schedule.admission,
+            version=version,
+        )
+        self._scheduler.restore(recovered.control.groups)
+        remote = RemoteBuffer(buffer)
+        self._engines = ClusterControl(engines, version, self.emit)
+        self._controller = AsyncController(
+            remote,
+            self._engines,
+            self._scheduler,
+            settings.schedule,
+            self.emit,
+            batch_size=settings.rollout.batch_size,
+            steps=settings.steps,
+            first_step=version + 1,
+            served=version,
+            pending=recovered.untrained,
+        )
+        self._tasks = [asyncio.create_task(self._follow(remote))]
+        self._watchdog = Watchdog(self.emit, STALL_S)
+
+    async def _follow(self, buffer: RemoteBuffer) -> None:
+        """Tell the scheduler what the buffer did."""
+        cursor = 0
+        while True:
+            cursor, changes = await buffer.changes(cursor)
+            for change in changes:
+                self._scheduler.apply(change)
+
+    def emit(self, event: Event) -> None:
+        """Send an event to the buffer, which commits it."""
+        self._buffer.report.remote([(datetime.now(UTC), event)])
+
+    # Port `Admission`.
+
+    async def admit(self, source: str, index: int) -> Assignment | None:
+        """See `control.ports.Admission`."""
+        assignment = await self._scheduler.admit(source, index)
+        self._all_admitted = assignment is None
+        return assignment
+
+    async def permit(self, trajectory_id: str, host: str) -> Cancellation | None:
+        """See `control.ports.Admission`."""
+        return await self._scheduler.permit(trajectory_id, host)
+
+    async def started(self, trajectory_id: str, version: int) -> None:
+        """See `control.ports.Admission`."""
+        await self._scheduler.started(trajectory_id, version)
+
+    async def cancellations(self, host: str, after: int) -> tuple[int, Sequence[Cancellation]]:
+        """See `control.ports.Admission`."""
+        return await self._scheduler.cancellations(host, after)
+
+    async def revive(self, worker: str) -> bool:
+        """Wait until a lost engine worker serves the current version; False where it never will."""
+        returned = await self._engines.revive(worker)
+        if not self._engines.names:
+            self._scheduler.fail(NO_WORKER)
+        return returned
+
+    # Training.
+
+    async def next_batch(self, step: int) -> Batch | None:
+        """See `control.controller.AsyncController.next_batch`; None also once the run stops."""
+        if self._stopped:
+            return None
+        batch = asyncio.ensure_future(self._controller.next_batch(step))
+        stop = asyncio.ensure_future(self._wait_until_stopped())
+        await asyncio.wait((batch, stop), return_when=asyncio.FIRST_COMPLETED)
+        stop.cancel()
+        if not batch.done() or self._scheduler.failure is not None:
+            batch.cancel()
+            await asyncio.wait((batch,))
+            return None
+        return batch.result()
+
+    async def phases(self, step: int) -> dict[str, float]:
+        """Seconds of the phases that led to a step: its wait, and the swap to its first weights.
+
+        Where the swap follows training, that is the one after the step before.
+        """
+        now = self._controller.phases(step)
+        if Phase.UPDATE not in self._settings.schedule.before_training:
+            before = self._controller.phases(step - 1)
+            now = replace(now, update_s=before.update_s, resume_s=before.resume_s)
+        return asdict(now)
+
+    async def trained(self, step: int) -> frozenset[int]:
+        """A step is recorded; versions that evaluation still needs."""
+        self._published = max(self._published, step)
+        self._changed.notify()
+        await self._controller.trained(step)
+        return frozenset(self._unevaluated)
+
+    # Evaluation.
+
+    async def next_evaluation(self, index: int) -> int | None:
+        """The index-th version to evaluate, once it is published; None: no more are due."""
+        if index >= len(self._due):
+            return None
+        version = self._due[index]
+        while self._published < version and not self._stopped:
+            with waiting(f"version {version}"):
+                await self._changed.wait()
+        return version if self._published >= version and not self._stopped else None
+
+    async def evaluated(self, version: int) -> None:
+        """A version's scores are recorded."""
+        self._unevaluated.discard(version)
+
+    # End of the run.
+
+    async def admits(self) -> bool:
+        """Whether more attempts may be admitted."""
+        return not (self._stopped or self._all_admitted)
+
+    async def failed(self) -> str | None:
+        """Wait until the run cannot go on (why), or has been stopped (None)."""
+        failure = asyncio.ensure_future(self._scheduler.failed())
+        stop = asyncio.ensure_future(self._wait_until_stopped())
+        await asyncio.wait((failure, stop), return_when=asyncio.FIRST_COMPLETED)
+        failure.cancel()
+        stop.cancel()
+        return None if self._scheduler.failure is None else self._scheduler.failure.message
+
+    async def stop(self) -> None:
+        """Admit nothing more and cancel what is in flight."""
+        self._stopped = True
+        self._changed.notify()
+        self._scheduler.stop()
+
+    async def _wait_until_stopped(self) -> None:
+        while not self._stopped:
+            await self._changed.wait()
+
+    async def waits(self) -> str:
+        """Who waits for what, in one line."""
+        return describe(asyncio.get_running_loop())
+
+
+def due_versions(settings: CoordinatorSettings, recovered: Recovered) -> tuple[int, ...]:
+    """Versions to evaluate: the first, every so many, and the last; those that are not yet."""
+    if settings.evaluate_every is None:
+        return ()
+    every = range(0, settings.steps, settings.evaluate_every)
+    due = {*every, recovered.start, settings.steps} - recovered.evaluated
+    return tuple(sorted(version for version in due if version >= recovered.start))

@@ -1,0 +1,160 @@
+"""The evaluation operator: one version in, its episodes and scores out.
+
+A third stream, without credits, on an engine of its own that is pinned to the version under
+evaluation. `success` is the fraction of greedy episodes solved, `success_sampled` that at the
+node's temperature; tasks that training never sees are measured apart, with `/held_out`. Solved is
+what the environment reports, or else a final reward of at least 1.
+"""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import cycle, islice
+from statistics import fmean
+from typing import Any
+
+import pyarrow as pa
+import ray
+
+from rollart_flow.envs.base import Domain
+from rollart_flow.errors import EngineError
+from rollart_flow.operators.ipc import encode
+from rollart_flow.operators.reward import RewardSettings
+from rollart_flow.operators.rollout import Driver, RolloutContext
+from rollart_flow.resources.reasons import reason
+from rollart_flow.rows import trajectories_table
+from rollart_flow.schema import to_table
+from rollart_flow.types import Assignment, Sampling, Split, Task, Trajectory
+
+HELD_OUT = "/held_out"
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluateContext:
+    """What the evaluation operator talks to, and what it measures."""
+
+    rollout: RolloutContext
+    reward: RewardSettings
+    domains: tuple[Domain, ...]
+    episodes: int
+    sampling: Sampling
+    seed: int
+    coordinator: Any
+
+
+@dataclass(frozen=True, slots=True)
+class _Measure:
+    """Episodes of one metric."""
+
+    domain: str
+    metric: str
+    assignments: tuple[Assignment, ...]
+
+
+class Evaluate:
+    """Evaluates one version after the other."""
+
+    def __init__(self, context: EvaluateContext) -> None:
+        self._context = context
+        self._driver: Driver | None = None
+        self._version = 0
+        self._scorer = context.reward.scorer()
+
+    async def __call__(self, block: pa.Table) -> pa.Table:
+        """Evaluate the version of a one-row block and commit its rows; one row with the scores."""
+        (version,) = block["version"].to_pylist()
+        context = self._context
+        if self._driver is None:
+            self._driver = Driver(context.rollout, self._recover)
+        self._version = version
+        await context.rollout.engines.execute_all_async("serve", version)
+        measures = [m for domain in context.domains for m in self._measures(domain, version)]
+        assignments = [each for measure in measures for each in measure.assignments]
+        trajectories = await self._driver.run_all(assignments)
+        scored = {
+            t.trajectory_id: await self._scorer.score(t, context.reward.timeout_s)
+            for t in trajectories
+        }
+        rows = [row for measure in measures for row in _scores(measure, version, scored)]
+        scores = to_table("evaluations", rows)
+        tables = {
+            "trajectories": encode(trajectories_table(scored.values())),
+            "evaluations": encode(scores),
+        }
+        await context.rollout.buffer.commit.remote(tables)
+        await context.coordinator.evaluated.remote(version)
+        return pa.table({"version": [version], "scores": [tables["evaluations"]]})
+
+    async def _recover(self, worker: str) -> bool:
+        """Make a restarted evaluator serve the version that is measured."""
+        try:
+            await self._context.rollout.engines.execute_all_async("serve", self._version)
+        except ray.exceptions.RayError as error:
+            raise EngineError(f"evaluator {worker} is gone: {reason(error)}") from error
+        return True
+
+    def _measures(self, domain: Domain, version: int) -> Iterator[_Measure]:
+        context = self._context
+        greedy = replace(context.sampling, temperature=0.0, top_p=1.0, top_k=0)
+        sets = {
+            "": list(islice(domain.tasks(Split.EVALUATION, context.seed), context.episodes)),
+            HELD_OUT: list(islice(domain.held_out(context.seed), context.episodes)),
+        }
+        for suffix, tasks in sets.items():
+            if not tasks:
+                continue
+            for metric, sampling, episodes in (
+                ("success", greedy, len(tasks)),
+                ("success_sampled", context.sampling, context.episodes),
+            ):
+                name = metric + suffix
+                chosen = islice(cycle(tasks), episodes)
+                assignments = self._assignments(f"v{version:06d}/{name}", chosen, sampling)
+                yield _Measure(domain.name, name, tuple(assignments))
+
+    def _assignments(
+        self, prefix: str, tasks: Iterator[Task], sampling: Sampling
+    ) -> Iterator[Assignment]:
+        for attempt, task in enumerate(tasks):
+            group = f"{prefix}/{task.domain}"
+            digest = hashlib.blake2b(
+                f"{self._context.seed}/{task.task_id}/{attempt}".encode(), digest_size=4
+            ).digest()
+            yield Assignment(
+                trajectory_id=f"{group}/{attempt:04d}",
+                group_id=group,
+                task=task,
+                attempt=attempt,
+                env_seed=int.from_bytes(digest, "big") >> 1,
+                sampling=sampling,
+                split=Split.EVALUATION,
+            )
+
+
+def solved(trajectory: Trajectory) -> bool:
+    """What the environment reports, or else whether the final reward is at least 1."""
+    if trajectory.solved is not None:
+        return trajectory.solved
+    return trajectory.reward is not None and trajectory.reward >= 1.0
+
+
+def _scores(
+    measure: _Measure, version: int, scored: dict[str, Trajectory]
+) -> list[dict[str, object]]:
+    episodes: Sequence[Trajectory] = [scored[a.trajectory_id] for a in measure.assignments]
+    values = {measure.metric: fmean(solved(t) for t in episodes)}
+    if measure.metric.startswith("success_sampled"):
+        suffix = measure.metric.removeprefix("success_sampled")
+        values[f"reward_mean{suffix}"] = fmean(t.reward or 0.0 for t in episodes)
+        values[f"turns_mean{suffix}"] = fmean(len(t.turns) for t in episodes)
+    return [
+        {
+            "step": version,
+            "policy_version": version,
+            "domain": measure.domain,
+            "metric": metric,
+            "value": float(value),
+            "n": len(episodes),
+        }
+        for metric, value in values.items()
+    ]

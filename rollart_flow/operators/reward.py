@@ -1,0 +1,52 @@
+"""The reward operator: scores each trajectory by itself, as soon as it ends (ROLLART section 6.1).
+
+Stateless: an actor that dies is started again and its trajectories are scored again. A trajectory
+that a filter before reward drops is not scored.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+import pyarrow as pa
+
+from rollart_flow.operators.filters import keeps
+from rollart_flow.rewards.base import RewardFunction, environment_reward
+from rollart_flow.rewards.score import Scorer
+from rollart_flow.rows import trajectories_table, trajectory_from_row
+
+
+@dataclass(frozen=True, slots=True)
+class RewardSettings:
+    """What a reward process needs to know of the pipeline."""
+
+    function: RewardFunction | None
+    """None: the environment's own reward."""
+    timeout_s: float
+    source: Path | None = None
+    """Pipeline file with the function, where it cannot be imported by name."""
+    before: Sequence[pl.Expr] = ()
+    """Filters that stand before reward."""
+
+    def scorer(self) -> Scorer:
+        """A scorer with processes of its own."""
+        return Scorer(self.function or environment_reward, self.source)
+
+
+class Reward:
+    """Scores blocks of unscored trajectories."""
+
+    def __init__(self, settings: RewardSettings) -> None:
+        self._settings = settings
+        self._scorer = settings.scorer()
+
+    async def __call__(self, block: pa.Table) -> pa.Table:
+        """The same trajectories with their rewards, or with why there is none."""
+        kept = keeps(self._settings.before, block)
+        trajectories = [trajectory_from_row(row) for row in block.to_pylist()]
+        scored = [
+            await self._scorer.score(trajectory, self._settings.timeout_s) if keep else trajectory
+            for trajectory, keep in zip(trajectories, kept, strict=True)
+        ]
+        return trajectories_table(scored)

@@ -1,0 +1,133 @@
+"""The rollout operator: many attempts in one process, each leaving as soon as it ends.
+
+A process drives environments and holds no model: tokens come from the engine workers, which it
+asks directly. What the scheduler cancels is ended where it stands; an attempt of a process that
+died is run again under the same id.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+import ray
+
+from rollart_flow.control.env_manager import EnvManager, Limits
+from rollart_flow.control.host import RolloutHost
+from rollart_flow.control.ports import Admission, Environment
+from rollart_flow.control.proxy import LLMProxy, Recover
+from rollart_flow.engines.remote import RemoteInference
+from rollart_flow.envs.adapter import open_environment
+from rollart_flow.envs.base import Domain
+from rollart_flow.envs.process import WarmProcesses
+from rollart_flow.models.policy import load_codec
+from rollart_flow.operators.assignments import read_assignment
+from rollart_flow.operators.ports import RemoteAdmission, RemoteRecovery
+from rollart_flow.resources import Cluster
+from rollart_flow.rows import trajectories_table
+from rollart_flow.types import Assignment, Event, Trajectory
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutContext:
+    """What a process that drives environments talks to, and its limits."""
+
+    domains: Mapping[str, Domain]
+    max_turns: Mapping[str, int]
+    """By domain."""
+    policy_folder: str
+    context_tokens: int
+    step_timeout_s: float
+    trajectory_timeout_s: float
+    engines: Cluster
+    hw_affinity: Mapping[str, str]
+    """Granted resource class by domain."""
+    buffer: Any
+    """Events go there."""
+    coordinator: Any = None
+    """None for evaluation, which asks nobody's permission."""
+    warm_processes: int = 8
+    """Idle environment processes of each class of domain that are kept."""
+    source: Path | None = None
+    """Pipeline file, for domains that cannot be imported by name."""
+
+
+class Driver:
+    """Runs attempts in the current event loop."""
+
+    def __init__(self, context: RolloutContext, recover: Recover | None = None) -> None:
+        """Args: `recover` brings back lost engine workers; by default the coordinator does."""
+        self._context = context
+        self._host = f"{ray.get_runtime_context().get_node_id()[:8]}-{uuid4().hex[:8]}"
+        self._codec = load_codec(context.policy_folder)
+        workers = [RemoteInference(worker, self._host) for worker in context.engines.workers]
+        if recover is None and context.coordinator is not None:
+            recover = RemoteRecovery(context.coordinator)
+        self._proxy = LLMProxy(workers, self.emit, hw_affinity=context.hw_affinity, recover=recover)
+        self._admission: Admission | None = None
+        self._scheduled: RolloutHost | None = None
+        if context.coordinator is not None:
+            self._admission = RemoteAdmission(context.coordinator)
+            self._scheduled = RolloutHost(self._host, self._admission)
+        self._processes = WarmProcesses(context.warm_processes)
+        loop = asyncio.get_running_loop()
+        self._loop_started = datetime.now(UTC) - timedelta(seconds=loop.time())
+
+    def emit(self, event: Event) -> None:
+        """Send an event to the buffer, which commits it."""
+        self._context.buffer.report.remote([(datetime.now(UTC), event)])
+
+    async def run(self, assignment: Assignment) -> Trajectory:
+        """Run one attempt to its end; its trajectory, unscored."""
+        context, name = self._context, assignment.task.domain
+        domain = context.domains[name]
+
+        def make() -> Environment:
+            return open_environment(
+                domain,
+                timeout_s=context.step_timeout_s,
+                source=context.source,
+                processes=self._processes,
+            )
+
+        manager = EnvManager(
+            assignment,
+            make,
+            self._codec,
+            self._proxy,
+            Limits(
+                max_turns=context.max_turns[name],
+                context_tokens=context.context_tokens,
+                step_timeout_s=context.step_timeout_s,
+                trajectory_timeout_s=context.trajectory_timeout_s,
+            ),
+            lambda seconds: self._loop_started + timedelta(seconds=seconds),
+            env_version=domain.environment.version,
+            admission=self._admission,
+            host=self._host,
+        )
+        if self._scheduled is None:
+            return await manager.run()
+        return await self._scheduled.run(manager)
+
+    async def run_all(self, assignments: Sequence[Assignment]) -> list[Trajectory]:
+        """Run attempts side by side; their trajectories in the same order."""
+        return list(await asyncio.gather(*(self.run(each) for each in assignments)))
+
+
+class Rollout:
+    """Turns one-row blocks of assignments into one-row blocks of unscored trajectories."""
+
+    def __init__(self, context: RolloutContext) -> None:
+        self._context = context
+        self._driver: Driver | None = None
+
+    async def __call__(self, block: pa.Table) -> pa.Table:
+        """Run the block's attempt to its end."""
+        if self._driver is None:
+            self._driver = Driver(self._context)
+        return trajectories_table([await self._driver.run(read_assignment(block))])

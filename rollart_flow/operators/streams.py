@@ -1,0 +1,187 @@
+"""Endless sources and one-row operators on Ray Data, and the settings a continuous stream needs.
+
+Ray Data's defaults suit finite batch jobs. What is set here, and why, was measured: blocks are
+held back until 128 MB unless the target size is tiny; an execution that waits is killed unless the
+no-progress limit is off; the default CPU demands starve two pipelines in one driver on two cores;
+memory is budgeted anew for each task that is started, and a thread watches that of each task, while
+here the scheduler's credits bound what is in flight. Public settings only.
+
+Between operators a block is one Arrow IPC buffer: Ray serializes a table column by column and sends
+its schema along, which for rows of `trajectories` costs more than what the operators do.
+"""
+
+import inspect
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from threading import Lock
+from typing import Any
+
+import pyarrow as pa
+import ray
+import ray.data
+from ray.data import ActorPoolStrategy, DataContext, Datasource, ReadTask
+from ray.data.block import BlockMetadata
+
+from rollart_flow.operators.ipc import decode, encode
+
+NextRow = Callable[[int], pa.Table | None]
+"""The index-th block of a stream, or None where the stream ends. Asked again, it answers again."""
+
+SOURCE_CPUS = 0.01
+OPERATOR_CPUS = 0.02
+
+
+class EndlessSource(Datasource):
+    """A source that asks `next_row` for one block after the other until it answers None."""
+
+    def __init__(self, name: str, next_row: NextRow) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._name = name
+        self._next_row = next_row
+
+    def get_name(self) -> str:
+        """Name shown by Ray Data."""
+        return self._name
+
+    def estimate_inmemory_data_size(self) -> int | None:
+        """Unknown: the stream has no end."""
+        return None
+
+    def get_read_tasks(
+        self,
+        parallelism: int,
+        per_task_row_limit: int | None = None,
+        data_context: DataContext | None = None,
+    ) -> list[ReadTask]:
+        """One task: the order of admission is the scheduler's."""
+        metadata = BlockMetadata(num_rows=None, size_bytes=None, input_files=None, exec_stats=None)
+        next_row = self._next_row
+        return [ReadTask(lambda: _rows(next_row), metadata, per_task_row_limit=per_task_row_limit)]
+
+
+def _rows(next_row: NextRow) -> Iterator[pa.Table]:
+    index = 0
+    while (row := next_row(index)) is not None:
+        yield row
+        index += 1
+
+
+_BUILDING = Lock()
+"""The current settings of Ray Data are those of the process, and streams are built in threads."""
+
+
+START_S = 600
+"""Longest time that operators take to start, where the source waits for them."""
+
+
+@contextmanager
+def streaming_context(*, ready_first: bool = False) -> Iterator[None]:
+    """Ray Data settings for datasets that are built inside; others keep theirs.
+
+    Args:
+        ready_first: the source is asked for nothing before every operator has started. Otherwise
+            it is at once, and operators start side by side.
+    """
+    with _BUILDING, DataContext.current(_streaming_settings(ready_first)):
+        yield
+
+
+def _streaming_settings(ready_first: bool) -> DataContext:
+    context = DataContext.get_current().copy()
+    context.target_max_block_size = 1
+    context.execution_no_progress_timeout_s = -1
+    if ready_first:
+        context.wait_for_min_actors_s = START_S
+    context.op_resource_reservation_enabled = False
+    context.memory_usage_poll_interval_s = None
+    context.enable_progress_bars = False
+    context.print_on_execution_start = False
+    context.execution_options.preserve_order = False
+    context.issue_detectors_config.detectors = []
+    logging.getLogger("ray.data").setLevel(logging.CRITICAL)  # errors reach us as exceptions
+    return context
+
+
+def read_endless(name: str, next_row: NextRow) -> "ray.data.Dataset":
+    """A dataset over an `EndlessSource`; call inside `streaming_context`.
+
+    Its remote arguments differ from any other operator's, so that Ray Data does not fuse it.
+    """
+    source = EndlessSource(name, next_row)
+    dataset: ray.data.Dataset = ray.data.read_datasource(
+        source, override_num_blocks=1, num_cpus=SOURCE_CPUS
+    )
+    return dataset
+
+
+def map_rows(
+    dataset: "ray.data.Dataset",
+    operator: type[Any],
+    *arguments: Any,
+    concurrency: int,
+    workers: int = 1,
+    resources: Mapping[str, float] | None = None,
+) -> "ray.data.Dataset":
+    """Run each one-row block through an operator: one block, one actor task.
+
+    What is done leaves by itself, out of order, and what a dead actor held is done again.
+
+    Args:
+        dataset: of one-row blocks.
+        operator: class whose `__call__` (plain or async) maps a `pa.Table` to a `pa.Table`.
+        arguments: of its constructor.
+        concurrency: blocks in one actor at a time; more than one needs an async operator.
+        workers: actors.
+        resources: custom resources of each actor.
+    """
+    mapped: ray.data.Dataset = dataset.map_batches(
+        _packing(operator),
+        fn_constructor_args=arguments,
+        batch_format="pyarrow",
+        batch_size=None,
+        num_cpus=OPERATOR_CPUS,
+        resources=dict(resources or {}) or None,
+        compute=ActorPoolStrategy(
+            size=workers,
+            max_concurrent_calls_per_actor=concurrency,
+            max_tasks_in_flight_per_actor=concurrency,
+        ),
+    )
+    return mapped
+
+
+def drain(dataset: "ray.data.Dataset") -> Iterator[pa.Table]:
+    """Execute a dataset and yield its blocks as they come, until its source ends."""
+    for block in dataset.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0):
+        yield _unpack(block)
+
+
+_PACKED = "ipc"
+"""The only column of a packed block."""
+
+
+def _pack(block: pa.Table) -> pa.Table:
+    return pa.table({_PACKED: pa.array([encode(block)], pa.large_binary())})
+
+
+def _unpack(block: pa.Table) -> pa.Table:
+    return decode(block[_PACKED][0].as_buffer()) if block.column_names == [_PACKED] else block
+
+
+def _packing(operator: type[Any]) -> type[Any]:
+    """A class like `operator`, under its name, that takes packed blocks and gives packed ones."""
+    if inspect.iscoroutinefunction(operator.__call__):
+
+        class Packing(operator):  # type: ignore[misc]
+            async def __call__(self, block: pa.Table) -> pa.Table:
+                return _pack(await super().__call__(_unpack(block)))
+
+    else:
+
+        class Packing(operator):  # type: ignore[misc,no-redef]
+            def __call__(self, block: pa.Table) -> pa.Table:
+                return _pack(super().__call__(_unpack(block)))
+
+    Packing.__name__ = operator.__name__
+    return Packing

@@ -1,0 +1,83 @@
+"""The stream of tasks that the scheduler admits groups from: one order, fixed by the seed.
+
+Sources are mixed by smooth weighted round-robin, so that every stretch of the stream has the
+pipeline's shares, and the n-th task is the same in every process: a cursor is all that a resumed
+run needs.
+"""
+
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from random import Random
+from typing import Any
+
+from rollart_flow.envs.base import Domain
+from rollart_flow.errors import RunFailedError
+from rollart_flow.types import Split, Task
+
+
+def task_stream(
+    sources: Sequence[Any],
+    *,
+    seed: int,
+    weights: Mapping[str, float] | None = None,
+    domains: Collection[str] | None = None,
+) -> Iterator[Task]:
+    """Tasks of all sources, mixed by share, endless.
+
+    Args:
+        sources: each a `Domain`, a tuple of `Task`, or a `ray.data.Dataset` with columns task_id,
+            domain and payload; the last two are gone through again and again, lists reshuffled.
+        seed: of every order.
+        weights: relative share by domain; a source that is not a domain shares as its first task.
+        domains: names of the domains that run tasks; None: whatever a task names.
+
+    Raises:
+        RunFailedError: a source has no task, or one of another domain.
+    """
+    streams = [_stream(source, seed, place) for place, source in enumerate(sources)]
+    heads = [_next(stream, domains) for stream in streams]
+    shares = [(weights or {}).get(head.domain, 1.0) for head in heads]
+    due = [0.0] * len(streams)
+    while True:
+        due = [lag + share for lag, share in zip(due, shares, strict=True)]
+        chosen = max(range(len(due)), key=due.__getitem__)
+        due[chosen] -= sum(shares)
+        yield heads[chosen]
+        heads[chosen] = _next(streams[chosen], domains)
+
+
+def _next(stream: Iterator[Task], domains: Collection[str] | None) -> Task:
+    task = next(stream, None)
+    if task is None:
+        raise RunFailedError("tasks: a source has no task to train on; give it at least one")
+    if domains is not None and task.domain not in domains:
+        raise RunFailedError(
+            f"tasks: task {task.task_id!r} is of domain {task.domain!r}, which none of "
+            f"{', '.join(sorted(domains))} runs"
+        )
+    return task
+
+
+def _stream(source: Any, seed: int, place: int) -> Iterator[Task]:
+    if isinstance(source, Domain):
+        return source.tasks(Split.TRAIN, seed)
+    if isinstance(source, tuple):
+        return _shuffled(source, Random(f"{seed}/{place}"))
+    return _rows(source)
+
+
+def _shuffled(tasks: tuple[Task, ...], random: Random) -> Iterator[Task]:
+    while tasks:
+        yield from random.sample(tasks, len(tasks))
+
+
+def _rows(dataset: Any) -> Iterator[Task]:
+    while True:
+        empty = True
+        for row in dataset.iter_rows():
+            empty = False
+            payload = row.get("payload", "{}")
+            text = payload if isinstance(payload, str) else json.dumps(payload, sort_keys=True)
+            yield Task(str(row["task_id"]), str(row["domain"]), text)
+        if empty:
+            return

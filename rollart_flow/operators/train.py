@@ -1,0 +1,195 @@
+"""The train operator: one batch in, one row of `steps` out.
+
+Order of what becomes durable, so that a kill at any moment can be resumed: the manifest (`batches`)
+before the step trains; the weights' files, then the checkpoint, before the rows that name them; the
+row of `steps` last, in one commit with its row of `weights`. Only then is the step reported as
+trained.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import ray
+
+from rollart_flow.algorithms.base import Algorithm
+from rollart_flow.operators.ipc import decode, encode
+from rollart_flow.resources import Cluster
+from rollart_flow.rows import events_table
+from rollart_flow.schema import to_table
+from rollart_flow.types import Event, EventKind
+
+if TYPE_CHECKING:
+    from rollart_flow.trainers.base import StepResult
+    from rollart_flow.weights.base import Manifest
+
+BATCH_COLUMNS = ("step", "policy_version", "trained_version", "rows")
+"""Columns of the one row that the batch source yields; `rows` is an Arrow IPC stream."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainContext:
+    """What the train operator talks to; travels to its process."""
+
+    algorithm: Algorithm
+    trainers: Cluster
+    buffer: Any
+    coordinator: Any
+    checkpoints: str
+    checkpoint_every: int
+    keep_versions: int
+    steps: int
+    start: int
+    """Version that the run started from."""
+
+
+class Train:
+    """Trains on one batch after the other; batches arrive in order of their step."""
+
+    def __init__(self, context: TrainContext) -> None:
+        self._context = context
+        self._ended = time.monotonic()
+
+    def __call__(self, block: pa.Table) -> pa.Table:
+        """Train on the batch of a one-row block; one row that says how it went (`read_trained`)."""
+        (batch,) = block.to_pylist()
+        step, rows = batch["step"], decode(batch["rows"])
+        if "advantage" in rows.column_names:  # a manifest that was written before a restart
+            zero_variance = self._context.algorithm.advantages(rows).zero_variance_groups
+        else:
+            rows, zero_variance = self._write_manifest(batch, rows)
+        (result,) = self._context.trainers.execute_all("train_step", step, encode(rows))
+        return self._record(rows, result, zero_variance)
+
+    def _write_manifest(self, batch: Mapping[str, Any], rows: pa.Table) -> tuple[pa.Table, int]:
+        advantages = self._context.algorithm.advantages(rows)
+        rows = rows.append_column(
+            "advantage", pa.array([v.tolist() for v in advantages.values], pa.list_(pa.float32()))
+        ).append_column("weight", pa.array(advantages.weights, pa.float64()))
+        manifest = [
+            {
+                **row,
+                "step": batch["step"],
+                "position": position,
+                "policy_version": batch["policy_version"],
+                "trained_version": batch["trained_version"],
+            }
+            for position, row in enumerate(rows.select(list(_MANIFEST_COLUMNS)).to_pylist())
+        ]
+        self._commit({"batches": to_table("batches", manifest)})
+        return rows, advantages.zero_variance_groups
+
+    def _record(self, rows: pa.Table, result: StepResult, zero_variance: int) -> pa.Table:
+        """Publish, checkpoint, commit the rows of the step, and report it as trained."""
+        context, step = self._context, result.step
+        started = time.monotonic()
+        manifest: Manifest = context.trainers.execute_all("publish")[0]
+        publish_s = time.monotonic() - started
+        checkpoint = step % context.checkpoint_every == 0 or step == context.steps
+        events = []
+        if checkpoint:
+            context.trainers.execute_all("save", checkpoint_folder(context.checkpoints, step))
+            events = [Event(EventKind.CHECKPOINT, str(step), policy_version=step, step=step)]
+        ended, now = time.monotonic(), datetime.now(UTC)
+        row = {
+            **asdict(result),
+            **ray.get(context.coordinator.phases.remote(step)),
+            **_statistics(rows),
+            "policy_version": step,
+            "zero_variance_groups": zero_variance,
+            "publish_s": publish_s,
+            "step_s": ended - self._ended,
+            "finished_at": now,
+        }
+        self._ended = ended
+        tables = {
+            "weights": weights_table(manifest, now, checkpoint=checkpoint),
+            "events": events_table((now, event) for event in events),
+            "steps": to_table("steps", [row]),
+        }
+        committed = self._commit(tables)
+        self._retain(step, ray.get(context.coordinator.trained.remote(step)))
+        return pa.table(
+            {
+                "steps": [encode(tables["steps"])],
+                "rewards": [json.dumps(_rewards(rows))],
+                "committed": [committed],
+            }
+        )
+
+    def _retain(self, step: int, needed: frozenset[int]) -> None:
+        """Keep the newest versions, those with a checkpoint, and those to be evaluated."""
+        context = self._context
+        checkpointed = range(0, step + 1, context.checkpoint_every)
+        keep = needed | {context.start, *checkpointed}
+        context.trainers.execute_all("retain", context.keep_versions, keep)
+
+    def _commit(self, tables: Mapping[str, pa.Table]) -> int:
+        """Commit rows together; trajectories that the run has committed by then."""
+        encoded = {table: encode(rows) for table, rows in tables.items() if rows.num_rows}
+        committed: int = ray.get(self._context.buffer.commit.remote(encoded))
+        return committed
+
+
+def _statistics(rows: pa.Table) -> dict[str, float]:
+    """Columns of `steps` that the batch alone determines."""
+    return {
+        "reward_mean": pc.mean(rows["reward"]).as_py(),
+        "staleness_max": pc.max(rows["staleness"]).as_py(),
+        "staleness_mean": pc.mean(rows["staleness"]).as_py(),
+        "trajectories": rows.num_rows,
+    }
+
+
+def _rewards(rows: pa.Table) -> dict[str, float]:
+    """Mean reward by domain."""
+    means = rows.select(["domain", "reward"]).group_by("domain").aggregate([("reward", "mean")])
+    return dict(zip(means["domain"].to_pylist(), means["reward_mean"].to_pylist(), strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """What the train operator says of one step."""
+
+    row: Mapping[str, Any]
+    """Its row of `steps`."""
+    rewards: Mapping[str, float]
+    """Mean reward by domain."""
+    committed: int
+    """Trajectories that the run has committed so far."""
+
+
+def read_trained(block: pa.Table) -> Trained:
+    """What one block of the train operator says."""
+    (said,) = block.to_pylist()
+    (row,) = decode(said["steps"]).to_pylist()
+    return Trained(row, json.loads(said["rewards"]), said["committed"])
+
+
+_MANIFEST_COLUMNS = ("trajectory_id", "group_id", "advantage", "weight", "staleness")
+
+
+def checkpoint_folder(checkpoints: str, step: int) -> str:
+    """Folder of the checkpoint of one step."""
+    return f"{checkpoints}/{step:06d}"
+
+
+def weights_table(manifest: Manifest, published_at: datetime, *, checkpoint: bool) -> pa.Table:
+    """The uncommitted row of `weights` of a published version."""
+    row = {
+        "policy_version": manifest.version,
+        "uri": manifest.uri,
+        "manifest": json.dumps([asdict(tensor) for tensor in manifest.tensors]),
+        "size_bytes": manifest.size_bytes,
+        "checksum": manifest.checksum,
+        "checkpoint": checkpoint,
+        "published_at": published_at,
+    }
+    return to_table("weights", [row])

@@ -1,0 +1,72 @@
+"""What the functions that compose a pipeline share: their checks, and the words of their errors."""
+
+from collections.abc import Callable, Iterable
+from functools import wraps
+from inspect import signature
+from typing import ParamSpec, TypeVar
+
+from pydantic import ValidationError
+
+from rollart_flow.envs.base import Domain
+from rollart_flow.errors import PipelineError, SettingsError
+from rollart_flow.pipeline import nodes
+from rollart_flow.pipeline.messages import explain, unknown_key
+
+P = ParamSpec("P")
+N = TypeVar("N", bound=nodes.Node)
+
+
+def checked_node(build: Callable[P, N]) -> Callable[P, N]:
+    """Turn wrong keywords and values of a node's function into one-line errors.
+
+    The node remembers what it was built from, so that an override can build it again.
+    """
+    shape = signature(build)
+    keywords = {p.name for p in shape.parameters.values() if p.kind is not p.VAR_POSITIONAL}
+
+    @wraps(build)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> N:
+        name = kwargs.get("name", build.__name__)
+        if wrong := kwargs.keys() - keywords:
+            raise PipelineError(f"{name}: no setting {unknown_key(min(wrong), keywords)}")
+        try:
+            given = shape.bind(*args, **kwargs)
+            node = build(*args, **kwargs)
+        except ValidationError as error:
+            raise PipelineError(f"{name}: {explain(error)}") from None
+        except TypeError as error:
+            raise PipelineError(f"{name}: {error}") from error
+        except SettingsError as error:
+            raise PipelineError(f"{name}: {error}") from None
+        object.__setattr__(node, "recipe", nodes.Recipe(checked, given.arguments))
+        return node
+
+    return checked
+
+
+def expect(node: str, up: object, *kinds: type[nodes.Node]) -> None:
+    """Refuse an upstream of another kind."""
+    if not isinstance(up, kinds):
+        wanted = " or ".join(f"{kind.kind}(...)" for kind in kinds)
+        got = f"{up.kind}(...)" if isinstance(up, nodes.Node) else type(up).__name__
+        raise PipelineError(f"{node}: takes {wanted}, got {got}")
+
+
+def known_domains(node: str, setting: str, given: Iterable[str], domains: Iterable[Domain]) -> None:
+    """Refuse names that are no domain of the node."""
+    names = [domain.name for domain in domains]
+    for name in given:
+        if name not in names:
+            raise PipelineError(
+                f"{node}: {setting} names an unknown domain {name!r}; "
+                f"the domains are {', '.join(names)}"
+            )
+
+
+def unique_names(node: str, domains: Iterable[Domain]) -> None:
+    """Refuse two domains of one name, since the name is what rows and settings know."""
+    seen: set[str] = set()
+    for domain in domains:
+        if domain.name in seen:
+            raise PipelineError(f"{node}: two domains are named {domain.name!r}; give one of them")
+        seen.add(domain.name)

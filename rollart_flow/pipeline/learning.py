@@ -1,0 +1,158 @@
+"""The functions that compose the learning side of a pipeline: buffer, train and evaluate.
+
+Every error is a `PipelineError` that starts with the node's name and says what to do.
+"""
+
+from rollart_flow.algorithms.base import Algorithm
+from rollart_flow.control.schedules import Schedule, rollart
+from rollart_flow.envs.base import Domain
+from rollart_flow.errors import PipelineError
+from rollart_flow.models.policy import Policy
+from rollart_flow.pipeline import nodes
+from rollart_flow.pipeline.checks import checked_node, expect, unique_names
+from rollart_flow.trainers.optimizer import AdamW, adamw
+
+
+def _bound(node: str, alpha: float | None, schedule: Schedule | None) -> tuple[float, Schedule]:
+    """Alpha and schedule, each from the other where only one is given."""
+    if schedule is None:
+        bound = 1.0 if alpha is None else alpha
+        return bound, rollart(bound)
+    of_schedule = getattr(schedule.bound, "alpha", None)
+    if of_schedule is None:
+        return 1.0 if alpha is None else alpha, schedule
+    if alpha is not None and alpha != of_schedule:
+        raise PipelineError(
+            f"{node}: alpha {alpha:g} conflicts with the schedule's {of_schedule:g}; give one"
+        )
+    return of_schedule, schedule
+
+
+@checked_node
+def buffer(
+    up: nodes.Trajectories,
+    *,
+    batch_size: int = 64,
+    alpha: float | None = None,
+    schedule: Schedule | None = None,
+    commit_rows: int = 64,
+    commit_ms: float = 50.0,
+    name: str = "buffer",
+) -> nodes.Buffer:
+    """Commit scored trajectories and form batches that keep the bound on staleness.
+
+    Args:
+        batch_size: trajectories of one step; divisible by the group size.
+        alpha: the bound [versions]; what the schedule says, or 1 (0 trains in turns).
+        schedule: when weights are exchanged; `rollart(alpha)`, which is `sync()` for 0.
+
+    Raises:
+        PipelineError: a setting is wrong, or alpha and the schedule disagree.
+    """
+    expect(name, up, nodes.Reward, nodes.Filter)
+    if not up.scored:
+        raise PipelineError(f"{name}: unscored trajectories cannot be trained on; add reward(...)")
+    group_size = up.tasks.group_size
+    if batch_size % group_size:
+        raise PipelineError(
+            f"{name}: batch_size {batch_size} is not divisible by group_size {group_size}; "
+            f"take {-(-batch_size // group_size) * group_size}"
+        )
+    bound, schedule = _bound(name, alpha, schedule)
+    return nodes.Buffer(
+        up=up,
+        batch_size=batch_size,
+        alpha=bound,
+        schedule=schedule,
+        commit_rows=commit_rows,
+        commit_ms=commit_ms,
+        name=name,
+    )
+
+
+@checked_node
+def train(
+    up: nodes.Buffer,
+    policy: Policy,
+    algorithm: Algorithm,
+    *,
+    steps: int,
+    optimizer: AdamW | None = None,
+    minibatches: int = 1,
+    epochs: int = 1,
+    micro_batch_tokens: int = 16384,
+    threads: int = 1,
+    checkpoint_every: int = 10,
+    keep_versions: int = 4,
+    backend: str = "embedded",
+    weights: str = "local",
+    name: str = "train",
+) -> nodes.Train:
+    """Train the policy for `steps` steps; fields of `nodes.Train` say what each setting means.
+
+    Raises:
+        PipelineError: a setting is wrong, or the policy is not the one that rolls out.
+    """
+    expect(name, up, nodes.Buffer)
+    if minibatches > up.batch_size:
+        raise PipelineError(
+            f"{name}: {minibatches} minibatches of a batch of {up.batch_size}; take fewer"
+        )
+    return nodes.Train(
+        up=up,
+        policy=policy,
+        algorithm=algorithm,
+        steps=steps,
+        optimizer=adamw() if optimizer is None else optimizer,
+        minibatches=minibatches,
+        epochs=epochs,
+        micro_batch_tokens=micro_batch_tokens,
+        threads=threads,
+        checkpoint_every=checkpoint_every,
+        keep_versions=keep_versions,
+        backend=backend,
+        weights=weights,
+        name=name,
+    )
+
+
+@checked_node
+def evaluate(
+    policy: Policy,
+    *domains: Domain,
+    every: int = 10,
+    episodes: int = 64,
+    seed: int = 0,
+    temperature: float = 1.0,
+    top_p: float = 1.0,
+    top_k: int = 0,
+    max_tokens: int = 16,
+    max_turns: int | None = None,
+    step_timeout_s: float = 10.0,
+    trajectory_timeout_s: float = 300.0,
+    name: str = "evaluate",
+) -> nodes.Evaluate:
+    """Measure the policy in domains as it learns; it takes no credit from rollout.
+
+    Raises:
+        PipelineError: a setting is wrong, no domain, or one of the same name twice.
+    """
+    for domain in domains:
+        if not isinstance(domain, Domain):
+            raise PipelineError(f"{name}: takes domains, got {domain!r}")
+    unique_names(name, domains)
+    return nodes.Evaluate(
+        policy=policy,
+        domains=domains,
+        every=every,
+        episodes=episodes,
+        seed=seed,
+        temperature=temperature,
+        top_p=top_p,
+        top_k=top_k,
+        max_tokens=max_tokens,
+        max_turns=max_turns,
+        step_timeout_s=step_timeout_s,
+        trajectory_timeout_s=trajectory_timeout_s,
+        name=name,
+    )

@@ -1,0 +1,95 @@
+"""Reads a pipeline file: a Python file with a module-level `pipeline`.
+
+The file runs as a module of its own that is not left in `sys.modules`, so that functions and
+classes defined in it travel to other processes by value. Whatever goes wrong in it becomes one
+line with the file and the line number.
+"""
+
+import sys
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+
+from rollart_flow.errors import PipelineError, RollartError
+from rollart_flow.pipeline.dag import Pipeline
+
+_MODULE = "rollart_pipeline"
+
+
+@dataclass(frozen=True)
+class LoadedPipeline:
+    """A pipeline with the source that it came from, which is stored with the run."""
+
+    pipeline: Pipeline
+    """With the overrides applied."""
+    source_text: str
+    path: str
+    """Of the file, as given."""
+    overrides: Mapping[str, str] = field(default_factory=dict)
+
+
+def load_pipeline(path: str | Path, overrides: Mapping[str, str] | None = None) -> LoadedPipeline:
+    """Run a pipeline file and apply overrides.
+
+    Raises:
+        PipelineError: the file cannot be read, fails, or has no `pipeline`; names file and line.
+        SettingsError: an override is wrong.
+    """
+    try:
+        source_text = Path(path).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise PipelineError(f"{path}: no such pipeline file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise PipelineError(f"{path}: cannot be read: {error}") from error
+    return load_source(source_text, path, overrides)
+
+
+def load_source(
+    source_text: str, path: str | Path, overrides: Mapping[str, str] | None = None
+) -> LoadedPipeline:
+    """As `load_pipeline`, from text that was read before; `path` only names it."""
+    name = str(path)
+    found = _run(source_text, name).get("pipeline")
+    if found is None:
+        raise PipelineError(
+            f"{name}: no `pipeline` at module level; end the file with pipeline = Pipeline(...)"
+        )
+    if not isinstance(found, Pipeline):
+        raise PipelineError(f"{name}: `pipeline` is a {type(found).__name__}, not a Pipeline")
+    changes = dict(overrides or {})
+    pipeline = found.override(changes) if changes else found
+    return LoadedPipeline(pipeline, source_text, name, changes)
+
+
+def _run(source_text: str, name: str) -> dict[str, object]:
+    """The names that the file defines at module level."""
+    module = ModuleType(_MODULE)
+    module.__file__ = name
+    before = sys.modules.get(_MODULE)
+    sys.modules[_MODULE] = module  # dataclasses look their module up while they are made
+    try:
+        exec(compile(source_text, name, "exec"), module.__dict__)
+    except SyntaxError as error:
+        raise PipelineError(f"{error.filename}:{error.lineno}: {error.msg}") from error
+    except RollartError as error:
+        raise type(error)(f"{_where(error, name)}: {error}") from error
+    except Exception as error:  # the file is the user's: anything may be raised
+        said = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise PipelineError(f"{_where(error, name)}: {said}") from error
+    finally:
+        sys.modules.pop(_MODULE)
+        if before is not None:
+            sys.modules[_MODULE] = before
+    return module.__dict__
+
+
+def _where(error: BaseException, name: str) -> str:
+    """File and line of the last statement of the file that led to the error."""
+    lines = [
+        frame.lineno
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename == name
+    ]
+    return f"{name}:{lines[-1]}" if lines else name

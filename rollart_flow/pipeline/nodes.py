@@ -1,0 +1,272 @@
+"""The nodes of a pipeline: frozen, validated settings, linked to what stands upstream of them.
+
+A node computes nothing and holds no handle; the runner reads its fields. The invariant: a node
+that exists is valid by itself and fits what it is built on, so that whoever reads one checks
+nothing again. Nodes are made by the functions beside this module.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass as stdlib_dataclass
+from inspect import BoundArguments, signature
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeAlias, cast
+
+from pydantic import ConfigDict, Field, GetCoreSchemaHandler, InstanceOf
+from pydantic.dataclasses import dataclass
+from pydantic_core import CoreSchema, core_schema
+
+from rollart_flow.algorithms.base import Algorithm
+from rollart_flow.control.schedules import Schedule
+from rollart_flow.envs.base import Domain
+from rollart_flow.models.policy import Policy
+from rollart_flow.rewards.base import RewardFunction
+from rollart_flow.trainers.optimizer import AdamW
+
+if TYPE_CHECKING:
+    import polars as pl
+
+Count: TypeAlias = Annotated[int, Field(ge=1)]
+NotNegative: TypeAlias = Annotated[int, Field(ge=0)]
+Seconds: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Share: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Name: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]*$")]
+
+
+@stdlib_dataclass(frozen=True)
+class _IsA:
+    """Take instances of a class as they are, since they have checked themselves."""
+
+    kind: type[Any]
+
+    def __get_pydantic_core_schema__(
+        self, source: object, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return core_schema.is_instance_schema(self.kind)
+
+
+OfPolicy: TypeAlias = Annotated[Policy, _IsA(Policy)]
+OfDomain: TypeAlias = Annotated[Domain, _IsA(Domain)]
+OfSchedule: TypeAlias = Annotated[Schedule, _IsA(Schedule)]
+OfAlgorithm: TypeAlias = Annotated[Algorithm, _IsA(Algorithm)]
+OfOptimizer: TypeAlias = Annotated[AdamW, _IsA(AdamW)]
+
+_CONFIG = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
+
+
+class Node:
+    """What every node has: a name, unique in its pipeline, and the nodes upstream of it."""
+
+    kind: ClassVar[str]
+    """The function that builds it."""
+
+    name: str
+    recipe: "Recipe"
+
+    @property
+    def upstream(self) -> tuple["Node", ...]:
+        """Nodes that feed this one; the policy is an edge of its own."""
+        up = getattr(self, "up", None)
+        return () if up is None else (up,)
+
+
+@stdlib_dataclass(frozen=True)
+class Recipe:
+    """The call that built a node, so that it can be built again with other arguments."""
+
+    build: Callable[..., Node]
+    arguments: Mapping[str, Any]
+    """As `inspect.BoundArguments.arguments`: only what was given."""
+
+    def rebuild(self, **changes: Any) -> Node:
+        """The node with some arguments replaced; every check of the function runs again."""
+        shape = signature(self.build)
+        bound = BoundArguments(shape, OrderedDict({**self.arguments, **changes}))
+        return self.build(*bound.args, **bound.kwargs)
+
+
+class Trajectories(Node):
+    """A node that trajectories leave."""
+
+    @property
+    def scored(self) -> bool:
+        """Whether they have passed reward."""
+        return False
+
+    @property
+    def tasks(self) -> "Tasks":
+        """The tasks that the trajectories are attempts at."""
+        (up,) = self.upstream
+        return up if isinstance(up, Tasks) else cast("Trajectories", up).tasks
+
+
+@dataclass(frozen=True, eq=False, config=_CONFIG, kw_only=True)
+class Tasks(Node):
+    """Groups of attempts at tasks, drawn from sources."""
+
+    kind: ClassVar[str] = "tasks"
+
+    sources: tuple[Any, ...]
+    """Each a `Domain`, a tuple of `Task`, or a `ray.data.Dataset` of task_id, domain, payload."""
+    domains: tuple[OfDomain, ...]
+    """Domains that run the tasks: the sources that are domains, then those named besides."""
+    group_size: Count = 8
+    """Attempts at one task whose rewards are compared."""
+    seed: int = 0
+    weights: dict[str, Share] | None = None
+    """Relative share of the groups by domain; None: equal shares."""
+    name: Name = "tasks"
+
+    @property
+    def domain_names(self) -> tuple[str, ...]:
+        return tuple(domain.name for domain in self.domains)
+
+
+@dataclass(frozen=True, eq=False, config=_CONFIG, kw_only=True)
+class Generates(Node):
+    """Settings of whatever generates: how tokens are drawn and when an attempt is given up."""
+
+    policy: OfPolicy
+    temperature: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0
+    """0 is greedy."""
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    top_k: NotNegative = 0
+    """0 keeps every token."""
+    max_tokens: Count = 16
+    """Most tokens of one turn's action."""
+    max_turns: Count | None = None
+    """None: as many as the domain says."""
+    step_timeout_s: Seconds = 10.0
+    """Limit of one reset or step of an environment."""
+    trajectory_timeout_s: Seconds = 300.0
+
+    def turns(self, domain: Domain) -> int:
+        """Turns after which an attempt in this domain is truncated."""
+        return domain.max_turns if self.max_turns is None else self.max_turns
+
+
+@dataclass(frozen=True, eq=False, config=_CONFIG, kw_only=True)
+class Rollout(Generates, Trajectories):
+    """Attempts at tasks: trajectories, each as soon as it ends."""
+
+    kind: ClassVar[str] = "rollout"
+
+    up: InstanceOf[Tasks]
+    hw_affinity: dict[str, Name] = Field(default_factory=dict)
+    """Resource class by domain, `default` for the others (ROLLART section 3, R1)."""
+    redundancy: NotNegative = 0
+    """Attempts per group beyond `group_size`; surplus is cancelled (ROLL Flash 5.2)."""
+    extra_groups: NotNegative = 0
+    """Groups in flight beyond what the batch needs."""
+    max_replacements: NotNegative
+    """Failed attempts per group that are replaced."""
+    workers: Count = 1
+    """Processes that drive environments."""
+    max_concurrent: Count | None = None
+    """Attempts in flight in one worker; None: as many as are admitted."""
+    engine_workers: Count = 1
+    name: Name = "rollout"
+
+    def resource_class(self, domain: str) -> str:
+        """Resource class that generation for a domain is bound to; CPU where none is named."""
+        return self.hw_affinity.get(domain, self.hw_affinity.get("default", "CPU"))
+
+
+@dataclass(frozen=True, eq=False, config=_CONFIG, kw_only=True)
+class Filter(Trajectories):
+    """Keeps the trajectories for which an expression is true; the others are recorded."""
+
+    kind: ClassVar[str] = "filter"
+
+    up: InstanceOf[Trajectories]
+    expression: Any = Field(repr=False)
+    """`pl.Expr`, one boolean for each row of `trajectories`."""
+    name: Name = "filter"
+
+    @property
+    def scored(self) -> bool:
+        return self.up.scored
+
+    @property
+    def expr(self) -> "pl.Expr":
+        """The expression, typed."""
+        expression: pl.Expr = self.expression
+        return expression
+
+
+@dataclass(frozen=True, eq=False, config=_CONFIG, kw_only=True)
+class Reward(Trajectories):
+    """Scores each finished trajectory by itself."""
+
+    kind: ClassVar[str] = "reward"
+
+    up: InstanceOf[Trajectories]
+    fn: RewardFunction | None = None
+    """None: the environment's own reward, summed over turns."""
+    timeout_s: Seconds = 30.0
+    max_concurrent: Count = 64
+    name: Name = "reward"
+
+    @property
+    def scored(self) -> bool:
+        return True
+
+
+@dataclass(frozen=True, eq=False, config=_CONFIG, kw_only=True)
+class Buffer(Node):
+    """The Delta tables between rollout and training, and the bound on staleness."""
+
+    kind: ClassVar[str] = "buffer"
+
+    up: InstanceOf[Trajectories]
+    batch_size: Count
+    """Trajectories of one training step, whole groups."""
+    alpha: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    """Most versions that a trajectory may be behind the engines' when its batch is formed."""
+    schedule: OfSchedule
+    commit_rows: Count = 64
+    commit_ms: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 50.0
+    """A micro-batch is committed at `commit_rows` rows or after this long, whichever is first."""
+    name: Name = "buffer"
+
+
+@dataclass(frozen=True, eq=False, config=_CONFIG, kw_only=True)
+class Train(Node):
+    """Trains the policy on each batch and publishes a new version."""
+
+    kind: ClassVar[str] = "train"
+
+    up: InstanceOf[Buffer]
+    policy: OfPolicy
+    algorithm: OfAlgorithm
+    steps: Count
+    optimizer: OfOptimizer
+    minibatches: Count = 1
+    """Optimizer steps that one batch is cut into; still one training step, one version."""
+    epochs: Count = 1
+    micro_batch_tokens: Count = 16384
+    """Tokens of one forward and backward pass."""
+    threads: Count = 1
+    """Intra-op threads, pinned and recorded, so that replay gives the same bits."""
+    checkpoint_every: Count = 10
+    """Steps between checkpoints of model, optimizer and position."""
+    keep_versions: Annotated[int, Field(ge=2)] = 4
+    """Newest published versions that are kept, beside those with a checkpoint."""
+    backend: str = "embedded"
+    weights: str = "local"
+    """Weight store that carries versions to the engines."""
+    name: Name = "train"
+
+
+@dataclass(frozen=True, eq=False, config=_CONFIG, kw_only=True)
+class Evaluate(Generates):
+    """Measures the policy at versions 0, every, 2 x every, ... and the last."""
+
+    kind: ClassVar[str] = "evaluate"
+
+    domains: tuple[OfDomain, ...] = Field(min_length=1)
+    every: Count = 10
+    """Versions between two evaluations."""
+    episodes: Count = 64
+    """Episodes by domain of each metric: greedy for `success`, sampled for `success_sampled`."""
+    seed: int = 0
+    name: Name = "evaluate"

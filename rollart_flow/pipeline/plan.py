@@ -1,0 +1,146 @@
+"""What runs where: the stages of a pipeline, their operators and the resources they want.
+
+A plan is made from settings alone. Which classes a cluster really has is known when it runs, and
+is recorded in `bindings`; the plan says what a machine with CPUs only will give.
+"""
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from rollart_flow.pipeline import nodes
+
+if TYPE_CHECKING:
+    from rollart_flow.pipeline.dag import Pipeline
+
+CPU = "CPU"
+"""The resource class that every machine has."""
+
+PRODUCER, CONSUMER, EVALUATION = "producer", "consumer", "evaluation"
+"""The three streams: tasks to buffer, buffer to steps, and evaluation on the side."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A resource class that a stage asks for, and what it gets where there is none."""
+
+    domain: str
+    resource: str
+    fallback: str
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One node as it will run."""
+
+    node: str
+    kind: str
+    stream: str
+    operator: str
+    """What carries it out."""
+    parallel: str
+    """How many at a time."""
+    wants: tuple[Wanted, ...]
+    settings: str
+    """The settings that matter most, in words."""
+
+
+@dataclass(frozen=True)
+class Edge:
+    """What flows from one node to another."""
+
+    source: str
+    target: str
+    carries: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Stages and edges of a pipeline; prints as `rollart plan` shows it."""
+
+    pipeline: str
+    stages: tuple[Stage, ...]
+    edges: tuple[Edge, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """{pipeline, stages: [...], edges: [...]}, with the fields of the classes above."""
+        return asdict(self)
+
+
+def make_plan(pipeline: "Pipeline") -> Plan:
+    """The plan of a pipeline."""
+    stages = tuple(_stage(node) for node in pipeline.nodes)
+    edges = [
+        Edge(up.name, node.name, _carries(up)) for node in pipeline.nodes for up in node.upstream
+    ]
+    edges.append(Edge(pipeline.train.name, pipeline.rollout.name, "policy versions"))
+    if pipeline.evaluate is not None:
+        edges.append(Edge(pipeline.train.name, pipeline.evaluate.name, "policy versions"))
+    return Plan(pipeline.name, stages, tuple(edges))
+
+
+def _carries(up: nodes.Node) -> str:
+    match up:
+        case nodes.Tasks():
+            return "assignments"
+        case nodes.Buffer():
+            return "batches"
+        case nodes.Trajectories(scored=True):
+            return "scored trajectories"
+        case _:
+            return "trajectories"
+
+
+def _stage(node: nodes.Node) -> Stage:
+    stream, operator, parallel, settings = _words(node)
+    return Stage(node.name, node.kind, stream, operator, parallel, _wants(node), settings)
+
+
+def _words(node: nodes.Node) -> tuple[str, str, str, str]:
+    """Stream, operator, parallelism and main settings of a node."""
+    match node:
+        case nodes.Tasks():
+            mixed = ", ".join(node.domain_names)
+            return PRODUCER, "Ray Data source", "1", f"groups of {node.group_size} from {mixed}"
+        case nodes.Rollout():
+            workers, engines = node.workers, node.engine_workers
+            parallel = f"{_count(workers, 'worker')}, {_count(engines, 'engine')}"
+            surplus = f", {node.redundancy} redundant" if node.redundancy else ""
+            return PRODUCER, "Ray Data actors + engines", parallel, _sampling(node) + surplus
+        case nodes.Filter():
+            where = "with the buffer" if node.scored else "with reward"
+            return PRODUCER, where, "1", str(node.expr)
+        case nodes.Reward():
+            scored_by = "the environment" if node.fn is None else node.fn.__qualname__
+            return (
+                PRODUCER,
+                "Ray Data actors",
+                f"{node.max_concurrent} at a time",
+                f"by {scored_by}",
+            )
+        case nodes.Buffer():
+            bound = f"{node.batch_size} a batch, at most {node.alpha:g} versions stale"
+            return PRODUCER, "Ray Data sink + Delta tables", "1 writer", bound
+        case nodes.Train():
+            algorithm = type(node.algorithm).__name__
+            return CONSUMER, "Ray Data actor + trainer", "1", f"{algorithm}, {node.steps} steps"
+        case nodes.Evaluate():
+            often = f"every {node.every} versions, {node.episodes} episodes by domain"
+            return EVALUATION, "Ray actor + engine", "1", often
+        case _:
+            raise TypeError(f"no plan for a node of kind {node.kind}")
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def _sampling(node: nodes.Generates) -> str:
+    return f"temperature {node.temperature:g}, {node.max_tokens} tokens a turn"
+
+
+def _wants(node: nodes.Node) -> tuple[Wanted, ...]:
+    """What generation asks for; everything else runs on CPUs."""
+    if not isinstance(node, nodes.Rollout):
+        return ()
+    names = node.up.domain_names
+    return tuple(Wanted(name, node.resource_class(name), CPU) for name in names)

@@ -1,0 +1,148 @@
+"""The functions that compose the producing side of a pipeline: tasks, rollout, filter, reward.
+
+Every error is a `PipelineError` that starts with the node's name and says what to do.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from rollart_flow.envs.base import Domain
+from rollart_flow.errors import PipelineError
+from rollart_flow.models.policy import Policy
+from rollart_flow.pipeline import nodes
+from rollart_flow.pipeline.checks import checked_node, expect, known_domains, unique_names
+from rollart_flow.pipeline.sources import read_source
+from rollart_flow.rewards.base import RewardFunction
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+@checked_node
+def tasks(
+    *sources: Any,
+    domains: Iterable[Domain] = (),
+    group_size: int = 8,
+    seed: int = 0,
+    weights: Mapping[str, float] | None = None,
+    name: str = "tasks",
+) -> nodes.Tasks:
+    """Groups of `group_size` attempts at tasks.
+
+    Args:
+        sources: each a `Domain` (its own tasks), an iterable of `Task` or of mappings with
+            task_id, domain and payload, or a `ray.data.Dataset` with these columns.
+        domains: domains that run the tasks of datasets and iterables, where they are not among
+            the sources.
+        weights: relative share of the groups by domain; equal shares by default.
+
+    Raises:
+        PipelineError: no source, one of another kind, or a domain that is not there.
+    """
+    if not sources:
+        raise PipelineError(f"{name}: no source; give a domain, a dataset or a list of tasks")
+    own = [source for source in sources if isinstance(source, Domain)]
+    runs = (*own, *domains)
+    unique_names(name, runs)
+    read = tuple(read_source(name, source) for source in sources)
+    for source in read:
+        if isinstance(source, tuple):
+            known_domains(name, "a task", (task.domain for task in source), runs)
+    if not runs:
+        raise PipelineError(f"{name}: no domain runs these tasks; give domains=[...]")
+    known_domains(name, "weights", weights or (), runs)
+    return nodes.Tasks(
+        sources=read,
+        domains=runs,
+        group_size=group_size,
+        seed=seed,
+        weights=dict(weights) if weights else None,
+        name=name,
+    )
+
+
+@checked_node
+def rollout(
+    up: nodes.Tasks,
+    policy: Policy,
+    *,
+    hw_affinity: Mapping[str, str] | None = None,
+    redundancy: int = 0,
+    extra_groups: int = 0,
+    max_replacements: int | None = None,
+    step_timeout_s: float = 10.0,
+    trajectory_timeout_s: float = 300.0,
+    max_turns: int | None = None,
+    max_concurrent: int | None = None,
+    workers: int = 1,
+    engine_workers: int = 1,
+    temperature: float = 1.0,
+    top_p: float = 1.0,
+    top_k: int = 0,
+    max_tokens: int = 16,
+    name: str = "rollout",
+) -> nodes.Rollout:
+    """Attempts at tasks by a policy; fields of `nodes.Rollout` say what each setting means.
+
+    Raises:
+        PipelineError: a setting is wrong, or `hw_affinity` names an unknown domain.
+    """
+    expect(name, up, nodes.Tasks)
+    affinity = dict(hw_affinity or {})
+    known_domains(name, "hw_affinity", affinity.keys() - {"default"}, up.domains)
+    return nodes.Rollout(
+        up=up,
+        policy=policy,
+        hw_affinity=affinity,
+        redundancy=redundancy,
+        extra_groups=extra_groups,
+        max_replacements=up.group_size if max_replacements is None else max_replacements,
+        step_timeout_s=step_timeout_s,
+        trajectory_timeout_s=trajectory_timeout_s,
+        max_turns=max_turns,
+        max_concurrent=max_concurrent,
+        workers=workers,
+        engine_workers=engine_workers,
+        temperature=temperature,
+        top_p=top_p,
+        top_k=top_k,
+        max_tokens=max_tokens,
+        name=name,
+    )
+
+
+@checked_node
+def filter(up: nodes.Trajectories, expression: "pl.Expr", *, name: str = "filter") -> nodes.Filter:
+    """Keep the trajectories for which a polars expression is true; each drop is recorded.
+
+    The expression is over the columns of `trajectories` and gives one boolean a row; null drops.
+    It may stand before reward, where the columns of scores are not known yet, or after it.
+
+    Raises:
+        PipelineError: an unknown column, or an expression that is no boolean for each row.
+    """
+    from rollart_flow.pipeline.filters import check_expression
+
+    expect(name, up, nodes.Rollout, nodes.Filter, nodes.Reward)
+    check_expression(name, expression, scored=up.scored)
+    return nodes.Filter(up=up, expression=expression, name=name)
+
+
+@checked_node
+def reward(
+    up: nodes.Trajectories,
+    fn: RewardFunction | None = None,
+    *,
+    timeout_s: float = 30.0,
+    max_concurrent: int = 64,
+    name: str = "reward",
+) -> nodes.Reward:
+    """Score trajectories: `fn(Trajectory) -> float | (float, parts)`, or the environment's own.
+
+    Raises:
+        PipelineError: a setting is wrong, or the trajectories are scored already.
+    """
+    expect(name, up, nodes.Rollout, nodes.Filter)
+    if up.scored:
+        raise PipelineError(f"{name}: these trajectories are scored already; reward stands once")
+    return nodes.Reward(up=up, fn=fn, timeout_s=timeout_s, max_concurrent=max_concurrent, name=name)

@@ -1,0 +1,69 @@
+"""Nodes and their settings as JSON-able values, for run.json and for `rollart plan --json`."""
+
+import dataclasses
+from collections.abc import Mapping
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel
+
+from rollart_flow.envs.base import Domain
+from rollart_flow.pipeline.nodes import Node
+from rollart_flow.types import Task
+
+if TYPE_CHECKING:
+    from rollart_flow.pipeline.dag import Pipeline
+
+
+def is_settings(value: object) -> bool:
+    """Whether a value is a settings object: it has named fields."""
+    return isinstance(value, BaseModel) or (
+        dataclasses.is_dataclass(value) and not isinstance(value, type)
+    )
+
+
+def fields_of(value: Any) -> dict[str, Any]:
+    """Field values of a settings object, by name, in order of declaration."""
+    if isinstance(value, BaseModel):
+        return {name: getattr(value, name) for name in type(value).model_fields}
+    return {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if f.init}
+
+
+def describe_pipeline(pipeline: "Pipeline") -> dict[str, Any]:
+    """{name, seed, policy, nodes: {name: {kind, upstream, settings...}}}."""
+    return {
+        "name": pipeline.name,
+        "seed": pipeline.seed,
+        "policy": describe(pipeline.policy),
+        "nodes": {node.name: _describe_node(node) for node in pipeline.nodes},
+    }
+
+
+def _describe_node(node: Node) -> dict[str, Any]:
+    settings = {
+        name: describe(value)
+        for name, value in fields_of(node).items()
+        if name not in ("up", "policy", "name")
+    }
+    return {"kind": node.kind, "upstream": [up.name for up in node.upstream], **settings}
+
+
+def describe(value: Any) -> Any:
+    """A setting as JSON-able values; what has no such form is named by where it is defined."""
+    if isinstance(value, Enum):
+        return value.value
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): describe(item) for key, item in value.items()}
+    if isinstance(value, tuple) and value and all(isinstance(item, Task) for item in value):
+        return {"type": "tasks", "count": len(value)}
+    if isinstance(value, tuple | list | set | frozenset):
+        return [describe(item) for item in value]
+    if is_settings(value):
+        name = {"name": value.name} if isinstance(value, Domain) else {}
+        fields = {key: describe(item) for key, item in fields_of(value).items()}
+        return {"type": type(value).__name__, **name, **fields}
+    if callable(value) and hasattr(value, "__qualname__"):
+        return f"{value.__module__}:{value.__qualname__}"
+    return str(value)

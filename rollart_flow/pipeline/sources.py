@@ -1,0 +1,48 @@
+"""Where tasks come from besides domains: lists of tasks, and Ray datasets."""
+
+import json
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from rollart_flow.envs.base import Domain
+from rollart_flow.errors import PipelineError
+from rollart_flow.types import Task
+
+
+def read_source(node: str, source: Any) -> Any:
+    """A source as the node keeps it: a domain, a dataset, or a tuple of tasks."""
+    if isinstance(source, Domain) or _is_dataset(source):
+        return source
+    if isinstance(source, str | bytes | Mapping) or not isinstance(source, Iterable):
+        raise PipelineError(
+            f"{node}: a source is a domain, a ray.data.Dataset or an iterable of tasks, "
+            f"got {source!r}"
+        )
+    read = tuple(read_task(node, row) for row in source)
+    if not read:
+        raise PipelineError(f"{node}: a list of tasks is empty")
+    return read
+
+
+def _is_dataset(source: Any) -> bool:
+    """Whether it is a Ray dataset, without loading Ray: if it is one, Ray is loaded."""
+    data = sys.modules.get("ray.data")
+    return data is not None and isinstance(source, data.Dataset)
+
+
+def read_task(node: str, row: Any) -> Task:
+    """A `Task` from itself or a mapping; a payload that is no text becomes JSON."""
+    if isinstance(row, Task):
+        return row
+    keys = ("task_id", "domain", "payload")
+    if not isinstance(row, Mapping) or {"task_id", "domain"} - row.keys() or row.keys() - {*keys}:
+        raise PipelineError(
+            f"{node}: a task is a Task or a mapping of {', '.join(keys)}, got {row!r}"
+        )
+    payload = row.get("payload", "{}")
+    return Task(
+        str(row["task_id"]),
+        str(row["domain"]),
+        payload if isinstance(payload, str) else json.dumps(payload, sort_keys=True),
+    )

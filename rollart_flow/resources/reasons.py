@@ -1,0 +1,44 @@
+"""What an error of Ray comes down to in one line: our own error inside it, or else Ray's words."""
+
+import re
+
+import ray
+
+from rollart_flow.errors import RollartError
+
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_END_OF_TRACEBACK = re.compile(r"[A-Za-z_][\w.]*: \S")
+
+
+def reason(error: BaseException) -> str:
+    """One line for a message.
+
+    An error that crossed a process is wrapped, possibly several times; the innermost error of this
+    library says best what was wrong. Where there is none, Ray's text has a traceback or two, of
+    which the first one tells the cause.
+    """
+    ours = _of_this_library(error)
+    if ours is not None:
+        return ours.message
+    lines = [line for line in _COLOUR.sub("", str(error)).splitlines() if line.strip()]
+    ends = [line for line in lines if _END_OF_TRACEBACK.match(line)]
+    if isinstance(error, ray.exceptions.RayError) and ends:
+        return ends[0]
+    return lines[0].strip() if lines else type(error).__name__
+
+
+def is_ours(error: BaseException) -> bool:
+    """Whether an error of this library is inside."""
+    return _of_this_library(error) is not None
+
+
+def _of_this_library(error: BaseException) -> RollartError | None:
+    """The innermost one; a wrapper of Ray's counts as what it wraps."""
+    found: RollartError | None = None
+    seen: BaseException | None = error
+    while seen is not None:
+        inner = getattr(seen, "cause", None)
+        if isinstance(seen, RollartError) and not isinstance(inner, BaseException):
+            found = seen
+        seen = inner if isinstance(inner, BaseException) else seen.__cause__
+    return found

@@ -1,0 +1,76 @@
+"""What travels between operators: assignments, Arrow streams, filters."""
+
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rollart_flow.operators.assignments import read_assignment, write_assignment
+from rollart_flow.operators.filters import keeps
+from rollart_flow.operators.ipc import decode, encode
+from rollart_flow.types import Assignment, Sampling, Split, Task
+from tests.operators.rows import group, table, trajectory
+
+text = st.text(max_size=20)
+tokens = st.lists(st.integers(0, 1000), max_size=4).map(tuple)
+assignments = st.builds(
+    Assignment,
+    trajectory_id=text,
+    group_id=text,
+    task=st.builds(Task, task_id=text, domain=text, payload=text),
+    attempt=st.integers(0, 100),
+    env_seed=st.integers(0, 2**31 - 1),
+    sampling=st.builds(
+        Sampling,
+        temperature=st.floats(0, 2),
+        top_p=st.floats(0.1, 1),
+        top_k=st.integers(0, 50),
+        max_tokens=st.integers(1, 64),
+        stop_token_ids=tokens,
+        allowed_token_ids=tokens,
+    ),
+    split=st.sampled_from(Split),
+)
+
+
+@settings(deadline=None)
+@given(assignments)
+def test_an_assignment_arrives_as_it_was_sent(assignment: Assignment) -> None:
+    block = write_assignment(assignment)
+    assert block.num_rows == 1
+    assert block["trajectory_id"].to_pylist() == [assignment.trajectory_id]
+    assert read_assignment(decode(encode(block))) == assignment
+
+
+def test_a_table_arrives_as_it_was_sent() -> None:
+    rows = pa.concat_tables([table(*group("g00000000")), table(*group("g00000001"))])
+    arrived = decode(encode(rows))
+    assert arrived.schema == rows.schema
+    assert arrived.equals(rows)
+    assert decode(encode(rows.slice(1, 2)))["trajectory_id"].to_pylist() == [
+        "g00000000-01",
+        "g00000001-00",
+    ]
+    assert decode(encode(rows.slice(0, 0))).num_rows == 0
+
+
+@pytest.mark.parametrize(
+    ("expressions", "kept"),
+    [
+        ((), [True, True, True]),
+        ((pl.col("reward") > 0,), [True, False, False]),
+        ((pl.col("reward") < 0, pl.col("attempt") == 1), [False, True, False]),
+        ((pl.col("turns").list.len() == 1,), [True, True, True]),
+        ((pl.lit(False),), [False, False, False]),
+    ],
+)
+def test_a_filter_keeps_what_it_is_true_of(
+    expressions: tuple[pl.Expr, ...], kept: list[bool]
+) -> None:
+    rows = table(
+        trajectory("g", 0, reward=1.0),
+        trajectory("g", 1, reward=-1.0),
+        trajectory("g", 2, reward=None),  # null is not true
+    )
+    assert keeps(expressions, rows) == kept

@@ -1,0 +1,240 @@
+"""The buffer as a plain object over real tables: what its actor does, without the actor."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from rollart_flow.control.schedules import rollart
+from rollart_flow.errors import StoreError
+from rollart_flow.operators.buffer import BufferActor, BufferSettings
+from rollart_flow.operators.ipc import decode, encode
+from rollart_flow.rows import events_table
+from rollart_flow.schema import to_table
+from rollart_flow.store import Run, RunInfo, RunStatus, RunWriter
+from rollart_flow.types import Event, EventKind, Outcome, Reason
+from tests.operators.rows import NOW, group, manifest, sent, trajectory
+
+SIZE = 4
+
+
+@pytest.fixture
+def uri(tmp_path: Path) -> str:
+    run = str(tmp_path / "run")
+    RunWriter.create(run, RunInfo("run", "coins", 0))
+    return run
+
+
+async def started(uri: str, *filters: pl.Expr, alpha: float = 1) -> BufferActor:
+    settings = BufferSettings(
+        rollart(alpha), group_size=2, commit_rows=1, commit_ms=5.0, filters=filters
+    )
+    actor = BufferActor(uri, settings)
+    await actor.start()
+    return actor
+
+
+async def admit(actor: BufferActor, *groups: str) -> None:
+    """What the scheduler reports when it opens groups."""
+    detail = {"task_id": "toss", "payload": "{}"}
+    await actor.report(
+        [(NOW, Event(EventKind.ADMIT, name, domain="coin", detail=detail)) for name in groups]
+    )
+
+
+def ids(uri: str) -> list[str]:
+    return Run(uri).trajectories.sort("seq").collect()["trajectory_id"].to_list()
+
+
+def dropped(uri: str) -> list[tuple[str, str]]:
+    kinds = [EventKind.DROP, EventKind.EVICT]
+    rows = Run(uri).events.filter(pl.col("kind").is_in(kinds)).sort("seq").collect()
+    return rows.select("subject", "reason").rows()
+
+
+def evaluation(version: int, value: float) -> dict[str, bytes]:
+    row: dict[str, Any] = {
+        "step": version,
+        "policy_version": version,
+        "domain": "coin",
+        "metric": "success",
+        "value": value,
+        "n": 2,
+    }
+    return {"evaluations": encode(to_table("evaluations", [row]))}
+
+
+async def test_what_was_put_is_in_the_table_before_put_returns(uri: str) -> None:
+    actor = await started(uri)
+    await actor.put(sent(*group("g00000000")))
+    assert ids(uri) == ["g00000000-00", "g00000000-01"]
+    await actor.close(RunStatus.FINISHED)
+
+
+async def test_the_first_commit_of_a_trajectory_wins(uri: str) -> None:
+    actor = await started(uri)
+    await actor.put(sent(trajectory("g00000000", 0, reward=1.0)))
+    await actor.put(sent(trajectory("g00000000", 0, reward=0.25)))
+    await asyncio.gather(*(actor.put(sent(trajectory("g00000000", 1))) for _ in range(5)))
+    rows = Run(uri).trajectories.sort("seq").collect()
+    assert rows.select("trajectory_id", "reward").rows() == [
+        ("g00000000-00", 1.0), ("g00000000-01", 1.0),
+    ]  # fmt: skip
+    await actor.close(RunStatus.FINISHED)
+
+
+async def test_all_that_put_the_same_at_once_wait_until_it_is_durable(uri: str) -> None:
+    actor = await started(uri)
+    puts = [asyncio.create_task(actor.put(sent(trajectory("g00000000", 0)))) for _ in range(3)]
+    await asyncio.wait(puts, return_when=asyncio.FIRST_COMPLETED)
+    assert ids(uri) == ["g00000000-00"]
+    await asyncio.gather(*puts)
+    await actor.close(RunStatus.FINISHED)
+
+
+async def test_a_batch_has_its_rows_in_order_with_their_staleness(uri: str) -> None:
+    actor = await started(uri)
+    await actor.put(sent(trajectory("g00000001", 1, start=1), trajectory("g00000000", 1)))
+    waiting = asyncio.create_task(actor.get_batch(1, 1, SIZE))
+    await actor.put(sent(trajectory("g00000000", 0), trajectory("g00000001", 0, start=1)))
+    batch = await waiting
+    assert batch.trajectory_ids == (
+        "g00000000-00", "g00000000-01", "g00000001-00", "g00000001-01",
+    )  # fmt: skip
+    rows = decode(await actor.rows(1))
+    assert rows["trajectory_id"].to_pylist() == list(batch.trajectory_ids)
+    assert rows["staleness"].to_pylist() == list(batch.staleness) == [1, 1, 0, 0]
+    assert rows["token_ids"].to_pylist()[1] == [1, 2, 3, 4, 1]
+    assert await actor.get_batch(1, 1, SIZE) == batch, "asked again it answers the same"
+    await actor.close(RunStatus.FINISHED)
+
+
+async def test_what_is_too_old_is_evicted_and_said(uri: str) -> None:
+    actor = await started(uri)
+    await actor.put(sent(*group("g00000000"), *group("g00000001", start=2)))
+    await actor.put(sent(*group("g00000002", start=2)))
+    batch = await actor.get_batch(4, 2, SIZE)
+    assert set(batch.group_ids) == {"g00000001", "g00000002"}
+    await actor.close(RunStatus.FINISHED)
+    assert dropped(uri) == [
+        ("g00000000-00", Reason.STALENESS_BOUND), ("g00000000-01", Reason.STALENESS_BOUND),
+    ]  # fmt: skip
+
+
+async def test_a_filter_drops_rows_and_says_so(uri: str) -> None:
+    actor = await started(uri, pl.col("reward") > 0)
+    await actor.put(sent(trajectory("g00000000", 0), trajectory("g00000000", 1, reward=-1.0)))
+    await actor.put(sent(trajectory("g00000000", 2), trajectory("g00000000", 3)))
+    await actor.put(sent(*group("g00000001")))
+    batch = await actor.get_batch(1, 0, SIZE)
+    assert "g00000000-01" not in batch.trajectory_ids
+    await actor.close(RunStatus.FINISHED)
+    assert ("g00000000-01", Reason.FILTERED) in dropped(uri)
+    assert len(ids(uri)) == 6, "what is dropped stays in the table"
+
+
+async def test_what_is_filtered_before_reward_is_said_too(uri: str) -> None:
+    actor = await started(uri, pl.col("attempt") > 0)
+    refused = trajectory("g00000000", 0, reward=None)
+    broken = trajectory("g00000000", 1, reward=None, outcome=Outcome.FAILED)
+    await actor.put(sent(refused, broken))
+    await actor.close(RunStatus.FINISHED)
+    assert dropped(uri) == [("g00000000-00", Reason.FILTERED)]
+
+
+async def test_a_new_process_goes_on_where_the_tables_say(uri: str) -> None:
+    first = await started(uri)
+    await admit(first, "g00000000", "g00000001")
+    await first.put(sent(*group("g00000000"), trajectory("g00000001", 0, start=1)))
+    second = await started(uri)  # the first one was killed: it never closed
+    await second.put(sent(*group("g00000000")))  # sent again, since nobody heard the answer
+    await second.put(sent(trajectory("g00000001", 1, start=1)))
+    batch = await second.get_batch(1, 1, SIZE)
+    assert batch.staleness == (1, 1, 0, 0)
+    assert len(ids(uri)) == SIZE
+    with pytest.raises(StoreError):
+        await first.put(sent(trajectory("g00000002", 0)))
+    await second.close(RunStatus.FINISHED)
+
+
+async def test_a_batch_whose_manifest_is_written_is_formed_again_as_it_was(uri: str) -> None:
+    first = await started(uri)
+    await first.put(sent(*group("g00000001"), *group("g00000000"), *group("g00000002")))
+    batch = await first.get_batch(1, 0, SIZE)
+    await first.commit({"batches": encode(manifest(1, list(batch.trajectory_ids)))})
+    second = await started(uri)
+    assert (await second.get_batch(1, 0, SIZE)).trajectory_ids == batch.trajectory_ids
+    rows = decode(await second.rows(1))
+    assert rows["trajectory_id"].to_pylist() == list(batch.trajectory_ids)
+    assert rows["advantage"].to_pylist() == [[1.0]] * SIZE
+    await second.put(sent(*group("g00000003")))
+    following = await second.get_batch(2, 0, SIZE)
+    assert not set(following.trajectory_ids) & set(batch.trajectory_ids)
+    await second.close(RunStatus.FINISHED)
+
+
+async def test_a_filter_holds_also_where_its_drop_was_lost(uri: str) -> None:
+    first = await started(uri)  # without the filter: as if killed before it was applied
+    await admit(first, "g00000000")
+    await first.put(sent(trajectory("g00000000", 0), trajectory("g00000000", 1, reward=-1.0)))
+    second = await started(uri, pl.col("reward") > 0)
+    _, changes = await second.changes(0)
+    assert changes[-1].dropped == ("g00000000-01", Reason.FILTERED)
+    await second.close(RunStatus.FINISHED)
+    assert dropped(uri) == [("g00000000-01", Reason.FILTERED)]
+
+
+async def test_an_operator_that_runs_again_commits_nothing_twice(uri: str) -> None:
+    actor = await started(uri)
+    await actor.put(sent(*group("g00000000"), *group("g00000001")))
+    names = ids(uri)
+    rows = {"batches": encode(manifest(1, names))}
+    await asyncio.gather(actor.commit(rows), actor.commit(rows))
+    await actor.commit(evaluation(0, 0.5))
+    assert await actor.commit(evaluation(0, 0.75)) == SIZE
+    again = await started(uri)
+    await again.commit(rows)
+    await again.commit(evaluation(0, 1.0))
+    await again.commit(evaluation(3, 1.0))
+    await again.close(RunStatus.FINISHED)
+    run = Run(uri)
+    assert run.batches.collect()["trajectory_id"].to_list() == names
+    scores = run.evaluations.sort("seq").collect()
+    assert scores.select("policy_version", "value").rows() == [(0, 0.5), (3, 1.0)]
+
+
+async def test_a_commit_that_failed_is_refused_again_and_not_taken_for_done(uri: str) -> None:
+    first = await started(uri)
+    second = await started(uri)  # the first one is fenced off
+    for _ in range(2):
+        with pytest.raises(StoreError):
+            await first.commit(evaluation(0, 0.5))
+    await second.commit(evaluation(0, 0.5))
+    await second.close(RunStatus.FINISHED)
+    assert Run(uri).evaluations.collect().height == 1
+
+
+async def test_rows_of_other_tables_are_committed_as_they_come(uri: str) -> None:
+    actor = await started(uri)
+    events = {"events": encode(events_table([(NOW, Event(EventKind.RUN, "run"))]))}
+    await actor.commit(events)
+    await actor.commit(events)
+    await actor.close(RunStatus.FAILED, "why")
+    run = Run(uri)
+    assert run.events.collect()["subject"].to_list() == ["run", "run"]
+    assert (run.info.status, run.info.error) == (RunStatus.FAILED, "why")
+
+
+async def test_memory_holds_only_what_is_pending(uri: str) -> None:
+    actor = await started(uri)
+    for step in range(1, 6):
+        names = [f"g{2 * step + k:08d}" for k in range(2)]
+        await actor.put(sent(*(t for name in names for t in group(name, start=step))))
+        batch = await actor.get_batch(step, step, SIZE)
+        await actor.commit({"batches": encode(manifest(step, list(batch.trajectory_ids)))})
+        assert isinstance(decode(await actor.rows(step)), pa.Table)
+    assert not actor._rows
+    await actor.close(RunStatus.FINISHED)

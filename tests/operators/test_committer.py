@@ -1,0 +1,185 @@
+"""Group commit: few commits, one order, and every failure is heard."""
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from threading import Event as ThreadEvent
+
+import pyarrow as pa
+import pytest
+
+from rollart_flow.errors import SchemaError, StoreError
+from rollart_flow.operators.committer import Committer
+from rollart_flow.rows import events_table
+from rollart_flow.store import Run, RunInfo, RunWriter
+from rollart_flow.store.group import Span
+from rollart_flow.types import Event, EventKind
+from tests.operators.rows import NOW, table, trajectory
+
+NEVER_S = 3600.0
+
+
+class Watched(RunWriter):
+    """A real writer that counts its commits and can be made to wait or to fail."""
+
+    def __init__(self, uri: str, info: RunInfo) -> None:
+        super().__init__(uri, info)
+        self.sizes: list[int] = []
+        self.error: Exception | None = None
+        self.entered = ThreadEvent()
+        self.go_on = ThreadEvent()
+        self.go_on.set()
+
+    def commit_many(
+        self, rows: Mapping[str, pa.Table], *, transaction: int | None = None
+    ) -> dict[str, Span]:
+        self.entered.set()
+        assert self.go_on.wait(60)
+        if self.error is not None:
+            raise self.error
+        self.sizes.append(sum(t.num_rows for t in rows.values()))
+        return super().commit_many(rows, transaction=transaction)
+
+
+@pytest.fixture
+def writer(tmp_path: Path) -> Watched:
+    return Watched.create(str(tmp_path / "run"), RunInfo("run", "coins", 0))
+
+
+def committer(writer: Watched, *, rows: int = 100, seconds: float = NEVER_S) -> Committer:
+    return Committer(writer, max_rows=rows, interval_s=seconds, take_events=lambda: None)
+
+
+def one(attempt: int) -> dict[str, pa.Table]:
+    return {"trajectories": table(trajectory("g00000000", attempt))}
+
+
+def committed(writer: Watched) -> list[str]:
+    rows = Run(writer.uri).trajectories.sort("seq").collect()
+    return rows["trajectory_id"].to_list()
+
+
+async def test_rows_wait_for_one_another_until_there_are_enough(writer: Watched) -> None:
+    group = committer(writer, rows=3)
+    commits = [asyncio.create_task(group.commit(one(attempt))) for attempt in range(3)]
+    await asyncio.gather(*commits)
+    assert writer.sizes == [3]
+    assert committed(writer) == [f"g00000000-{attempt:02d}" for attempt in range(3)]
+    await group.close()
+
+
+async def test_rows_wait_no_longer_than_the_interval(writer: Watched) -> None:
+    group = committer(writer, seconds=0.01)
+    await group.commit(one(0))
+    assert writer.sizes == [1]
+    await group.close()
+
+
+async def test_what_arrives_while_a_commit_is_under_way_is_committed_next_in_order(
+    writer: Watched,
+) -> None:
+    group = committer(writer, rows=1)
+    writer.go_on.clear()
+    first = asyncio.create_task(group.commit(one(0)))
+    await asyncio.to_thread(writer.entered.wait, 60)
+    later = [asyncio.create_task(group.commit(one(attempt))) for attempt in (1, 2, 3)]
+    await asyncio.sleep(0)
+    assert not first.done(), "nothing is acknowledged before it is durable"
+    writer.go_on.set()
+    await asyncio.gather(first, *later)
+    assert writer.sizes == [1, 3]
+    assert committed(writer) == [f"g00000000-{attempt:02d}" for attempt in range(4)]
+    await group.close()
+
+
+async def test_events_travel_with_rows_and_by_themselves(writer: Watched) -> None:
+    waiting = [Event(EventKind.ADMIT, "g00000000")]
+
+    def take() -> pa.Table | None:
+        taken, waiting[:] = [(NOW, event) for event in waiting], []
+        return events_table(taken) if taken else None
+
+    group = Committer(writer, max_rows=1, interval_s=0.0, take_events=take)
+    await group.commit(one(0))
+    waiting.append(Event(EventKind.CRASH, "w"))
+    group.wake()
+    await group.close()
+    events = Run(writer.uri).events.sort("seq").collect()
+    assert events["kind"].to_list() == ["admit", "crash"]
+    assert writer.sizes == [2, 1]
+
+
+async def test_rows_of_several_tables_are_one_commit(writer: Watched) -> None:
+    group = committer(writer, rows=1)
+    await group.commit({**one(0), "events": events_table([(NOW, Event(EventKind.RUN, "run"))])})
+    assert writer.sizes == [2]
+    await group.close()
+
+
+async def test_a_failure_is_heard_by_all_that_wait_and_by_those_that_come(writer: Watched) -> None:
+    group = committer(writer, rows=2)
+    writer.error = StoreError("trajectories: No space left on device")
+    outcomes = await asyncio.gather(
+        group.commit(one(0)), group.commit(one(1)), return_exceptions=True
+    )
+    assert [str(outcome) for outcome in outcomes] == [str(writer.error)] * 2
+    writer.error = None
+    with pytest.raises(StoreError, match="No space left"):
+        await group.commit(one(2))
+    await group.close()
+    assert committed(writer) == [], "after a failure nothing is written: there would be a gap"
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "said"),
+    [
+        (SchemaError("trajectories: column x is unknown"), SchemaError, "column x is unknown"),
+        (MemoryError("no\nmemory"), StoreError, "cannot be committed: MemoryError: no memory"),
+    ],
+)
+async def test_whatever_goes_wrong_nobody_waits_for_ever(
+    writer: Watched, error: Exception, kind: type[Exception], said: str
+) -> None:
+    group = committer(writer, rows=1)
+    writer.error = error
+    with pytest.raises(kind, match=said):
+        await group.commit(one(0))
+    await group.close()
+
+
+async def test_rows_of_another_schema_are_refused(writer: Watched) -> None:
+    group = committer(writer, rows=1)
+    with pytest.raises(SchemaError, match="trajectories"):
+        await group.commit({"trajectories": pa.table({"nonsense": [1]})})
+    await group.close()
+
+
+async def test_closing_commits_what_is_queued_and_takes_nothing_more(writer: Watched) -> None:
+    group = committer(writer)
+    queued = asyncio.create_task(group.commit(one(0)))
+    await asyncio.sleep(0)
+    await group.close()
+    await queued
+    assert committed(writer) == ["g00000000-00"]
+    with pytest.raises(StoreError, match="closing"):
+        await group.commit(one(1))
+
+
+async def test_a_caller_that_gives_up_takes_nobody_with_it(writer: Watched) -> None:
+    group = committer(writer, rows=2)
+    gone = asyncio.create_task(group.commit(one(0)))
+    await asyncio.sleep(0)
+    gone.cancel()
+    await asyncio.gather(gone, return_exceptions=True)
+    await group.commit(one(1))
+    assert committed(writer) == ["g00000000-00", "g00000000-01"]
+    await group.close()
+
+
+async def test_maintenance_runs_beside_commits_and_is_joined(writer: Watched) -> None:
+    group = committer(writer, rows=1)
+    for attempt in range(51):
+        await group.commit(one(attempt))
+    await group.close()
+    assert committed(writer) == [f"g00000000-{attempt:02d}" for attempt in range(51)]
+    assert not writer.maintenance_due

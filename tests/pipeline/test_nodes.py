@@ -1,0 +1,160 @@
+"""Nodes are checked when they are built, and every error names the node."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from rollart_flow import Pipeline, Policy, buffer, evaluate, filter, reward, rollout, tasks, train
+from rollart_flow.algorithms import grpo
+from rollart_flow.control.schedules import rollart, sync
+from rollart_flow.envs import Arithmetic, FrozenLake
+from rollart_flow.errors import PipelineError
+from rollart_flow.pipeline import nodes
+from rollart_flow.types import Task
+from tests.pipeline.parts import LAKE, POLICY, SUMS, two_domains
+
+PROMPTS = tasks(LAKE, SUMS)
+ATTEMPTS = rollout(PROMPTS, POLICY)
+SCORED = reward(ATTEMPTS)
+BATCHES = buffer(SCORED)
+STEPS = train(BATCHES, POLICY, grpo(), steps=3)
+
+
+def untyped(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function for calls that a type checker would refuse, as users make them."""
+    return function
+
+
+def test_the_dag_of_the_design_is_built_by_function_calls() -> None:
+    pipeline = two_domains()
+    assert [node.name for node in pipeline.nodes] == [
+        "tasks", "rollout", "reward", "no_nonsense", "buffer", "train", "evaluate",
+    ]  # fmt: skip
+    assert pipeline.tasks.domain_names == ("frozenlake", "arithmetic")
+    assert pipeline.rollout.up is pipeline.tasks
+    assert pipeline.buffer.up is pipeline.filters[0]
+    assert pipeline.filters[0].scored
+    assert pipeline.policy is POLICY
+    assert pipeline.evaluate is not None
+    assert pipeline.evaluate.every == 10
+
+
+def test_a_branch_is_ordinary_python() -> None:
+    def made(with_filter: bool) -> Pipeline:
+        import polars as pl
+
+        attempts: nodes.Trajectories = ATTEMPTS
+        if with_filter:
+            attempts = filter(attempts, pl.col("outcome") == "completed")
+        return Pipeline("p", train(buffer(reward(attempts)), POLICY, grpo(), steps=1))
+
+    assert [f.scored for f in made(True).filters] == [False]
+    assert made(False).filters == ()
+
+
+def test_defaults_follow_the_other_settings() -> None:
+    assert rollout(tasks(LAKE, group_size=4), POLICY).max_replacements == 4
+    assert rollout(tasks(LAKE), POLICY, max_replacements=0).max_replacements == 0
+    assert BATCHES.alpha == 1
+    assert BATCHES.schedule == rollart(1)
+    assert buffer(SCORED, alpha=0).schedule == sync()
+    assert buffer(SCORED, schedule=rollart(2)).alpha == 2
+    assert ATTEMPTS.resource_class("frozenlake") == "CPU"
+    bound = rollout(PROMPTS, POLICY, hw_affinity={"frozenlake": "H800", "default": "H20"})
+    assert [bound.resource_class(name) for name in PROMPTS.domain_names] == ["H800", "H20"]
+
+
+def test_tasks_may_come_from_lists_and_datasets() -> None:
+    rows = [
+        {"task_id": "a", "domain": "arithmetic", "payload": {"b": 1, "a": 2}},
+        Task("b", "arithmetic"),
+    ]
+    listed = tasks((row for row in rows), domains=[SUMS])
+    assert listed.sources == (
+        (Task("a", "arithmetic", '{"a": 2, "b": 1}'), Task("b", "arithmetic")),
+    )
+    assert listed.domains == (SUMS,)
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: tasks(LAKE, group_size=0), r"^tasks: group_size .*greater than or equal to 1"),
+        (lambda: tasks(LAKE, group_size=0, name="mine"), r"^mine: group_size"),
+        (lambda: tasks(), r"^tasks: no source"),
+        (lambda: tasks(LAKE, FrozenLake(max_turns=8)), r"^tasks: two domains .*'frozenlake'"),
+        (lambda: tasks(LAKE, weights={"chess": 1}), r"^tasks: weights .*unknown domain 'chess'"),
+        (lambda: tasks(LAKE, weights={"frozenlake": 0}), r"^tasks: weights.frozenlake .*greater"),
+        (lambda: tasks([{"task_id": "a"}], domains=[LAKE]), r"^tasks: a task is .*task_id"),
+        (lambda: tasks([Task("a", "chess")], domains=[LAKE]), r"^tasks: .*unknown domain 'chess'"),
+        (lambda: tasks([], domains=[LAKE]), r"^tasks: a list of tasks is empty"),
+        (lambda: tasks("frozenlake"), r"^tasks: a source is a domain"),
+        (lambda: untyped(tasks)(LAKE, group_sise=4), r"^tasks: .*mean group_size\?\); "),
+        (lambda: rollout(PROMPTS, POLICY, hw_affinity={"chess": "H20"}), r"^rollout: .*chess"),
+        (lambda: untyped(rollout)(PROMPTS), r"^rollout: missing a required argument: 'policy'"),
+        (lambda: untyped(rollout)(PROMPTS, "tiny"), r"^rollout: policy .*Policy"),
+        (lambda: untyped(rollout)(SCORED, POLICY), r"^rollout: takes tasks\(...\), got reward"),
+        (lambda: rollout(PROMPTS, POLICY, top_p=0.0), r"^rollout: top_p"),
+        (lambda: rollout(PROMPTS, POLICY, step_timeout_s=0), r"^rollout: step_timeout_s"),
+        (lambda: rollout(PROMPTS, POLICY, temperature=float("nan")), r"^rollout: temperature"),
+        (lambda: reward(SCORED), r"^reward: takes rollout\(...\) or filter\(...\), got reward"),
+        (lambda: untyped(reward)(ATTEMPTS, 3), r"^reward: fn .*callable"),
+        (lambda: untyped(buffer)(ATTEMPTS), r"^buffer: takes reward.* or filter.*got rollout"),
+        (lambda: buffer(SCORED, alpha=-1), r"^buffer: alpha"),
+        (lambda: buffer(SCORED, batch_size=60), r"^buffer: .* not divisible .*; take 64"),
+        (lambda: buffer(SCORED, batch_size=0), r"^buffer: batch_size"),
+        (lambda: buffer(SCORED, alpha=1, schedule=sync()), r"^buffer: alpha 1 conflicts .* 0"),
+        (lambda: train(BATCHES, POLICY, grpo(), steps=0), r"^train: steps"),
+        (lambda: train(BATCHES, POLICY, grpo(), steps=1, minibatches=65), r"^train: 65 mini"),
+        (lambda: untyped(train)(BATCHES, POLICY, grpo, steps=1), r"^train: algorithm .*Algorithm"),
+        (lambda: evaluate(POLICY), r"^evaluate: domains"),
+        (lambda: untyped(evaluate)(POLICY, "frozenlake"), r"^evaluate: takes domains, got"),
+    ],
+)  # fmt: skip
+def test_what_cannot_work_is_refused(build: Callable[[], object], message: str) -> None:
+    with pytest.raises(PipelineError, match=message) as raised:
+        build()
+    assert "\n" not in str(raised.value)
+
+
+def test_sampling_that_cuts_the_distribution_is_allowed() -> None:
+    cut = rollout(PROMPTS, POLICY, top_p=0.9, top_k=5)
+    assert (cut.top_p, cut.top_k) == (0.9, 5)
+
+
+def test_nodes_and_pipelines_are_frozen() -> None:
+    with pytest.raises(AttributeError):
+        PROMPTS.group_size = 4  # type: ignore[misc]
+    with pytest.raises(AttributeError):
+        two_domains().name = "other"  # type: ignore[misc]
+
+
+def test_a_pipeline_has_one_of_each_and_one_policy() -> None:
+    other = Policy.tiny(seed=1)
+    with pytest.raises(PipelineError, match=r"^p: no train\(...\) among the outputs"):
+        Pipeline("p", evaluate(POLICY, LAKE))
+    with pytest.raises(PipelineError, match=r"^p: two train nodes"):
+        Pipeline("p", STEPS, train(BATCHES, POLICY, grpo(), steps=4, name="again"))
+    with pytest.raises(PipelineError, match=r"^rollout: its policy differs from that of train"):
+        Pipeline("p", train(BATCHES, other, grpo(), steps=1))
+    with pytest.raises(PipelineError, match=r"^evaluate: its policy differs"):
+        Pipeline("p", STEPS, evaluate(other, LAKE))
+    with pytest.raises(PipelineError, match=r"^tasks: two nodes have this name"):
+        Pipeline("p", train(BATCHES, POLICY, grpo(), steps=1, name="tasks"))
+    with pytest.raises(PipelineError, match=r"^policy: a node cannot have this name"):
+        Pipeline("p", train(BATCHES, POLICY, grpo(), steps=1, name="policy"))
+    with pytest.raises(PipelineError, match=r"^p: an output is what train.* got buffer\(...\)"):
+        Pipeline("p", BATCHES)
+    with pytest.raises(PipelineError, match="name 'a/b'"):
+        Pipeline("a/b", STEPS)
+
+
+def test_an_equal_policy_is_the_same_policy() -> None:
+    assert Pipeline("p", train(BATCHES, Policy.tiny(), grpo(), steps=1)).policy == POLICY
+
+
+def test_domains_may_be_evaluated_that_are_not_trained() -> None:
+    pipeline = Pipeline("p", STEPS, evaluate(POLICY, Arithmetic(digits=1)))
+    assert pipeline.evaluate is not None
+    assert pipeline.evaluate.domains == (Arithmetic(digits=1),)

@@ -1,0 +1,113 @@
+"""Settings given as text replace those of the file; a wrong one says which are right."""
+
+import json
+
+import pytest
+
+from rollart_flow.control.schedules import rollart
+from rollart_flow.envs import Arithmetic
+from rollart_flow.errors import PipelineError, SettingsError
+from rollart_flow.pipeline.settings import fields_of
+from tests.pipeline.parts import two_domains
+
+
+def test_keys_name_a_node_or_stand_alone_where_they_fit_only_one() -> None:
+    changed = two_domains().override({"alpha": "2", "train.steps": "20", "batch_size": "16"})
+    assert changed.buffer.alpha == 2
+    assert changed.buffer.schedule.name == "rollart(alpha=2)"
+    assert changed.train.steps == 20
+    assert changed.train.up is changed.buffer
+    assert changed.buffer.batch_size == 16
+
+
+def test_settings_within_settings_have_dots() -> None:
+    changed = two_domains().override(
+        {"optimizer.lr": "1e-4", "train.algorithm.clip": "0.1", "clip_norm": "0.5"}
+    )
+    assert changed.train.optimizer.lr == 1e-4
+    assert changed.train.optimizer.clip_norm == 0.5
+    assert fields_of(changed.train.algorithm)["clip"] == 0.1
+
+
+def test_a_policy_or_domain_changes_wherever_it_stands() -> None:
+    changed = two_domains().override({"policy.seed": "3", "arithmetic.digits": "1"})
+    assert changed.evaluate is not None
+    assert changed.rollout.policy == changed.train.policy == changed.evaluate.policy
+    assert changed.policy.seed == 3
+    assert changed.tasks.domains[1] == Arithmetic(digits=1)
+    assert changed.evaluate.domains[1] == Arithmetic(digits=1)
+    assert changed.tasks.sources[1] == Arithmetic(digits=1)
+
+
+def test_values_are_read_as_their_types() -> None:
+    changed = two_domains().override(
+        {
+            "rollout.hw_affinity": '{"default": "H20"}',
+            "rollout.max_turns": "3",
+            "optimizer.betas": "[0.8, 0.9]",
+            "optimizer.schedule": "linear",
+            "optimizer.decay_steps": "50",
+            "pipeline.seed": "7",
+        }
+    )
+    assert changed.rollout.hw_affinity == {"default": "H20"}
+    assert changed.rollout.max_turns == 3
+    assert changed.train.optimizer.betas == (0.8, 0.9)
+    assert changed.train.optimizer.schedule == "linear"
+    assert changed.seed == 7
+
+
+def test_the_pipeline_that_is_overridden_stays_as_it_was() -> None:
+    pipeline = two_domains()
+    pipeline.override({"alpha": "2", "policy.seed": "3"})
+    assert pipeline.buffer.alpha == 1
+    assert pipeline.policy.seed == 0
+
+
+def test_no_change_gives_the_same_settings() -> None:
+    pipeline = two_domains()
+    assert pipeline.override({}).settings() == pipeline.settings()
+
+
+def test_a_default_that_depends_on_another_setting_follows_it() -> None:
+    changed = two_domains().override({"group_size": "4"})
+    assert changed.rollout.max_replacements == 4
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("alpa", "1", r"^no setting 'alpa' \(did you mean buffer.alpha\?\); settings are .*buffer"),
+        ("train.stps", "1", r"^no setting .*mean train.steps\?\); settings are train\.[^;]*$"),
+        ("seed", "1", r"^setting 'seed' is not unique; say which: .*policy.seed, .*tasks.seed"),
+        ("steps", "many", r"^train.steps should be a valid integer.*'many'"),
+        ("alpha", "-1", r"^buffer.alpha should be greater than or equal to 0"),
+        ("rollout.hw_affinity", "{", r"^rollout.hw_affinity is wrong: Invalid JSON.*got '\{'"),
+        ("optimizer.schedule", "steep", r"^train.optimizer.schedule should be 'constant'"),
+        ("algorithm.clip", "-1", r"grpo.clip=-1.0"),
+        ("expression", "x", r"^no setting 'expression'"),
+    ],
+)  # fmt: skip
+def test_a_wrong_setting_says_what_is_right(key: str, value: str, message: str) -> None:
+    with pytest.raises(SettingsError, match=message) as raised:
+        two_domains().override({key: value})
+    assert "\n" not in str(raised.value)
+
+
+def test_settings_that_do_not_fit_together_are_refused_as_in_the_file() -> None:
+    with pytest.raises(PipelineError, match="batch_size 64 is not divisible by group_size 7"):
+        two_domains().override({"group_size": "7"})
+    with pytest.raises(PipelineError, match="alpha 2 conflicts with the schedule's 1"):
+        two_domains(alpha=1, schedule=rollart(1)).override({"alpha": "2"})
+
+
+def test_settings_are_json_and_name_what_ran() -> None:
+    settings = json.loads(json.dumps(two_domains().settings()))
+    assert settings["name"] == "two-domains"
+    assert settings["policy"]["type"] == "Policy"
+    nodes = settings["nodes"]
+    assert nodes["buffer"]["alpha"] == 1.0
+    assert nodes["buffer"]["upstream"] == ["no_nonsense"]
+    assert nodes["train"]["algorithm"]["type"] == "GRPO"
+    assert nodes["tasks"]["sources"][0]["name"] == "frozenlake"
+    assert "reward" in nodes["no_nonsense"]["expression"]

@@ -1,0 +1,150 @@
+"""Clusters: workers as Ray actors, called as one."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Iterator
+
+import pytest
+import ray
+
+from rollart_flow.errors import RunFailedError, StoreError
+from rollart_flow.resources import CPU, Cluster, Placement, Request, Worker, grant, grant_all
+from rollart_flow.resources.reasons import is_ours, reason
+from rollart_flow.runner.cluster import ray_cluster
+from tests.local_ray import tolerating_ray
+
+H20 = "H20"
+
+
+class Counter(Worker):
+    """Counts; its constructor may fail."""
+
+    def __init__(self, placement: Placement, *, start: int = 0, fail: str = "") -> None:
+        super().__init__(placement)
+        if fail:
+            raise ValueError(fail)
+        self.count = start
+
+    def add(self, number: int, *, times: int = 1) -> str:
+        """Add a number some times."""
+        self.count += number * times
+        return f"{self.placement.worker}={self.count}"
+
+    def stumble(self) -> None:
+        """Raise an error of somebody else."""
+        raise KeyError("nothing")
+
+    def refuse(self) -> None:
+        """Raise an error of this library."""
+        raise StoreError("the disk is full")
+
+    @ray.method(max_task_retries=-1)
+    def pid(self) -> int:
+        """Its process; asked for again where that has died meanwhile."""
+        return os.getpid()
+
+
+def counters(*names: str, **arguments: object) -> Cluster:
+    placements = [Placement(name, "counting", CPU) for name in names]
+    return Cluster(Counter, placements, arguments=arguments)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def local_ray() -> Iterator[None]:
+    """A Ray of this machine that has an H20, besides its CPUs."""
+    with tolerating_ray():
+        ray.init(num_cpus=2, resources={H20: 2}, include_dashboard=False, log_to_driver=False)
+        with ray_cluster():  # uses what is connected, and leaves it
+            yield
+        ray.shutdown()
+
+
+def test_one_call_reaches_every_worker_in_order() -> None:
+    cluster = counters("a", "b", start=1)
+    assert cluster.add(2, times=3) == ["a=7", "b=7"]
+    assert cluster.execute_all("add", 1) == ["a=8", "b=8"]
+    assert asyncio.run(cluster.execute_all_async("add", 1)) == ["a=9", "b=9"]
+    assert cluster.add.__doc__ == "Add a number some times."
+    cluster.shutdown()
+
+
+def test_a_cluster_travels_to_those_who_call_it() -> None:
+    cluster = counters("a")
+
+    @ray.remote(num_cpus=0)
+    def call(travelled: Cluster) -> list[str]:
+        return travelled.add(5)
+
+    assert ray.get(call.remote(cluster)) == ["a=5"]
+    cluster.shutdown()
+
+
+@pytest.mark.parametrize("name", ["substract", "_hidden", "count"])
+def test_what_the_workers_do_not_have_the_cluster_has_not_either(name: str) -> None:
+    cluster = counters()
+    with pytest.raises(AttributeError, match=f"Cluster has no method '{name}'"):
+        getattr(cluster, name)
+
+
+def test_a_worker_that_cannot_start_says_which_and_why() -> None:
+    with pytest.raises(RunFailedError) as caught:
+        counters("bad", fail="no such model").wait_until_ready()
+    assert str(caught.value) == "worker bad cannot start: ValueError: no such model"
+
+
+def test_bindings_say_who_asked_for_what_and_got_which() -> None:
+    requests = (Request("web", "H800"), Request("default", H20))
+    cluster = Cluster(Counter, [Placement("w", "generation", H20, requests)], arguments={})
+    web, default = cluster.bindings()
+    assert (web["worker"], web["domain"], web["requested"], web["granted"]) == (
+        "w", "web", "H800", H20,
+    )  # fmt: skip
+    assert (web["fallback"], default["fallback"]) == (True, False)
+    assert web["node"] == ray.get_runtime_context().get_node_id()
+    cluster.shutdown()
+
+
+def test_a_class_is_granted_where_the_cluster_has_it() -> None:
+    assert (grant(H20), grant("H800"), grant(CPU)) == (H20, CPU, CPU)
+    assert grant_all({"web": H20, "math": "H800"}) == {"default": CPU, "web": H20, "math": CPU}
+    assert grant_all({"default": H20}) == {"default": H20}
+
+
+def test_a_killed_worker_is_started_again_once() -> None:
+    cluster = counters("a", start=4)
+    (first,) = cluster.pid()
+    os.kill(first, signal.SIGKILL)
+    (second,) = cluster.pid()
+    assert first != second
+    assert cluster.add(1) == ["a=5"], "it starts as it did the first time"
+    os.kill(second, signal.SIGKILL)
+    with pytest.raises(ray.exceptions.ActorDiedError) as caught:
+        cluster.pid()
+    assert reason(caught.value) == "The actor died unexpectedly before finishing this task."
+
+
+def test_an_error_of_ours_is_found_inside_what_ray_raises() -> None:
+    cluster = counters("a")
+    with pytest.raises(StoreError) as caught:
+        cluster.refuse()
+    assert "\n" in str(caught.value), "Ray's wrapper says more than one line"
+    assert reason(caught.value) == "the disk is full"
+    assert is_ours(caught.value)
+    with pytest.raises(KeyError) as foreign:
+        cluster.stumble()
+    assert reason(foreign.value) == "KeyError: 'nothing'"
+    assert not is_ours(foreign.value)
+    cluster.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (ValueError("one\ntwo"), "one"),
+        (ValueError(), "ValueError"),
+        (RunFailedError("ours"), "ours"),
+    ],
+)
+def test_any_error_comes_down_to_one_line(error: Exception, said: str) -> None:
+    assert reason(error) == said
