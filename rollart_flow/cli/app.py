@@ -1,0 +1,109 @@
+"""`rollart`: the commands, and the one place where errors become a line and an exit code.
+
+Exit codes: 0 ok, 1 the check or the run failed, 2 wrong use. With ROLLART_TRACEBACK=1 in the
+environment the traceback is shown besides the line.
+"""
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+
+import typer
+
+from rollart_flow.cli import doctor, replay, runs, training
+from rollart_flow.cli.output import fail
+from rollart_flow.errors import (
+    MissingExtraError,
+    PipelineError,
+    RollartError,
+    RunExistsError,
+    RunNotFoundError,
+    SettingsError,
+)
+
+FAILED, WRONG_USE, INTERRUPTED = 1, 2, 130
+TRACEBACK_VARIABLE = "ROLLART_TRACEBACK"
+
+_WRONG_USE = (PipelineError, SettingsError, MissingExtraError, RunNotFoundError, RunExistsError)
+_UsageError: type[Exception] = typer.BadParameter.__bases__[0]
+"""Typer's own error for wrong options and arguments, which it does not export by name."""
+
+app = typer.Typer(
+    name="rollart",
+    help="Agentic reinforcement learning as a dataflow: run pipelines, read what they left.",
+    invoke_without_command=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("run")(training.run)
+app.command("resume")(training.resume)
+app.command("fork")(training.fork)
+app.command("plan")(training.plan)
+app.command("runs")(runs.runs)
+app.command("show")(runs.show)
+app.command("query")(runs.query)
+app.command("replay")(replay.replay)
+app.command("doctor")(doctor.doctor)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(_installed_version())
+        raise typer.Exit
+
+
+def _installed_version() -> str:
+    try:
+        return version("rollart-flow")
+    except PackageNotFoundError:
+        return "not installed: run from its sources"
+
+
+@app.callback()
+def options(
+    context: typer.Context,
+    _version: bool = typer.Option(
+        False, "--version", callback=_show_version, is_eager=True, help="Print the version."
+    ),
+) -> None:
+    """Options before any command; alone, the list of commands."""
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; its exit code. `arguments` are those of the process by default."""
+    try:
+        code = typer.main.get_command(app).main(
+            None if arguments is None else list(arguments), "rollart", standalone_mode=False
+        )
+        sys.stdout.flush()
+    except _UsageError as error:
+        # Only a usage error has the method; its plain text leaves out which argument it was.
+        return fail(error.format_message(), WRONG_USE)  # type: ignore[attr-defined]
+    except RollartError as error:
+        return _failed(error, str(error), WRONG_USE if isinstance(error, _WRONG_USE) else FAILED)
+    except (KeyboardInterrupt, typer.Abort):
+        code = INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read the output has enough; nothing more can be written, not even at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except Exception as error:  # noqa: BLE001  the process ends here; a bug becomes a line too
+        said = (
+            f"{type(error).__name__}: {error} (this is a bug; {TRACEBACK_VARIABLE}=1 shows where)"
+        )
+        return _failed(error, said, FAILED)
+    if code == INTERRUPTED:  # Typer may have caught the interrupt before
+        return fail("interrupted; `rollart runs` shows what can be resumed", INTERRUPTED)
+    return code if isinstance(code, int) else 0
+
+
+def _failed(error: Exception, said: str, code: int) -> int:
+    if os.environ.get(TRACEBACK_VARIABLE):
+        traceback.print_exception(error)
+    return fail(said, code)

@@ -1,0 +1,42 @@
+"""Arguments and options that several commands share."""
+
+from collections.abc import Iterable
+from typing import Annotated, TypeAlias
+
+import typer
+
+from rollart_flow.errors import SettingsError
+
+RunName: TypeAlias = Annotated[
+    str, typer.Argument(metavar="RUN", help="Name of a run in the store, its folder, or its URI.")
+]
+PipelineFile: TypeAlias = Annotated[
+    str, typer.Argument(metavar="FILE", help="Python file with a module-level `pipeline`.")
+]
+Store: TypeAlias = Annotated[
+    str | None,
+    typer.Option(help="Folder or URI of the runs; ./runs or $ROLLART_STORE unless given."),
+]
+NewName: TypeAlias = Annotated[
+    str | None, typer.Option("--name", help="Name of the new run; one is made up unless given.")
+]
+Changes: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option("--set", "-s", metavar="KEY=VALUE", help="Change a setting, e.g. -s alpha=2."),
+]
+AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def settings_from(changes: Iterable[str] | None) -> dict[str, str]:
+    """Overrides from `key=value` words.
+
+    Raises:
+        SettingsError: a word without a key or without `=`.
+    """
+    found: dict[str, str] = {}
+    for change in changes or ():
+        key, equals, value = change.partition("=")
+        if not equals or not key.strip():
+            raise SettingsError(f"-s {change!r} is not key=value, such as -s alpha=2")
+        found[key.strip()] = value.strip()
+    return found

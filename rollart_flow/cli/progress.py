@@ -1,0 +1,212 @@
+"""A run as it goes on: a live display in a terminal, now and then a line in a pipe.
+
+Shows only what the messages of `rollart_flow.telemetry` say; it asks nobody and keeps no table.
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
+
+from rollart_flow.cli.output import console, duration, sparkline
+from rollart_flow.telemetry import OnProgress, Progress, ProgressKind, ignore_progress
+
+PHASES = ("wait_s", "suspend_s", "update_s", "resume_s", "train_s", "publish_s")
+"""Columns of `steps` that say where a step's time went."""
+_CURVE = "success_sampled"
+"""The metric that is shown; on a fixed map greedy success is 0 or 1."""
+_RECENT = 10
+"""Steps that a rate or an estimate is taken over."""
+_LINES = 10
+"""Lines about steps in a pipe, over a whole run."""
+
+
+@dataclass
+class View:
+    """What the messages so far amount to."""
+
+    name: str
+    phase: str = "starting"
+    step: int = 0
+    total_steps: int = 0
+    staleness: int = 0
+    reward: float | None = None
+    rewards: dict[str, float] = field(default_factory=dict)
+    success: dict[str, list[float]] = field(default_factory=dict)
+    """Curve of `success_sampled` by domain."""
+    step_seconds: list[float] = field(default_factory=list)
+    phase_seconds: dict[str, float] = field(default_factory=dict)
+    committed: list[tuple[float, int]] = field(default_factory=list)
+    """(seconds of a clock, trajectories by then), of recent steps: those committed, or those that
+    were trained on where the messages do not say how many were committed."""
+
+    def take(self, progress: Progress, now: float) -> None:
+        """Bring the view up to date with one message."""
+        self.total_steps = progress.total_steps or self.total_steps
+        match progress.kind:
+            case ProgressKind.PHASE:
+                self.phase = progress.text
+            case ProgressKind.STEP:
+                self._take_step(progress, now)
+            case ProgressKind.EVALUATION:
+                for row in progress.rows:
+                    if row["metric"] == _CURVE:
+                        self.success.setdefault(row["domain"], []).append(row["value"])
+            case ProgressKind.NOTE:
+                pass  # it is printed, not kept
+
+    def _take_step(self, progress: Progress, now: float) -> None:
+        row = progress.row
+        self.phase = "training"
+        self.step = row["step"]
+        self.reward = row["reward_mean"]
+        self.rewards.update(progress.rewards)
+        self.staleness = max(self.staleness, row["staleness_max"])
+        self.step_seconds = [*self.step_seconds, row["step_s"]][-_RECENT:]
+        for phase in PHASES:
+            self.phase_seconds[phase] = self.phase_seconds.get(phase, 0.0) + row[phase]
+        before = self.committed[-1][1] if self.committed else 0
+        total = progress.committed or before + row["trajectories"]
+        self.committed = [*self.committed, (now, total)][-_RECENT:]
+
+    @property
+    def left_s(self) -> float | None:
+        """Estimate of the seconds that are left, from recent steps."""
+        if not self.step_seconds or not self.total_steps:
+            return None
+        middle = sorted(self.step_seconds)[len(self.step_seconds) // 2]
+        return middle * (self.total_steps - self.step)
+
+    @property
+    def per_second(self) -> float | None:
+        """Trajectories committed each second, over recent steps."""
+        if len(self.committed) < 2:
+            return None
+        (start, first), (end, last) = self.committed[0], self.committed[-1]
+        return (last - first) / (end - start) if end > start else None
+
+
+@contextmanager
+def showing_progress(name: str, *, quiet: bool = False) -> Iterator[OnProgress]:
+    """Show a run's messages while the block runs, in the way that fits where output goes."""
+    out = console()
+    if quiet:
+        yield ignore_progress
+    elif out.is_terminal:
+        with _live(name, out) as on_progress:
+            yield on_progress
+    else:
+        yield _lines(name, out)
+
+
+@contextmanager
+def _live(name: str, out: Console) -> Iterator[OnProgress]:
+    view = View(name)
+    began = time.monotonic()
+    spinner = Spinner("dots")
+    with Live(
+        get_renderable=lambda: _display(view, spinner, time.monotonic() - began),
+        console=out,
+        refresh_per_second=4,
+        transient=True,
+    ) as live:
+
+        def on_progress(progress: Progress) -> None:
+            view.take(progress, time.monotonic())
+            if progress.kind is ProgressKind.NOTE:
+                live.console.print(progress.text, style="dim")
+            live.refresh()
+
+        yield on_progress
+
+
+def _display(view: View, spinner: Spinner, elapsed_s: float) -> RenderableType:
+    head = Table.grid(padding=(0, 1))
+    left = view.left_s
+    head.add_row(
+        spinner,
+        Text(view.name, style="bold"),
+        ProgressBar(total=view.total_steps or 1, completed=view.step, width=30),
+        f"step {view.step}/{view.total_steps or '?'}",
+        Text(view.phase, style="cyan"),
+        f"{duration(elapsed_s)} so far" + ("" if left is None else f", {duration(left)} left"),
+    )
+    return Group(head, _domains(view), _figures(view))
+
+
+def _domains(view: View) -> RenderableType:
+    """Reward and success of each domain."""
+    table = Table.grid(padding=(0, 2))
+    for domain in sorted({*view.rewards, *view.success}):
+        reward = view.rewards.get(domain)
+        curve = view.success.get(domain, [])
+        table.add_row(
+            f"  {domain}",
+            "" if reward is None else f"reward {reward:.2f}",
+            f"success {curve[-1]:.2f}" if curve else "",
+            Text(sparkline(curve), style="green"),
+        )
+    return table
+
+
+def _figures(view: View) -> Text:
+    """Staleness, throughput, and where the time goes."""
+    parts = [] if view.reward is None else [f"mean reward {view.reward:.2f}"]
+    parts.append(f"staleness up to {view.staleness}")
+    if view.per_second is not None:
+        parts.append(f"{view.per_second:.1f} trajectories/s")
+    total = sum(view.phase_seconds.values())
+    if total > 0:
+        shares = sorted(view.phase_seconds.items(), key=lambda item: -item[1])
+        parts += [f"{phase[:-2]} {seconds / total:.0%}" for phase, seconds in shares[:3]]
+    return Text("  " + ", ".join(parts), style="dim")
+
+
+def _lines(name: str, out: Console) -> OnProgress:
+    """A line for each phase, note and evaluation, and for a tenth of the steps."""
+    view = View(name)
+
+    def on_progress(progress: Progress) -> None:
+        view.take(progress, time.monotonic())
+        line = _line(view, progress)
+        if line:
+            out.print(f"{name}: {line}", soft_wrap=True)
+
+    return on_progress
+
+
+def _line(view: View, progress: Progress) -> str:
+    """What to say about a message in a pipe; nothing about most steps."""
+    match progress.kind:
+        case ProgressKind.STEP:
+            return _step_line(view)
+        case ProgressKind.EVALUATION:
+            scores = ", ".join(
+                f"{row['domain']} {row['metric']} {row['value']:.2f}"
+                for row in progress.rows
+                if row["metric"].startswith(_CURVE)
+            )
+            version = progress.rows[0]["policy_version"] if progress.rows else "?"
+            return f"version {version}: {scores}"
+        case _:
+            return progress.text
+
+
+def _step_line(view: View) -> str:
+    often = max(1, view.total_steps // _LINES)
+    if view.step % often and view.step not in (1, view.total_steps):
+        return ""
+    parts = [f"step {view.step}/{view.total_steps or '?'}", f"reward {view.reward:.2f}"]
+    parts.append(f"staleness up to {view.staleness}")
+    if view.per_second is not None:
+        parts.append(f"{view.per_second:.1f} trajectories/s")
+    if view.left_s:
+        parts.append(f"{duration(view.left_s)} left")
+    return ", ".join(parts)

@@ -1,0 +1,242 @@
+"""What a run amounts to, computed from its tables alone, and how people read it."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from rollart_flow.cli.output import duration, sparkline
+from rollart_flow.cli.progress import PHASES
+from rollart_flow.types import Split
+
+if TYPE_CHECKING:
+    from rollart_flow.store import Run, RunInfo, Snapshot
+
+_METRICS = ("success_sampled", "success")
+
+_BY_OUTCOME = (
+    "select split, domain, outcome, count(*) as n, avg(reward) as reward "
+    "from trajectories group by split, domain, outcome"
+)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A metric of one domain over the steps after which it was evaluated."""
+
+    domain: str
+    metric: str
+    steps: tuple[int, ...]
+    values: tuple[float, ...]
+    episodes: int
+    """Episodes of the last evaluation."""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A run in figures."""
+
+    name: str
+    uri: str
+    status: str
+    error: str | None
+    pipeline: str
+    parent: str | None
+    """Run and step that it was forked from."""
+    created_at: str
+    steps: int
+    trajectories: int
+    curves: tuple[Curve, ...]
+    staleness: dict[int, int]
+    """Trajectories that were trained on, by staleness [versions]."""
+    staleness_max: int | None
+    """max(policy_version - policy_version_start) over all batches; the proof of the bound."""
+    alpha: float | None
+    outcomes: dict[str, int]
+    """Attempts of the training split by outcome."""
+    seconds: dict[str, float]
+    """Seconds by phase of a step, summed over steps; `step` is the whole."""
+    trajectories_per_s: float | None
+    example: str | None
+    """A trajectory of the last batch."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Fields by name."""
+        return {**self.__dict__, "curves": [curve.__dict__ for curve in self.curves]}
+
+    @property
+    def next_commands(self) -> tuple[str, ...]:
+        """Commands to try on this run."""
+        commands = [f'rollart query {self.name} "{_BY_OUTCOME}"']
+        if self.example is not None:
+            commands.append(f"rollart show {self.name} --trajectory {self.example}")
+        if self.steps:
+            commands.append(f"rollart replay {self.name} --step {self.steps}")
+        return tuple(commands)
+
+
+def summarize(run: "Run") -> Summary:
+    """The figures of a run as it is now."""
+    import polars as pl
+
+    info, tables = run.info, run.snapshot()
+    steps = tables.steps.sort("step").select("step", "step_s", *PHASES).collect()
+    staleness = _staleness(tables)
+    outcomes = _outcomes(tables)
+    total_s = float(steps["step_s"].sum())
+    attempts = sum(outcomes.values())
+    last = tables.batches.sort("step", "position", descending=[True, False])
+    example = last.select("trajectory_id").head(1).collect()
+    return Summary(
+        name=_handle(run),
+        uri=run.uri,
+        status=info.status,
+        error=info.error,
+        pipeline=info.pipeline,
+        parent=None if info.parent is None else f"{info.parent.uri} step {info.parent.step}",
+        created_at=info.created_at.isoformat(timespec="seconds"),
+        steps=int(steps["step"].max() or 0),  # type: ignore[arg-type]
+        trajectories=int(tables.trajectories.select(pl.len()).collect().item()),
+        curves=_curves(tables),
+        staleness=staleness,
+        staleness_max=max(staleness, default=None),
+        alpha=_alpha(info),
+        outcomes=outcomes,
+        seconds={"step": total_s} | {phase[:-2]: float(steps[phase].sum()) for phase in PHASES},
+        trajectories_per_s=attempts / total_s if total_s else None,
+        example=None if example.is_empty() else str(example.item()),
+    )
+
+
+def _handle(run: "Run") -> str:
+    """The shortest word that means this run on the command line, here and now."""
+    from rollart_flow.errors import RunNotFoundError
+    from rollart_flow.store import resolve
+
+    try:
+        return run.info.name if resolve(run.info.name) == run.uri else run.uri
+    except RunNotFoundError:
+        return run.uri
+
+
+def _alpha(info: "RunInfo") -> float | None:
+    """The bound that the run promised, from its recorded settings."""
+    for node in info.settings.get("nodes", {}).values():
+        if node.get("kind") == "buffer":
+            return float(node["alpha"])
+    return None
+
+
+def _staleness(tables: "Snapshot") -> dict[int, int]:
+    """Trajectories of all batches by age, from the versions themselves, not from what was noted."""
+    import polars as pl
+
+    started = tables.trajectories.select("trajectory_id", "policy_version_start")
+    counted = (
+        tables.batches.join(started, on="trajectory_id")
+        .group_by((pl.col("policy_version") - pl.col("policy_version_start")).alias("age"))
+        .len()
+        .sort("age")
+        .collect()
+    )
+    return dict(counted.iter_rows())
+
+
+def _outcomes(tables: "Snapshot") -> dict[str, int]:
+    import polars as pl
+
+    counted = (
+        tables.trajectories.filter(pl.col("split") == Split.TRAIN)
+        .group_by("outcome")
+        .len()
+        .sort("len", "outcome", descending=[True, False])
+        .collect()
+    )
+    return dict(counted.iter_rows())
+
+
+def _curves(tables: "Snapshot") -> tuple[Curve, ...]:
+    rows = tables.evaluations.sort("domain", "metric", "step").collect()
+    curves = []
+    for (domain, metric), of_one in rows.group_by("domain", "metric", maintain_order=True):
+        if str(metric).split("/")[0] in _METRICS:
+            curves.append(
+                Curve(
+                    str(domain),
+                    str(metric),
+                    tuple(of_one["step"]),
+                    tuple(of_one["value"]),
+                    int(of_one["n"][-1]),
+                )
+            )
+    return tuple(curves)
+
+
+def render_summary(summary: Summary) -> RenderableType:
+    """The figures as tables."""
+    parts: list[RenderableType] = [_head(summary)]
+    if summary.curves:
+        parts += ["", _success(summary.curves)]
+    parts += ["", _figures(summary)]
+    return Group(*parts)
+
+
+def show_summary(out: Console, summary: Summary) -> None:
+    """The figures, and commands to try next, each on a line of its own however long."""
+    out.print(render_summary(summary))
+    out.print("\ntry next", style="bold")
+    for command in summary.next_commands:
+        out.print(f"  {command}", soft_wrap=True)
+
+
+def _head(summary: Summary) -> Text:
+    text = Text.assemble(
+        (summary.name, "bold"), f"  {summary.status}, {summary.steps} steps, pipeline "
+    )
+    text.append(f"{summary.pipeline}, {summary.uri}")
+    if summary.error:
+        text.append(f"\n{summary.error}", style="red")
+    if summary.parent:
+        text.append(f"\nforked from {summary.parent}")
+    return text
+
+
+def _success(curves: tuple[Curve, ...]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in ("domain", "metric", "first", "last", "curve", "episodes"):
+        table.add_column(heading, justify="right" if heading in ("first", "last") else "left")
+    for curve in curves:
+        table.add_row(
+            curve.domain,
+            curve.metric,
+            f"{curve.values[0]:.2f}",
+            f"{curve.values[-1]:.2f}",
+            sparkline(list(curve.values)),
+            str(curve.episodes),
+        )
+    return table
+
+
+def _figures(summary: Summary) -> Table:
+    table = Table.grid(padding=(0, 2))
+    ages = ", ".join(f"{age}: {count}" for age, count in summary.staleness.items())
+    bound = "" if summary.alpha is None else f" (alpha {summary.alpha:g})"
+    table.add_row("staleness", f"at most {summary.staleness_max}{bound}; {ages}" if ages else "-")
+    table.add_row("outcomes", _listed(summary.outcomes))
+    if summary.trajectories_per_s is not None:
+        table.add_row("throughput", f"{summary.trajectories_per_s:.1f} trajectories/s")
+    whole = summary.seconds["step"]
+    phases = {name: s for name, s in summary.seconds.items() if name != "step" and whole}
+    times = ", ".join(
+        f"{name} {duration(s)} ({s / whole:.0%})"
+        for name, s in sorted(phases.items(), key=lambda item: -item[1])
+    )
+    table.add_row("time", f"{duration(whole)} in steps: {times}" if whole else "-")
+    return table
+
+
+def _listed(counts: dict[str, int]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in counts.items()) or "-"

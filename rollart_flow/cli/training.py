@@ -1,0 +1,109 @@
+"""`rollart run`, `resume`, `fork` and `plan`: what begins with a pipeline.
+
+Everything heavy is imported when a run starts, so that a mistake in a pipeline file shows at once.
+"""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rollart_flow.cli.arguments import (
+    AsJson,
+    Changes,
+    NewName,
+    PipelineFile,
+    RunName,
+    Store,
+    settings_from,
+)
+from rollart_flow.cli.output import console, print_json
+from rollart_flow.cli.progress import showing_progress
+from rollart_flow.pipeline import load_pipeline
+
+if TYPE_CHECKING:
+    from rollart_flow.runner import RunResult
+
+
+def run(
+    file: PipelineFile,
+    store: Store = None,
+    name: NewName = None,
+    changes: Changes = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run a pipeline; what it leaves is a folder of tables."""
+    loaded = load_pipeline(file, settings_from(changes))
+    with showing_progress(loaded.pipeline.name, quiet=as_json) as on_progress:
+        from rollart_flow import runner
+
+        result = runner.run(loaded, store=store, name=name, on_progress=on_progress)
+    _report(result, as_json)
+
+
+def resume(
+    run: RunName,
+    store: Store = None,
+    accept_divergence: Annotated[
+        bool,
+        typer.Option(
+            "--accept-divergence",
+            help="Go on although a recomputed step differs from what was recorded.",
+        ),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Continue a run that was interrupted or has failed, from its tables."""
+    from rollart_flow.store import resolve
+
+    uri = resolve(run, store)
+    with showing_progress(run, quiet=as_json) as on_progress:
+        from rollart_flow import runner
+
+        result = runner.resume(uri, accept_divergence=accept_divergence, on_progress=on_progress)
+    _report(result, as_json)
+
+
+def fork(
+    run: RunName,
+    file: PipelineFile,
+    step: Annotated[int, typer.Option(min=0, help="Version of the run to start from.")],
+    store: Store = None,
+    name: NewName = None,
+    changes: Changes = None,
+    as_json: AsJson = False,
+) -> None:
+    """Start a new run from a version of another, with a pipeline of its own."""
+    from rollart_flow.store import resolve
+
+    parent = resolve(run, store)
+    loaded = load_pipeline(file, settings_from(changes))
+    with showing_progress(loaded.pipeline.name, quiet=as_json) as on_progress:
+        from rollart_flow import runner
+
+        result = runner.fork(parent, step, loaded, store=store, name=name, on_progress=on_progress)
+    _report(result, as_json)
+
+
+def plan(file: PipelineFile, changes: Changes = None, as_json: AsJson = False) -> None:
+    """Show what a pipeline will run and where, without running it."""
+    from rollart_flow.cli.plans import render_plan
+
+    made = load_pipeline(file, settings_from(changes)).pipeline.plan()
+    if as_json:
+        print_json(made.as_json())
+    else:
+        console().print(render_plan(made))
+
+
+def _report(result: "RunResult", as_json: bool) -> None:
+    """Say what a run that has ended left behind; exit code 1 unless it finished."""
+    from rollart_flow.cli.summary import show_summary, summarize
+    from rollart_flow.store import open_run
+
+    summary = summarize(open_run(result.uri))
+    if as_json:
+        print_json(summary.as_json())
+    else:
+        show_summary(console(), summary)
+    if summary.status != "finished":
+        raise typer.Exit(1)

@@ -1,0 +1,139 @@
+"""One trajectory, readable: per turn what was seen, what was answered, and every token of it."""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from rollart_flow.errors import SettingsError
+
+if TYPE_CHECKING:
+    from rollart_flow.store import Run
+
+_MOST_CANDIDATES = 5
+
+Spell = Callable[[int], str]
+"""Text of one token."""
+
+
+def find_trajectory(run: "Run", beginning: str) -> str:
+    """The id of the trajectory whose id begins so.
+
+    Raises:
+        SettingsError: none does, or several do.
+    """
+    import polars as pl
+
+    ids = pl.col("trajectory_id")
+    found = (
+        run.trajectories.filter(ids.str.starts_with(beginning))
+        .select(ids.unique().sort())
+        .head(_MOST_CANDIDATES + 1)
+        .collect()["trajectory_id"]
+        .to_list()
+    )
+    if beginning in found or len(found) == 1:
+        return beginning if beginning in found else str(found[0])
+    if not found:
+        raise SettingsError(f"no trajectory {beginning!r} in {run.uri}; `rollart query` lists them")
+    more = ", ..." if len(found) > _MOST_CANDIDATES else ""
+    names = ", ".join(found[:_MOST_CANDIDATES])
+    raise SettingsError(f"trajectory {beginning!r} is not unique: {names}{more}")
+
+
+def read_trajectory(run: "Run", trajectory_id: str) -> dict[str, Any]:
+    """The row of `trajectories`, with `steps`: training steps that trained on it."""
+    import polars as pl
+
+    tables = run.snapshot()
+    mine = pl.col("trajectory_id") == trajectory_id
+    row = tables.trajectories.filter(mine).collect().row(0, named=True)
+    trained = tables.batches.filter(mine).sort("step").select("step", "staleness").collect()
+    return {**row, "steps": trained.to_dicts()}
+
+
+def speller(run: "Run") -> Spell:
+    """How token ids are spelled: by the run's own tokenizer, or as numbers where it has none."""
+    from tokenizers import Tokenizer
+
+    from rollart_flow.store import files
+    from rollart_flow.store.layout import policy_uri
+
+    source = files.read(files.join(policy_uri(run.uri), "tokenizer.json"))
+    if source is None:
+        return lambda token: f"<{token}>"
+    tokenizer = Tokenizer.from_str(source.decode())
+    return lambda token: str(tokenizer.decode([token], skip_special_tokens=False))
+
+
+def render_trajectory(row: Mapping[str, Any], spell: Spell) -> RenderableType:
+    """Head, then turn by turn."""
+    parts: list[RenderableType] = [_head(row)]
+    for index, turn in enumerate(row["turns"], start=1):
+        parts += ["", _turn_line(index, turn), _said(turn), _tokens(row, turn, spell)]
+    return Group(*parts)
+
+
+def _head(row: Mapping[str, Any]) -> Text:
+    text = Text.assemble((row["trajectory_id"], "bold"), f"  {row['domain']}, {row['outcome']}")
+    if row["reason"]:
+        text.append(f" ({row['reason']})")
+    if row["error"]:
+        text.append(f"\n{row['error']}", style="red")
+    solved = {True: ", solved", False: ", not solved", None: ""}[row["solved"]]
+    reward = "not scored" if row["reward"] is None else f"reward {row['reward']:g}"
+    parts = ", ".join(f"{part['name']} {part['value']:g}" for part in row["reward_parts"] or ())
+    text.append(f"\n{reward}{f' ({parts})' if parts else ''}{solved}")
+    text.append(
+        f"\ntask {row['task_id']}, group {row['group_id']}, attempt {row['attempt']}, "
+        f"seed {row['env_seed']}, {row['env_version']}, {row['split']}"
+    )
+    versions = f"{row['policy_version_start']} to {row['policy_version_end']}"
+    lived = (row["finished_at"] - row["created_at"]).total_seconds()
+    text.append(
+        f"\npolicy versions {versions}, {len(row['token_ids'])} tokens in {lived:.3f} s, "
+        f"reset {row['reset_s']:.3f} s, temperature {row['sampling']['temperature']:g}"
+    )
+    for trained in row["steps"]:
+        text.append(f"\ntrained on in step {trained['step']}, staleness {trained['staleness']}")
+    return text
+
+
+def _turn_line(index: int, turn: Mapping[str, Any]) -> Text:
+    where = "/".join(part for part in (turn["hardware"], turn["worker"]) if part)
+    return Text.assemble(
+        (f"turn {index}", "bold"),
+        f"  reward {turn['reward']:g}, generated in {turn['generate_s']:.3f} s on {where}, "
+        f"step {turn['step_s']:.3f} s, {turn['finish_reason']}",
+    )
+
+
+def _said(turn: Mapping[str, Any]) -> RenderableType:
+    table = Table.grid(padding=(0, 2))
+    table.add_row("  observation", Text(turn["observation"], style="cyan"))
+    table.add_row("  action", Text(turn["action"], style="green"))
+    return table
+
+
+def _tokens(row: Mapping[str, Any], turn: Mapping[str, Any], spell: Spell) -> Table:
+    """Every generated token of a turn; observation tokens are counted."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    positions = range(turn["start"], turn["end"])
+    drawn = [at for at in positions if row["action_mask"][at]]
+    table.title = f"{len(positions) - len(drawn)} observation tokens, {len(drawn)} generated"
+    table.title_justify = "left"
+    for heading in ("position", "token", "text", "logprob", "version"):
+        table.add_column(heading, justify="left" if heading == "text" else "right")
+    for at in drawn:
+        token = row["token_ids"][at]
+        table.add_row(
+            str(at),
+            str(token),
+            Text(repr(spell(token))),
+            f"{row['logprobs'][at]:.4f}",
+            str(row["token_versions"][at]),
+        )
+    return table

@@ -1,0 +1,6 @@
+"""Recomputes what a run has stored and compares: a training step, or a trajectory."""
+
+from rollart_flow.replay.step import StepReplay, replay_step
+from rollart_flow.replay.trajectory import TrajectoryReplay, replay_trajectory
+
+__all__ = ["StepReplay", "TrajectoryReplay", "replay_step", "replay_trajectory"]

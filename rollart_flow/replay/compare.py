@@ -1,0 +1,179 @@
+"""Compare a trajectory with its replay; pure functions over what was gathered.
+
+Turn by turn, in the order in which a turn came to be: observation, its tokens, the action's text,
+its logprobs, the environment's reward, and whether the episode ended; after the last turn the final
+reward. The invariant: what is reported is the first thing that is not as it was recorded. Text,
+rewards and ends must be equal, logprobs within a tolerance.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from rollart_flow.control.ports import Codec
+from rollart_flow.replay.episode import Episode, answered
+from rollart_flow.replay.logprobs import ScoredToken
+from rollart_flow.types import TRAINABLE, Outcome, Reason, Trajectory
+
+_SHOWN = 60
+"""Characters of a text in a message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """A stored trajectory and everything that was computed again."""
+
+    trajectory: Trajectory
+    episode: Episode
+    codec: Codec
+    max_turns: int
+    """Turns after which an attempt in its domain is truncated."""
+    tokens: tuple[ScoredToken, ...]
+    unscored: str | None
+    """Why its tokens could not be scored again."""
+    tolerance: float
+    """Largest difference of a logprob that is rounding."""
+    scored: Trajectory | None
+    """It was scored again; None where it never was."""
+
+    def drawn(self, turn: int) -> list[ScoredToken]:
+        """The generated tokens of a turn."""
+        recorded = self.trajectory.turns[turn]
+        return [t for t in self.tokens if recorded.start <= t.position < recorded.end]
+
+
+def first_divergence(replay: Replay) -> str | None:
+    """The first thing that is not as it was recorded, in one line; None where all is."""
+    for turn in range(len(replay.trajectory.turns)):
+        for check in _CHECKS:
+            if (said := check(replay, turn)) is not None:
+                return f"turn {turn}{said}"
+    return _final(replay)
+
+
+def turn_reports(replay: Replay) -> list[dict[str, Any]]:
+    """What was found, by turn, JSON-serializable; null where there is nothing to compare."""
+    return [_report(replay, turn) for turn in range(len(replay.trajectory.turns))]
+
+
+def _report(replay: Replay, turn: int) -> dict[str, Any]:
+    recorded, episode = replay.trajectory.turns[turn], replay.episode
+    shown, drawn = turn < len(episode.observations), replay.drawn(turn)
+    return {
+        "turn": turn,
+        "observation_equal": shown and episode.observations[turn] == recorded.observation,
+        "action_equal": _action(replay, turn) is None,
+        "reward": recorded.reward if answered(replay.trajectory, turn) else None,
+        "replayed_reward": (episode.answers[turn].reward if turn < len(episode.answers) else None),
+        "tokens": sum(replay.trajectory.action_mask[recorded.start : recorded.end]),
+        "versions": sorted({token.version for token in drawn}),
+        "logprob_gap_max": max((token.gap for token in drawn), default=None),
+    }
+
+
+def _observation(replay: Replay, turn: int) -> str | None:
+    shown = replay.episode.observations
+    if turn >= len(shown):
+        return f": the environment failed: {replay.episode.error}"
+    recorded = replay.trajectory.turns[turn].observation
+    if shown[turn] == recorded:
+        return None
+    return f": observation {_short(recorded)} was recorded, {_short(shown[turn])} replayed"
+
+
+def _observation_tokens(replay: Replay, turn: int) -> str | None:
+    recorded, mask = replay.trajectory.turns[turn], replay.trajectory.action_mask
+    stored = [
+        (at, replay.trajectory.token_ids[at])
+        for at in range(recorded.start, recorded.end)
+        if not mask[at]
+    ]
+    encoded = replay.codec.encode_observation(recorded.observation, first=turn == 0)
+    for place, token in enumerate(encoded):
+        if place >= len(stored) or stored[place] != (recorded.start + place, token):
+            at = recorded.start + place
+            return f", token {at}: is not the one ({token}) that its observation is encoded as"
+    if len(stored) > len(encoded):
+        return f", token {stored[len(encoded)][0]}: is beyond its observation and not generated"
+    return None
+
+
+def _action(replay: Replay, turn: int) -> str | None:
+    recorded, mask = replay.trajectory.turns[turn], replay.trajectory.action_mask
+    places = range(recorded.start, recorded.end)
+    text = replay.codec.decode([replay.trajectory.token_ids[at] for at in places if mask[at]])
+    if text == recorded.action:
+        return None
+    return f": action {_short(recorded.action)} was recorded, its tokens say {_short(text)}"
+
+
+def _logprobs(replay: Replay, turn: int) -> str | None:
+    if replay.unscored is not None:
+        return f": logprobs cannot be compared: {replay.unscored}"
+    for token in replay.drawn(turn):
+        if not token.gap <= replay.tolerance:
+            return (
+                f", token {token.position}: logprob {token.recorded:.6f} was recorded, "
+                f"{token.recomputed:.6f} recomputed under version {token.version}"
+            )
+    return None
+
+
+def _reward(replay: Replay, turn: int) -> str | None:
+    if not answered(replay.trajectory, turn):
+        return None
+    if turn >= len(replay.episode.answers):
+        return f": the environment failed: {replay.episode.error}"
+    recorded = replay.trajectory.turns[turn].reward
+    replayed = replay.episode.answers[turn].reward
+    if recorded == replayed:
+        return None
+    return f": reward {recorded!r} was recorded, {replayed!r} replayed"
+
+
+def _end(replay: Replay, turn: int) -> str | None:
+    trajectory = replay.trajectory
+    last = turn + 1 == len(trajectory.turns)
+    if turn >= len(replay.episode.answers) or (last and trajectory.outcome not in TRAINABLE):
+        return None
+    answer = replay.episode.answers[turn]
+    found = "terminated" if answer.terminated else "truncated" if answer.truncated else "went on"
+    expected = {"went on"}
+    if last and trajectory.outcome is Outcome.COMPLETED:
+        expected = {"terminated"}
+    elif last and trajectory.reason is Reason.TURN_LIMIT:
+        expected = {"truncated", "went on"} if turn + 1 == replay.max_turns else {"truncated"}
+    if found in expected:
+        return None
+    return f": the episode {min(expected)} after it as recorded, and {found} when replayed"
+
+
+_CHECKS: tuple[Callable[[Replay, int], str | None], ...] = (
+    _observation,
+    _observation_tokens,
+    _action,
+    _logprobs,
+    _reward,
+    _end,
+)
+
+
+def _final(replay: Replay) -> str | None:
+    trajectory, scored = replay.trajectory, replay.scored
+    if trajectory.solved != replay.episode.solved:
+        return f"solved: {trajectory.solved} was recorded, {replay.episode.solved} replayed"
+    if scored is None:
+        return None
+    if scored.reward is None:
+        return f"final reward: {trajectory.reward!r} was recorded, now: {scored.error}"
+    for what, recorded, replayed in (
+        ("reward", trajectory.reward, scored.reward),
+        ("reward parts", trajectory.reward_parts, scored.reward_parts),
+    ):
+        if recorded != replayed:
+            return f"final {what}: {recorded!r} was recorded, {replayed!r} recomputed"
+    return None
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...")

@@ -1,0 +1,106 @@
+"""Score the recorded tokens of a trajectory again, each under the version that drew it.
+
+Not to the last bit: the engine drew the tokens one by one, over a KV cache and beside other
+requests, and here one forward pass goes over the whole chain. The sums are the same in another
+order, so that float32 differs in the last digits only; `TOLERANCE` bounds it by dtype.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import torch
+
+from rollart_flow.errors import RollartError, WeightsError
+from rollart_flow.models.folder import read_config
+from rollart_flow.models.qwen3 import Qwen3
+from rollart_flow.pipeline import Pipeline
+from rollart_flow.rows import trajectories_table
+from rollart_flow.runner.retrain import bring_to, check_version, stored_trainer
+from rollart_flow.store import Run
+from rollart_flow.store.layout import policy_uri, weights_uri
+from rollart_flow.trainers.batch import read_scorable
+from rollart_flow.trainers.kernels import pinned
+from rollart_flow.trainers.scoring import recompute_logprobs
+from rollart_flow.types import Trajectory
+from rollart_flow.weights import open_weights
+
+TOLERANCE = {"float32": 1e-4, "bfloat16": 0.2}
+"""Largest difference of a logprob that is rounding, by what the engine computes in [nats]."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredToken:
+    """A generated token and its logprob, recorded and recomputed."""
+
+    position: int
+    """In the chain."""
+    version: int
+    recorded: float
+    recomputed: float
+
+    @property
+    def gap(self) -> float:
+        """How far they are apart [nats]; NaN where either is."""
+        return abs(self.recorded - self.recomputed)
+
+
+def score_again(run: Run, pipeline: Pipeline, trajectory: Trajectory) -> list[ScoredToken]:
+    """Every generated token of a trajectory, in order.
+
+    Temperature, allowed and kept tokens are those that were recorded; a greedy trajectory was
+    recorded with the logprobs of temperature 1.
+
+    Raises:
+        WeightsError: a version is not kept any more, and cannot be recomputed either.
+        TrainerError: the row cannot be scored, such as one with a token outside the vocabulary.
+    """
+    drawn = [at for at, generated in enumerate(trajectory.action_mask) if generated]
+    if not drawn:
+        return []
+    by_version = {
+        version: _logprobs(run, _weights(run, pipeline, version), trajectory)
+        for version in sorted({trajectory.token_versions[at] for at in drawn})
+    }
+    return [
+        ScoredToken(
+            position=at,
+            version=trajectory.token_versions[at],
+            recorded=trajectory.logprobs[at],
+            recomputed=by_version[trajectory.token_versions[at]][index],
+        )
+        for index, at in enumerate(drawn)
+    ]
+
+
+def _logprobs(run: Run, tensors: Mapping[str, torch.Tensor], trajectory: Trajectory) -> list[float]:
+    """Logprobs of all generated tokens under one version."""
+    model = Qwen3(read_config(policy_uri(run.uri)))
+    model.load_state_dict({name: tensor.float() for name, tensor in tensors.items()})
+    if trajectory.sampling.temperature == 0:
+        plain = replace(trajectory.sampling, temperature=1.0, top_p=1.0, top_k=0)
+        trajectory = replace(trajectory, sampling=plain)
+    with pinned(1):
+        (logprobs,) = recompute_logprobs(model, read_scorable(trajectories_table([trajectory])))
+    return [float(value) for value in logprobs]
+
+
+def _weights(run: Run, pipeline: Pipeline, version: int) -> dict[str, torch.Tensor]:
+    """The weights of a version: as published, or trained again where they are not kept."""
+    try:
+        return open_weights(pipeline.train.weights, weights_uri(run.uri)).read(version)
+    except WeightsError as missing:
+        try:
+            return _recomputed(run, pipeline, version)
+        except RollartError as error:
+            raise WeightsError(
+                f"{missing.message}; and they cannot be recomputed: {error.message}"
+            ) from error
+
+
+def _recomputed(run: Run, pipeline: Pipeline, version: int) -> dict[str, torch.Tensor]:
+    check_version(run, version)
+    trainer = stored_trainer(run, pipeline)
+    for again in bring_to(run, trainer, version):
+        if not again.same_weights:
+            raise WeightsError(f"step {again.step}: {again.difference}")
+    return trainer.weights()

@@ -1,0 +1,67 @@
+"""The Ray that a run uses: one of its own on this machine, or the one that is connected already."""
+
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from tempfile import TemporaryFile
+
+import ray
+
+from rollart_flow.errors import RunFailedError
+
+_ENVIRONMENT = {
+    # Many small processes share few CPUs here; Ray's limit is one start per CPU, and it says so.
+    "RAY_worker_maximum_startup_concurrency": "16",
+    # Errors reach us as exceptions; the native log repeats them, and more, on the terminal.
+    "RAY_BACKEND_LOG_LEVEL": "fatal",
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
+
+
+@contextmanager
+def ray_cluster() -> Iterator[None]:
+    """Connect to Ray for as long as the context lasts.
+
+    A cluster that the caller has connected to is used and left as it is. Otherwise a local one is
+    started, which ends with this process. Where that is killed, the kernel ends the cluster; two
+    idle agents of Ray, which hold nothing of a run, may follow only after a minute.
+    """
+    if ray.is_initialized():
+        yield
+        return
+    for name, value in _ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    _start()
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _start() -> None:
+    try:
+        with _native_stderr_held_back():
+            ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+    except Exception as error:  # Ray raises a bare Exception where its node is late
+        lines = str(error).splitlines() or [type(error).__name__]
+        raise RunFailedError(f"Ray cannot be started: {lines[0]}; try again") from error
+
+
+@contextmanager
+def _native_stderr_held_back() -> Iterator[None]:
+    """Keep what native code writes to stderr off the terminal unless the block raises."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with TemporaryFile() as held:
+        os.dup2(held.fileno(), 2)
+        try:
+            yield
+        except BaseException:
+            held.seek(0)
+            os.write(kept, held.read())
+            raise
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)

@@ -1,0 +1,168 @@
+"""A new run that starts from a version of another one, with a pipeline of its own.
+
+The new run stands for itself: it holds the policy and the trainer's state at that version, so that
+it can be resumed, replayed and forked again when its parent is gone. Its initial policy, and with
+it the reference policy of an algorithm that has one, is that version. The invariant: it starts from
+exactly the weights and optimizer state that the parent went on from.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from rollart_flow.errors import RunFailedError, SettingsError
+from rollart_flow.models.policy import Policy, materialize
+from rollart_flow.operators.train import checkpoint_folder
+from rollart_flow.pipeline import LoadedPipeline, Pipeline
+from rollart_flow.runner.cluster import ray_cluster
+from rollart_flow.runner.retrain import bring_to, check_version, stored_pipeline, stored_trainer
+from rollart_flow.runner.runs import RunResult
+from rollart_flow.runner.session import Session
+from rollart_flow.runner.setup import create_run, publish_start
+from rollart_flow.store import Parent, Run, RunWriter, read_info
+from rollart_flow.store.layout import checkpoints_uri, policy_uri
+from rollart_flow.telemetry import OnProgress, Progress, ignore_progress
+
+_TOKENIZER = "tokenizer.json"
+_MAY_DIFFER = ("max_position_embeddings", "initializer_range")
+
+
+def fork(
+    parent_uri: str,
+    step: int,
+    loaded: LoadedPipeline,
+    *,
+    store: str | None = None,
+    name: str | None = None,
+    on_progress: OnProgress = ignore_progress,
+) -> RunResult:
+    """Make a new run that starts at a version of another run, and run it to its end.
+
+    Args:
+        parent_uri: address of the run to start from; it may still be running.
+        step: version of it to start at, from 0; the new run's first step is the one after.
+        loaded: pipeline of the new run. Anything may differ from the parent's but the shape and
+            the tokenizer of its model.
+        store: where runs lie; $ROLLART_STORE or ./runs by default.
+        name: of the new run; the pipeline's name and a number by default.
+        on_progress: told what happens.
+
+    Raises:
+        RunNotFoundError: there is no parent.
+        SettingsError: the parent has no such version, the pipeline has no step after it, or its
+            policy is of another shape.
+        RunExistsError: the name is taken.
+        RunFailedError: the parent's version cannot be recomputed as it was recorded, or the new
+            run failed.
+    """
+    uri = prepare_fork(parent_uri, step, loaded, store=store, name=name, on_progress=on_progress)
+    with ray_cluster():
+        Session(loaded.pipeline, uri, Path(uri) / "pipeline.py", on_progress).run()
+    info = read_info(uri)
+    return RunResult(info.name, uri, info.status)
+
+
+def prepare_fork(
+    parent_uri: str,
+    step: int,
+    loaded: LoadedPipeline,
+    *,
+    store: str | None = None,
+    name: str | None = None,
+    on_progress: OnProgress = ignore_progress,
+) -> str:
+    """Make the folder of a fork, complete up to its first step; its address. See `fork`.
+
+    Nothing is left of it where that fails.
+    """
+    parent, pipeline = Run(parent_uri), loaded.pipeline
+    check_version(parent, step)
+    if pipeline.train.steps <= step:
+        raise SettingsError(
+            f"train: steps is {pipeline.train.steps}, so nothing is left to train after step "
+            f"{step}; raise it, as in -s steps={step + 10}"
+        )
+    _check_model(pipeline.policy, policy_uri(parent.uri))
+    origin = Parent(parent.uri, step)
+    uri = create_run(loaded, store=store, name=name, on_progress=on_progress, parent=origin)
+    try:
+        _start_from(parent, step, pipeline, uri, on_progress)
+    except BaseException:
+        shutil.rmtree(uri, ignore_errors=True)
+        raise
+    return uri
+
+
+def _check_model(policy: Policy, parents: str) -> None:
+    """Refuse a policy of another model than the one in the parent's policy folder."""
+    from rollart_flow.models.folder import read_config
+    from rollart_flow.models.tokenizer import tokenizer_files
+
+    theirs = read_config(parents)
+    with _model_folder(policy) as folder:
+        shape = asdict(read_config(folder))
+        same_tokenizer = tokenizer_files(folder)[_TOKENIZER] == tokenizer_files(parents)[_TOKENIZER]
+    for field, value in asdict(theirs).items():
+        if field not in _MAY_DIFFER and shape[field] != value:
+            raise SettingsError(
+                f"policy: {field} is {shape[field]}, in the run to fork {value}; "
+                "a fork keeps the shape of the model"
+            )
+    if not same_tokenizer:
+        raise SettingsError("policy: another tokenizer than in the run to fork; a fork keeps it")
+    if policy.max_context > theirs.max_position_embeddings:
+        raise SettingsError(
+            f"policy: max_context is {policy.max_context}, in the run to fork the model has "
+            f"{theirs.max_position_embeddings} positions; lower it"
+        )
+
+
+@contextmanager
+def _model_folder(policy: Policy) -> Iterator[Path]:
+    """A folder with the config and the tokenizer that a policy stands for."""
+    if policy.path is not None:
+        yield Path(policy.path)
+        return
+    with TemporaryDirectory() as temporary:
+        made = Path(temporary) / "policy"
+        materialize(policy, made)
+        yield made
+
+
+def _start_from(
+    parent: Run, version: int, pipeline: Pipeline, uri: str, on_progress: OnProgress
+) -> None:
+    """Put the parent's policy and trainer state at a version into the folder of the new run."""
+    from rollart_flow.models.folder import read_config, save_folder
+    from rollart_flow.models.tokenizer import tokenizer_files
+
+    on_progress(Progress.phase(f"reading version {version} of {parent.info.name}"))
+    trainer = stored_trainer(parent, stored_pipeline(parent))
+    for again in bring_to(parent, trainer, version, on_progress):
+        if not again.same_weights:
+            raise RunFailedError(
+                f"version {version} cannot be recomputed: step {again.step}: {again.difference}"
+            )
+    theirs = policy_uri(parent.uri)
+    files = tokenizer_files(theirs)
+    save_folder(policy_uri(uri), read_config(theirs), trainer.weights(), files)
+    if version:
+        folder = Path(checkpoint_folder(checkpoints_uri(uri), version))
+        trainer.save(folder)
+        _refer_to_itself(folder)
+    with_checkpoint = version > 0
+    publish_start(pipeline, uri, RunWriter.open(uri), version, checkpoint=with_checkpoint)
+
+
+def _refer_to_itself(checkpoint: Path) -> None:
+    """Make the weights of a checkpoint the reference policy of whoever goes on from it."""
+    from rollart_flow.trainers.checkpoint import read_checkpoint, write_checkpoint
+    from rollart_flow.weights.fingerprint import fingerprint
+
+    found = read_checkpoint(checkpoint)
+    write_checkpoint(checkpoint, replace(found, reference=fingerprint(found.weights)))

@@ -1,0 +1,232 @@
+"""The processes of a run: buffer, coordinator, engine, trainer and evaluation workers.
+
+They are started together, since each takes seconds to import what it needs, and they are told
+where the tables say that the run stands. Placement is committed to `bindings`.
+"""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import ray
+
+from rollart_flow.control.intake import RolloutSettings
+from rollart_flow.engines.worker import EngineWorker
+from rollart_flow.models.policy import load_codec
+from rollart_flow.operators.buffer import BufferActor, BufferSettings
+from rollart_flow.operators.coordinator import CoordinatorActor, CoordinatorSettings
+from rollart_flow.operators.ipc import encode
+from rollart_flow.operators.recovery import Recovered
+from rollart_flow.pipeline import Pipeline
+from rollart_flow.resources import CPU, Cluster, Placement, Request, grant_all
+from rollart_flow.rows import events_table
+from rollart_flow.schema import to_table
+from rollart_flow.store.layout import policy_uri, weights_uri
+from rollart_flow.trainers.registry import TrainerSettings
+from rollart_flow.trainers.worker import TrainWorker
+from rollart_flow.types import Event, EventKind, Sampling
+
+CONCURRENT_CALLS = 10_000
+"""Calls that an asynchronous actor serves at a time: long reads wait in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plant:
+    """Handles of everything that runs, and where the run stands."""
+
+    buffer: Any
+    coordinator: Any
+    engines: Cluster
+    trainers: Cluster
+    evaluators: Cluster | None
+    recovered: Recovered
+    affinity: dict[str, str]
+    """Granted resource class by domain."""
+    fallbacks: dict[str, str]
+    """Granted resource class by the one that was asked for and is not there."""
+
+    def shutdown(self) -> None:
+        """End every process; whatever has to be kept was committed before."""
+        for cluster in (self.engines, self.trainers, self.evaluators):
+            if cluster is not None:
+                cluster.shutdown()
+        for actor in (self.coordinator, self.buffer):
+            ray.kill(actor)
+
+
+def start_plant(pipeline: Pipeline, uri: str, source: Path | None) -> Plant:
+    """Start every process of a run and wait until all are ready.
+
+    Args:
+        pipeline: with its overrides applied.
+        uri: of the run, whose folder is complete.
+        source: file of the pipeline, for what cannot be imported by name.
+
+    Raises:
+        StoreError: the run cannot be written.
+        RunFailedError: a worker cannot start.
+    """
+    buffer = _actor(BufferActor).remote(uri, _buffer_settings(pipeline))
+    recovering = buffer.start.remote()
+    requested = {"default": CPU, **pipeline.rollout.hw_affinity}
+    affinity = grant_all(requested)
+    engines = _engines(pipeline, uri, requested, affinity)
+    trainers = _trainers(pipeline, uri)
+    evaluators = _evaluators(pipeline, uri)
+    coordinator = _actor(CoordinatorActor).remote(_coordinator_settings(pipeline, uri))
+    recovered: Recovered = ray.get(recovering)
+    clusters = [cluster for cluster in (engines, trainers, evaluators) if cluster is not None]
+    bindings = [row for cluster in clusters for row in cluster.bindings()]
+    fallbacks = _fallbacks(bindings)
+    rows = {
+        "bindings": encode(to_table("bindings", bindings)),
+        "events": encode(events_table((datetime.now(UTC), event) for event in fallbacks)),
+    }
+    ray.get(buffer.commit.remote(rows))
+    engines.execute_all("serve", recovered.version)
+    ray.get(coordinator.start.remote(recovered, buffer, engines))
+    missing = {event.subject: str(event.detail["granted"]) for event in fallbacks}
+    return Plant(buffer, coordinator, engines, trainers, evaluators, recovered, affinity, missing)
+
+
+def _actor(actor_class: type) -> Any:
+    return ray.remote(actor_class).options(num_cpus=0, max_concurrency=CONCURRENT_CALLS)
+
+
+def _buffer_settings(pipeline: Pipeline) -> BufferSettings:
+    return BufferSettings(
+        schedule=pipeline.buffer.schedule,
+        group_size=pipeline.tasks.group_size,
+        commit_rows=pipeline.buffer.commit_rows,
+        commit_ms=pipeline.buffer.commit_ms,
+        filters=tuple(node.expr for node in pipeline.filters),
+    )
+
+
+def sampling_of(node: Any, uri: str) -> Sampling:
+    """How a node draws tokens, with the stop tokens of the run's tokenizer."""
+    codec = load_codec(policy_uri(uri))
+    return Sampling(
+        temperature=node.temperature,
+        top_p=node.top_p,
+        top_k=node.top_k,
+        max_tokens=node.max_tokens,
+        stop_token_ids=codec.stop_token_ids,
+    )
+
+
+def _coordinator_settings(pipeline: Pipeline, uri: str) -> CoordinatorSettings:
+    tasks, rollout, buffer = pipeline.tasks, pipeline.rollout, pipeline.buffer
+    group_size = tasks.group_size
+    return CoordinatorSettings(
+        sources=tasks.sources,
+        task_seed=tasks.seed,
+        task_weights=dict(tasks.weights) if tasks.weights else None,
+        domains=tasks.domain_names,
+        rollout=RolloutSettings(
+            batch_size=buffer.batch_size,
+            group_size=group_size,
+            redundancy=rollout.redundancy,
+            extra_groups=rollout.extra_groups,
+            max_attempts=group_size + rollout.redundancy + rollout.max_replacements,
+            sampling=sampling_of(rollout, uri),
+            seed=pipeline.seed,
+        ),
+        schedule=buffer.schedule,
+        steps=pipeline.train.steps,
+        evaluate_every=pipeline.evaluate.every if pipeline.evaluate is not None else None,
+    )
+
+
+def _engine_arguments(pipeline: Pipeline, uri: str) -> dict[str, Any]:
+    return {
+        "policy": pipeline.policy,
+        "folder": policy_uri(uri),
+        "weights": pipeline.train.weights,
+        "weights_uri": weights_uri(uri),
+        "seed": pipeline.seed,
+    }
+
+
+def _engines(
+    pipeline: Pipeline, uri: str, requested: dict[str, str], affinity: dict[str, str]
+) -> Cluster:
+    """Workers for each granted class; domains that fall back to the same one share its workers."""
+    placements = []
+    for granted in dict.fromkeys(affinity.values()):
+        requests = tuple(
+            Request(domain, requested[domain])
+            for domain, given in affinity.items()
+            if given == granted
+        )
+        for index in range(pipeline.rollout.engine_workers):
+            name = f"engine-{granted.lower()}-{index}"
+            placements.append(Placement(name, "generation", granted, requests))
+    return Cluster(
+        EngineWorker,
+        placements,
+        arguments=_engine_arguments(pipeline, uri),
+        max_concurrency=CONCURRENT_CALLS,
+    )
+
+
+def _trainers(pipeline: Pipeline, uri: str) -> Cluster:
+    train = pipeline.train
+    return Cluster(
+        TrainWorker,
+        [Placement("trainer-0", "training", CPU)],
+        arguments={
+            "settings": trainer_settings(pipeline),
+            "algorithm": train.algorithm,
+            "folder": policy_uri(uri),
+            "weights": train.weights,
+            "weights_uri": weights_uri(uri),
+        },
+        # A restarted trainer would hold version 0: a run whose trainer dies ends and is resumed.
+        max_restarts=0,
+    )
+
+
+def trainer_settings(pipeline: Pipeline) -> TrainerSettings:
+    """The trainer's settings as a pipeline has them."""
+    train = pipeline.train
+    return TrainerSettings(
+        backend=train.backend,
+        optimizer=train.optimizer,
+        minibatches=train.minibatches,
+        epochs=train.epochs,
+        micro_batch_tokens=train.micro_batch_tokens,
+        threads=train.threads,
+        seed=pipeline.seed,
+    )
+
+
+def _evaluators(pipeline: Pipeline, uri: str) -> Cluster | None:
+    if pipeline.evaluate is None:
+        return None
+    return Cluster(
+        EngineWorker,
+        [Placement("evaluator-0", "evaluation", CPU)],
+        arguments=_engine_arguments(pipeline, uri),
+        max_concurrency=CONCURRENT_CALLS,
+    )
+
+
+def _fallbacks(bindings: list[dict[str, Any]]) -> list[Event]:
+    """One event for each class that was asked for and is not there."""
+    rows = [row for row in bindings if row["fallback"]]
+    by_class = {row["requested"]: row["granted"] for row in rows}
+    return [
+        Event(
+            EventKind.FALLBACK,
+            subject=requested,
+            detail={
+                "requested": requested,
+                "granted": granted,
+                "domains": sorted({r["domain"] for r in rows if r["requested"] == requested}),
+                "workers": sorted({r["worker"] for r in rows if r["requested"] == requested}),
+            },
+        )
+        for requested, granted in by_class.items()
+    ]

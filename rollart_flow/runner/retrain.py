@@ -1,0 +1,208 @@
+"""The trainer of a run as it was at any version: the nearest checkpoint, then stored batches again.
+
+One way for all who need it: resume in the trainer's workers, replay and fork in this process. The
+invariant (design, replay): a step that is trained again sees exactly what is stored, and whatever
+it gives is compared with what was recorded, to the last bit.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import polars as pl
+import pyarrow as pa
+
+from rollart_flow.errors import SettingsError
+from rollart_flow.operators.train import checkpoint_folder
+from rollart_flow.pipeline import Pipeline
+from rollart_flow.pipeline.loading import load_source
+from rollart_flow.runner.plant import trainer_settings
+from rollart_flow.store import Run
+from rollart_flow.store.layout import checkpoints_uri, policy_uri, read_pipeline
+from rollart_flow.telemetry import OnProgress, Progress, ignore_progress
+from rollart_flow.trainers.registry import build_trainer
+from rollart_flow.types import EventKind
+
+if TYPE_CHECKING:
+    from rollart_flow.trainers.base import StepResult, Trainer
+
+FACTS = ("loss", "grad_norm", "fingerprint")
+"""Columns of `steps` that must come out again to the last bit."""
+
+Facts = dict[str, float | str]
+
+
+class Retrainable(Protocol):
+    """A trainer, in this process or in others."""
+
+    def load(self, folder: Path) -> object:
+        """See `Trainer.load`."""
+
+    def train_step(self, step: int, batch: pa.Table) -> StepResult:
+        """See `Trainer.train_step`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retrained:
+    """A recorded step, trained again."""
+
+    step: int
+    recorded: Facts
+    recomputed: Facts
+    same_weights: bool
+    """Whether the run went on from these weights: recorded, or accepted when it was resumed."""
+    difference: str | None
+    """The first fact that differs, in one line."""
+
+
+def stored_pipeline(run: Run) -> Pipeline:
+    """The pipeline that a run was made with, its overrides applied.
+
+    Raises:
+        StoreError, PipelineError: it was not kept, or cannot be built here.
+    """
+    overrides = {key: str(value) for key, value in run.info.overrides.items()}
+    path = Path(run.uri) / "pipeline.py"
+    return load_source(read_pipeline(run.uri), path, overrides).pipeline
+
+
+def stored_trainer(run: Run, pipeline: Pipeline, threads: int | None = None) -> Trainer:
+    """A trainer in this process with a run's settings and initial policy, at version 0.
+
+    Args:
+        run: the run.
+        pipeline: its own.
+        threads: those that were recorded; the pipeline's by default.
+    """
+    settings = trainer_settings(pipeline)
+    settings = replace(settings, threads=threads or settings.threads)
+    return build_trainer(settings, pipeline.train.algorithm, policy_uri(run.uri))
+
+
+def start_version(run: Run) -> int:
+    """The version that a run started from: 0, or the one that it was forked at."""
+    parent = run.info.parent
+    return 0 if parent is None else parent.step
+
+
+def check_version(run: Run, version: int) -> None:
+    """Refuse a version that a run does not have.
+
+    Raises:
+        SettingsError: says which versions there are.
+    """
+    newest = run.steps.select(pl.col("step").max()).collect().item()
+    first = start_version(run)
+    last = first if newest is None else int(newest)
+    if not first <= version <= last:
+        raise SettingsError(
+            f"run {run.info.name} has no version {version}; it has {first} to {last}"
+        )
+
+
+def recorded_step(run: Run, step: int) -> dict[str, Any]:
+    """The row of `steps` of one step.
+
+    Raises:
+        SettingsError: the step is not recorded; says which are.
+    """
+    steps = run.steps
+    rows = steps.filter(pl.col("step") == step).collect().to_dicts()
+    if rows:
+        return rows[0]
+    column = pl.col("step")
+    first, last = steps.select(first=column.min(), last=column.max()).collect().row(0)
+    there = "no steps yet" if first is None else f"steps {first} to {last}"
+    raise SettingsError(f"run {run.info.name} has no step {step}; it has {there}")
+
+
+def bring_to(
+    run: Run, trainer: Retrainable, version: int, on_progress: OnProgress = ignore_progress
+) -> Iterator[Retrained]:
+    """Bring a trainer to a version of its run, step by step.
+
+    Args:
+        run: the run.
+        trainer: as `stored_trainer` makes it: at version 0, with the run's own initial policy.
+        version: one that the run has.
+        on_progress: told which step is trained.
+
+    Yields:
+        Each step that had to be trained again; none where there is a checkpoint of the version.
+
+    Raises:
+        TrainerError: a checkpoint is missing or damaged.
+        StoreError: a batch is not stored.
+    """
+    reached = _nearest_checkpoint(run, version)
+    if reached:
+        trainer.load(_checkpoint(run, reached))
+    for step in range(reached + 1, version + 1):
+        on_progress(Progress.phase(f"recomputing step {step} of {version}"))
+        yield retrain(run, trainer, step)
+
+
+def retrain(run: Run, trainer: Retrainable, step: int) -> Retrained:
+    """Train a recorded step again with a trainer that is at the version before it.
+
+    Raises:
+        SettingsError: the step is not recorded.
+    """
+    row = recorded_step(run, step)
+    result = trainer.train_step(step, run.batch(step))
+    recorded, recomputed = (_facts(row), _facts({k: getattr(result, k) for k in FACTS}))
+    return Retrained(
+        step=step,
+        recorded=recorded,
+        recomputed=recomputed,
+        same_weights=result.fingerprint in {row["fingerprint"], *_accepted(run, step)},
+        difference=_difference(row, result),
+    )
+
+
+def _facts(values: dict[str, Any]) -> Facts:
+    return {name: values[name] for name in FACTS}
+
+
+def _nearest_checkpoint(run: Run, version: int) -> int:
+    """The newest checkpoint up to a version whose folder is there; the start where none is."""
+    named = pl.col("policy_version")
+    rows = run.weights.filter(pl.col("checkpoint"), named <= version).select(named).collect()
+    there = [int(v) for v in rows["policy_version"] if _checkpoint(run, int(v)).is_dir()]
+    return max([start_version(run), *there])
+
+
+def _checkpoint(run: Run, version: int) -> Path:
+    return Path(checkpoint_folder(checkpoints_uri(run.uri), version))
+
+
+def _accepted(run: Run, step: int) -> set[str]:
+    """Fingerprints that a resumed run went on from although they were not the recorded ones."""
+    diverged = pl.col("kind") == EventKind.DIVERGENCE, pl.col("step") == step
+    details = run.events.filter(*diverged).collect()["detail"].to_list()
+    return {json.loads(detail)["recomputed"] for detail in details}
+
+
+def _difference(row: dict[str, Any], result: StepResult) -> str | None:
+    """The first fact that differs, and what the two computations did not have in common."""
+    for name in FACTS:
+        recorded, recomputed = row[name], getattr(result, name)
+        if recorded != recomputed:
+            said = f"{name} {recorded!r} was recorded, {recomputed!r} recomputed"
+            return said + _circumstances(row, result)
+    return None
+
+
+def _circumstances(row: dict[str, Any], result: StepResult) -> str:
+    then = {"threads": row["threads"], **json.loads(row["kernels"])}
+    now = {"threads": result.threads, **json.loads(result.kernels)}
+    changed = [
+        f"{name} {then.get(name)} then, {now.get(name)} now"
+        for name in sorted(then.keys() | now.keys())
+        if then.get(name) != now.get(name)
+    ]
+    return f" ({'; '.join(changed)})" if changed else ""

@@ -1,0 +1,94 @@
+"""`run` and `resume`: what a caller in Python or the shell asks for."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from rollart_flow.errors import RunFailedError
+from rollart_flow.pipeline import LoadedPipeline
+from rollart_flow.pipeline.loading import load_source
+from rollart_flow.runner.cluster import ray_cluster
+from rollart_flow.runner.session import Session
+from rollart_flow.runner.setup import complete_run, create_run
+from rollart_flow.store import RunStatus, read_info
+from rollart_flow.store.layout import read_pipeline
+from rollart_flow.telemetry import OnProgress, Progress, ignore_progress
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """Where a run lies and how it stands."""
+
+    name: str
+    uri: str
+    status: RunStatus
+
+
+def run(
+    loaded: LoadedPipeline,
+    *,
+    store: str | None = None,
+    name: str | None = None,
+    on_progress: OnProgress = ignore_progress,
+) -> RunResult:
+    """Make a new run of a pipeline and run it to its end.
+
+    Args:
+        loaded: as of `pipeline.load_pipeline`.
+        store: where runs lie; $ROLLART_STORE or ./runs by default.
+        name: of the run; the pipeline's name and a number by default.
+        on_progress: told what happens.
+
+    Raises:
+        RunExistsError: the name is taken.
+        StoreError: the store cannot be written.
+        RunFailedError: the run failed; it can be read, and resumed once the cause is gone.
+    """
+    uri = create_run(loaded, store=store, name=name, on_progress=on_progress)
+    with ray_cluster():
+        Session(loaded.pipeline, uri, _source(uri), on_progress).run()
+    return _result(uri)
+
+
+def resume(
+    uri: str,
+    *,
+    accept_divergence: bool = False,
+    on_progress: OnProgress = ignore_progress,
+) -> RunResult:
+    """Go on with a run where its tables say that it stands.
+
+    Args:
+        uri: address of the run.
+        accept_divergence: go on although a recomputed step differs from the recorded one.
+        on_progress: told what happens.
+
+    Raises:
+        RunNotFoundError: there is none.
+        RunFailedError: it runs already, or fails again.
+    """
+    info = read_info(uri)
+    if info.status is RunStatus.RUNNING:
+        raise RunFailedError(
+            f"run {info.name} is running (process {info.owner.pid} on {info.owner.host}); "
+            "wait for it or stop it first"
+        )
+    if info.status is RunStatus.FINISHED:
+        on_progress(Progress.note(f"run {info.name} is finished; there is nothing to resume"))
+        return _result(uri)
+    overrides: Mapping[str, str] = {key: str(value) for key, value in info.overrides.items()}
+    loaded = load_source(read_pipeline(uri), str(_source(uri)), overrides)
+    complete_run(loaded.pipeline, uri, on_progress)
+    with ray_cluster():
+        session = Session(loaded.pipeline, uri, _source(uri), on_progress)
+        session.run(accept_divergence=accept_divergence)
+    return _result(uri)
+
+
+def _source(uri: str) -> Path:
+    return Path(uri) / "pipeline.py"
+
+
+def _result(uri: str) -> RunResult:
+    info = read_info(uri)
+    return RunResult(info.name, uri, info.status)

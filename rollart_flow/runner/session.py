@@ -1,0 +1,164 @@
+"""One run from start to end in the driver: the streams, the progress, and how it ends.
+
+The streams run in threads that are joined; the main thread only waits for messages, so that a
+signal reaches it. However a run ends, what was committed stays, `run.json` says how it ended, and
+`resume` goes on from there.
+"""
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import ray
+
+from rollart_flow.errors import RollartError, RunFailedError
+from rollart_flow.operators.train import Trained
+from rollart_flow.pipeline import Pipeline
+from rollart_flow.resources.reasons import is_ours, reason
+from rollart_flow.runner.catch_up import catch_up
+from rollart_flow.runner.plant import Plant, start_plant
+from rollart_flow.runner.streams import Stream, Streams
+from rollart_flow.store import RunStatus, RunWriter
+from rollart_flow.telemetry import OnProgress, Progress
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """A stream came to its end, or failed."""
+
+    stream: str
+    error: Exception | None = None
+
+
+class Session:
+    """Drives the streams of one run to their end."""
+
+    def __init__(
+        self, pipeline: Pipeline, uri: str, source: Path | None, on_progress: OnProgress
+    ) -> None:
+        self._pipeline = pipeline
+        self._uri = uri
+        self._source = source
+        self._on_progress = on_progress
+        self._messages: SimpleQueue[Any] = SimpleQueue()
+
+    def run(self, *, accept_divergence: bool = False) -> None:
+        """Run until the last evaluation, a failure, or a KeyboardInterrupt.
+
+        Raises:
+            RunFailedError: the run failed; `run.json` says why too.
+            KeyboardInterrupt: it was interrupted, and can be resumed.
+        """
+        total = self._pipeline.train.steps
+        self._on_progress(Progress.phase("starting the workers", total_steps=total))
+        plant: Plant | None = None
+        status = RunStatus.FAILED
+        error: str | None = "ended by an unexpected error"
+        try:
+            plant = start_plant(self._pipeline, self._uri, self._source)
+            for requested, granted in plant.fallbacks.items():
+                self._on_progress(Progress.note(f"no {requested} here, {granted} is used instead"))
+            catch_up(self._uri, plant, self._on_progress, accept_divergence=accept_divergence)
+            self._drive(plant)
+            status, error = RunStatus.FINISHED, None
+        except KeyboardInterrupt:
+            status, error = RunStatus.INTERRUPTED, None
+            raise
+        except (RollartError, ray.exceptions.RayError) as raised:
+            failure = _as_run_failure("run", raised)
+            error = str(failure)
+            raise failure from raised
+        finally:
+            try:
+                self._end(plant, status, error)
+            except (RollartError, ray.exceptions.RayError) as unrecorded:
+                if status is RunStatus.FINISHED:
+                    raise _as_run_failure("run", unrecorded) from unrecorded
+                # What ended the run says more; the run reads as interrupted.
+            finally:
+                if plant is not None:
+                    plant.shutdown()
+
+    def _end(self, plant: Plant | None, status: RunStatus, error: str | None) -> None:
+        """Record how the run ended, through its writer if that lives."""
+        if plant is not None:
+            try:
+                ray.get(plant.buffer.close.remote(status, error))
+                return
+            except ray.exceptions.ActorDiedError:
+                if status is RunStatus.FINISHED:
+                    raise
+        RunWriter.open(self._uri).close(status, error)
+
+    def _drive(self, plant: Plant) -> None:
+        streams = Streams(self._pipeline, self._uri, plant, self._source)
+        named: dict[str, Stream] = {
+            "producer": streams.producer,
+            "consumer": streams.consumer,
+            "evaluation": streams.evaluation,
+        }
+        self._on_progress(Progress.phase("rolling out", total_steps=self._pipeline.train.steps))
+        with ThreadPoolExecutor(len(named) + 1, thread_name_prefix="stream") as threads:
+            for name, stream in named.items():
+                threads.submit(self._follow, name, stream)
+            threads.submit(self._watch_for_failure, plant)
+            try:
+                self._wait(set(named), plant)
+            finally:
+                # Where the coordinator has died, the streams end by themselves: all of them ask it.
+                with suppress(ray.exceptions.ActorDiedError):
+                    ray.get(plant.coordinator.stop.remote())
+
+    def _follow(self, name: str, stream: Stream) -> None:
+        """Run one stream in this thread, and say how it ended."""
+        error: Exception | None = None
+        try:
+            for item in stream():
+                self._messages.put((name, item))
+        except Exception as raised:  # noqa: BLE001  crosses a thread: raised again in the main one
+            error = raised
+        self._messages.put(_Ended(name, error))
+
+    def _watch_for_failure(self, plant: Plant) -> None:
+        try:
+            failure = ray.get(plant.coordinator.failed.remote())
+        except ray.exceptions.RayError as error:
+            failure = f"the coordinator died: {reason(error)}"
+        if failure is not None:
+            self._messages.put(RunFailedError(failure))
+
+    def _wait(self, open_streams: set[str], plant: Plant) -> None:
+        """Pass messages on until every stream has ended; the first failure ends the run."""
+        while open_streams:
+            message = self._messages.get()
+            if isinstance(message, RunFailedError):
+                raise message
+            if isinstance(message, _Ended):
+                open_streams.discard(message.stream)
+                if message.error is not None:
+                    raise _as_run_failure(message.stream, message.error) from message.error
+                if open_streams == {"producer"}:
+                    ray.get(plant.coordinator.stop.remote())
+            else:
+                self._show(*message)
+
+    def _show(self, stream: str, item: Any) -> None:
+        if isinstance(item, Trained):
+            total = self._pipeline.train.steps
+            progress = Progress.step(
+                item.row, total_steps=total, rewards=item.rewards, committed=item.committed
+            )
+            self._on_progress(progress)
+        elif stream == "evaluation":
+            self._on_progress(Progress.evaluation(item))
+
+
+def _as_run_failure(stream: str, error: BaseException) -> RunFailedError:
+    """What an error comes down to; one that is not ours is told with where it arose."""
+    if isinstance(error, RunFailedError):
+        return error
+    said = reason(error)
+    return RunFailedError(said if is_ours(error) else f"{stream}: {type(error).__name__}: {said}")

@@ -1,0 +1,136 @@
+"""Makes a run: its folder, the initial policy, and what is known before the first trajectory.
+
+The folder is complete once it has the version that the run starts from; until then nothing runs. A
+set-up that was cut off is done again by `complete_run`.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+import polars as pl
+
+from rollart_flow.errors import RunExistsError, RunFailedError, StoreError
+from rollart_flow.models.policy import load_codec, materialize
+from rollart_flow.operators.train import weights_table
+from rollart_flow.pipeline import LoadedPipeline, Pipeline
+from rollart_flow.rows import events_table
+from rollart_flow.store import Parent, Run, RunInfo, RunStatus, RunWriter, new_run_uri
+from rollart_flow.store.layout import policy_uri, run_names, weights_uri, write_pipeline
+from rollart_flow.telemetry import OnProgress, Progress
+from rollart_flow.types import Event, EventKind
+from rollart_flow.weights import open_weights
+from rollart_flow.weights.folders import clear_leftovers, remove_folder
+
+
+def free_name(pipeline: Pipeline, store: str | None) -> str:
+    """The pipeline's name with the first number that no run of the store has."""
+    taken = set(run_names(store))
+    return next(
+        name
+        for number in range(1, len(taken) + 2)
+        if (name := f"{pipeline.name}-{number}") not in taken
+    )
+
+
+def create_run(
+    loaded: LoadedPipeline,
+    *,
+    store: str | None,
+    name: str | None,
+    on_progress: OnProgress,
+    parent: Parent | None = None,
+) -> str:
+    """Make the folder of a new run, with its policy and version 0; the run's address.
+
+    Raises:
+        RunExistsError: the name is taken.
+        StoreError: the store cannot be written.
+    """
+    pipeline = loaded.pipeline
+    uri = new_run_uri(name or free_name(pipeline, store), store)
+    info = RunInfo(
+        name=uri.rsplit("/", 1)[-1],
+        pipeline=pipeline.name,
+        seed=pipeline.seed,
+        settings=pipeline.settings(),
+        overrides=dict(loaded.overrides),
+        parent=parent,
+    )
+    try:
+        writer = RunWriter.create(uri, info)
+    except RunExistsError as error:
+        raise RunExistsError(f"{error}; choose another --name, or `rollart resume`") from error
+    write_pipeline(uri, loaded.source_text)
+    detail = {"pipeline": pipeline.name, "overrides": dict(loaded.overrides)}
+    started = Event(EventKind.RUN, info.name, detail=detail)
+    writer.commit("events", events_table([(datetime.now(UTC), started)]))
+    if parent is None:
+        with _recording_failure(writer):
+            _begin(pipeline, uri, writer, on_progress)
+    return uri
+
+
+@contextmanager
+def _recording_failure(writer: RunWriter) -> Iterator[None]:
+    """Say in `run.json` how a set-up was cut off, where that can still be written."""
+    try:
+        yield
+    except BaseException as error:
+        interrupted = isinstance(error, KeyboardInterrupt)
+        status = RunStatus.INTERRUPTED if interrupted else RunStatus.FAILED
+        with suppress(StoreError):
+            writer.close(status, None if interrupted else str(error).splitlines()[0])
+        raise
+
+
+def _begin(pipeline: Pipeline, uri: str, writer: RunWriter, on_progress: OnProgress) -> None:
+    on_progress(Progress.phase("making the initial policy", total_steps=pipeline.train.steps))
+    _make_policy(pipeline, Path(policy_uri(uri)), on_progress)
+    publish_start(pipeline, uri, writer, 0, checkpoint=False)
+
+
+def complete_run(pipeline: Pipeline, uri: str, on_progress: OnProgress) -> None:
+    """Make what a set-up that was cut off has not made; nothing where it was finished.
+
+    Raises:
+        RunFailedError: it is a fork without the version that it starts from.
+    """
+    run = Run(uri)
+    if run.weights.select(pl.len()).collect().item():
+        return
+    if run.info.parent is not None:
+        raise RunFailedError(
+            f"run {run.info.name} was cut off while it was forked from {run.info.parent.uri}; "
+            "remove its folder and fork again"
+        )
+    writer = RunWriter.open(uri)
+    with _recording_failure(writer):
+        _begin(pipeline, uri, writer, on_progress)
+
+
+def _make_policy(pipeline: Pipeline, folder: Path, on_progress: OnProgress) -> None:
+    policy = pipeline.policy
+    if folder.exists():  # of a set-up that was cut off
+        remove_folder(folder)
+    clear_leftovers(folder.parent)
+    materialize(policy, folder)
+    if policy.warm_start:
+        from rollart_flow.trainers.warm_start import warm_start
+
+        on_progress(Progress.phase(f"format warm start, {policy.warm_start} steps"))
+        codec = load_codec(folder)
+        warm_start(folder, pipeline.tasks.domains, codec, policy.warm_start, policy.seed)
+
+
+def publish_start(
+    pipeline: Pipeline, uri: str, writer: RunWriter, version: int, *, checkpoint: bool
+) -> None:
+    """Publish the weights in the run's policy folder as the version that the run starts from."""
+    from rollart_flow.models.folder import load_folder
+
+    _, tensors = load_folder(policy_uri(uri))
+    manifest = open_weights(pipeline.train.weights, weights_uri(uri)).publish(version, tensors)
+    row = weights_table(manifest, datetime.now(UTC), checkpoint=checkpoint)
+    writer.commit("weights", row)

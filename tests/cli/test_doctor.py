@@ -1,0 +1,48 @@
+"""`doctor`: what is there, what is usable, and what to do about the rest."""
+
+import json
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from rollart_flow.cli import doctor
+from tests.cli.shell import rollart
+
+LOOKED_FOR = [
+    "python", "torch", "ray", "deltalake", "polars", "gymnasium", "vllm", "megatron", "mooncake",
+    "boto3", "bubblewrap", "cuda", "cpus", "memory", "disk", "shm",
+]  # fmt: skip
+
+
+def test_it_looks_for_everything_and_says_what_to_do(tmp_path: Path) -> None:
+    said = rollart("doctor", "--store", str(tmp_path / "runs"), "--json")
+    assert said.code == 0
+    found = {finding["name"]: finding for finding in json.loads(said.out)}
+    assert list(found) == LOOKED_FOR
+    assert all(set(finding) == {"name", "version", "usable", "hint"} for finding in found.values())
+    assert found["ray"]["version"] == version("ray")
+    assert all(finding["hint"] for finding in found.values() if not finding["usable"])
+    assert found["disk"]["version"].endswith("GiB free")
+
+
+def test_people_get_a_table() -> None:
+    said = rollart("doctor")
+    assert "python" in said.out
+    for name in LOOKED_FOR:
+        assert name in said.out
+
+
+def test_it_fails_where_something_that_every_run_needs_is_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(doctor, "_REQUIRED", ("torch", "a-package-that-is-not-there"))
+    said = rollart("doctor")
+    assert said.code == 1
+    assert "pip install a-package-that-is-not-there" in said.out
+
+
+def test_a_store_that_cannot_be_made_is_seen(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    found = {f.name: f for f in doctor.examine("s3://bucket/runs")}
+    assert found["disk"].version == "s3://bucket/runs"

@@ -1,0 +1,200 @@
+"""`runs`, `show` and `query` on a stored run: tables for people, JSON for programs."""
+
+import json
+import os
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from rollart_flow.store import RunStatus
+from tests.cli.shell import refused, rollart
+from tests.runs import BATCH_SIZE, DOMAINS, STEPS, small_run
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with a finished and a failed run."""
+    folder = tmp_path_factory.mktemp("store")
+    small_run(folder)
+    small_run(folder, "broken", RunStatus.FAILED, steps=1)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _store(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROLLART_STORE", str(store))
+
+
+def test_runs_lists_name_status_steps_and_address(store: Path) -> None:
+    assert json.loads(rollart("runs", "--json").out) == [
+        {"name": "small", "uri": str(store / "small"), "status": "finished", "steps": STEPS},
+        {"name": "broken", "uri": str(store / "broken"), "status": "failed", "steps": 1},
+    ]
+    table = rollart("runs").out
+    assert "small" in table
+    assert "failed" in table
+
+
+def test_runs_of_an_empty_store_says_what_to_do(tmp_path: Path) -> None:
+    assert json.loads(rollart("runs", "--store", str(tmp_path), "--json").out) == []
+    assert "`rollart run FILE` makes one" in rollart("runs", "--store", str(tmp_path)).out
+
+
+def test_show_sums_a_run_up_from_its_tables() -> None:
+    shown = json.loads(rollart("show", "small", "--json").out)
+    assert shown["steps"] == STEPS
+    assert shown["staleness"] == {"0": 24, "1": 8}
+    assert shown["staleness_max"] == 1
+    assert shown["alpha"] == 1
+    assert shown["outcomes"] == {
+        "completed": STEPS * BATCH_SIZE,
+        "failed": STEPS,
+        "redundant": STEPS,
+        "stale": STEPS,
+    }
+    assert shown["seconds"]["step"] == pytest.approx(2.0 * STEPS)
+    assert shown["seconds"]["train"] == pytest.approx(0.75 * STEPS)
+    curves = {(curve["domain"], curve["metric"]): curve for curve in shown["curves"]}
+    assert set(curves) == {(d, m) for d in DOMAINS for m in ("success", "success_sampled")}
+    assert curves["frozenlake", "success_sampled"]["values"] == [0.125, 0.5, 0.9375]
+    assert curves["frozenlake", "success_sampled"]["steps"] == [0, 2, 4]
+
+
+def test_show_prints_the_figures_and_what_to_try_next() -> None:
+    shown = rollart("show", "small").out
+    assert "at most 1 (alpha 1)" in shown
+    assert "completed 32" in shown
+    assert "0.12" in shown
+    assert "0.94" in shown
+    assert "train 3.0s (38%)" in shown
+
+
+def test_the_commands_to_try_next_work() -> None:
+    shown = rollart("show", "small").out
+    commands = [shlex.split(line) for line in shown.splitlines() if line.startswith("  rollart ")]
+    assert [command[1] for command in commands] == ["query", "show", "replay"]
+    for command in commands[:2]:
+        assert rollart(*command[1:]).code == 0
+    assert commands[2][2:] == ["small", "--step", str(STEPS)]
+
+
+def test_a_run_elsewhere_is_named_by_its_address(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ROLLART_STORE", str(store / "elsewhere"))
+    shown = rollart("show", str(store / "small"))
+    assert f"rollart replay {store / 'small'} --step {STEPS}" in shown.out
+
+
+def test_show_says_why_a_run_failed() -> None:
+    assert "the trainer ran out of memory" in rollart("show", "broken").out
+
+
+def test_a_transcript_has_every_turn_with_its_tokens() -> None:
+    said = rollart("show", "small", "--trajectory", "s4-frozenlake-0")
+    assert said.code == 0
+    assert said.out.count("turn ") == 3
+    assert "FHFP step 2" in said.out
+    assert "trained on in step 4, staleness 0" in said.out
+    assert "5 observation tokens, 2 generated" in said.out
+    row = json.loads(rollart("show", "small", "--trajectory", "s4-frozenlake-0", "--json").out)
+    drawn = [at for at, is_action in enumerate(row["action_mask"]) if is_action]
+    for at in drawn:
+        token, version = row["token_ids"][at], row["token_versions"][at]
+        shown = [str(at), str(token), f"'<{token}>'", f"{row['logprobs'][at]:.4f}", str(version)]
+        assert shown in [line.split() for line in said.out.splitlines()]
+
+
+def test_a_transcript_says_why_nothing_was_scored() -> None:
+    said = rollart("show", "small", "--trajectory", "s1-failed").out
+    assert "failed (environment_error)" in said
+    assert "the lake melted" in said
+    assert "not scored" in said
+
+
+def test_the_beginning_of_an_id_is_enough_where_it_fits_only_one() -> None:
+    assert "s2-stale" in rollart("show", "small", "--trajectory", "s2-st").out
+    line = refused(rollart("show", "small", "--trajectory", "s2-froz"))
+    assert line.startswith("trajectory 's2-froz' is not unique: s2-frozenlake-0, ")
+    assert "no trajectory 'x'" in refused(rollart("show", "small", "--trajectory", "x"))
+
+
+def test_query_is_sql_over_the_tables() -> None:
+    sql = "select domain, avg(reward) as reward from trajectories group by domain order by domain"
+    assert json.loads(rollart("query", "small", sql, "--json").out) == [
+        {"domain": "arithmetic", "reward": 0.5},
+        {"domain": "frozenlake", "reward": 0.5},
+    ]
+    assert "frozenlake" in rollart("query", "small", sql).out
+
+
+def test_one_query_proves_the_bound() -> None:
+    sql = (
+        "select max(b.policy_version - t.policy_version_start) as age "
+        "from batches b join trajectories t on b.trajectory_id = t.trajectory_id"
+    )
+    assert json.loads(rollart("query", "small", sql, "--json").out) == [{"age": 1}]
+
+
+def test_query_answers_json_for_lists_times_and_what_is_no_number() -> None:
+    sql = (
+        "select token_ids, created_at, sqrt(reward - 9) as odd from trajectories where attempt = 1"
+    )
+    rows = json.loads(rollart("query", "small", sql, "--json").out)
+    assert len(rows) == STEPS * len(DOMAINS)
+    assert isinstance(rows[0]["token_ids"][0], int)
+    assert rows[0]["created_at"].startswith("2025-01-02T03:04:")
+    assert rows[0]["odd"] is None
+
+
+@pytest.mark.parametrize("sql", ["selec", "select nope from steps", "select * from nope"])
+def test_a_wrong_query_is_wrong_use(sql: str) -> None:
+    assert refused(rollart("query", "small", sql)).startswith("query: ")
+
+
+def test_an_unknown_run_suggests_one_that_is_near() -> None:
+    assert "did you mean small?" in refused(rollart("show", "smal"))
+    assert "no run" in refused(rollart("query", "none", "select 1"))
+    assert "no run" in refused(rollart("replay", "none", "--step", "1"))
+    assert "no run" in refused(rollart("resume", "none"))
+
+
+def test_a_run_of_a_newer_schema_is_refused_in_one_line(tmp_path: Path) -> None:
+    run = small_run(tmp_path, steps=0)
+    path = Path(run.uri) / "run.json"
+    path.write_text(path.read_text().replace('"schema_version": 1', '"schema_version": 99'))
+    assert "schema version 99" in refused(rollart("show", run.uri), code=1)
+
+
+@contextmanager
+def unprivileged() -> Iterator[None]:
+    """As a user whom permissions stop, who is nobody where the tests run as root."""
+    mine = os.geteuid()
+    if mine == 0:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(mine)
+
+
+def test_a_run_folder_without_permission_is_refused_in_one_line(tmp_path: Path) -> None:
+    run = small_run(tmp_path, steps=0)
+    assert rollart("show", run.uri).code == 0  # whatever is imported late is there now
+    Path(run.uri).chmod(0)
+    with unprivileged():
+        said = rollart("show", run.uri)
+    Path(run.uri).chmod(0o700)
+    line = refused(said, code=1)
+    assert run.uri in line
+    assert "ermission" in line
+
+
+def test_a_corrupt_table_is_refused_in_one_line(tmp_path: Path) -> None:
+    run = small_run(tmp_path, steps=0)
+    for entry in Path(run.uri, "tables", "steps", "_delta_log").glob("*.json"):
+        entry.write_text("{ nonsense")
+    refused(rollart("show", run.uri), code=1)

@@ -1,0 +1,90 @@
+"""SIGKILL of workers while a pipeline runs: it goes on, and nothing is lost or taken twice."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import polars as pl
+import pytest
+import ray
+
+from rollart_flow.resources import WorkerHandle
+from rollart_flow.runner import session
+from rollart_flow.runner.plant import Plant, start_plant
+from rollart_flow.types import EventKind, Reason
+from tests.runner.local import events, local_ray, run_with
+from tests.runner.world import check_sound, open_gate, source, was_taken
+
+STEPS = 12
+
+
+@pytest.fixture(scope="module", autouse=True)
+def shared_ray() -> Iterator[None]:
+    with local_ray():
+        yield
+
+
+@pytest.fixture
+def plants(monkeypatch: pytest.MonkeyPatch) -> list[Plant]:
+    """The processes of each run that is started, as they are started."""
+    started: list[Plant] = []
+
+    def start(*arguments: object) -> Plant:
+        started.append(start_plant(*arguments))  # type: ignore[arg-type]
+        return started[-1]
+
+    monkeypatch.setattr(session, "start_plant", start)
+    return started
+
+
+def pid_of(worker: WorkerHandle) -> int:
+    pid: int = ray.get(worker.actor.__ray_call__.remote(lambda self: os.getpid()))
+    return pid
+
+
+def test_any_process_of_the_streams_and_any_engine_may_be_killed(
+    tmp_path: Path, plants: list[Plant]
+) -> None:
+    def after_step(step: int) -> None:
+        plant = plants[-1]
+        if step == 1:
+            open_gate(tmp_path, "step")  # the rollout process, in the midst of its attempts
+        elif step == 3:
+            open_gate(tmp_path, "reward")
+        elif step == 5:
+            os.kill(pid_of(plant.engines.workers[0]), signal.SIGKILL)
+        elif step == 7:
+            open_gate(tmp_path, "advantages")  # the train operator, its batch at hand
+        elif step == 9:
+            assert plant.evaluators is not None
+            os.kill(pid_of(plant.evaluators.workers[0]), signal.SIGKILL)
+
+    text = source(tmp_path, steps=STEPS, every=3)
+    run = run_with(text, tmp_path, after_step)
+    for gate in ("step", "reward", "advantages"):
+        assert was_taken(tmp_path, gate), gate
+    check_sound(run, STEPS)
+    assert sorted(set(run.evaluations.collect()["policy_version"])) == [0, 3, 6, 9, 12]
+    (engine,) = plants[-1].engines.workers
+    returned = events(run, EventKind.RETRY).filter(subject=engine.name)
+    assert returned["reason"].to_list() == [Reason.WORKER_LOST]
+    assert returned["policy_version"][0] >= 4, "it came back under the version of that moment"
+    assert events(run, EventKind.CRASH).filter(subject=engine.name).height >= 1
+    assert set(run.trajectories.collect()["outcome"]) <= {"completed", "truncated", "cancelled"}
+
+
+@pytest.mark.whole
+def test_a_worker_that_dies_twice_is_left_out(tmp_path: Path, plants: list[Plant]) -> None:
+    def after_step(step: int) -> None:
+        if step in (1, 3):
+            os.kill(pid_of(plants[-1].engines.workers[0]), signal.SIGKILL)
+
+    run = run_with(source(tmp_path, steps=6, engine_workers=2), tmp_path, after_step)
+    check_sound(run, 6)
+    dead, alive = plants[-1].engines.workers
+    crashes = events(run, EventKind.CRASH).filter(pl.col("detail").str.contains("removed"))
+    assert crashes["subject"].to_list() == [dead.name]
+    played = run.trajectories.filter(pl.col("outcome") == "completed", pl.col("split") == "train")
+    newest = played.sort("seq").tail(1).collect()
+    assert {turn["worker"] for turn in newest["turns"][0]} == {alive.name}
