@@ -1,0 +1,212 @@
+"""Explore a run: how it learned, how stale it trained, who waited for what, what was said.
+
+    marimo edit notebooks/explore_run.py -- --run NAME      (or `make notebook`)
+    python notebooks/explore_run.py -- --run NAME           runs every cell once
+
+RUN is a name in the store, a folder or a URI; ROLLART_RUN works too; the newest run by default.
+"""
+
+import marimo
+
+__generated_with = "0.25.2"
+app = marimo.App(width="medium", app_title="Explore a run")
+
+
+@app.cell
+def _():
+    import os
+
+    import altair as alt
+    import marimo as mo
+    import polars as pl
+
+    from rollart_flow import errors, open_run
+    from rollart_flow.cli.output import as_text
+    from rollart_flow.cli.summary import render_summary, summarize
+    from rollart_flow.cli.transcript import read_trajectory, render_trajectory, speller
+    from rollart_flow.store import list_runs, store_uri
+
+    return (
+        alt,
+        as_text,
+        errors,
+        list_runs,
+        mo,
+        open_run,
+        os,
+        pl,
+        read_trajectory,
+        render_summary,
+        render_trajectory,
+        speller,
+        store_uri,
+        summarize,
+    )
+
+
+@app.cell
+def _(errors, list_runs, mo, open_run, os, store_uri):
+    def _newest():
+        runs = list_runs()
+        if not runs:
+            raise errors.RunNotFoundError(f"no runs in {store_uri()}; `rollart run FILE` makes one")
+        return runs[-1][0]
+
+    run = open_run(mo.cli_args().get("run") or os.environ.get("ROLLART_RUN") or _newest())
+    tables = run.snapshot()
+    return run, tables
+
+
+@app.cell
+def _(as_text, mo, render_summary, run, summarize):
+    summary = summarize(run)
+    mo.vstack([mo.md(f"# {summary.name}"), mo.plain_text(as_text(render_summary(summary)))])
+    return (summary,)
+
+
+@app.cell
+def _(alt, mo, pl, tables):
+    evaluations = tables.evaluations.filter(pl.col("metric").str.starts_with("success")).collect()
+    rewards = tables.steps.sort("step").select("step", "reward_mean").collect()
+    success_chart = (
+        alt.Chart(evaluations)
+        .mark_line(point=True)
+        .encode(
+            x=alt.X("step:Q", title="training step"),
+            y=alt.Y("value:Q", title="success", scale=alt.Scale(domain=[0, 1])),
+            color="domain:N",
+            strokeDash="metric:N",
+        )
+        .properties(width=320, height=220, title="success")
+    )
+    reward_chart = (
+        alt.Chart(rewards)
+        .mark_line()
+        .encode(x=alt.X("step:Q", title="training step"), y="reward_mean:Q")
+        .properties(width=320, height=220, title="mean reward of the batch")
+    )
+    mo.vstack([mo.md("## Did it learn?"), success_chart | reward_chart])
+    return evaluations, rewards
+
+
+@app.cell
+def _(alt, mo, pl, summary, tables):
+    started = tables.trajectories.select("trajectory_id", "domain", "policy_version_start")
+    staleness = (
+        tables.batches.join(started, on="trajectory_id")
+        .with_columns((pl.col("policy_version") - pl.col("policy_version_start")).alias("age"))
+        .group_by("age", "domain")
+        .len("trajectories")
+        .sort("age", "domain")
+        .collect()
+    )
+    staleness_chart = (
+        alt.Chart(staleness)
+        .mark_bar()
+        .encode(
+            x=alt.X("age:O", title="versions behind the engines when the batch was formed"),
+            y=alt.Y("trajectories:Q", title="trajectories trained on"),
+            color="domain:N",
+        )
+        .properties(width=420, height=220)
+    )
+    bound = "no bound" if summary.alpha is None else f"alpha {summary.alpha:g}"
+    mo.vstack([mo.md(f"## How stale? At most {summary.staleness_max}, {bound}"), staleness_chart])
+    return (staleness,)
+
+
+@app.cell
+def _(mo, tables):
+    steps = tables.batches.select("step").unique().sort("step").collect()["step"].to_list()
+    mo.stop(not steps, mo.md("No batch was formed yet; the rest needs one."))
+    step_choice = mo.ui.dropdown({str(s): s for s in steps}, value=str(steps[-1]), label="step")
+    mo.vstack([step_choice])
+    return (step_choice,)
+
+
+@app.cell
+def _(pl):
+    def spans_of(row):
+        """What a trajectory did, span after span, in seconds from when the first one began.
+
+        The turns' seconds are stored and lie one after the other; what they leave of the
+        trajectory's life is time that it waited: for its turn in the rollout worker.
+        """
+        at = row["created_s"]
+        parts = [("reset", row["reset_s"])]
+        for turn in row["turns"]:
+            parts += [("generate", turn["generate_s"]), ("environment", turn["step_s"])]
+        busy = sum(seconds for _, seconds in parts)
+        parts.append(("wait in rollout", max(0.0, row["finished_s"] - at - busy)))
+        parts.append(("reward", row["scored_s"] - row["finished_s"]))
+        parts.append(("wait in buffer", row["batched_s"] - row["scored_s"]))
+        for what, seconds in parts:
+            yield {
+                "trajectory": row["trajectory_id"],
+                "domain": row["domain"],
+                "span": what,
+                "start": at,
+                "end": at + seconds,
+            }
+            at += seconds
+
+    def timeline_of(tables, step):
+        """Spans of every trajectory that a step trained on."""
+        batch = tables.batches.filter(pl.col("step") == step).select(
+            "trajectory_id", pl.col("committed_at").alias("batched_at")
+        )
+        moments = ("created", "finished", "scored", "batched")
+        members = (
+            batch.join(tables.trajectories, on="trajectory_id").sort("created_at", "trajectory_id")
+        ).with_columns(
+            (pl.col(f"{moment}_at") - pl.col("created_at").min())
+            .dt.total_microseconds()
+            .truediv(1e6)
+            .alias(f"{moment}_s")
+            for moment in moments
+        )
+        columns = ("trajectory_id", "domain", "turns", "reset_s", *(f"{m}_s" for m in moments))
+        rows = members.select(columns).collect().to_dicts()
+        return pl.DataFrame([span for row in rows for span in spans_of(row)])
+
+    return (timeline_of,)
+
+
+@app.cell
+def _(alt, mo, step_choice, tables, timeline_of):
+    timeline = timeline_of(tables, step_choice.value)
+    timeline_chart = (
+        alt.Chart(timeline)
+        .mark_bar()
+        .encode(
+            x=alt.X("start:Q", title="seconds since the first of them was started"),
+            x2="end:Q",
+            y=alt.Y("trajectory:N", sort=None, title=None),
+            color=alt.Color("span:N"),
+            tooltip=["trajectory", "domain", "span", "start", "end"],
+        )
+        .properties(width=640)
+    )
+    mo.vstack([mo.md(f"## Who waited for what, in step {step_choice.value}"), timeline_chart])
+    return (timeline,)
+
+
+@app.cell
+def _(mo, timeline):
+    _ids = timeline["trajectory"].unique(maintain_order=True).to_list()
+    trajectory_choice = mo.ui.dropdown(_ids, value=_ids[0], label="trajectory")
+    mo.vstack([mo.md("## What was said"), trajectory_choice])
+    return (trajectory_choice,)
+
+
+@app.cell
+def _(as_text, mo, read_trajectory, render_trajectory, run, speller, trajectory_choice):
+    transcript = as_text(
+        render_trajectory(read_trajectory(run, trajectory_choice.value), speller(run))
+    )
+    mo.plain_text(transcript)
+    return (transcript,)
+
+
+if __name__ == "__main__":
+    app.run()

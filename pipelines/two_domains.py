@@ -1,0 +1,19 @@
+"""GRPO on two task domains, at most one policy version stale."""
+
+from rollart_flow import Pipeline, Policy, buffer, evaluate, reward, rollout, tasks, train
+from rollart_flow.algorithms import grpo
+from rollart_flow.envs import Arithmetic, FrozenLake
+from rollart_flow.trainers.optimizer import adamw
+
+policy = Policy.tiny(warm_start=40)  # 40 steps that teach how an action is written, not which
+lake = FrozenLake(size=4, brief=True)
+numbers = Arithmetic(digits=1, ops=("<",), format_penalty=0.5)
+prompts = tasks(lake, numbers, group_size=8)
+trajectories = rollout(
+    prompts, policy, hw_affinity={"frozenlake": "H800", "default": "H20"}, max_tokens=8
+)
+scored = reward(trajectories)
+batches = buffer(scored, batch_size=128, alpha=1, commit_ms=200)
+steps = train(batches, policy, grpo(), steps=100, optimizer=adamw(lr=1e-3), minibatches=4)
+scores = evaluate(policy, lake, numbers, every=20, episodes=96, max_tokens=8)
+pipeline = Pipeline("two-domains", steps, scores)

@@ -1,0 +1,155 @@
+"""Decode speed of the embedded engine against transformers' batched generate, in one run.
+
+Same model (0.15M parameters, float32), same prompts, one thread each, everything sampled at
+temperature 1, measured in turns; the median counts. Time is the process's CPU time: with one thread
+it is the wall time of a free machine, and what else runs here falls on neither side.
+transformers decodes 64 requests as one batch up to its longest answer, so where lengths vary its
+useful tokens are those that were asked for.
+"""
+
+import asyncio
+import json
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM
+from transformers.utils.logging import disable_progress_bar
+
+from rollart_flow.engines.embedded import EmbeddedEngine
+from rollart_flow.models.folder import load_folder
+from rollart_flow.models.policy import Policy, materialize
+from rollart_flow.models.qwen3 import ModelConfig
+from rollart_flow.types import GenerationRequest, Sampling
+
+CONCURRENT = 64
+PROMPT_TOKENS = 32
+EQUAL_TOKENS = 128
+REQUESTS = 256
+ROUNDS = 3
+
+
+def run() -> list[dict[str, Any]]:
+    """Records {name, value, unit, goal, holds, peer}."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with TemporaryDirectory() as folder:
+            path = f"{folder}/policy"
+            materialize(Policy.tiny(), path)
+            config, tensors = load_folder(path)
+            quiet: Any = disable_progress_bar  # untyped
+            quiet()
+            model: Any = AutoModelForCausalLM.from_pretrained(path)
+            model.generation_config.eos_token_id = None  # exactly as many tokens as asked for
+            return _compare(config, tensors, model)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _compare(
+    config: ModelConfig, tensors: dict[str, torch.Tensor], model: Any
+) -> list[dict[str, Any]]:
+    random = Random(0)
+    prompts = [
+        tuple(random.randrange(5, config.vocab_size) for _ in range(PROMPT_TOKENS))
+        for _ in range(REQUESTS)
+    ]
+    equal = [EQUAL_TOKENS] * CONCURRENT
+    varied = _varied_lengths(random)
+    records = []
+    for name, lengths, goal in (("equal lengths", equal, 1.0), ("varied lengths", varied, 3.0)):
+        ours, theirs = _rates(
+            lengths,
+            lambda lengths=lengths: _embedded(config, tensors, prompts, lengths),  # type: ignore[misc]
+            lambda lengths=lengths: _transformers(model, prompts, lengths),  # type: ignore[misc]
+        )
+        peer = f"transformers generate, {theirs:.0f} tokens/CPU-s"
+        records += [
+            _record(f"engine decode at {CONCURRENT}, {name}", ours, "tokens/CPU-s", None, peer),
+            _record(f"engine over transformers, {name}", ours / theirs, "x", goal, peer),
+        ]
+    return records
+
+
+def _varied_lengths(random: Random) -> list[int]:
+    """Answer lengths with a long tail: the longest of each batch of 64 is over 4 x its mean."""
+    lengths = []
+    for _ in range(REQUESTS // CONCURRENT):
+        batch = [random.randint(8, 64) for _ in range(CONCURRENT - 2)] + [192, 192]
+        random.shuffle(batch)
+        assert max(batch) >= 4 * statistics.mean(batch)
+        lengths += batch
+    return lengths
+
+
+def _rates(
+    lengths: Sequence[int], ours: Callable[[], float], theirs: Callable[[], float]
+) -> tuple[float, float]:
+    """Useful tokens/CPU-s of both, medians over rounds in turns, after one of each to warm up."""
+    ours(), theirs()
+    pairs = [(ours(), theirs()) for _ in range(ROUNDS)]
+    total = sum(lengths)
+    return (
+        total / statistics.median(pair[0] for pair in pairs),
+        total / statistics.median(pair[1] for pair in pairs),
+    )
+
+
+def _embedded(
+    config: ModelConfig,
+    tensors: dict[str, torch.Tensor],
+    prompts: Sequence[tuple[int, ...]],
+    lengths: Sequence[int],
+) -> float:
+    """CPU seconds until all requests are answered."""
+
+    async def consume(engine: EmbeddedEngine, request: GenerationRequest) -> int:
+        return sum([len(chunk.token_ids) async for chunk in engine.generate(request)])
+
+    async def measure() -> float:
+        engine = EmbeddedEngine(config, tensors, max_batch=CONCURRENT)
+        requests = [
+            GenerationRequest(str(index), prompt, Sampling(max_tokens=length))
+            for index, (prompt, length) in enumerate(zip(prompts, lengths, strict=False))
+        ]
+        start = time.process_time()
+        counts = await asyncio.gather(*(consume(engine, request) for request in requests))
+        seconds = time.process_time() - start
+        await engine.close()
+        assert counts == list(lengths)
+        return seconds
+
+    return asyncio.run(measure())
+
+
+def _transformers(model: Any, prompts: Sequence[tuple[int, ...]], lengths: Sequence[int]) -> float:
+    """CPU seconds for all requests in static batches of 64, each as long as its longest."""
+    start = time.process_time()
+    for first in range(0, len(lengths), CONCURRENT):
+        longest = max(lengths[first : first + CONCURRENT])
+        batch = torch.tensor(prompts[first : first + CONCURRENT])
+        answers = model.generate(
+            batch,
+            attention_mask=torch.ones_like(batch),
+            do_sample=True,
+            temperature=1.0,
+            top_k=0,
+            max_new_tokens=longest,
+        )
+        assert answers.shape == (CONCURRENT, PROMPT_TOKENS + longest)
+    return time.process_time() - start
+
+
+def _record(name: str, value: float, unit: str, goal: float | None, peer: str) -> dict[str, Any]:
+    holds = None if goal is None else value >= goal
+    return {"name": name, "value": value, "unit": unit, "goal": goal, "holds": holds, "peer": peer}
+
+
+if __name__ == "__main__":
+    for record in run():
+        print(json.dumps(record))

@@ -1,0 +1,252 @@
+"""Benchmark of the store: durable commits, bytes on disk, and a query, each beside JSONL.
+
+The JSONL peer does what rollout dumps of RL frameworks do: one line per trajectory by `json.dumps`,
+append, fsync, and a reader that globs the folder and parses by `json.loads`. Rows are made before
+any clock starts: Arrow tables for the store, dictionaries for JSONL.
+"""
+
+import json
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from rollart_flow.schema import row_schema
+from rollart_flow.store import Run, RunInfo, RunWriter, open_run
+
+_VOCABULARY = 1000
+_BATCH = 64
+_MOMENT = datetime(2025, 1, 1, tzinfo=UTC)
+
+
+def run() -> list[dict[str, object]]:
+    """All records; takes about half a minute."""
+    with tempfile.TemporaryDirectory() as folder:
+        return [*_durable(Path(folder) / "durable"), *_query(Path(folder) / "query")]
+
+
+def _record(
+    name: str, value: float, unit: str, goal: str | None, holds: bool | None, peer: str | None
+) -> dict[str, object]:
+    return {
+        "name": name,
+        "value": round(value, 3),
+        "unit": unit,
+        "goal": goal,
+        "holds": holds,
+        "peer": peer,
+    }
+
+
+def _durable(folder: Path) -> Iterator[dict[str, object]]:
+    rng = np.random.default_rng(0)
+    tables = [_rows(rng, _BATCH, 1000, 3000) for _ in range(12)]
+    dictionaries = [_dictionaries(table) for table in tables]
+    count = len(tables) * _BATCH
+
+    writer = RunWriter.create(str(folder / "commit"), RunInfo("commit", "bench", 0))
+    writer.commit("trajectories", tables[0])
+    commit_s = _seconds(lambda: [writer.commit("trajectories", t) for t in tables * 3]) / 3
+    through = RunWriter.create(str(folder / "tables"), RunInfo("tables", "bench", 0))
+    reader = open_run(through.uri)
+    stored_s = _seconds(lambda: _through_tables(through, reader, tables))
+    jsonl_s = _seconds(lambda: _through_jsonl(folder / "jsonl", dictionaries))
+    jsonl = f"JSONL append+fsync+glob {count / jsonl_s:.0f}/s"
+    yield _record(
+        "store: durable commits of 64 rows of 1k-3k tokens (the buffer serves them from memory)",
+        count / commit_s,
+        "trajectories/s",
+        ">= 2500",
+        count / commit_s >= 2500,
+        None,
+    )
+    yield _record(
+        "store: the same against JSONL",
+        jsonl_s / commit_s,
+        "x",
+        ">= 5",
+        jsonl_s / commit_s >= 5,
+        jsonl,
+    )
+    yield _record(
+        "store: committed and read back by another reader, 128 rows at a time",
+        count / stored_s,
+        "trajectories/s",
+        None,
+        None,
+        jsonl,
+    )
+    yield _bytes(folder, dictionaries)
+
+
+def _through_tables(writer: RunWriter, reader: Run, tables: list[pa.Table]) -> None:
+    """Commit batch by batch; a reader takes 128 rows whenever they are there."""
+    seen = 0
+    for number, table in enumerate(tables, start=1):
+        _, last = writer.commit("trajectories", table, transaction=number)
+        if number % 2 == 0:
+            read = reader.trajectories.filter(pl.col("seq") > seen).collect()
+            assert read.height == 2 * _BATCH
+            seen = last
+
+
+def _through_jsonl(folder: Path, batches: list[list[dict[str, Any]]]) -> None:
+    folder.mkdir(parents=True)
+    seen: set[Path] = set()
+    for number, rows in enumerate(batches, start=1):
+        with (folder / f"{number:06d}.jsonl").open("a") as stream:
+            stream.writelines(json.dumps(row) + "\n" for row in rows)
+            stream.flush()
+            os.fsync(stream.fileno())
+        if number % 2 == 0:
+            fresh = sorted(set(folder.glob("*.jsonl")) - seen)
+            read = [json.loads(line) for path in fresh for line in path.read_text().splitlines()]
+            assert len(read) == 2 * _BATCH
+            seen.update(fresh)
+
+
+def _bytes(folder: Path, batches: list[list[dict[str, Any]]]) -> dict[str, object]:
+    """Everything under the table's folder, logs included, against JSON as small as it gets."""
+    table = folder / "tables" / "tables" / "trajectories"
+    stored = sum(path.stat().st_size for path in table.rglob("*") if path.is_file())
+    tokens = sum(len(row["token_ids"]) for rows in batches for row in rows)
+    usual = sum(path.stat().st_size for path in (folder / "jsonl").glob("*.jsonl"))
+    smallest = sum(len(_smallest_json(row)) + 1 for rows in batches for row in rows)
+    return _record(
+        "store: bytes on disk against JSONL, 1k vocabulary, float32 logprobs",
+        stored / smallest,
+        "x",
+        "<= 0.3",
+        stored / smallest <= 0.3,
+        f"bytes a token: store {stored / tokens:.2f}, JSONL {smallest / tokens:.2f} without"
+        f" blanks and with shortest float32 digits, {usual / tokens:.2f} as json.dumps writes it",
+    )
+
+
+def _smallest_json(row: dict[str, Any]) -> str:
+    digits = [float(str(np.float32(value))) for value in row["logprobs"]]
+    return json.dumps(row | {"logprobs": digits}, separators=(",", ":"))
+
+
+def _query(folder: Path) -> Iterator[dict[str, object]]:
+    rng = np.random.default_rng(1)
+    blocks = [_rows(rng, 500, 512, 512) for _ in range(4)]
+    lines = ["".join(json.dumps(row) + "\n" for row in _dictionaries(block)) for block in blocks]
+    folder.mkdir(parents=True)
+    dump = folder / "trajectories.jsonl"
+    with dump.open("w") as stream:
+        stream.writelines(lines * 10)
+    with RunWriter.create(str(folder / "run"), RunInfo("run", "bench", 0)) as writer:
+        for block in blocks * 10:
+            writer.commit("trajectories", block)
+    stored = open_run(folder / "run")
+
+    expected = _mean_by_json(dump)
+    for read in (_mean_by_table(stored), _mean_by_ndjson(dump)):
+        assert read.keys() == expected.keys()
+        assert all(abs(read[domain] - expected[domain]) < 1e-9 for domain in read)
+    table_s = statistics.median(_seconds(lambda: _mean_by_table(stored)) for _ in range(9))
+    json_s = _seconds(lambda: _mean_by_json(dump))
+    ndjson_s = _seconds(lambda: _mean_by_ndjson(dump))
+    yield _record(
+        "store: mean(reward) by domain over 20k stored trajectories, against json.loads",
+        json_s / table_s,
+        "x",
+        ">= 100",
+        json_s / table_s >= 100,
+        f"polars on the table {table_s * 1e3:.0f} ms (snapshot included), polars ndjson"
+        f" {ndjson_s * 1e3:.0f} ms, json.loads {json_s * 1e3:.0f} ms",
+    )
+
+
+def _mean_by_table(stored: Run) -> dict[str, float]:
+    means = stored.trajectories.group_by("domain").agg(pl.col("reward").mean()).collect()
+    return dict(means.rows())
+
+
+def _mean_by_ndjson(dump: Path) -> dict[str, float]:
+    return dict(
+        pl.scan_ndjson(dump).group_by("domain").agg(pl.col("reward").mean()).collect().rows()
+    )
+
+
+def _mean_by_json(dump: Path) -> dict[str, float]:
+    rewards: dict[str, list[float]] = {}
+    with dump.open() as stream:
+        for line in stream:
+            row = json.loads(line)
+            rewards.setdefault(row["domain"], []).append(row["reward"])
+    return {domain: sum(values) / len(values) for domain, values in rewards.items()}
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def _dictionaries(table: pa.Table) -> list[dict[str, Any]]:
+    rows = table.to_pylist()
+    return [
+        {name: v.isoformat() if isinstance(v, datetime) else v for name, v in row.items()}
+        for row in rows
+    ]
+
+
+def _rows(rng: np.random.Generator, count: int, shortest: int, longest: int) -> pa.Table:
+    """Trajectories of eight turns, each half observed and half generated, ids drawn by Zipf."""
+    lengths = rng.integers(shortest, longest + 1, count)
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    total = int(offsets[-1])
+    weights = 1 / np.arange(1, _VOCABULARY + 1)
+    acted = np.arange(total) // (shortest // 16) % 2 == 1
+    tokens: dict[str, np.ndarray[Any, Any]] = {
+        "token_ids": rng.choice(_VOCABULARY, total, p=weights / weights.sum()).astype(np.int32),
+        "action_mask": acted,
+        "logprobs": np.where(acted, -rng.exponential(1.0, total), 0).astype(np.float32),
+        "token_versions": np.where(acted, 3, -1).astype(np.int32),
+    }
+    turn: dict[str, object] = {
+        "start": 0,
+        "end": 1,
+        "observation": "row 1 column 2 of 4",
+        "action": "up",
+    }
+    turn |= {"reward": 0.0, "generate_s": 0.8, "step_s": 0.01, "hardware": "H20"}
+    turn |= {"worker": "generation-0", "finish_reason": "stop"}
+    sampling: dict[str, object] = {"temperature": 1.0, "top_p": 1.0, "top_k": 0}
+    sampling |= {"max_tokens": 64, "stop_token_ids": [1], "allowed_token_ids": []}
+    values: dict[str, Any] = {"turns": [turn] * 8, "sampling": sampling, "reward_parts": None}
+    columns = {}
+    for field in row_schema("trajectories"):
+        kind = field.type
+        if field.name in tokens:
+            flat = pa.array(tokens[field.name], kind.value_type)
+            array = pa.ListArray.from_arrays(pa.array(offsets), flat).cast(kind)
+        elif field.name in values:
+            array = pa.array([values[field.name]] * count, kind)
+        elif field.name == "domain":
+            array = pa.array([("frozenlake", "arithmetic")[n % 2] for n in range(count)])
+        elif pa.types.is_string(kind):
+            array = pa.array([f"{field.name}-{n}" for n in range(count)])
+        elif pa.types.is_floating(kind):
+            array = pa.array(rng.random(count), kind)
+        elif pa.types.is_list(kind):
+            array = pa.nulls(count, kind)
+        else:
+            array = pa.array([_MOMENT if pa.types.is_timestamp(kind) else True] * count).cast(kind)
+        columns[field.name] = array
+    return pa.table(list(columns.values()), schema=row_schema("trajectories"))
+
+
+if __name__ == "__main__":
+    for record in run():
+        print(json.dumps(record))

@@ -1,0 +1,111 @@
+"""What bucketing saves: one training step of the embedded trainer against one padded batch.
+
+64 multi-turn trajectories of uneven lengths (the longest several times the mean) on the model of
+`Policy.tiny()`, one thread. Both sides run the same code on the same rows in turn; the peer pads
+all rows to the longest and takes one forward and backward pass.
+"""
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+
+from rollart_flow.algorithms import grpo
+from rollart_flow.models.qwen3 import ModelConfig, Qwen3
+from rollart_flow.schema import row_schema
+from rollart_flow.trainers import buckets as bucketing
+from rollart_flow.trainers.batch import read_batch
+from rollart_flow.trainers.embedded import EmbeddedTrainer
+from rollart_flow.trainers.kernels import pinned
+from rollart_flow.trainers.registry import TrainerSettings
+from rollart_flow.trainers.update import Tally, Updater
+from rollart_flow.types import Sampling
+
+ROWS = 64
+REPEATS = 5
+CONFIG = ModelConfig(
+    vocab_size=100,
+    hidden_size=64,
+    intermediate_size=256,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    head_dim=32,
+    max_position_embeddings=2048,
+)
+
+
+def uneven_batch(seed: int) -> tuple[pa.Table, np.ndarray[Any, Any]]:
+    """(rows as the trainer takes them, their lengths): half of all tokens are actions."""
+    random = np.random.default_rng(seed)
+    lengths = random.lognormal(5.0, 0.8, ROWS).clip(40, 1600).astype(int)
+    columns: dict[str, list[Any]] = {
+        "token_ids": [random.integers(0, 100, n).tolist() for n in lengths],
+        "action_mask": [(np.arange(n) // 10 % 2 == 1).tolist() for n in lengths],
+        "logprobs": [np.full(n, -4.6).tolist() for n in lengths],
+        "sampling": [asdict(Sampling())] * ROWS,
+        "kept_token_ids": [None] * ROWS,
+    }
+    declared = row_schema("trajectories")
+    table = pa.table({name: pa.array(columns[name], declared.field(name).type) for name in columns})
+    advantages = random.standard_normal((ROWS, 1)).tolist()
+    table = table.append_column("advantage", pa.array(advantages, pa.list_(pa.float32())))
+    return table.append_column("weight", pa.array([1.0] * ROWS)), lengths
+
+
+def seconds(call: Callable[[], object]) -> float:
+    """Seconds of one call."""
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def run() -> list[dict[str, Any]]:
+    """Records of the benchmark."""
+    table, lengths = uneven_batch(0)
+    model = Qwen3(CONFIG)
+    model.initialize(0)
+    settings = TrainerSettings()
+    trainer = EmbeddedTrainer(CONFIG, model.state_dict(), grpo(), settings)
+    updater = Updater(model, grpo(), None, settings.micro_batch_tokens)
+    optimizer = settings.optimizer.build(model.parameters())
+
+    def padded_step() -> None:
+        """The whole batch in one padded pass, then the same update."""
+        batch = read_batch(table)
+        with pinned(settings.threads):
+            optimizer.zero_grad()
+            updater.backward(batch, np.arange(ROWS), 1.0 / batch.actions.starts[-1], 1.0, Tally())
+            torch.nn.utils.clip_grad_norm_(model.parameters(), settings.optimizer.clip_norm)
+            optimizer.step()
+
+    ours, padded = [], []
+    for step in range(1, REPEATS + 1):
+        ours.append(seconds(lambda step=step: trainer.train_step(step, table)))  # type: ignore[misc]
+        padded.append(seconds(padded_step))
+    tokens = int(lengths.sum())
+    parts = bucketing.buckets(read_batch(table).used_lengths, settings.micro_batch_tokens)
+    area = sum(len(rows) * int(lengths[rows].max()) for rows in parts)
+    return [
+        _record("trainer_tokens_per_s", tokens / min(ours), "tokens/s", "padded batch, same run"),
+        _record("padded_tokens_per_s", tokens / min(padded), "tokens/s", None),
+        _record("trainer_over_padded", min(padded) / min(ours), "ratio", "padded batch, same run"),
+        _record("trainer_padding", area / tokens - 1, "padding / tokens", None),
+        _record("padded_padding", ROWS * int(lengths.max()) / tokens - 1, "padding / tokens", None),
+    ]
+
+
+def _record(name: str, value: float, unit: str, peer: str | None) -> dict[str, Any]:
+    return {
+        "name": name, "value": value, "unit": unit, "goal": None, "holds": None, "peer": peer,
+    }  # fmt: skip
+
+
+if __name__ == "__main__":
+    for record in run():
+        print(json.dumps(record))

@@ -1,0 +1,58 @@
+"""What `import rollart_flow` and importing a pipeline file load, and which names it exports."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import rollart_flow
+
+ROOT = Path(__file__).parent.parent
+HEAVY = ("ray", "torch", "vllm", "transformers")
+
+
+def loaded_after(code: str) -> set[str]:
+    """Top-level modules that a fresh interpreter has loaded after running some code."""
+    report = "import json, sys; print(json.dumps([m.split('.')[0] for m in sys.modules]))"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}\n{report}"],
+        cwd=ROOT, capture_output=True, text=True, check=True, timeout=120,
+    )  # fmt: skip
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import rollart_flow",
+        "from rollart_flow import *",
+        "import runpy; runpy.run_path('pipelines/two_domains.py')",
+        "from rollart_flow.pipeline import load_pipeline\n"
+        "load_pipeline('pipelines/two_domains.py', {'alpha': '2'}).pipeline.plan()",
+        "from rollart_flow.cli import main; main(['plan', 'pipelines/two_domains.py'])",
+        "from rollart_flow.cli import main; main(['doctor'])",
+    ],
+)
+def test_nothing_heavy_is_loaded(code: str) -> None:
+    assert not loaded_after(code) & set(HEAVY)
+
+
+def test_importing_the_library_alone_loads_no_dependency() -> None:
+    assert not loaded_after("import rollart_flow") & {*HEAVY, "polars", "pyarrow", "pydantic"}
+
+
+def test_exported_names_are_these() -> None:
+    assert rollart_flow.__all__ == [
+        "Pipeline", "Policy", "buffer", "errors", "evaluate", "filter", "open_run", "reward",
+        "rollout", "tasks", "train",
+    ]  # fmt: skip
+    for name in rollart_flow.__all__:
+        assert getattr(rollart_flow, name) is not None
+        assert name in dir(rollart_flow)
+
+
+def test_another_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'pipelin'"):
+        rollart_flow.pipelin  # noqa: B018  the access is what fails

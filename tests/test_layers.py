@@ -1,0 +1,89 @@
+"""Imports point downward only, also those within functions and those for type checkers."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "rollart_flow"
+
+LAYERS = (
+    ("errors", "types", "schema", "rows", "telemetry"),
+    ("control", "isolation"),
+    ("store",),
+    ("models",),
+    ("resources",),
+    ("engines", "trainers", "weights", "envs", "rewards", "algorithms"),
+    ("operators",),
+    ("pipeline", "runner", "replay", "simulation"),
+    ("cli",),
+)
+"""From the lowest up. Rooms of one layer may import each other."""
+
+CONTROL_NEVER_IMPORTS = {
+    "ray", "torch", "polars", "deltalake", "pyarrow", "time", "threading", "multiprocessing",
+    "subprocess", "socket", "pathlib", "os",
+}  # fmt: skip
+"""The control plane is pure asyncio: no Ray, no torch, no I/O, time only through the loop."""
+
+
+def modules(folder: Path = PACKAGE) -> list[Path]:
+    return sorted(folder.rglob("*.py"))
+
+
+def imports(path: Path) -> Iterator[tuple[int, str]]:
+    """(line, dotted name) of everything that a module imports anywhere in it."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: a relative import"
+            assert node.module is not None
+            if node.module == "rollart_flow":
+                yield from ((node.lineno, f"rollart_flow.{alias.name}") for alias in node.names)
+            else:
+                yield node.lineno, node.module
+
+
+def room(path: Path) -> str:
+    """The top-level module or package of the library that a file belongs to."""
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def level(name: str) -> int:
+    return next(index for index, rooms in enumerate(LAYERS) if name in rooms)
+
+
+def test_every_room_has_a_layer() -> None:
+    known = {name for rooms in LAYERS for name in rooms} | {"__init__"}
+    assert {room(path) for path in modules()} <= known
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_point_downward(path: Path) -> None:
+    here = room(path)
+    if here == "__init__":
+        return  # the root names what users import, from wherever it is defined
+    upward = [
+        f"{path}:{line} imports {name}"
+        for line, name in imports(path)
+        if name.startswith("rollart_flow.") and level(name.split(".")[1]) > level(here)
+    ]
+    assert not upward
+
+
+@pytest.mark.parametrize("path", modules(PACKAGE / "control"), ids=lambda path: path.name)
+def test_control_is_pure_asyncio(path: Path) -> None:
+    impure = [
+        f"{path}:{line} imports {name}"
+        for line, name in imports(path)
+        if name.split(".")[0] in CONTROL_NEVER_IMPORTS
+    ]
+    assert not impure
+
+
+def test_the_vocabulary_needs_no_ray_and_no_torch() -> None:
+    for name in LAYERS[0]:
+        found = {module.split(".")[0] for _, module in imports(PACKAGE / f"{name}.py")}
+        assert not found & {"ray", "torch", "transformers", "vllm"}
