@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields
 from datetime import datetime
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
@@ -30,9 +31,19 @@ def trajectories_table(trajectories: Iterable[Trajectory]) -> pa.Table:
     return to_table("trajectories", [_trajectory_row(t) for t in trajectories])
 
 
+def _values(value: Trajectory | Turn) -> dict[str, Any]:
+    """Fields by name, as they are; `asdict` would copy what lies in them."""
+    return {name: getattr(value, name) for name in _names(type(value))}
+
+
+@cache
+def _names(kind: type[Trajectory | Turn]) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind))
+
+
 def _trajectory_row(trajectory: Trajectory) -> dict[str, Any]:
-    row: dict[str, Any] = {f.name: getattr(trajectory, f.name) for f in fields(trajectory)}
-    row["turns"] = [asdict(turn) for turn in trajectory.turns]
+    row = _values(trajectory)
+    row["turns"] = [_values(turn) for turn in trajectory.turns]
     row["sampling"] = asdict(trajectory.sampling)
     if trajectory.reward_parts is not None:
         row["reward_parts"] = [
@@ -43,7 +54,7 @@ def _trajectory_row(trajectory: Trajectory) -> dict[str, Any]:
 
 def trajectory_from_row(row: Mapping[str, Any]) -> Trajectory:
     """A `Trajectory` from one row as a mapping; `seq` and `committed_at` are left aside."""
-    values = {f.name: row[f.name] for f in fields(Trajectory)}
+    values = {name: row[name] for name in _names(Trajectory)}
     sampling = dict(row["sampling"])
     for name in ("stop_token_ids", "allowed_token_ids"):
         sampling[name] = tuple(sampling[name])

@@ -92,25 +92,39 @@ def check(table: str, rows: pa.Table) -> pa.Table:
             (at any depth) where a value is declared.
     """
     schema = row_schema(table)
-    for name in rows.column_names:
+    given = dict(zip(rows.column_names, rows.columns, strict=True))
+    for name in given:
         if name not in schema.names:
             raise SchemaError(f"{table}: unknown column {name!r}")
     for field in schema:
-        if field.name not in rows.column_names:
+        if field.name not in given:
             raise SchemaError(f"{table}: column {field.name!r} is missing")
-        column = rows.column(field.name)
-        if not _same_type(column.type, field.type):
+        column = given[field.name]
+        if not (column.type.equals(field.type) or _same_type(column.type, field.type)):
             raise SchemaError(
                 f"{table}.{field.name}: type {column.type} given, {field.type} expected"
             )
-        if path := _null_where_none_may_be(column, field):
+        if _may_have_null(column, field) and (path := _null_where_none_may_be(column, field)):
             raise SchemaError(f"{table}.{path}: null given, a value expected")
-    rows = rows.select(schema.names)
-    if all(
-        column.type.equals(kind) for column, kind in zip(rows.columns, schema.types, strict=True)
-    ):
-        return pa.table(rows.columns, schema=schema)
-    return rows.cast(schema)
+    columns = [given[name] for name in schema.names]
+    if all(column.type.equals(kind) for column, kind in zip(columns, schema.types, strict=True)):
+        return pa.table(columns, schema=schema)
+    return rows.select(schema.names).cast(schema)
+
+
+def _may_have_null(column: pa.ChunkedArray | pa.Array, field: pa.Field) -> bool:
+    """Whether a forbidden null is possible: a look at counts alone, also of what is sliced away."""
+    if column.null_count and not field.nullable:
+        return True
+    declared = field.type
+    for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
+        if pa.types.is_list(declared) and _may_have_null(chunk.values, declared.value_field):
+            return True
+        if pa.types.is_struct(declared):
+            for index in range(declared.num_fields):
+                if _may_have_null(chunk.field(index), declared.field(index)):
+                    return True
+    return False
 
 
 def _null_where_none_may_be(column: pa.ChunkedArray | pa.Array, field: pa.Field) -> str | None:

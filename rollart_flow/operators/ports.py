@@ -115,7 +115,8 @@ class ClusterControl:
     async def resume(self) -> None:
         """See `control.ports.InferenceControl`."""
         async with self._commands:
-            await self._all("serve", self._version)
+            await asyncio.gather(*(self._serve(worker) for worker in tuple(self._workers.values())))
+            self._check_any()
             self._suspended = False
             self._resumed.notify()
 
@@ -124,14 +125,15 @@ class ClusterControl:
         while True:
             async with self._commands:
                 if not self._suspended:
-                    await self._bring_up(name)
+                    if name in self._workers:
+                        await self._serve(self._workers[name])
                     return name in self._workers
             await self._resumed.wait()
 
-    async def _bring_up(self, name: str) -> None:
-        worker = self._workers.get(name)
-        if worker is not None and await self._reach(worker, "serve", self._version):
-            version = self._version
+    async def _serve(self, worker: WorkerHandle) -> None:
+        """Let a worker draw tokens; reported where its process is a new one."""
+        if await self._reach(worker, "serve", self._version):
+            name, version = worker.name, self._version
             self._emit(
                 Event(EventKind.RETRY, name, reason=Reason.WORKER_LOST, policy_version=version)
             )
@@ -140,6 +142,9 @@ class ClusterControl:
         """One command for all workers. Ray waits for those that are being restarted."""
         workers = tuple(self._workers.values())
         await asyncio.gather(*(self._reach(worker, command, *arguments) for worker in workers))
+        self._check_any()
+
+    def _check_any(self) -> None:
         if not self._workers:
             raise RunFailedError(NO_WORKER)
 

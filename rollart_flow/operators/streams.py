@@ -99,6 +99,8 @@ def _streaming_settings(ready_first: bool) -> DataContext:
     context.print_on_execution_start = False
     context.execution_options.preserve_order = False
     context.issue_detectors_config.detectors = []
+    if hasattr(context, "_max_num_blocks_in_streaming_gen_buffer"):
+        context._max_num_blocks_in_streaming_gen_buffer = None
     logging.getLogger("ray.data").setLevel(logging.CRITICAL)  # errors reach us as exceptions
     return context
 

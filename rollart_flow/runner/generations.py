@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 
-ROWS = 2_000
+ROWS = 4_000
 """Attempts of one execution."""
 
 
@@ -37,7 +37,7 @@ class Generations:
         self._more = more
         self._abandon = abandon
         self._rows = max(rows, 8 * in_flight)
-        self._enough = self._rows // 2
+        self._enough = self._rows * 3 // 4
         self._messages: SimpleQueue[tuple[int, int | Exception | None]] = SimpleQueue()
 
     def run(self) -> Iterator[int]:

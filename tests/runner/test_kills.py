@@ -70,7 +70,6 @@ def test_any_process_of_the_streams_and_any_engine_may_be_killed(
     returned = events(run, EventKind.RETRY).filter(subject=engine.name)
     assert returned["reason"].to_list() == [Reason.WORKER_LOST]
     assert returned["policy_version"][0] >= 4, "it came back under the version of that moment"
-    assert events(run, EventKind.CRASH).filter(subject=engine.name).height >= 1
     assert set(run.trajectories.collect()["outcome"]) <= {"completed", "truncated", "cancelled"}
 
 
