@@ -4,7 +4,6 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields
 from datetime import datetime
-from functools import cache
 from typing import Any
 
 import pyarrow as pa
@@ -25,6 +24,9 @@ SAMPLE_COLUMNS = (
     "error",
 )
 
+_TRAJECTORY = tuple(field.name for field in fields(Trajectory))
+_TURN = tuple(field.name for field in fields(Turn))
+
 
 def trajectories_table(trajectories: Iterable[Trajectory]) -> pa.Table:
     """Uncommitted rows of `trajectories`."""
@@ -33,12 +35,8 @@ def trajectories_table(trajectories: Iterable[Trajectory]) -> pa.Table:
 
 def _values(value: Trajectory | Turn) -> dict[str, Any]:
     """Fields by name, as they are; `asdict` would copy what lies in them."""
-    return {name: getattr(value, name) for name in _names(type(value))}
-
-
-@cache
-def _names(kind: type[Trajectory | Turn]) -> tuple[str, ...]:
-    return tuple(field.name for field in fields(kind))
+    names = _TURN if isinstance(value, Turn) else _TRAJECTORY
+    return {name: getattr(value, name) for name in names}
 
 
 def _trajectory_row(trajectory: Trajectory) -> dict[str, Any]:
@@ -54,7 +52,7 @@ def _trajectory_row(trajectory: Trajectory) -> dict[str, Any]:
 
 def trajectory_from_row(row: Mapping[str, Any]) -> Trajectory:
     """A `Trajectory` from one row as a mapping; `seq` and `committed_at` are left aside."""
-    values = {name: row[name] for name in _names(Trajectory)}
+    values = {name: row[name] for name in _TRAJECTORY}
     sampling = dict(row["sampling"])
     for name in ("stop_token_ids", "allowed_token_ids"):
         sampling[name] = tuple(sampling[name])

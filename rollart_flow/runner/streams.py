@@ -24,7 +24,14 @@ from rollart_flow.operators.ipc import decode
 from rollart_flow.operators.reward import Reward, RewardSettings
 from rollart_flow.operators.rollout import Rollout, RolloutContext
 from rollart_flow.operators.sink import BufferSink
-from rollart_flow.operators.streams import NextRow, drain, map_rows, read_endless, streaming_context
+from rollart_flow.operators.streams import (
+    NextRow,
+    count_drained,
+    drain,
+    map_rows,
+    read_endless,
+    streaming_context,
+)
 from rollart_flow.operators.train import Train, TrainContext, Trained, read_trained
 from rollart_flow.pipeline import Pipeline
 from rollart_flow.pipeline.nodes import Generates
@@ -51,7 +58,7 @@ class Streams:
         def execute(number: int, limit: int) -> Iterator[int]:
             admitted = Admitted(coordinator, f"tasks-{number}", limit)
             stream = self._produce(admitted, ready_first=number > 0)
-            return (block.num_rows for block in drain(stream))
+            return count_drained(stream)
 
         def more() -> bool:
             return bool(ray.get(coordinator.admits.remote()))
