@@ -16,7 +16,7 @@ The invariant: a group whose rewards are all equal teaches exactly nothing, and 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -29,6 +29,7 @@ from rollart_flow.errors import TrainerError
 if TYPE_CHECKING:
     import torch
 
+Aggregation = Literal["token", "sequence", "domain"]
 Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
 
 
@@ -40,7 +41,7 @@ class GRPO(Algorithm):
     clip_high: float = 0.28
     kl: float = 0.0
     entropy: float = 0.0
-    aggregation: Literal["token", "sequence"] = "token"
+    aggregation: Aggregation = "token"
     eps: float = 1e-6
 
     def __post_init__(self) -> None:
@@ -48,7 +49,7 @@ class GRPO(Algorithm):
         check_number("grpo.clip_high", self.clip_high, low=0, open_low=True)
         check_number("grpo.kl", self.kl, low=0)
         check_number("grpo.entropy", self.entropy, low=0)
-        check_choice("grpo.aggregation", self.aggregation, ("token", "sequence"))
+        check_choice("grpo.aggregation", self.aggregation, get_args(Aggregation))
         check_number("grpo.eps", self.eps, low=0, open_low=True)
 
     @property
@@ -83,18 +84,20 @@ class GRPO(Algorithm):
             values[members] = (of_group - of_group.mean()) / (of_group.std() + self.eps)
         return Advantages(
             values=tuple(np.array([value], dtype=np.float32) for value in values),
-            weights=tuple(float(weight) for weight in self._weights(_action_tokens(batch))),
+            weights=tuple(float(weight) for weight in self._weights(batch)),
             zero_variance_groups=constant,
         )
 
-    def _weights(self, action_tokens: Floats) -> Floats:
-        """Factors that make the trainer's mean over all action tokens the chosen aggregation.
-
-        token: each token counts the same. sequence: each trajectory does, by its tokens' mean.
-        """
+    def _weights(self, batch: pa.Table) -> Floats:
+        """Factors that make the trainer's mean over all action tokens the chosen aggregation."""
+        tokens = _action_tokens(batch)
         if self.aggregation == "token":
-            return np.ones_like(action_tokens)
-        return np.asarray(action_tokens.mean() / action_tokens)
+            return np.ones_like(tokens)
+        if self.aggregation == "sequence":
+            return np.asarray(tokens.mean() / tokens)
+        _, domain_of = np.unique(batch["domain"].to_pylist(), return_inverse=True)
+        of_domain = np.bincount(domain_of, weights=tokens)
+        return np.asarray(tokens.sum() / len(of_domain) / of_domain[domain_of])
 
     def token_loss(
         self,
@@ -128,7 +131,7 @@ def grpo(
     clip_high: float = 0.28,
     kl: float = 0.0,
     entropy: float = 0.0,
-    aggregation: Literal["token", "sequence"] = "token",
+    aggregation: Aggregation = "token",
     eps: float = 1e-6,
 ) -> GRPO:
     """GRPO for `train`.
@@ -139,7 +142,9 @@ def grpo(
         kl: factor of the divergence from version 0 of the policy; 0 needs no reference.
         entropy: factor of the entropy bonus; 0 gives none.
         aggregation: `token`: mean over all action tokens of the batch (DAPO); `sequence`: mean
-            over trajectories of their mean over tokens (GRPO's first form).
+            over trajectories of their mean over tokens (GRPO's first form); `domain`: mean over
+            task domains of the mean over all tokens of each, so that short answers are not
+            drowned by long episodes of another domain.
         eps: added to the standard deviation of a group's rewards.
 
     Raises:

@@ -11,7 +11,7 @@ that all runs, forks and evaluations agree on it.
 import json
 import operator
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from hashlib import blake2b
@@ -27,11 +27,12 @@ OPERATIONS: dict[str, Callable[[int, int], int]] = {
     "+": operator.add,
     "-": operator.sub,
     "*": operator.mul,
+    "%": operator.mod,
     "<": lambda left, right: int(left < right),
 }
 """A comparison is answered with 1 (true) or 0 (false)."""
 
-_PROBLEM = re.compile(r"(\d+)([+*<-])(\d+)=")
+_PROBLEM = re.compile(r"(\d+)([+*%<-])(\d+)=")
 _NUMBER = re.compile(r"-?\d+")
 
 
@@ -47,6 +48,8 @@ def solve(problem: str) -> int:
             f"arithmetic: {problem!r} is no problem; write one such as '3+4='"
         )
     left, sign, right = match.groups()
+    if sign == "%" and int(right) == 0:
+        raise EnvironmentFailedError(f"arithmetic: {problem!r} divides by 0")
     return OPERATIONS[sign](int(left), int(right))
 
 
@@ -92,11 +95,12 @@ class ArithmeticEnvironment(Environment):
 
 
 @cache
-def _problems(digits: int, ops: tuple[str, ...], fraction: float) -> tuple[tuple[str, ...], ...]:
+def _problems(
+    ops: tuple[str, ...], lefts: range, rights: Sequence[int], fraction: float
+) -> tuple[tuple[str, ...], ...]:
     """(trained, held out), each in a fixed order."""
-    numbers = range(10**digits)
     split: tuple[list[str], list[str]] = ([], [])
-    for sign, left, right in product(ops, numbers, numbers):
+    for sign, left, right in product(ops, lefts, rights):
         problem = f"{left}{sign}{right}="
         share = int.from_bytes(blake2b(problem.encode(), digest_size=8).digest()) / 2**64
         split[share < fraction].append(problem)
@@ -105,7 +109,7 @@ def _problems(digits: int, ops: tuple[str, ...], fraction: float) -> tuple[tuple
 
 @dataclass(frozen=True)
 class Arithmetic(Domain):
-    """Add, subtract, multiply or compare two numbers of up to `digits` digits.
+    """Add, subtract, multiply, compare or take remainders of numbers of up to `digits` digits.
 
     Raises:
         SettingsError: a setting out of range; the message says which values there are.
@@ -117,7 +121,9 @@ class Arithmetic(Domain):
     digits: int = 1
     """Most digits of each operand: 1 (100 problems an operation) or 2 (10,000)."""
     ops: tuple[str, ...] = ("+",)
-    """Operations, of "+", "-", "*" and "<"."""
+    """Operations, of "+", "-", "*", "%" and "<"."""
+    right: tuple[int, ...] = ()
+    """What may stand on the right of an operation; empty: any number of up to `digits` digits."""
     held_out_fraction: float = 0.1
     """Share of the problems that training never sees; by hash, so only about this share."""
     format_penalty: float = 0.0
@@ -137,12 +143,22 @@ class Arithmetic(Domain):
             )
         if self.digits not in (1, 2):
             raise SettingsError(f"Arithmetic: digits is {self.digits}; it must be 1 or 2")
+        object.__setattr__(self, "right", tuple(self.right))
+        if any(not isinstance(n, int) or n < 0 for n in self.right):
+            raise SettingsError(
+                f"Arithmetic: right is {self.right!r}; it must hold whole numbers from 0"
+            )
+        if "%" in self.ops and 0 in self._rights:
+            raise SettingsError(
+                'Arithmetic: nothing is divided by 0; with the operation "%" set right, '
+                "such as right=(2, 5)"
+            )
         if not 0.0 <= self.held_out_fraction < 1.0:
             raise SettingsError(
                 f"Arithmetic: held_out_fraction is {self.held_out_fraction}; "
                 "it must be at least 0 and under 1"
             )
-        if not _problems(self.digits, self.ops, self.held_out_fraction)[0]:
+        if not self._problems[0]:
             raise SettingsError(
                 f"Arithmetic: held_out_fraction {self.held_out_fraction} leaves no problem to "
                 "train on; lower it"
@@ -167,19 +183,27 @@ class Arithmetic(Domain):
         Training goes through all of them in a fresh order again and again, so that none is
         neglected.
         """
-        trained, _ = _problems(self.digits, self.ops, self.held_out_fraction)
+        trained, _ = self._problems
         return self._shuffled(trained, seed) if split is Split.TRAIN else self._as_tasks(trained)
 
     def held_out(self, seed: int) -> Iterator[Task]:
         """The problems that are never trained on, each once."""
-        return self._as_tasks(_problems(self.digits, self.ops, self.held_out_fraction)[1])
+        return self._as_tasks(self._problems[1])
 
     def example_action(self, task: Task, random: Random) -> str:
         """The right answer of another problem: shaped like an answer, and a guess."""
         problem: str = json.loads(task.payload)["problem"]
         sign = problem.strip("0123456789=")
-        limit = 10**self.digits
-        return str(OPERATIONS[sign](random.randrange(limit), random.randrange(limit)))
+        left = random.randrange(10**self.digits)
+        return str(OPERATIONS[sign](left, random.choice(self._rights)))
+
+    @property
+    def _rights(self) -> Sequence[int]:
+        return self.right or range(10**self.digits)
+
+    @property
+    def _problems(self) -> tuple[tuple[str, ...], ...]:
+        return _problems(self.ops, range(10**self.digits), self._rights, self.held_out_fraction)
 
     def _shuffled(self, problems: tuple[str, ...], seed: int) -> Iterator[Task]:
         random = Random(f"{self.name}/{seed}")

@@ -22,13 +22,17 @@ ROOT = Path(__file__).parents[2]
 
 
 def batch(
-    rewards: Sequence[float | None], groups: Sequence[str], actions: Sequence[int] | None = None
+    rewards: Sequence[float | None],
+    groups: Sequence[str],
+    actions: Sequence[int] | None = None,
+    domains: Sequence[str] | None = None,
 ) -> pa.Table:
     """Rows with what `advantages` reads; `actions` counts action tokens, 2 each by default."""
     counts = actions or [2] * len(rewards)
     return pa.table(
         {
             "group_id": pa.array(groups),
+            "domain": pa.array(domains or ["one"] * len(rewards)),
             "reward": pa.array(rewards, pa.float64()),
             "action_mask": pa.array(
                 [[False] + [True] * n + [False] for n in counts], pa.list_(pa.bool_())
@@ -173,6 +177,14 @@ def test_sequence_weights_make_the_token_mean_a_mean_over_sequences() -> None:
     total = sum(w * n * loss for w, n, loss in zip(weights, actions, losses, strict=True))
     assert total / sum(actions) == pytest.approx(statistics.fmean(losses))
     assert grpo(aggregation="token").advantages(rows).weights == (1.0, 1.0, 1.0)
+
+
+def test_domain_weights_make_the_token_mean_a_mean_over_domains() -> None:
+    actions, losses = [1, 4, 5], [3.0, 1.0, -2.0]
+    rows = batch([0.0, 1.0, 2.0], ["a"] * 3, actions, ["long", "short", "long"])
+    weights = grpo(aggregation="domain").advantages(rows).weights
+    total = sum(w * n * loss for w, n, loss in zip(weights, actions, losses, strict=True))
+    assert total / sum(actions) == pytest.approx(((3.0 - 10.0) / 6 + 1.0) / 2)
 
 
 def test_chunked_and_sliced_columns_are_read_right() -> None:

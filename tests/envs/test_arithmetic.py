@@ -17,7 +17,7 @@ def problem(text: str) -> str:
 
 @pytest.mark.parametrize(
     ("text", "answer"),
-    [("3+4=", 7), ("12-34=", -22), ("99*99=", 9801), ("0+0=", 0), ("3<7=", 1), ("7<7=", 0)],
+    [("3+4=", 7), ("12-34=", -22), ("99*99=", 9801), ("0+0=", 0), ("3<7=", 1), ("7<7=", 0), ("47%2=", 1)],
 )
 def test_problems_are_solved(text: str, answer: int) -> None:
     assert solve(text) == answer
@@ -31,6 +31,8 @@ def test_what_is_no_problem_is_refused() -> None:
     for text in ("3+4", "3^4=", "", "__import__('os')="):
         with pytest.raises(EnvironmentFailedError, match="is no problem"):
             solve(text)
+    with pytest.raises(EnvironmentFailedError, match="divides by 0"):
+        solve("3%0=")
     with pytest.raises(EnvironmentFailedError, match="call reset first"):
         Arithmetic().make().step("7")
 
@@ -87,13 +89,24 @@ def test_example_actions_are_answers_of_some_problem() -> None:
     assert examples == set(range(-9, 10))
 
 
+def test_the_right_operand_can_be_chosen() -> None:
+    domain = Arithmetic(digits=2, ops=("%",), right=(2, 5))
+    problems = [*domain.tasks(Split.EVALUATION, 0), *domain.held_out(0)]
+    assert len(problems) == 200
+    assert {task.task_id.rpartition("%")[2] for task in problems} == {"2", "5"}
+    answers = {domain.example_action(problems[0], Random(seed)) for seed in range(50)}
+    assert answers == {"0", "1", "2", "3", "4"}
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"ops": ("/",)}, r"take each of \+, -, \*, < at most once"),
+        ({"ops": ("/",)}, r"take each of \+, -, \*, %, < at most once"),
         ({"ops": ()}, "at least one"),
         ({"ops": ("+", "+")}, "at most once"),
         ({"digits": 3}, "it must be 1 or 2"),
+        ({"right": (2, -1)}, "whole numbers from 0"),
+        ({"ops": ("%",)}, "nothing is divided by 0"),
         ({"held_out_fraction": 1.0}, "at least 0 and under 1"),
         ({"held_out_fraction": 0.9999}, "leaves no problem to train on"),
         ({"near_reward": 1.0}, "under 1"),

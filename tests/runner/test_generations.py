@@ -11,7 +11,7 @@ from rollart_flow.runner.generations import Generations
 
 IN_FLIGHT = 4
 ROWS = 40
-ENOUGH = ROWS // 2
+ENOUGH = ROWS * 3 // 4
 
 
 class Admitting:
