@@ -35,7 +35,7 @@ check: $(STAMP)
 	$(BIN)/mypy
 
 bench: $(STAMP)
-	$(BIN)/python tests/benchmarks/run.py
+	$(BIN)/python -m tests.benchmarks.run
 
 notebook: $(STAMP)
 	$(BIN)/marimo edit notebooks/explore_run.py

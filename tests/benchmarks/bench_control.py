@@ -6,11 +6,9 @@ and at each wait for engine or environment all others run.
 """
 
 import asyncio
-import json
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
 
 from rollart_flow.control.buffer import SampleBuffer
 from rollart_flow.control.controller import AsyncController
@@ -31,6 +29,7 @@ from rollart_flow.types import (
     Task,
     Trajectory,
 )
+from tests.benchmarks.records import Record, record
 
 ENVIRONMENTS = 512
 TURNS = 16
@@ -195,7 +194,7 @@ def _sample(trajectory: Trajectory) -> Sample:
     )
 
 
-def run() -> list[dict[str, Any]]:
+def run() -> list[Record]:
     """Milliseconds of this process per turn, the best of three runs."""
     per_turn_ms, per_s = float("inf"), 0.0
     for _ in range(3):
@@ -203,22 +202,13 @@ def run() -> list[dict[str, Any]]:
         per_turn_ms = min(per_turn_ms, 1000 * seconds / turns)
         per_s = max(per_s, trajectories / seconds)
     return [
-        {
-            "name": f"control plane per turn, {ENVIRONMENTS} environments",
-            "value": round(per_turn_ms, 4),
-            "unit": "ms",
-            "goal": GOAL_MS,
-            "holds": per_turn_ms < GOAL_MS,
-            "peer": None,
-        },
-        {
-            "name": f"control plane, trajectories of {TURNS} turns",
-            "value": round(per_s, 1),
-            "unit": "trajectories/s",
-            "goal": None,
-            "holds": None,
-            "peer": None,
-        },
+        record(
+            f"control plane: overhead of a turn, {ENVIRONMENTS} environments",
+            per_turn_ms,
+            "ms",
+            at_most=GOAL_MS,
+        ),
+        record(f"control plane: trajectories of {TURNS} turns", per_s, "trajectories/s"),
     ]
 
 
@@ -227,8 +217,3 @@ async def _measure() -> tuple[int, int, float]:
     started = time.perf_counter()
     await turns.run()
     return turns.turns, turns.trajectories, time.perf_counter() - started
-
-
-if __name__ == "__main__":
-    for record in run():
-        print(json.dumps(record))

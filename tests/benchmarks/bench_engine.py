@@ -8,7 +8,6 @@ useful tokens are those that were asked for.
 """
 
 import asyncio
-import json
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -25,6 +24,7 @@ from rollart_flow.models.folder import load_folder
 from rollart_flow.models.policy import Policy, materialize
 from rollart_flow.models.qwen3 import ModelConfig
 from rollart_flow.types import GenerationRequest, Sampling
+from tests.benchmarks.records import Record, record
 
 CONCURRENT = 64
 PROMPT_TOKENS = 32
@@ -33,8 +33,8 @@ REQUESTS = 256
 ROUNDS = 3
 
 
-def run() -> list[dict[str, Any]]:
-    """Records {name, value, unit, goal, holds, peer}."""
+def run() -> list[Record]:
+    """Decode rates of both, and their ratios."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -51,9 +51,7 @@ def run() -> list[dict[str, Any]]:
         torch.set_num_threads(threads)
 
 
-def _compare(
-    config: ModelConfig, tensors: dict[str, torch.Tensor], model: Any
-) -> list[dict[str, Any]]:
+def _compare(config: ModelConfig, tensors: dict[str, torch.Tensor], model: Any) -> list[Record]:
     random = Random(0)
     prompts = [
         tuple(random.randrange(5, config.vocab_size) for _ in range(PROMPT_TOKENS))
@@ -70,8 +68,10 @@ def _compare(
         )
         peer = f"transformers generate, {theirs:.0f} tokens/CPU-s"
         records += [
-            _record(f"engine decode at {CONCURRENT}, {name}", ours, "tokens/CPU-s", None, peer),
-            _record(f"engine over transformers, {name}", ours / theirs, "x", goal, peer),
+            record(f"engine: decode at {CONCURRENT}, {name}", ours, "tokens/CPU-s", peer=peer),
+            record(
+                f"engine: over transformers, {name}", ours / theirs, "x", at_least=goal, peer=peer
+            ),
         ]
     return records
 
@@ -143,13 +143,3 @@ def _transformers(model: Any, prompts: Sequence[tuple[int, ...]], lengths: Seque
         )
         assert answers.shape == (CONCURRENT, PROMPT_TOKENS + longest)
     return time.process_time() - start
-
-
-def _record(name: str, value: float, unit: str, goal: float | None, peer: str) -> dict[str, Any]:
-    holds = None if goal is None else value >= goal
-    return {"name": name, "value": value, "unit": unit, "goal": goal, "holds": holds, "peer": peer}
-
-
-if __name__ == "__main__":
-    for record in run():
-        print(json.dumps(record))

@@ -21,32 +21,20 @@ import pyarrow as pa
 
 from rollart_flow.schema import row_schema
 from rollart_flow.store import Run, RunInfo, RunWriter, open_run
+from tests.benchmarks.records import Record, record
 
 _VOCABULARY = 1000
 _BATCH = 64
 _MOMENT = datetime(2025, 1, 1, tzinfo=UTC)
 
 
-def run() -> list[dict[str, object]]:
+def run() -> list[Record]:
     """All records; takes about half a minute."""
     with tempfile.TemporaryDirectory() as folder:
         return [*_durable(Path(folder) / "durable"), *_query(Path(folder) / "query")]
 
 
-def _record(
-    name: str, value: float, unit: str, goal: str | None, holds: bool | None, peer: str | None
-) -> dict[str, object]:
-    return {
-        "name": name,
-        "value": round(value, 3),
-        "unit": unit,
-        "goal": goal,
-        "holds": holds,
-        "peer": peer,
-    }
-
-
-def _durable(folder: Path) -> Iterator[dict[str, object]]:
+def _durable(folder: Path) -> Iterator[Record]:
     rng = np.random.default_rng(0)
     tables = [_rows(rng, _BATCH, 1000, 3000) for _ in range(12)]
     dictionaries = [_dictionaries(table) for table in tables]
@@ -60,29 +48,24 @@ def _durable(folder: Path) -> Iterator[dict[str, object]]:
     stored_s = _seconds(lambda: _through_tables(through, reader, tables))
     jsonl_s = _seconds(lambda: _through_jsonl(folder / "jsonl", dictionaries))
     jsonl = f"JSONL append+fsync+glob {count / jsonl_s:.0f}/s"
-    yield _record(
+    yield record(
         "store: durable commits of 64 rows of 1k-3k tokens (the buffer serves them from memory)",
         count / commit_s,
         "trajectories/s",
-        ">= 2500",
-        count / commit_s >= 2500,
-        None,
+        at_least=2500,
     )
-    yield _record(
+    yield record(
         "store: the same against JSONL",
         jsonl_s / commit_s,
         "x",
-        ">= 5",
-        jsonl_s / commit_s >= 5,
-        jsonl,
+        at_least=5,
+        peer=jsonl,
     )
-    yield _record(
+    yield record(
         "store: committed and read back by another reader, 128 rows at a time",
         count / stored_s,
         "trajectories/s",
-        None,
-        None,
-        jsonl,
+        peer=jsonl,
     )
     yield _bytes(folder, dictionaries)
 
@@ -113,20 +96,19 @@ def _through_jsonl(folder: Path, batches: list[list[dict[str, Any]]]) -> None:
             seen.update(fresh)
 
 
-def _bytes(folder: Path, batches: list[list[dict[str, Any]]]) -> dict[str, object]:
+def _bytes(folder: Path, batches: list[list[dict[str, Any]]]) -> Record:
     """Everything under the table's folder, logs included, against JSON as small as it gets."""
     table = folder / "tables" / "tables" / "trajectories"
     stored = sum(path.stat().st_size for path in table.rglob("*") if path.is_file())
     tokens = sum(len(row["token_ids"]) for rows in batches for row in rows)
     usual = sum(path.stat().st_size for path in (folder / "jsonl").glob("*.jsonl"))
     smallest = sum(len(_smallest_json(row)) + 1 for rows in batches for row in rows)
-    return _record(
+    return record(
         "store: bytes on disk against JSONL, 1k vocabulary, float32 logprobs",
         stored / smallest,
         "x",
-        "<= 0.3",
-        stored / smallest <= 0.3,
-        f"bytes a token: store {stored / tokens:.2f}, JSONL {smallest / tokens:.2f} without"
+        at_most=0.3,
+        peer=f"bytes a token: store {stored / tokens:.2f}, JSONL {smallest / tokens:.2f} without"
         f" blanks and with shortest float32 digits, {usual / tokens:.2f} as json.dumps writes it",
     )
 
@@ -136,7 +118,7 @@ def _smallest_json(row: dict[str, Any]) -> str:
     return json.dumps(row | {"logprobs": digits}, separators=(",", ":"))
 
 
-def _query(folder: Path) -> Iterator[dict[str, object]]:
+def _query(folder: Path) -> Iterator[Record]:
     rng = np.random.default_rng(1)
     blocks = [_rows(rng, 500, 512, 512) for _ in range(4)]
     lines = ["".join(json.dumps(row) + "\n" for row in _dictionaries(block)) for block in blocks]
@@ -156,13 +138,12 @@ def _query(folder: Path) -> Iterator[dict[str, object]]:
     table_s = statistics.median(_seconds(lambda: _mean_by_table(stored)) for _ in range(9))
     json_s = _seconds(lambda: _mean_by_json(dump))
     ndjson_s = _seconds(lambda: _mean_by_ndjson(dump))
-    yield _record(
+    yield record(
         "store: mean(reward) by domain over 20k stored trajectories, against json.loads",
         json_s / table_s,
         "x",
-        ">= 100",
-        json_s / table_s >= 100,
-        f"polars on the table {table_s * 1e3:.0f} ms (snapshot included), polars ndjson"
+        at_least=100,
+        peer=f"polars on the table {table_s * 1e3:.0f} ms (snapshot included), polars ndjson"
         f" {ndjson_s * 1e3:.0f} ms, json.loads {json_s * 1e3:.0f} ms",
     )
 
@@ -245,8 +226,3 @@ def _rows(rng: np.random.Generator, count: int, shortest: int, longest: int) -> 
             array = pa.array([_MOMENT if pa.types.is_timestamp(kind) else True] * count).cast(kind)
         columns[field.name] = array
     return pa.table(list(columns.values()), schema=row_schema("trajectories"))
-
-
-if __name__ == "__main__":
-    for record in run():
-        print(json.dumps(record))

@@ -5,7 +5,6 @@
 all rows to the longest and takes one forward and backward pass.
 """
 
-import json
 import time
 from collections.abc import Callable
 from dataclasses import asdict
@@ -25,6 +24,7 @@ from rollart_flow.trainers.kernels import pinned
 from rollart_flow.trainers.registry import TrainerSettings
 from rollart_flow.trainers.update import Tally, Updater
 from rollart_flow.types import Sampling
+from tests.benchmarks.records import Record, record
 
 ROWS = 64
 REPEATS = 5
@@ -65,7 +65,7 @@ def seconds(call: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def run() -> list[dict[str, Any]]:
+def run() -> list[Record]:
     """Records of the benchmark."""
     table, lengths = uneven_batch(0)
     model = Qwen3(CONFIG)
@@ -92,20 +92,11 @@ def run() -> list[dict[str, Any]]:
     parts = bucketing.buckets(read_batch(table).used_lengths, settings.micro_batch_tokens)
     area = sum(len(rows) * int(lengths[rows].max()) for rows in parts)
     return [
-        _record("trainer_tokens_per_s", tokens / min(ours), "tokens/s", "padded batch, same run"),
-        _record("padded_tokens_per_s", tokens / min(padded), "tokens/s", None),
-        _record("trainer_over_padded", min(padded) / min(ours), "ratio", "padded batch, same run"),
-        _record("trainer_padding", area / tokens - 1, "padding / tokens", None),
-        _record("padded_padding", ROWS * int(lengths.max()) / tokens - 1, "padding / tokens", None),
+        record("trainer: tokens trained, bucketed", tokens / min(ours), "tokens/s"),
+        record("trainer: the same, padded to the longest", tokens / min(padded), "tokens/s"),
+        record("trainer: bucketed over padded", min(padded) / min(ours), "x"),
+        record("trainer: padding, bucketed", area / tokens - 1, "padding/tokens"),
+        record(
+            "trainer: padding, padded", ROWS * int(lengths.max()) / tokens - 1, "padding/tokens"
+        ),
     ]
-
-
-def _record(name: str, value: float, unit: str, peer: str | None) -> dict[str, Any]:
-    return {
-        "name": name, "value": value, "unit": unit, "goal": None, "holds": None, "peer": peer,
-    }  # fmt: skip
-
-
-if __name__ == "__main__":
-    for record in run():
-        print(json.dumps(record))

@@ -17,7 +17,15 @@ def problem(text: str) -> str:
 
 @pytest.mark.parametrize(
     ("text", "answer"),
-    [("3+4=", 7), ("12-34=", -22), ("99*99=", 9801), ("0+0=", 0), ("3<7=", 1), ("7<7=", 0), ("47%2=", 1)],
+    [
+        ("3+4=", 7),
+        ("12-34=", -22),
+        ("99*99=", 9801),
+        ("0+0=", 0),
+        ("3<7=", 1),
+        ("7<7=", 0),
+        ("47%2=", 1),
+    ],
 )
 def test_problems_are_solved(text: str, answer: int) -> None:
     assert solve(text) == answer

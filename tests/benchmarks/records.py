@@ -1,0 +1,37 @@
+"""What a benchmark reports: the rows of `bench.json`."""
+
+from typing import TypedDict
+
+
+class Record(TypedDict):
+    """One figure."""
+
+    name: str
+    value: float
+    unit: str
+    goal: str | None
+    """What it should be, such as ">= 2500"; null: it is only told."""
+    holds: bool | None
+    peer: str | None
+    """What else was measured in the same run, to compare with."""
+
+
+def record(
+    name: str,
+    value: float,
+    unit: str,
+    *,
+    at_least: float | None = None,
+    at_most: float | None = None,
+    peer: str | None = None,
+) -> Record:
+    """One figure, with at most one goal."""
+    goal, holds = None, None
+    if at_least is not None:
+        goal, holds = f">= {at_least:g}", value >= at_least
+    elif at_most is not None:
+        goal, holds = f"<= {at_most:g}", value <= at_most
+    digits = 3 if abs(value) < 1000 else 0
+    return Record(
+        name=name, value=round(value, digits), unit=unit, goal=goal, holds=holds, peer=peer
+    )
