@@ -36,17 +36,17 @@ def run() -> list[Record]:
 
 def _durable(folder: Path) -> Iterator[Record]:
     rng = np.random.default_rng(0)
-    tables = [_rows(rng, _BATCH, 1000, 3000) for _ in range(12)]
-    dictionaries = [_dictionaries(table) for table in tables]
+    tables = [some_rows(rng, _BATCH, 1000, 3000) for _ in range(12)]
+    dictionaries = [dictionaries(table) for table in tables]
     count = len(tables) * _BATCH
 
     writer = RunWriter.create(str(folder / "commit"), RunInfo("commit", "bench", 0))
     writer.commit("trajectories", tables[0])
-    commit_s = _seconds(lambda: [writer.commit("trajectories", t) for t in tables * 3]) / 3
+    commit_s = seconds(lambda: [writer.commit("trajectories", t) for t in tables * 3]) / 3
     through = RunWriter.create(str(folder / "tables"), RunInfo("tables", "bench", 0))
     reader = open_run(through.uri)
-    stored_s = _seconds(lambda: _through_tables(through, reader, tables))
-    jsonl_s = _seconds(lambda: _through_jsonl(folder / "jsonl", dictionaries))
+    stored_s = seconds(lambda: _through_tables(through, reader, tables))
+    jsonl_s = seconds(lambda: through_jsonl(folder / "jsonl", dictionaries))
     jsonl = f"JSONL append+fsync+glob {count / jsonl_s:.0f}/s"
     yield record(
         "store: durable commits of 64 rows of 1k-3k tokens (the buffer serves them from memory)",
@@ -81,7 +81,7 @@ def _through_tables(writer: RunWriter, reader: Run, tables: list[pa.Table]) -> N
             seen = last
 
 
-def _through_jsonl(folder: Path, batches: list[list[dict[str, Any]]]) -> None:
+def through_jsonl(folder: Path, batches: list[list[dict[str, Any]]]) -> None:
     folder.mkdir(parents=True)
     seen: set[Path] = set()
     for number, rows in enumerate(batches, start=1):
@@ -120,8 +120,8 @@ def _smallest_json(row: dict[str, Any]) -> str:
 
 def _query(folder: Path) -> Iterator[Record]:
     rng = np.random.default_rng(1)
-    blocks = [_rows(rng, 500, 512, 512) for _ in range(4)]
-    lines = ["".join(json.dumps(row) + "\n" for row in _dictionaries(block)) for block in blocks]
+    blocks = [some_rows(rng, 500, 512, 512) for _ in range(4)]
+    lines = ["".join(json.dumps(row) + "\n" for row in dictionaries(block)) for block in blocks]
     folder.mkdir(parents=True)
     dump = folder / "trajectories.jsonl"
     with dump.open("w") as stream:
@@ -135,9 +135,9 @@ def _query(folder: Path) -> Iterator[Record]:
     for read in (_mean_by_table(stored), _mean_by_ndjson(dump)):
         assert read.keys() == expected.keys()
         assert all(abs(read[domain] - expected[domain]) < 1e-9 for domain in read)
-    table_s = statistics.median(_seconds(lambda: _mean_by_table(stored)) for _ in range(9))
-    json_s = _seconds(lambda: _mean_by_json(dump))
-    ndjson_s = _seconds(lambda: _mean_by_ndjson(dump))
+    table_s = statistics.median(seconds(lambda: _mean_by_table(stored)) for _ in range(9))
+    json_s = seconds(lambda: _mean_by_json(dump))
+    ndjson_s = seconds(lambda: _mean_by_ndjson(dump))
     yield record(
         "store: mean(reward) by domain over 20k stored trajectories, against json.loads",
         json_s / table_s,
@@ -168,13 +168,13 @@ def _mean_by_json(dump: Path) -> dict[str, float]:
     return {domain: sum(values) / len(values) for domain, values in rewards.items()}
 
 
-def _seconds(work: Callable[[], object]) -> float:
+def seconds(work: Callable[[], object]) -> float:
     start = time.perf_counter()
     work()
     return time.perf_counter() - start
 
 
-def _dictionaries(table: pa.Table) -> list[dict[str, Any]]:
+def dictionaries(table: pa.Table) -> list[dict[str, Any]]:
     rows = table.to_pylist()
     return [
         {name: v.isoformat() if isinstance(v, datetime) else v for name, v in row.items()}
@@ -182,7 +182,7 @@ def _dictionaries(table: pa.Table) -> list[dict[str, Any]]:
     ]
 
 
-def _rows(rng: np.random.Generator, count: int, shortest: int, longest: int) -> pa.Table:
+def some_rows(rng: np.random.Generator, count: int, shortest: int, longest: int) -> pa.Table:
     """Trajectories of eight turns, each half observed and half generated, ids drawn by Zipf."""
     lengths = rng.integers(shortest, longest + 1, count)
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
