@@ -46,7 +46,7 @@ class Algorithm(ABC):
 
     @abstractmethod
     def advantages(self, batch: pa.Table) -> Advantages:
-        """Advantages from columns group_id, domain, reward, action_mask (and staleness) of a batch."""
+        """Advantages from group_id, domain, reward, action_mask (and staleness) of a batch."""
 
     @abstractmethod
     def token_loss(
