@@ -1,7 +1,8 @@
 """`run` and `resume`: what a caller in Python or the shell asks for."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rollart_flow.errors import RunFailedError
@@ -10,7 +11,8 @@ from rollart_flow.pipeline.loading import load_source
 from rollart_flow.runner.cluster import ray_cluster
 from rollart_flow.runner.session import Session
 from rollart_flow.runner.setup import complete_run, create_run
-from rollart_flow.store import RunStatus, read_info
+from rollart_flow.store import Owner, RunInfo, RunStatus, read_info
+from rollart_flow.store.info import write_info
 from rollart_flow.store.layout import read_pipeline
 from rollart_flow.telemetry import OnProgress, Progress, ignore_progress
 
@@ -78,11 +80,25 @@ def resume(
         return _result(uri)
     overrides: Mapping[str, str] = {key: str(value) for key, value in info.overrides.items()}
     loaded = load_source(read_pipeline(uri), str(_source(uri)), overrides)
-    complete_run(loaded.pipeline, uri, on_progress)
-    with ray_cluster():
-        session = Session(loaded.pipeline, uri, _source(uri), on_progress)
-        session.run(accept_divergence=accept_divergence)
+    with _claimed(uri, info):
+        complete_run(loaded.pipeline, uri, on_progress)
+        with ray_cluster():
+            session = Session(loaded.pipeline, uri, _source(uri), on_progress)
+            session.run(accept_divergence=accept_divergence)
     return _result(uri)
+
+
+@contextmanager
+def _claimed(uri: str, info: RunInfo) -> Iterator[None]:
+    """Let nobody else resume a run while this process prepares to; its writer takes it over."""
+    write_info(uri, replace(info, status=RunStatus.RUNNING, owner=Owner.this_process()))
+    try:
+        yield
+    except BaseException:
+        now = read_info(uri)
+        if now.status is RunStatus.RUNNING and now.owner == Owner.this_process():
+            write_info(uri, info)  # no writer was opened
+        raise
 
 
 def _source(uri: str) -> Path:

@@ -5,8 +5,11 @@ signal reaches it. However a run ends, what was committed stays, `run.json` says
 `resume` goes on from there.
 """
 
+import signal
+import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
@@ -102,10 +105,11 @@ class Session:
         }
         self._on_progress(Progress.phase("rolling out", total_steps=self._pipeline.train.steps))
         with ThreadPoolExecutor(len(named) + 1, thread_name_prefix="stream") as threads:
-            for name, stream in named.items():
-                threads.submit(self._follow, name, stream)
-            threads.submit(self._watch_for_failure, plant)
             try:
+                with _interrupt_deferred():
+                    for name, stream in named.items():
+                        threads.submit(self._follow, name, stream)
+                    threads.submit(self._watch_for_failure, plant)
                 self._wait(set(named), plant)
             finally:
                 # Where the coordinator has died, the streams end by themselves: all of them ask it.
@@ -154,6 +158,22 @@ class Session:
             self._on_progress(progress)
         elif stream == "evaluation":
             self._on_progress(Progress.evaluation(item))
+
+
+@contextmanager
+def _interrupt_deferred() -> Iterator[None]:
+    """Let Ctrl-C wait: a thread that is interrupted as it starts would never be joined."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals reach the main thread only
+        return
+    interrupted = threading.Event()
+    handler = signal.signal(signal.SIGINT, lambda *_: interrupted.set())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    if interrupted.is_set():
+        raise KeyboardInterrupt
 
 
 def _as_run_failure(stream: str, error: BaseException) -> RunFailedError:

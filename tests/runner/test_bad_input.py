@@ -30,7 +30,7 @@ class NoLake(Environment):
     version = "no-lake/1"
 
     def reset(self, seed, task):
-        raise ValueError("the lake\\\\nis gone")
+        raise ValueError("the lake\\nis gone")
 
     def step(self, action):
         raise NotImplementedError
@@ -117,7 +117,7 @@ def moody(trajectory):
         if mood == 0:
             return float("nan")
         if mood == 1:
-            raise KeyError("no such\\\\nscore")
+            raise KeyError("no such\\nscore")
         while mood == 2:
             pass
     return float(sum(trajectory.token_ids) % 7)
@@ -126,7 +126,7 @@ def moody(trajectory):
 prompts = tasks(Coin(), Slow(), Loose(), group_size=2)
 trajectories = rollout(prompts, policy, max_tokens=4, step_timeout_s=<limit>)
 batches = buffer(reward(trajectories, moody, timeout_s=<limit>), batch_size=8, alpha=1)
-pipeline = Pipeline("awkward", train(batches, policy, Gated(), steps=4))
+pipeline = Pipeline("awkward", train(batches, policy, Gated(), steps=<steps>))
 '''
 
 
@@ -155,8 +155,9 @@ def test_a_domain_that_only_fails_stops_the_run_and_is_named(tmp_path: Path) -> 
 
 
 def test_what_hangs_or_answers_nonsense_is_an_outcome_and_delays_nobody(tmp_path: Path) -> None:
-    run = run_with(source(tmp_path, AWKWARD, limit=LIMIT_S), tmp_path)
-    check_sound(run, 4)
+    steps = 40  # so many that what hangs reaches its limit before the run ends
+    run = run_with(source(tmp_path, AWKWARD, limit=LIMIT_S, steps=steps), tmp_path)
+    check_sound(run, steps)
     rows = run.trajectories.collect()
 
     def of(reason: Reason) -> pl.DataFrame:

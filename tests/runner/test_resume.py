@@ -15,7 +15,7 @@ from tests.runner.world import check_sound, open_gate, source, was_taken
 
 pytestmark = pytest.mark.whole
 
-STEPS = 9
+STEPS = 10
 GONE_S = 30.0
 
 
@@ -116,7 +116,7 @@ def killed_after_a_step(story: Story) -> None:
 
 def killed_between_manifest_and_step(story: Story) -> None:
     with story.resume() as shell:
-        shell.wait_for("step 4/")
+        shell.wait_for(f"step {story.seen[-1].newest[0] + 1}/")
         open_gate(story.gates, "training", shell.pid)
         now = story.cut_off(shell)
     manifest, step = now.newest
@@ -125,23 +125,25 @@ def killed_between_manifest_and_step(story: Story) -> None:
 
 
 def killed_after_a_checkpoint(story: Story) -> None:
+    checkpoint = story.seen[-1].newest[0] // 3 * 3 + 3
     with story.resume() as shell:
-        shell.wait_for("step 6/")
+        shell.wait_for(f"step {checkpoint}/")
         shell.kill()
         now = story.cut_off(shell)
-    assert (story.run_folder / "checkpoints" / "000006").is_dir()
-    assert now.newest[1] >= 6
+    assert (story.run_folder / "checkpoints" / f"{checkpoint:06d}").is_dir()
+    assert now.newest[1] >= checkpoint
 
 
 def interrupted_from_the_keyboard(story: Story) -> None:
     with story.resume() as shell:
-        shell.wait_for("step 7/")
+        shell.wait_for("starting the workers")
         code, said = said_by("resume", "coins", store=story.store)
         assert (code, said.count("\n")) == (1, 1)
         assert said.startswith("error: run coins is running (process ")
         code, said = said_by("run", str(story.file), "--name", "coins", store=story.store)
         assert (code, said.count("\n")) == (2, 1)
         assert "choose another --name, or `rollart resume`" in said
+        shell.wait_for("rolling out")
         shell.interrupt()
         story.cut_off(shell, code=130)
     last = shell.said.splitlines()[-1]
@@ -158,7 +160,7 @@ def resumed_to_the_end(story: Story) -> None:
     for before in story.seen:
         check_kept(before, now)
     check_sound(run, STEPS)
-    assert sorted(set(now.evaluations["policy_version"])) == [0, 3, 6, 9]
+    assert sorted(set(now.evaluations["policy_version"])) == [0, 3, 6, 9, 10]
     with story.resume() as shell:
         assert shell.end() == 0
     assert "run coins is finished; there is nothing to resume" in shell.said
