@@ -14,6 +14,6 @@ trajectories = rollout(prompts, policy, hw_affinity=affinity, max_tokens=8, max_
 scored = reward(trajectories)
 batches = buffer(scored, batch_size=128, alpha=1, commit_ms=100)
 each_domain = grpo(aggregation="domain", kl=0.02, clip_high=0.5)  # none drowns another
-steps = train(batches, policy, each_domain, steps=96, optimizer=adamw(lr=1e-3), minibatches=4)
-scores = evaluate(policy, lake, numbers, every=24, episodes=64, max_tokens=8)
+steps = train(batches, policy, each_domain, steps=88, optimizer=adamw(lr=1e-3), minibatches=4)
+scores = evaluate(policy, lake, numbers, every=22, episodes=64, max_tokens=8)
 pipeline = Pipeline("two-domains", steps, scores)
