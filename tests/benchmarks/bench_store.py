@@ -37,7 +37,7 @@ def run() -> list[Record]:
 def _durable(folder: Path) -> Iterator[Record]:
     rng = np.random.default_rng(0)
     tables = [some_rows(rng, _BATCH, 1000, 3000) for _ in range(12)]
-    dictionaries = [dictionaries(table) for table in tables]
+    plain = [dictionaries(table) for table in tables]
     count = len(tables) * _BATCH
 
     writer = RunWriter.create(str(folder / "commit"), RunInfo("commit", "bench", 0))
@@ -46,7 +46,7 @@ def _durable(folder: Path) -> Iterator[Record]:
     through = RunWriter.create(str(folder / "tables"), RunInfo("tables", "bench", 0))
     reader = open_run(through.uri)
     stored_s = seconds(lambda: _through_tables(through, reader, tables))
-    jsonl_s = seconds(lambda: through_jsonl(folder / "jsonl", dictionaries))
+    jsonl_s = seconds(lambda: through_jsonl(folder / "jsonl", plain))
     jsonl = f"JSONL append+fsync+glob {count / jsonl_s:.0f}/s"
     yield record(
         "store: durable commits of 64 rows of 1k-3k tokens (the buffer serves them from memory)",
@@ -67,7 +67,7 @@ def _durable(folder: Path) -> Iterator[Record]:
         "trajectories/s",
         peer=jsonl,
     )
-    yield _bytes(folder, dictionaries)
+    yield _bytes(folder, plain)
 
 
 def _through_tables(writer: RunWriter, reader: Run, tables: list[pa.Table]) -> None:
