@@ -24,12 +24,11 @@ from rollart_flow.types import (
     Event,
     FinishReason,
     GenerationRequest,
-    Sample,
     Sampling,
     Task,
-    Trajectory,
 )
 from tests.benchmarks.records import Record, record
+from tests.control.simulated import sample_of
 
 ENVIRONMENTS = 512
 TURNS = 16
@@ -157,7 +156,7 @@ class _Turns:
             trajectory = await self.host.run(self._manager(assignment))
             self.trajectories += 1
             self.turns += len(trajectory.turns)
-            self.buffer.put(_sample(trajectory))
+            self.buffer.put(sample_of(trajectory))
             index += 1
 
     def _manager(self, assignment: Assignment) -> EnvManager:
@@ -178,20 +177,6 @@ def _tasks() -> Iterator[tuple[Task, int]]:
     while True:
         yield Task(f"task-{cursor}", "idle"), cursor
         cursor += 1
-
-
-def _sample(trajectory: Trajectory) -> Sample:
-    return Sample(
-        trajectory_id=trajectory.trajectory_id,
-        group_id=trajectory.group_id,
-        domain=trajectory.domain,
-        attempt=trajectory.attempt,
-        outcome=trajectory.outcome,
-        policy_version_start=trajectory.policy_version_start,
-        policy_version_end=trajectory.policy_version_end,
-        scored=True,
-        tokens=len(trajectory.token_ids),
-    )
 
 
 def run() -> list[Record]:
