@@ -1,7 +1,7 @@
 """Frozen values to rows of the tables and back. The only place that knows both."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
 from datetime import datetime
 from typing import Any
@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rollart_flow.schema import to_table
+from rollart_flow.schema import to_array, to_table
 from rollart_flow.types import Event, Outcome, Reason, Sample, Sampling, Split, Trajectory, Turn
 
 SAMPLE_COLUMNS = (
@@ -24,6 +24,9 @@ SAMPLE_COLUMNS = (
     "error",
 )
 
+SCORE_COLUMNS = ("outcome", "reason", "error", "reward", "reward_parts", "scored_at")
+"""What scoring a trajectory decides."""
+
 _TRAJECTORY = tuple(field.name for field in fields(Trajectory))
 _TURN = tuple(field.name for field in fields(Turn))
 
@@ -31,6 +34,22 @@ _TURN = tuple(field.name for field in fields(Turn))
 def trajectories_table(trajectories: Iterable[Trajectory]) -> pa.Table:
     """Uncommitted rows of `trajectories`."""
     return to_table("trajectories", [_trajectory_row(t) for t in trajectories])
+
+
+def with_scores(rows: pa.Table, scored: Sequence[Trajectory]) -> pa.Table:
+    """Rows of `trajectories` with `SCORE_COLUMNS` of the same trajectories, in the same order."""
+    for name in SCORE_COLUMNS:
+        values = [_parts(t) if name == "reward_parts" else getattr(t, name) for t in scored]
+        field = rows.schema.field(name)
+        column = to_array("trajectories", field, values)
+        rows = rows.set_column(rows.schema.get_field_index(name), field, column)
+    return rows
+
+
+def _parts(trajectory: Trajectory) -> list[dict[str, Any]] | None:
+    if trajectory.reward_parts is None:
+        return None
+    return [{"name": name, "value": value} for name, value in trajectory.reward_parts.items()]
 
 
 def _values(value: Trajectory | Turn) -> dict[str, Any]:
@@ -43,10 +62,7 @@ def _trajectory_row(trajectory: Trajectory) -> dict[str, Any]:
     row = _values(trajectory)
     row["turns"] = [_values(turn) for turn in trajectory.turns]
     row["sampling"] = asdict(trajectory.sampling)
-    if trajectory.reward_parts is not None:
-        row["reward_parts"] = [
-            {"name": name, "value": value} for name, value in trajectory.reward_parts.items()
-        ]
+    row["reward_parts"] = _parts(trajectory)
     return row
 
 

@@ -65,19 +65,27 @@ def to_table(table: str, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
         missing = [f.name for f in schema if f.name not in row and not f.nullable]
         if missing:
             raise SchemaError(f"{table}: column {missing[0]!r} is missing")
-    columns = [_column(table, field, [row.get(field.name) for row in rows]) for field in schema]
-    return check(table, pa.table(columns, schema=schema))
+    columns = [to_array(table, field, [row.get(field.name) for row in rows]) for field in schema]
+    return pa.table(columns, schema=schema)
 
 
-def _column(table: str, field: pa.Field, values: list[Any]) -> pa.Array:
+def to_array(table: str, field: pa.Field, values: list[Any]) -> pa.Array:
+    """Values of one declared column.
+
+    Raises:
+        SchemaError: one is of a wrong type, or null where a value is declared.
+    """
     if pa.types.is_integer(field.type):  # Arrow would cut off a fraction without a word
         for value in values:
             if isinstance(value, float | np.floating):
                 raise SchemaError(f"{table}.{field.name}: {value} given; expected {field.type}")
     try:
-        return pa.array(values, type=field.type)
+        array = pa.array(values, type=field.type)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
         raise SchemaError(f"{table}.{field.name}: {error}; expected {field.type}") from error
+    if _may_have_null(array, field) and (path := _null_where_none_may_be(array, field)):
+        raise SchemaError(f"{table}.{path}: null given, a value expected")
+    return array
 
 
 def check(table: str, rows: pa.Table) -> pa.Table:

@@ -1,11 +1,20 @@
-"""What environments answer, checked: whoever writes one gets told exactly what was wrong."""
+"""What environments answer, checked: whoever writes one gets told exactly what was wrong.
+
+Invariant: what passes here is exactly the five (or two) values of the protocol in plain Python
+types, the reward finite; everything else is an EnvironmentFailedError that names the value.
+"""
 
 import math
-import numbers
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 from rollart_flow.errors import EnvironmentFailedError
+
+_RESET = "(observation: str, info: mapping)"
+_STEP = (
+    "(observation: str, reward: finite number, terminated: bool, truncated: bool, info: mapping)"
+)
+_Value = TypeVar("_Value")
 
 
 class ResetAnswer(NamedTuple):
@@ -25,69 +34,72 @@ class StepAnswer(NamedTuple):
     info: Mapping[str, object]
 
 
-def checked_reset(answer: object) -> ResetAnswer:
-    """(observation, info).
+def checked_reset(answer: object, call: str = "reset") -> ResetAnswer:
+    """The answer of `reset`, or an error that names what is wrong with it.
 
-    Raises:
-        EnvironmentFailedError: names the value that is not of its type.
+    Args:
+        answer: what it returned.
+        call: name of the method in the error.
     """
-    observation, info = _parts(answer, "reset", ResetAnswer._fields)
-    return ResetAnswer(_text(observation, "reset"), _info(info, "reset"))
-
-
-def checked_step(answer: object) -> StepAnswer:
-    """(observation, reward, terminated, truncated, info).
-
-    Raises:
-        EnvironmentFailedError: names the value that is not of its type.
-    """
-    observation, reward, terminated, truncated, info = _parts(answer, "step", StepAnswer._fields)
-    return StepAnswer(
-        _text(observation, "step"),
-        _reward(reward),
-        _flag(terminated, "terminated"),
-        _flag(truncated, "truncated"),
-        _info(info, "step"),
+    observation, info = _unpacked(answer, 2, call, _RESET)
+    return ResetAnswer(
+        _typed(observation, str, "observation", call, _RESET), _info(info, call, _RESET)
     )
 
 
-def _parts(answer: object, call: str, names: tuple[str, ...]) -> tuple[object, ...]:
-    if not isinstance(answer, tuple | list) or len(answer) != len(names):
-        shown = (
-            f"{len(answer)} values" if isinstance(answer, tuple | list) else type(answer).__name__
-        )
-        raise EnvironmentFailedError(f"{call} returned {shown}, not ({', '.join(names)})")
-    return tuple(answer)
+def checked_step(answer: object, call: str = "step") -> StepAnswer:
+    """The answer of `step`, or an error that names what is wrong with it.
+
+    Args:
+        answer: what it returned.
+        call: name of the method in the error.
+    """
+    observation, reward, terminated, truncated, info = _unpacked(answer, 5, call, _STEP)
+    return StepAnswer(
+        _typed(observation, str, "observation", call, _STEP),
+        _reward(reward, call),
+        _typed(_plain(terminated), bool, "terminated", call, _STEP),
+        _typed(_plain(truncated), bool, "truncated", call, _STEP),
+        _info(info, call, _STEP),
+    )
 
 
-def _text(value: object, call: str) -> str:
-    if isinstance(value, str):
+def _unpacked(answer: object, count: int, call: str, expected: str) -> Sequence[object]:
+    if isinstance(answer, tuple | list) and len(answer) == count:
+        return answer
+    got = f"{len(answer)} values" if isinstance(answer, tuple | list) else _name(answer)
+    raise EnvironmentFailedError(f"{call} returned {got}; it must return {expected}")
+
+
+def _typed(value: object, kind: type[_Value], field: str, call: str, expected: str) -> _Value:
+    if isinstance(value, kind):
         return value
     raise EnvironmentFailedError(
-        f"{call} returned an observation of type {type(value).__name__}, not str"
+        f"{call} returned {_name(value)} as {field}; it must return {expected}"
     )
 
 
-def _reward(value: object) -> float:
-    if not isinstance(value, numbers.Real):
-        raise EnvironmentFailedError(
-            f"step returned a reward of type {type(value).__name__}, not float"
-        )
-    if not math.isfinite(value):
-        raise EnvironmentFailedError(f"step returned the reward {value}, which is not finite")
-    return float(value)
+def _reward(value: object, call: str) -> float:
+    number = _plain(value)
+    if isinstance(number, int | float) and type(number) is not bool and math.isfinite(number):
+        return float(number)
+    shown = f"the reward {number}" if isinstance(number, float) else f"{_name(value)} as reward"
+    raise EnvironmentFailedError(f"{call} returned {shown}; it must return {_STEP}")
 
 
-def _flag(value: object, name: str) -> bool:
-    # numpy's booleans are no subclass of bool; numpy is not imported to recognize them.
-    if isinstance(value, bool) or type(value).__name__ in ("bool", "bool_"):
-        return bool(value)
-    raise EnvironmentFailedError(f"step returned {name} of type {type(value).__name__}, not bool")
-
-
-def _info(value: object, call: str) -> Mapping[str, object]:
+def _info(value: object, call: str, expected: str) -> Mapping[str, object]:
     if isinstance(value, Mapping):
         return value
     raise EnvironmentFailedError(
-        f"{call} returned info of type {type(value).__name__}, not a mapping"
+        f"{call} returned {_name(value)} as info; it must return {expected}"
     )
+
+
+def _plain(value: object) -> object:
+    """A NumPy scalar as the Python value that it holds; anything else as it is."""
+    item = getattr(value, "item", None)
+    return item() if callable(item) and getattr(value, "shape", None) == () else value
+
+
+def _name(value: object) -> str:
+    return "None" if value is None else type(value).__name__

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from typing import TypeVar
 
-from rollart_flow.envs.answers import checked_reset, checked_step
+from rollart_flow.control.answers import checked_reset, checked_step
 from rollart_flow.envs.base import Domain, Environment, Info
 from rollart_flow.errors import EnvironmentFailedError
 from rollart_flow.isolation.child import error_line
@@ -31,14 +31,16 @@ class InlineEnvironment:
         if self._environment is None:
             self._environment = self._guarded(self._domain.make)
         environment = self._environment
-        return checked_reset(self._guarded(lambda: environment.reset(seed, task)), self._name)
+        return checked_reset(
+            self._guarded(lambda: environment.reset(seed, task)), f"{self._name}.reset"
+        )
 
     async def step(self, action: str) -> tuple[str, float, bool, bool, Info]:
         """One action."""
         environment = self._environment
         if environment is None:
             raise EnvironmentFailedError(f"{self._name}: step before reset; call reset first")
-        return checked_step(self._guarded(lambda: environment.step(action)), self._name)
+        return checked_step(self._guarded(lambda: environment.step(action)), f"{self._name}.step")
 
     async def close(self) -> None:
         """Release what the environment holds; the next reset makes another.

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rollart_flow.envs.answers import checked_reset, checked_step
+from rollart_flow.control.answers import checked_reset, checked_step
 from rollart_flow.envs.base import Domain, Info
 from rollart_flow.errors import EnvironmentFailedError, EnvironmentTimeoutError
 from rollart_flow.isolation.process import Isolated, IsolatedError
@@ -143,7 +143,7 @@ class ProcessEnvironment:
         self._calling = True
         try:
             async with asyncio.timeout(self._timeout_s):
-                return check(await process.call(request), self._name)
+                return check(await process.call(request), f"{self._name}.{what}")
         except BaseException as error:
             self._process = None
             await process.kill()

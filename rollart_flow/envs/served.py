@@ -9,7 +9,7 @@ import pickle
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rollart_flow.envs.answers import checked_reset, checked_step
+from rollart_flow.control.answers import checked_reset, checked_step
 from rollart_flow.envs.base import Domain, Environment
 from rollart_flow.errors import EnvironmentFailedError
 from rollart_flow.isolation.references import resolve
@@ -41,12 +41,14 @@ class EnvironmentHandler:
 
     def _reset(self, argument: tuple[int, str]) -> object:
         environment = self._opened()
-        observation, info = checked_reset(environment.reset(*argument), type(environment).__name__)
+        call = f"{type(environment).__name__}.reset"
+        observation, info = checked_reset(environment.reset(*argument), call)
         return observation, _jsonable(info)
 
     def _step(self, action: str) -> object:
         environment = self._opened()
-        *values, info = checked_step(environment.step(action), type(environment).__name__)
+        call = f"{type(environment).__name__}.step"
+        *values, info = checked_step(environment.step(action), call)
         return [*values, _jsonable(info)]
 
     def _close(self, _: None) -> None:

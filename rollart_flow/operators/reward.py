@@ -4,6 +4,7 @@ Stateless: an actor that dies is started again and its trajectories are scored a
 that a filter before reward drops is not scored.
 """
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,8 @@ import pyarrow as pa
 from rollart_flow.operators.filters import keeps
 from rollart_flow.rewards.base import RewardFunction, environment_reward
 from rollart_flow.rewards.score import Scorer
-from rollart_flow.rows import trajectories_table, trajectory_from_row
+from rollart_flow.rows import trajectory_from_row, with_scores
+from rollart_flow.types import Trajectory
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +26,8 @@ class RewardSettings:
     function: RewardFunction | None
     """None: the environment's own reward."""
     timeout_s: float
+    max_concurrent: int
+    """Calls of the function at a time."""
     source: Path | None = None
     """Pipeline file with the function, where it cannot be imported by name."""
     before: Sequence[pl.Expr] = ()
@@ -40,13 +44,18 @@ class Reward:
     def __init__(self, settings: RewardSettings) -> None:
         self._settings = settings
         self._scorer = settings.scorer()
+        self._places = asyncio.Semaphore(settings.max_concurrent)
 
     async def __call__(self, block: pa.Table) -> pa.Table:
         """The same trajectories with their rewards, or with why there is none."""
         kept = keeps(self._settings.before, block)
         trajectories = [trajectory_from_row(row) for row in block.to_pylist()]
         scored = [
-            await self._scorer.score(trajectory, self._settings.timeout_s) if keep else trajectory
+            await self._score(trajectory) if keep else trajectory
             for trajectory, keep in zip(trajectories, kept, strict=True)
         ]
-        return trajectories_table(scored)
+        return with_scores(block, scored)
+
+    async def _score(self, trajectory: Trajectory) -> Trajectory:
+        async with self._places:
+            return await self._scorer.score(trajectory, self._settings.timeout_s)

@@ -12,8 +12,9 @@ its schema along, which for rows of `trajectories` costs more than what the oper
 
 import inspect
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 
@@ -131,29 +132,38 @@ def read_endless(name: str, next_row: NextRow) -> "ray.data.Dataset":
     return dataset
 
 
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What an actor does with a block."""
+
+    operator: type[Any]
+    """Class whose `__call__`, plain or async, maps a `pa.Table` to a `pa.Table`."""
+    arguments: tuple[Any, ...] = ()
+    """Of its constructor."""
+
+
 def map_rows(
     dataset: "ray.data.Dataset",
-    operator: type[Any],
-    *arguments: Any,
+    *stages: Stage,
     concurrency: int,
     workers: int = 1,
     resources: Mapping[str, float] | None = None,
 ) -> "ray.data.Dataset":
-    """Run each one-row block through an operator: one block, one actor task.
+    """Run each one-row block through operators: one block, one actor task.
 
-    What is done leaves by itself, out of order, and what a dead actor held is done again.
+    What is done leaves by itself, out of order, and what a dead actor held is done again. Several
+    stages run one after the other in the same actor, as Ray Data fuses operators that hold no
+    actors: a block that moves on within a process costs neither a task nor a scheduler's turn.
 
     Args:
         dataset: of one-row blocks.
-        operator: class whose `__call__` (plain or async) maps a `pa.Table` to a `pa.Table`.
-        arguments: of its constructor.
+        stages: at least one.
         concurrency: blocks in one actor at a time; more than one needs an async operator.
         workers: actors.
         resources: custom resources of each actor.
     """
     mapped: ray.data.Dataset = dataset.map_batches(
-        _packing(operator),
-        fn_constructor_args=arguments,
+        _packing(stages),
         batch_format="pyarrow",
         batch_size=None,
         num_cpus=OPERATOR_CPUS,
@@ -196,25 +206,32 @@ def _unpack(block: pa.Table) -> pa.Table:
     return decode(block[_PACKED][0].as_buffer()) if block.column_names == [_PACKED] else block
 
 
-def _packing(operator: type[Any]) -> type[Any]:
-    """A class like `operator`, under its name, that takes packed blocks and gives packed ones."""
+def _packing(stages: Sequence[Stage]) -> type[Any]:
+    """A class that takes packed blocks through all stages and gives packed ones."""
 
-    class Quiet(operator):  # type: ignore[misc]
-        def __init__(self, *arguments: Any) -> None:
+    class Chain:
+        def __init__(self) -> None:
             _quiet()
-            super().__init__(*arguments)
+            self._operators = [stage.operator(*stage.arguments) for stage in stages]
 
-    if inspect.iscoroutinefunction(operator.__call__):
+    if any(inspect.iscoroutinefunction(stage.operator.__call__) for stage in stages):
 
-        class Packing(Quiet):
+        class Packing(Chain):
             async def __call__(self, block: pa.Table) -> pa.Table:
-                return _pack(await super().__call__(_unpack(block)))
+                block = _unpack(block)
+                for operator in self._operators:
+                    answer = operator(block)
+                    block = await answer if inspect.isawaitable(answer) else answer
+                return _pack(block)
 
     else:
 
-        class Packing(Quiet):  # type: ignore[no-redef]
+        class Packing(Chain):  # type: ignore[no-redef]
             def __call__(self, block: pa.Table) -> pa.Table:
-                return _pack(super().__call__(_unpack(block)))
+                block = _unpack(block)
+                for operator in self._operators:
+                    block = operator(block)
+                return _pack(block)
 
-    Packing.__name__ = operator.__name__
+    Packing.__name__ = "->".join(stage.operator.__name__ for stage in stages)
     return Packing

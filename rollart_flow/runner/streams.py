@@ -26,6 +26,7 @@ from rollart_flow.operators.rollout import Rollout, RolloutContext
 from rollart_flow.operators.sink import BufferSink
 from rollart_flow.operators.streams import (
     NextRow,
+    Stage,
     count_drained,
     drain,
     map_rows,
@@ -73,16 +74,16 @@ class Streams:
 
     def _produce(self, next_row: NextRow, *, ready_first: bool) -> ray.data.Dataset:
         """The stream of attempts; `ready_first` admits none before the operators have started."""
-        rollout, reward = self._pipeline.rollout, self._pipeline.reward
+        rollout = self._pipeline.rollout
         concurrency = self._attempts_in_flight()
         each = rollout.max_concurrent or math.ceil(concurrency / rollout.workers)
         with streaming_context(ready_first=ready_first):
             rows = read_endless("tasks", next_row)
-            rows = map_rows(
-                rows, Rollout, self._rollout_context(), concurrency=each, workers=rollout.workers
-            )
-            rows = map_rows(rows, Reward, self._reward(), concurrency=reward.max_concurrent)
-            return map_rows(rows, BufferSink, self._plant.buffer, concurrency=concurrency)
+            attempt = Stage(Rollout, (self._rollout_context(),))
+            rows = map_rows(rows, attempt, concurrency=each, workers=rollout.workers)
+            score = Stage(Reward, (self._reward(),))
+            commit = Stage(BufferSink, (self._plant.buffer,))
+            return map_rows(rows, score, commit, concurrency=concurrency)
 
     def _attempts_in_flight(self) -> int:
         """Most attempts that the bound lets run at a time, redundant ones included."""
@@ -108,7 +109,9 @@ class Streams:
         )
         batches = Batches(self._plant.coordinator, self._plant.buffer, first)
         with streaming_context():
-            rows = map_rows(read_endless("batches", batches), Train, context, concurrency=1)
+            rows = map_rows(
+                read_endless("batches", batches), Stage(Train, (context,)), concurrency=1
+            )
         for block in drain(rows):
             yield read_trained(block)
 
@@ -128,7 +131,7 @@ class Streams:
         )
         with streaming_context():
             versions = read_endless("versions", Versions(self._plant.coordinator))
-            rows = map_rows(versions, Evaluate, context, concurrency=1)
+            rows = map_rows(versions, Stage(Evaluate, (context,)), concurrency=1)
         for block in drain(rows):
             for scores in block["scores"].to_pylist():
                 yield decode(scores).to_pylist()
@@ -136,7 +139,9 @@ class Streams:
     def _reward(self) -> RewardSettings:
         reward = self._pipeline.reward
         before = tuple(node.expr for node in self._pipeline.filters if not node.scored)
-        return RewardSettings(reward.fn, reward.timeout_s, self._source, before)
+        return RewardSettings(
+            reward.fn, reward.timeout_s, reward.max_concurrent, self._source, before
+        )
 
     def _rollout_context(self) -> RolloutContext:
         plant = self._plant
