@@ -167,7 +167,9 @@ class EnvManager:
     def _observe(self, turn: int, observation: str) -> None:
         """Add an observation to the chain, if it leaves room for an action."""
         try:
-            tokens = self._codec.encode_observation(observation, first=turn == 0)
+            tokens = self._codec.encode_observation(
+                observation, first=turn == 0, ended=self._recorder.ended
+            )
         except Exception as error:  # text that no tokenizer takes is the environment's doing
             raise failed(Reason.ENVIRONMENT_ERROR, "encoding the observation", error) from error
         if len(self._recorder) + len(tokens) >= self._limits.context_tokens:

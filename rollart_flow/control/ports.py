@@ -111,8 +111,15 @@ class Environment(Protocol):
 class Codec(Protocol):
     """Text to tokens and back. Generated tokens are never encoded again."""
 
-    def encode_observation(self, text: str, *, first: bool) -> tuple[int, ...]:
-        """Tokens of one observation, with what precedes it and what invites the next action."""
+    def encode_observation(self, text: str, *, first: bool, ended: bool = True) -> tuple[int, ...]:
+        """Tokens of one observation, with what precedes it and what invites the next action.
+
+        Args:
+            text: what the environment said.
+            first: whether it opens the trajectory.
+            ended: whether the action before it ended with a stop token; if not, the marker that
+                ends a turn is put before the observation. Without meaning for the first one.
+        """
         ...
 
     def decode(self, token_ids: Sequence[int]) -> str:

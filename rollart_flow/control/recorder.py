@@ -44,6 +44,11 @@ class Recorder:
         """Tokens in the chain."""
         return len(self.token_ids)
 
+    @property
+    def ended(self) -> bool:
+        """Whether the last action ended with a stop token, rather than where its room did."""
+        return not self.turns or self.turns[-1].finish_reason != FinishReason.LENGTH
+
     def observe(self, observation: str, token_ids: tuple[int, ...]) -> None:
         """Begin a turn with an observation."""
         self._turn = _OpenTurn(len(self), observation)

@@ -13,7 +13,7 @@ from typing import Any
 from rollart_flow.control.ports import Codec
 from rollart_flow.replay.episode import Episode, answered
 from rollart_flow.replay.logprobs import ScoredToken
-from rollart_flow.types import TRAINABLE, Outcome, Reason, Trajectory
+from rollart_flow.types import TRAINABLE, FinishReason, Outcome, Reason, Trajectory
 
 _SHOWN = 60
 """Characters of a text in a message."""
@@ -88,7 +88,10 @@ def _observation_tokens(replay: Replay, turn: int) -> str | None:
         for at in range(recorded.start, recorded.end)
         if not mask[at]
     ]
-    encoded = replay.codec.encode_observation(recorded.observation, first=turn == 0)
+    before = replay.trajectory.turns[turn - 1].finish_reason if turn else None
+    encoded = replay.codec.encode_observation(
+        recorded.observation, first=turn == 0, ended=before != FinishReason.LENGTH
+    )
     for place, token in enumerate(encoded):
         if place >= len(stored) or stored[place] != (recorded.start + place, token):
             at = recorded.start + place

@@ -93,7 +93,7 @@ class IdleEnvironment:
 class IdleCodec:
     """Eight tokens for every text."""
 
-    def encode_observation(self, text: str, *, first: bool) -> tuple[int, ...]:
+    def encode_observation(self, text: str, *, first: bool, ended: bool = True) -> tuple[int, ...]:
         """Always the same tokens."""
         return (2,) * ACTION_TOKENS
 

@@ -74,7 +74,7 @@ def sample_of(trajectory: Trajectory) -> Sample:
 class FakeCodec:
     """One token per character."""
 
-    def encode_observation(self, text: str, *, first: bool) -> tuple[int, ...]:
+    def encode_observation(self, text: str, *, first: bool, ended: bool = True) -> tuple[int, ...]:
         return tuple(ord(c) for c in text)
 
     def decode(self, token_ids: Sequence[int]) -> str:

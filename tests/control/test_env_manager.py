@@ -304,7 +304,9 @@ async def test_numpy_values_are_answers_too() -> None:
 
 async def test_text_that_cannot_be_encoded_is_a_failed_trajectory() -> None:
     class Strict(FakeCodec):
-        def encode_observation(self, text: str, *, first: bool) -> tuple[int, ...]:
+        def encode_observation(
+            self, text: str, *, first: bool, ended: bool = True
+        ) -> tuple[int, ...]:
             return tuple(text.encode())
 
     strict = EnvManager(
@@ -318,6 +320,31 @@ async def test_text_that_cannot_be_encoded_is_a_failed_trajectory() -> None:
     trajectory = await strict.run()
     assert trajectory.reason is Reason.ENVIRONMENT_ERROR
     assert "encoding the observation raised UnicodeEncodeError" in (trajectory.error or "")
+
+
+@pytest.mark.parametrize(("max_tokens", "ended"), [(4, True), (1, False)])
+async def test_the_codec_hears_whether_the_action_before_ended_its_turn(
+    max_tokens: int, ended: bool
+) -> None:
+    asked: list[tuple[bool, bool]] = []
+
+    class Asked(FakeCodec):
+        def encode_observation(
+            self, text: str, *, first: bool, ended: bool = True
+        ) -> tuple[int, ...]:
+            asked.append((first, ended))
+            return super().encode_observation(text, first=first, ended=ended)
+
+    attempt = EnvManager(
+        assignment(Sampling(max_tokens=max_tokens, stop_token_ids=(0,))),
+        lambda: ScriptedEnvironment(STAY, DONE),
+        Asked(),
+        LLMProxy([OneLetterEngine()], EventLog()),
+        Limits(max_turns=2, context_tokens=100),
+        wall,
+    )
+    await attempt.run()
+    assert asked == [(True, True), (False, ended)]
 
 
 @pytest.mark.parametrize(
