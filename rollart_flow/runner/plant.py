@@ -4,6 +4,7 @@ They are started together, since each takes seconds to import what it needs, and
 where the tables say that the run stands. Placement is committed to `bindings`.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,10 +26,14 @@ from rollart_flow.schema import to_table
 from rollart_flow.store.layout import policy_uri, weights_uri
 from rollart_flow.trainers.registry import TrainerSettings
 from rollart_flow.trainers.worker import TrainWorker
-from rollart_flow.types import Event, EventKind, Sampling
+from rollart_flow.types import Event, EventKind, Reason, Sampling
 
 CONCURRENT_CALLS = 10_000
 """Calls that an asynchronous actor serves at a time: long reads wait in it."""
+
+
+_ANSWER_S = 60.0
+"""Longest time to wait for an actor to say that it lives."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +50,22 @@ class Plant:
     """Granted resource class by domain."""
     fallbacks: dict[str, str]
     """Granted resource class by the one that was asked for and is not there."""
+
+    def dead(self) -> tuple[str, ...]:
+        """Names of the processes that have died and that nothing but `resume` replaces."""
+        actors = {"buffer": self.buffer, "coordinator": self.coordinator}
+        actors |= {worker.name: worker.actor for worker in self.trainers.workers}
+        return tuple(name for name, actor in actors.items() if not _lives(actor))
+
+    def report_restarted(self, died: Sequence[str]) -> None:
+        """Record that processes died and that the run goes on without what they held."""
+        now = datetime.now(UTC)
+        detail = {"restarted": True}
+        crashes = [
+            (now, Event(EventKind.CRASH, name, reason=Reason.WORKER_LOST, detail=detail))
+            for name in died
+        ]
+        ray.get(self.buffer.report.remote(crashes))
 
     def shutdown(self) -> None:
         """End every process; whatever has to be kept was committed before."""
@@ -88,6 +109,16 @@ def start_plant(pipeline: Pipeline, uri: str, source: Path | None) -> Plant:
     ray.get(coordinator.start.remote(recovered, buffer, engines))
     missing = {event.subject: str(event.detail["granted"]) for event in fallbacks}
     return Plant(buffer, coordinator, engines, trainers, evaluators, recovered, affinity, missing)
+
+
+def _lives(actor: Any) -> bool:
+    try:
+        ray.get(actor.__ray_ready__.remote(), timeout=_ANSWER_S)
+    except ray.exceptions.ActorDiedError:
+        return False
+    except ray.exceptions.GetTimeoutError:  # it is busy, not dead
+        return True
+    return True
 
 
 def _actor(actor_class: type) -> Any:
@@ -183,7 +214,7 @@ def _trainers(pipeline: Pipeline, uri: str) -> Cluster:
             "weights": train.weights,
             "weights_uri": weights_uri(uri),
         },
-        # A restarted trainer would hold version 0: a run whose trainer dies ends and is resumed.
+        # A restarted trainer would hold version 0: the session starts all processes anew instead.
         max_restarts=0,
     )
 

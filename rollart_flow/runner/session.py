@@ -3,6 +3,10 @@
 The streams run in threads that are joined; the main thread only waits for messages, so that a
 signal reaches it. However a run ends, what was committed stays, `run.json` says how it ended, and
 `resume` goes on from there.
+
+A run cannot do without its buffer, its coordinator and its trainer, and what they hold is in the
+tables. Where one of them dies, all processes are started anew and the run goes on from the tables,
+as `resume` would.
 """
 
 import signal
@@ -27,6 +31,9 @@ from rollart_flow.runner.streams import Stream, Streams
 from rollart_flow.store import RunStatus, RunWriter
 from rollart_flow.telemetry import OnProgress, Progress
 
+RESTARTS = 3
+"""Most times in a row that all processes are started anew without a training step in between."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Ended:
@@ -47,6 +54,8 @@ class Session:
         self._source = source
         self._on_progress = on_progress
         self._messages: SimpleQueue[Any] = SimpleQueue()
+        self._plant: Plant | None = None
+        self._restarts = 0
 
     def run(self, *, accept_divergence: bool = False) -> None:
         """Run until the last evaluation, a failure, or a KeyboardInterrupt.
@@ -55,17 +64,14 @@ class Session:
             RunFailedError: the run failed; `run.json` says why too.
             KeyboardInterrupt: it was interrupted, and can be resumed.
         """
-        total = self._pipeline.train.steps
-        self._on_progress(Progress.phase("starting the workers", total_steps=total))
-        plant: Plant | None = None
         status = RunStatus.FAILED
         error: str | None = "ended by an unexpected error"
+        died: tuple[str, ...] = ()
         try:
-            plant = start_plant(self._pipeline, self._uri, self._source)
-            for requested, granted in plant.fallbacks.items():
-                self._on_progress(Progress.note(f"no {requested} here, {granted} is used instead"))
-            catch_up(self._uri, plant, self._on_progress, accept_divergence=accept_divergence)
-            self._drive(plant)
+            while died := self._attempt(died, accept_divergence=accept_divergence):
+                self._on_progress(
+                    Progress.note(f"{', '.join(died)} died; going on from the tables")
+                )
             status, error = RunStatus.FINISHED, None
         except KeyboardInterrupt:
             status, error = RunStatus.INTERRUPTED, None
@@ -76,14 +82,47 @@ class Session:
             raise failure from raised
         finally:
             try:
-                self._end(plant, status, error)
+                self._end(self._plant, status, error)
             except (RollartError, ray.exceptions.RayError) as unrecorded:
                 if status is RunStatus.FINISHED:
                     raise _as_run_failure("run", unrecorded) from unrecorded
                 # What ended the run says more; the run reads as interrupted.
             finally:
-                if plant is not None:
-                    plant.shutdown()
+                self._shut_down()
+
+    def _attempt(self, died: tuple[str, ...], *, accept_divergence: bool) -> tuple[str, ...]:
+        """Start all processes and run: to the end, or until one dies that all others need.
+
+        Args:
+            died: processes whose death ended the last attempt.
+            accept_divergence: see `run`.
+
+        Returns:
+            What died; nothing where the run is over.
+        """
+        total = self._pipeline.train.steps
+        self._messages = SimpleQueue()
+        self._on_progress(Progress.phase("starting the workers", total_steps=total))
+        self._plant = plant = start_plant(self._pipeline, self._uri, self._source)
+        try:
+            plant.report_restarted(died)
+            for requested, granted in plant.fallbacks.items():
+                self._on_progress(Progress.note(f"no {requested} here, {granted} is used instead"))
+            catch_up(self._uri, plant, self._on_progress, accept_divergence=accept_divergence)
+            self._drive(plant)
+        except (RollartError, ray.exceptions.RayError):
+            died = plant.dead()
+            if not died or self._restarts == RESTARTS:
+                raise
+            self._restarts += 1
+            self._shut_down()
+            return died
+        return ()
+
+    def _shut_down(self) -> None:
+        plant, self._plant = self._plant, None
+        if plant is not None:
+            plant.shutdown()
 
     def _end(self, plant: Plant | None, status: RunStatus, error: str | None) -> None:
         """Record how the run ended, through its writer if that lives."""
@@ -151,6 +190,7 @@ class Session:
 
     def _show(self, stream: str, item: Any) -> None:
         if isinstance(item, Trained):
+            self._restarts = 0
             total = self._pipeline.train.steps
             progress = Progress.step(
                 item.row, total_steps=total, rewards=item.rewards, committed=item.committed

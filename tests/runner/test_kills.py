@@ -12,6 +12,7 @@ import ray
 from rollart_flow.resources import WorkerHandle
 from rollart_flow.runner import session
 from rollart_flow.runner.plant import Plant, start_plant
+from rollart_flow.store import RunStatus
 from rollart_flow.types import EventKind, Reason
 from tests.runner.local import events, local_ray, run_with
 from tests.runner.world import check_sound, open_gate, source, was_taken
@@ -71,6 +72,29 @@ def test_any_process_of_the_streams_and_any_engine_may_be_killed(
     assert returned["reason"].to_list() == [Reason.WORKER_LOST]
     assert returned["policy_version"][0] >= 4, "it came back under the version of that moment"
     assert set(run.trajectories.collect()["outcome"]) <= {"completed", "truncated", "cancelled"}
+
+
+def test_a_run_goes_on_from_its_tables_where_what_it_cannot_do_without_dies(
+    tmp_path: Path, plants: list[Plant]
+) -> None:
+    def after_step(step: int) -> None:
+        plant = plants[-1]
+        if step == 2:
+            os.kill(pid_of(plant.trainers.workers[0]), signal.SIGKILL)
+        elif step == 4:
+            os.kill(
+                ray.get(plant.buffer.__ray_call__.remote(lambda _: os.getpid())), signal.SIGKILL
+            )
+        elif step == 5:
+            coordinator = plant.coordinator.__ray_call__.remote(lambda _: os.getpid())
+            os.kill(ray.get(coordinator), signal.SIGKILL)
+
+    run = run_with(source(tmp_path, steps=7, every=7), tmp_path, after_step)
+    check_sound(run, 7)
+    assert run.info.status is RunStatus.FINISHED
+    crashes = events(run, EventKind.CRASH)
+    assert crashes["subject"].to_list() == ["trainer-0", "buffer", "coordinator"]
+    assert set(crashes["reason"]) == {Reason.WORKER_LOST}
 
 
 @pytest.mark.whole
