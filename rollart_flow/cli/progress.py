@@ -90,7 +90,7 @@ class View:
         if len(self.committed) < 2:
             return None
         (start, first), (end, last) = self.committed[0], self.committed[-1]
-        return (last - first) / (end - start) if end > start else None
+        return (last - first) / (end - start) if end > start and last > first else None
 
 
 @contextmanager

@@ -71,15 +71,20 @@ class RolloutSettings:
 
     def assignment(self, group_id: str, task: Task, attempt: int) -> Assignment:
         """One attempt. All attempts of a group start their environment from the same seed."""
-        digest = hashlib.blake2b(f"{self.seed}/{group_id}".encode(), digest_size=4).digest()
         return Assignment(
             trajectory_id=f"{group_id}-{attempt:02d}",
             group_id=group_id,
             task=task,
             attempt=attempt,
-            env_seed=int.from_bytes(digest, "big") >> 1,
+            env_seed=env_seed(self.seed, group_id),
             sampling=self.sampling,
         )
+
+
+def env_seed(*parts: object) -> int:
+    """A seed of 31 bits from what names an episode; equal for equal names in every process."""
+    name = "/".join(map(str, parts))
+    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=4).digest(), "big") >> 1
 
 
 def group_name(cursor: int) -> str:

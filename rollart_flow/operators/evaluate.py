@@ -6,7 +6,6 @@ node's temperature; tasks that training never sees are measured apart, with `/he
 what the environment reports, or else a final reward of at least 1.
 """
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import cycle, islice
@@ -16,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import ray
 
+from rollart_flow.control.intake import env_seed
 from rollart_flow.envs.base import Domain
 from rollart_flow.errors import EngineError
 from rollart_flow.operators.ipc import encode
@@ -117,15 +117,12 @@ class Evaluate:
     ) -> Iterator[Assignment]:
         for attempt, task in enumerate(tasks):
             group = f"{prefix}/{task.domain}"
-            digest = hashlib.blake2b(
-                f"{self._context.seed}/{task.task_id}/{attempt}".encode(), digest_size=4
-            ).digest()
             yield Assignment(
                 trajectory_id=f"{group}/{attempt:04d}",
                 group_id=group,
                 task=task,
                 attempt=attempt,
-                env_seed=int.from_bytes(digest, "big") >> 1,
+                env_seed=env_seed(self._context.seed, task.task_id, attempt),
                 sampling=sampling,
                 split=Split.EVALUATION,
             )

@@ -61,7 +61,8 @@ def create_run(
     try:
         writer = RunWriter.create(uri, info)
     except RunExistsError as error:
-        raise RunExistsError(f"{error}; choose another --name, or `rollart resume`") from error
+        said = f"there is a run at {uri} already; choose another --name, or `rollart resume`"
+        raise RunExistsError(said) from error
     write_pipeline(uri, loaded.source_text)
     detail = {"pipeline": pipeline.name, "overrides": dict(loaded.overrides)}
     started = Event(EventKind.RUN, info.name, detail=detail)
