@@ -27,7 +27,7 @@ test: $(STAMP)
 	$(BIN)/pytest
 
 test-whole: $(STAMP)
-	$(BIN)/pytest -m whole --timeout 1200
+	$(BIN)/pytest -m whole
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .

@@ -10,10 +10,12 @@ lake = FrozenLake(size=4, brief=True)
 numbers = Arithmetic(digits=2, ops=("%",), right=(2,), format_penalty=0.5)
 prompts = tasks(lake, numbers, group_size=8, weights={"arithmetic": 1.3})
 affinity = {"frozenlake": "H800", "default": "H20"}
-trajectories = rollout(prompts, policy, hw_affinity=affinity, max_tokens=8, max_concurrent=48)
+trajectories = rollout(
+    prompts, policy, hw_affinity=affinity, max_tokens=8, max_concurrent=48, temperature=1.25
+)
 scored = reward(trajectories)
-batches = buffer(scored, batch_size=128, alpha=1, commit_ms=100)
-each_domain = grpo(aggregation="domain", kl=0.02, clip_high=0.5)  # none drowns another
-steps = train(batches, policy, each_domain, steps=88, optimizer=adamw(lr=1e-3), minibatches=4)
+batches = buffer(scored, batch_size=128, alpha=1)
+loss = grpo(aggregation="domain", kl=0.03, clip_high=0.5)  # no domain drowns the other
+steps = train(batches, policy, loss, steps=88, minibatches=4, epochs=2, optimizer=adamw(lr=1e-3))
 scores = evaluate(policy, lake, numbers, every=22, episodes=64, max_tokens=8)
 pipeline = Pipeline("two-domains", steps, scores)

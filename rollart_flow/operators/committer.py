@@ -19,8 +19,8 @@ import pyarrow as pa
 from rollart_flow.errors import RollartError, StoreError
 from rollart_flow.store import RunWriter
 
-_REST = 3.0
-"""Time that rows gather, as a multiple of what the last commit took: a quarter is spent on them."""
+_REST = 1.0
+"""Time that rows gather, as a multiple of what the last commit took: half is spent on them."""
 _LONGEST = 5.0
 """Bound of that, as a multiple of `interval_s`."""
 _EVENTS_S = 1.0
