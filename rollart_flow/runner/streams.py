@@ -12,11 +12,10 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import ray
-import ray.data
 
 from rollart_flow.operators.assignments import write_assignment
 from rollart_flow.operators.evaluate import Evaluate, EvaluateContext
@@ -41,6 +40,9 @@ from rollart_flow.runner.generations import Generations
 from rollart_flow.runner.plant import Plant, sampling_of
 from rollart_flow.store.layout import checkpoints_uri, policy_uri
 from rollart_flow.types import Assignment, Batch
+
+if TYPE_CHECKING:
+    from ray.data import Dataset
 
 
 class Streams:
@@ -72,7 +74,7 @@ class Streams:
         in_flight = self._attempts_in_flight()
         return Generations(execute, more, abandon, in_flight=in_flight).run()
 
-    def _produce(self, next_row: NextRow, *, ready_first: bool) -> ray.data.Dataset:
+    def _produce(self, next_row: NextRow, *, ready_first: bool) -> "Dataset":
         """The stream of attempts; `ready_first` admits none before the operators have started."""
         rollout = self._pipeline.rollout
         concurrency = self._attempts_in_flight()
