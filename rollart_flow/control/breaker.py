@@ -1,8 +1,11 @@
-"""A circuit breaker: a domain whose attempts only fail stops the run instead of burning it."""
+"""A circuit breaker: what can come to nothing stops the run instead of burning it.
+
+A domain whose attempts only fail, and a filter that lets nothing through.
+"""
 
 from dataclasses import dataclass, field
 
-from rollart_flow.types import Outcome, Sample
+from rollart_flow.types import Outcome, Reason, Sample
 
 _BLAMELESS = frozenset({Outcome.STALE, Outcome.REDUNDANT, Outcome.CANCELLED})
 """Outcomes that were caused by the control plane and say nothing about the domain."""
@@ -10,15 +13,20 @@ _BLAMELESS = frozenset({Outcome.STALE, Outcome.REDUNDANT, Outcome.CANCELLED})
 
 @dataclass(slots=True)
 class CircuitBreaker:
-    """Counts failures in a row by domain."""
+    """Counts failures in a row by domain, and what filters refuse between two batches."""
 
     limit: int
     """Failures in a row, without a success between them, that are one too many."""
+    refusals_limit: int
+    """Trajectories that filters refuse, without a batch between them, that are one too many."""
     _failures: dict[str, int] = field(default_factory=dict)
+    _refusals: int = 0
 
     def record(self, sample: Sample) -> str | None:
         """Count an ended attempt; the verdict in one line if its domain has failed too often."""
-        if sample.outcome in _BLAMELESS or sample.filtered:
+        if sample.filtered:
+            return self._refused(sample.trajectory_id)
+        if sample.outcome in _BLAMELESS:
             return None
         if sample.trainable:
             self._failures.pop(sample.domain, None)
@@ -28,3 +36,20 @@ class CircuitBreaker:
             return None
         last = sample.error or f"outcome {sample.outcome} without an error message"
         return f"domain {sample.domain!r}: {count} attempts in a row failed; the last one: {last}"
+
+    def dropped(self, trajectory_id: str, reason: Reason) -> str | None:
+        """Count a trajectory that left the buffer alone; the verdict if filters took too many."""
+        return self._refused(trajectory_id) if reason is Reason.FILTERED else None
+
+    def trained(self) -> None:
+        """A batch was formed: filters let enough through."""
+        self._refusals = 0
+
+    def _refused(self, trajectory_id: str) -> str | None:
+        self._refusals += 1
+        if self._refusals < self.refusals_limit:
+            return None
+        return (
+            f"filter: {self._refusals} trajectories were refused and no batch came together; "
+            f"the last one: {trajectory_id}; let more pass"
+        )

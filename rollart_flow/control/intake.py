@@ -28,6 +28,9 @@ class RolloutSettings:
     """Attempts after which an incomplete group is abandoned; default three per member."""
     breaker: int | None = None
     """Failures in a row of one domain that fail the run; default max(32, 2 * group_size)."""
+    refusals: int | None = None
+    """Trajectories that filters refuse between two batches that fail the run; default
+    max(1000, 16 * batch_size)."""
     sampling: Sampling = field(default_factory=Sampling)
     seed: int = 0
     """Seed of the environments' seeds."""
@@ -51,6 +54,8 @@ class RolloutSettings:
             )
         if self.failures_limit < 1:
             raise SettingsError(f"breaker is {self.breaker}, but must be at least 1")
+        if self.refusals_limit < 1:
+            raise SettingsError(f"refusals is {self.refusals}, but must be at least 1")
 
     @property
     def launched(self) -> int:
@@ -68,6 +73,11 @@ class RolloutSettings:
     def failures_limit(self) -> int:
         """Most failures in a row of one domain."""
         return max(32, 2 * self.group_size) if self.breaker is None else self.breaker
+
+    @property
+    def refusals_limit(self) -> int:
+        """Most trajectories that filters refuse between two batches."""
+        return max(1_000, 16 * self.batch_size) if self.refusals is None else self.refusals
 
     def assignment(self, group_id: str, task: Task, attempt: int) -> Assignment:
         """One attempt. All attempts of a group start their environment from the same seed."""

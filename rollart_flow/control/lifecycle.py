@@ -93,17 +93,21 @@ class GroupLifecycle:
             self.complete(group)
         self.enforce(group)
 
-    def dropped(self, trajectory_id: str, reason: Reason) -> None:
-        """A committed trajectory left the buffer alone; unknown ones are ignored."""
+    def dropped(self, trajectory_id: str, reason: Reason) -> bool:
+        """A committed trajectory left the buffer alone; False for unknown ones, which do nothing.
+
+        A trajectory is unknown after the first time.
+        """
         group = self._book.group_of_member(trajectory_id)
         if group is None:
-            return
+            return False
         del group.members[trajectory_id]
         if reason in _GONE_IN_BUFFER:
             self.close(group, Outcome.STALE, Reason.GROUP_EVICTED)
         elif group.state is GroupState.COMPLETE:
             group.state = GroupState.OPEN
         self.refill(group)
+        return True
 
     def complete(self, group: Group) -> None:
         """All members are committed: cancel the surplus."""

@@ -59,7 +59,7 @@ class RolloutScheduler:
         self._hosts = HostFeeds(start=incarnation << 32)
         self._lifecycle = GroupLifecycle(self._book, settings, bound, emit, self._hosts)
         self._lifecycle.version = version
-        self._breaker = CircuitBreaker(settings.failures_limit)
+        self._breaker = CircuitBreaker(settings.failures_limit, settings.refusals_limit)
         capacity = bound.capacity(settings.batch_size) // settings.group_size
         self._limit = capacity + settings.extra_groups
         self._stopped = False
@@ -166,16 +166,20 @@ class RolloutScheduler:
     def apply(self, change: Change) -> None:
         """Take note of one change of the buffer. Once too often does no harm."""
         if change.committed is not None and self._lifecycle.committed(change.committed):
-            verdict = self._breaker.record(change.committed)
-            if verdict is not None:
-                self.fail(verdict)
-        if change.dropped is not None:
-            self._lifecycle.dropped(*change.dropped)
+            self._judge(self._breaker.record(change.committed))
+        if change.dropped is not None and self._lifecycle.dropped(*change.dropped):
+            self._judge(self._breaker.dropped(*change.dropped))
         if change.evicted is not None:
             self._close(change.evicted[0], Outcome.STALE, Reason.GROUP_EVICTED)
-        if change.consumed is not None and change.consumed in self._book.groups:
-            self._lifecycle.complete(self._book.groups[change.consumed])
+        if change.consumed is not None:
+            self._breaker.trained()
+            if change.consumed in self._book.groups:
+                self._lifecycle.complete(self._book.groups[change.consumed])
         self._pump()
+
+    def _judge(self, verdict: str | None) -> None:
+        if verdict is not None:
+            self.fail(verdict)
 
     def _close(self, group_id: str, outcome: Outcome, reason: Reason) -> None:
         if (group := self._book.groups.get(group_id)) is not None:

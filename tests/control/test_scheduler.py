@@ -451,6 +451,37 @@ async def test_attempts_that_were_cancelled_say_nothing_about_their_domain() -> 
     assert bench.scheduler.failure is None
 
 
+async def test_filters_that_let_nothing_through_fail_the_run() -> None:
+    bench = Bench(batch_size=2, refusals=3)
+    first, second = await bench.admit_all()
+    bench.scheduler.apply(Change(committed=sample(first.group_id, 0, scored=False)))
+    bench.scheduler.apply(committed(second))
+    for _ in range(2):  # told twice, it counts once
+        bench.scheduler.apply(Change(dropped=(second.trajectory_id, Reason.FILTERED)))
+    assert bench.log.of(EventKind.RUN) == []
+    third = await bench.admit()
+    bench.scheduler.apply(committed(third))
+    bench.scheduler.apply(Change(dropped=(third.trajectory_id, Reason.FILTERED)))
+    assert bench.scheduler.failure is not None
+    assert bench.scheduler.failure.message == (
+        "filter: 3 trajectories were refused and no batch came together; "
+        "the last one: g00000000-02; let more pass"
+    )
+
+
+async def test_a_batch_between_refusals_keeps_the_run_alive() -> None:
+    bench = Bench(batch_size=2, refusals=2)
+    for _ in range(4):
+        first, second = await bench.admit_all()
+        bench.scheduler.apply(committed(first))
+        bench.scheduler.apply(Change(dropped=(first.trajectory_id, Reason.FILTERED)))
+        bench.scheduler.apply(committed(second))
+        bench.scheduler.apply(committed(await bench.admit()))
+        bench.scheduler.apply(Change(consumed=first.group_id))
+        bench.scheduler.batch_taken(batch_of(1, first.group_id))
+    assert bench.scheduler.failure is None
+
+
 async def test_stop_admits_nothing_more_and_cancels_what_is_in_flight() -> None:
     bench = Bench(batch_size=4)
     taken = await bench.admit_all()
@@ -580,6 +611,7 @@ async def test_cursors_of_an_earlier_incarnation_read_everything() -> None:
         ({"extra_groups": -1}, "extra_groups is -1"),
         ({"max_attempts": 1}, "max_attempts is 1"),
         ({"breaker": 0}, "breaker is 0"),
+        ({"refusals": 0}, "refusals is 0"),
     ],
 )
 def test_settings_out_of_range_are_refused(bad: dict[str, Any], message: str) -> None:
