@@ -19,12 +19,10 @@ from rollart_flow.errors import RunFailedError, SettingsError
 from rollart_flow.models.policy import Policy, materialize
 from rollart_flow.operators.train import checkpoint_folder
 from rollart_flow.pipeline import LoadedPipeline, Pipeline
-from rollart_flow.runner.cluster import ray_cluster
 from rollart_flow.runner.retrain import bring_to, check_version, stored_pipeline, stored_trainer
-from rollart_flow.runner.runs import RunResult
-from rollart_flow.runner.session import Session
+from rollart_flow.runner.runs import RunResult, drive
 from rollart_flow.runner.setup import create_run, publish_start
-from rollart_flow.store import Parent, Run, RunWriter, read_info
+from rollart_flow.store import Parent, Run, RunWriter
 from rollart_flow.store.layout import checkpoints_uri, policy_uri
 from rollart_flow.telemetry import OnProgress, Progress, ignore_progress
 
@@ -61,10 +59,7 @@ def fork(
             run failed.
     """
     uri = prepare_fork(parent_uri, step, loaded, store=store, name=name, on_progress=on_progress)
-    with ray_cluster():
-        Session(loaded.pipeline, uri, Path(uri) / "pipeline.py", on_progress).run()
-    info = read_info(uri)
-    return RunResult(info.name, uri, info.status)
+    return drive(loaded.pipeline, uri, on_progress)
 
 
 def prepare_fork(

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rollart_flow.errors import RunFailedError
-from rollart_flow.pipeline import LoadedPipeline
+from rollart_flow.pipeline import LoadedPipeline, Pipeline
 from rollart_flow.pipeline.loading import load_source
 from rollart_flow.runner.cluster import ray_cluster
 from rollart_flow.runner.session import Session
@@ -47,9 +47,7 @@ def run(
         RunFailedError: the run failed; it can be read, and resumed once the cause is gone.
     """
     uri = create_run(loaded, store=store, name=name, on_progress=on_progress)
-    with ray_cluster():
-        Session(loaded.pipeline, uri, _source(uri), on_progress).run()
-    return _result(uri)
+    return drive(loaded.pipeline, uri, on_progress)
 
 
 def resume(
@@ -82,9 +80,20 @@ def resume(
     loaded = load_source(read_pipeline(uri), str(_source(uri)), overrides)
     with _claimed(uri, info):
         complete_run(loaded.pipeline, uri, on_progress)
-        with ray_cluster():
-            session = Session(loaded.pipeline, uri, _source(uri), on_progress)
-            session.run(accept_divergence=accept_divergence)
+        return drive(loaded.pipeline, uri, on_progress, accept_divergence=accept_divergence)
+
+
+def drive(
+    pipeline: Pipeline, uri: str, on_progress: OnProgress, *, accept_divergence: bool = False
+) -> RunResult:
+    """Run a run whose folder is complete to its end, from where its tables say that it stands.
+
+    Raises:
+        RunFailedError: it failed.
+    """
+    with ray_cluster():
+        session = Session(pipeline, uri, _source(uri), on_progress)
+        session.run(accept_divergence=accept_divergence)
     return _result(uri)
 
 
