@@ -1,14 +1,19 @@
 """`TrainWorker`: a trainer as a Ray actor, with the weight store that it publishes to."""
 
+import os
 from pathlib import Path
 
 import pyarrow as pa
 
 from rollart_flow.algorithms.base import Algorithm
-from rollart_flow.resources import ActorTrain, Placement
+from rollart_flow.resources import CPU, ActorTrain, Placement
 from rollart_flow.trainers.base import StepResult, Trainer
 from rollart_flow.trainers.registry import TrainerSettings, build_trainer
 from rollart_flow.weights import Manifest, WeightStore, open_weights
+
+_NICENESS = 5
+"""Of a trainer on CPUs that it shares with the streams. What these do takes moments, and many wait
+for it; training takes whatever is left and loses nothing (`bench_streams` measures both)."""
 
 
 class TrainWorker(ActorTrain):
@@ -26,6 +31,8 @@ class TrainWorker(ActorTrain):
     ) -> None:
         """Args: `folder` holds the initial policy, `weights_uri` the versions to publish to."""
         super().__init__(placement)
+        if placement.granted == CPU:
+            os.nice(_NICENESS)
         self._trainer: Trainer = build_trainer(settings, algorithm, folder)
         self._weights: WeightStore = open_weights(weights, weights_uri)
         self._result: StepResult | None = None
