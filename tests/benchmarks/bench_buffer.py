@@ -134,9 +134,12 @@ def _through_transfer_queue(tables: Sequence[pa.Table]) -> float | None:
         return None
     import torch
     import transfer_queue
+    from omegaconf import OmegaConf
     from tensordict import TensorDict
 
-    transfer_queue.init()
+    # Its controller and each of its units claim a CPU: with two units it waits for a third one.
+    units = {"backend": {"SimpleStorage": {"num_data_storage_units": 1}}}
+    transfer_queue.init(OmegaConf.create(units))
     batches = []
     for table in tables:
         fields: dict[str, Any] = {
