@@ -7,7 +7,7 @@ or in neither; a group that holds a credit is not closed.
 import heapq
 
 from rollart_flow.control.groups import Attempt, Group, GroupState
-from rollart_flow.control.intake import RolloutSettings
+from rollart_flow.control.intake import RolloutSettings, group_cursor
 from rollart_flow.types import Task
 
 
@@ -36,9 +36,10 @@ class Book:
 
     def open(self, group_id: str, task: Task) -> Group:
         """Add a group and give it a credit."""
-        group = self.groups[group_id] = Group(group_id, task, self._opened)
+        position = group_cursor(group_id)
+        group = self.groups[group_id] = Group(group_id, task, position)
         self.credits.add(group_id)
-        self._opened += 1
+        self._opened = max(self._opened, position + 1)
         return group
 
     def launch(self, group: Group) -> Attempt:

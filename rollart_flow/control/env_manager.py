@@ -14,6 +14,7 @@ from datetime import datetime
 from rollart_flow.control.guard import GuardedEnvironment
 from rollart_flow.control.interrupts import EndedError, Ending, Interruptible, failed
 from rollart_flow.control.joining import GenerationFailedError
+from rollart_flow.control.lockstep import Lockstep
 from rollart_flow.control.ports import Admission, Cancellation, Codec, Environment, Generator
 from rollart_flow.control.recorder import Recorder
 from rollart_flow.control.waits import waiting
@@ -64,6 +65,7 @@ class EnvManager:
         env_version: name and version of the environment, stored with the trajectory.
         admission: the scheduler; None for evaluation, which needs no permission.
         host: who runs it, as the scheduler knows it.
+        lockstep: where its turns wait for those of the host's other attempts.
     """
 
     def __init__(
@@ -78,6 +80,7 @@ class EnvManager:
         env_version: str = "",
         admission: Admission | None = None,
         host: str = "",
+        lockstep: Lockstep | None = None,
     ) -> None:
         self.assignment = assignment
         self._make = make
@@ -88,6 +91,7 @@ class EnvManager:
         self._env_version = env_version
         self._admission = admission
         self._host = host
+        self._lockstep = lockstep
         self._attempt = Interruptible(generator.abort)
         # The same attempt may run twice at once: again after its host was lost, or handed out
         # again by a restarted scheduler. Its requests must not be taken for one another's.
@@ -150,6 +154,8 @@ class EnvManager:
         observation = await self._environment.reset(assignment.env_seed, assignment.task.payload)
         for turn in range(self._limits.max_turns):
             self._observe(turn, observation)
+            if self._lockstep is not None:
+                await self._lockstep.turn()
             action = await self._act(turn)
             try:
                 answer = await self._environment.step(action)

@@ -50,7 +50,7 @@ class Group:
     group_id: str
     task: Task
     position: int
-    """Order of admission."""
+    """Place in the order of admission, the same after a restart."""
     state: GroupState = GroupState.OPEN
     attempts: dict[str, Attempt] = field(default_factory=dict)
     """In flight, by trajectory id."""

@@ -8,6 +8,7 @@ import asyncio
 from collections import defaultdict
 
 from rollart_flow.control.env_manager import EnvManager
+from rollart_flow.control.lockstep import Lockstep
 from rollart_flow.control.ports import Admission, Cancellation
 from rollart_flow.control.waits import waiting
 from rollart_flow.types import Trajectory
@@ -19,10 +20,14 @@ class RolloutHost:
     Args:
         name: as the scheduler knows it; unique among all hosts of a run, restarted ones included.
         admission: the scheduler.
+        lockstep: of the attempts, where they leave together.
     """
 
-    def __init__(self, name: str, admission: Admission) -> None:
+    def __init__(
+        self, name: str, admission: Admission, *, lockstep: Lockstep | None = None
+    ) -> None:
         self.name = name
+        self.lockstep = lockstep
         self._admission = admission
         self._managers: defaultdict[str, list[EnvManager]] = defaultdict(list)
         self._listener: asyncio.Task[None] | None = None
@@ -43,7 +48,9 @@ class RolloutHost:
         doubles = self._managers[trajectory_id]
         doubles.append(manager)
         try:
-            return await manager.run()
+            if self.lockstep is None:
+                return await manager.run()
+            return await self.lockstep.run(manager.run())
         finally:
             doubles.remove(manager)
             if not doubles:

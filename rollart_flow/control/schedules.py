@@ -6,13 +6,23 @@ functions and no other class. Each declares its invariant: `violations` finds th
 break it.
 """
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+import ast
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
 
-from rollart_flow.control.selection import Admit, Select, by_credits, oldest_first
-from rollart_flow.control.staleness import Bound, StalenessPolicy
+from rollart_flow.control.intake import group_cursor
+from rollart_flow.control.selection import (
+    Admit,
+    Select,
+    WithinWindow,
+    by_credits,
+    first_completed,
+    oldest_first,
+)
+from rollart_flow.control.staleness import Bound, StalenessPolicy, StartBound
+from rollart_flow.errors import SettingsError
 from rollart_flow.types import Batch
 
 
@@ -28,6 +38,9 @@ class Phase(StrEnum):
 
 Check = Callable[[Bound, Batch], str | None]
 """None where the batch keeps the promise, else what is wrong with it."""
+
+OrderCheck = Callable[[Sequence[Batch]], Iterable[str]]
+"""What is wrong with the order of all batches of a run, one line each."""
 
 SIX_STEPS = (Phase.GET_BATCH, Phase.SUSPEND, Phase.UPDATE, Phase.RESUME, Phase.TRAIN)
 """ROLLART section 6.2; the fifth, recompute, happens in the engines when they resume."""
@@ -50,6 +63,10 @@ class Schedule:
     """Whether one more group may be opened."""
     selection: Select = oldest_first
     """Which complete groups form a batch."""
+    order_checks: tuple[OrderCheck, ...] = ()
+    """The invariant over all batches."""
+    lockstep: bool = False
+    """Whether the attempts of a process take their turns, and are scored, together."""
 
     @property
     def before_training(self) -> tuple[Phase, ...]:
@@ -63,7 +80,9 @@ class Schedule:
 
     def violations(self, batches: Iterable[Batch]) -> tuple[str, ...]:
         """What is wrong with batches, one line each; empty where the invariant holds."""
-        found = (check(self.bound, batch) for batch in batches for check in self.checks)
+        batches = tuple(batches)
+        found = [check(self.bound, batch) for batch in batches for check in self.checks]
+        found += [line for check in self.order_checks for line in check(batches)]
         return tuple(line for line in found if line is not None)
 
 
@@ -96,8 +115,25 @@ def on_policy(bound: Bound, batch: Batch) -> str | None:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class NoneOvertakenByMore:
+    """No group is trained on after one that was admitted more than `width` groups later."""
+
+    width: int
+
+    def __call__(self, batches: Sequence[Batch]) -> Iterable[str]:
+        """What is wrong with the order, one line each."""
+        newest = -1
+        for batch in sorted(batches, key=lambda batch: batch.step):
+            places = {group_id: group_cursor(group_id) for group_id in batch.group_ids}
+            for group_id, place in places.items():
+                if newest - place > self.width:
+                    yield f"step {batch.step}: group {group_id} was overtaken by {newest - place}"
+            newest = max(newest, *places.values())
+
+
 def rollart(alpha: float | Fraction = 1) -> Schedule:
-    """The six-step protocol of ROLLART section 6.2; with alpha 0 it is `sync()`.
+    """The six-step protocol of ROLLART section 6.2; with alpha 0 it is `sync_plus()`.
 
     Training of step k overlaps rollout under version k - 1.
 
@@ -106,7 +142,7 @@ def rollart(alpha: float | Fraction = 1) -> Schedule:
     """
     bound = StalenessPolicy(alpha)
     if bound.bound == 0:
-        return sync()
+        return sync_plus()
     return Schedule(
         f"rollart(alpha={float(alpha):g})",
         SIX_STEPS,
@@ -116,5 +152,93 @@ def rollart(alpha: float | Fraction = 1) -> Schedule:
 
 
 def sync() -> Schedule:
-    """Synchronous training: the engines are suspended while the step trains."""
-    return Schedule("sync", SYNCHRONOUS, StalenessPolicy(0), (within_bound, on_policy))
+    """Batch-level and synchronous (Sync in ROLLART section 7.1): `sync_plus` in lockstep.
+
+    The environments of a process step together, and nothing is scored before all have ended.
+    """
+    return replace(sync_plus(), name="sync", lockstep=True)
+
+
+def sync_plus() -> Schedule:
+    """Synchronous training (Sync+ in ROLLART section 7.1): suspended while the step trains."""
+    checks = (within_bound, on_policy)
+    return Schedule("sync_plus", SYNCHRONOUS, StalenessPolicy(0), checks)
+
+
+def one_off() -> Schedule:
+    """Train on one batch while the next one is rolled out (One-off in ROLLART section 2, 7.1).
+
+    No more than a batch is in flight and all of it is in the batch that is taken, so that nothing
+    spans two versions: whatever is trained on was drawn by the weights before those it trains.
+    """
+    checks = (within_bound, served_at_most_one_behind)
+    return Schedule("one_off", SIX_STEPS, StalenessPolicy(0), checks)
+
+
+def areal(alpha: float | Fraction = 1) -> Schedule:
+    """Bounded where trajectories start (AReaL; ROLLART sections 6.2 and 7.1).
+
+    No more than (1 + alpha) batches are in flight or waiting; nothing is aborted for its age, and
+    what was complete first is trained on first.
+
+    Raises:
+        SettingsError: alpha is negative or not a finite number.
+    """
+    return Schedule(
+        f"areal(alpha={float(alpha):g})",
+        SIX_STEPS,
+        StartBound(alpha),
+        (served_at_most_one_behind,),
+        selection=first_completed,
+    )
+
+
+def window(width: int, alpha: float | Fraction = 1) -> Schedule:
+    """`areal` in a window of `width` groups (Forge): whoever finishes first inside is trained on.
+
+    What is fast cannot overtake what is slow by more, so that slow tasks keep their share.
+
+    Raises:
+        SettingsError: width is not a positive whole number, or alpha negative.
+    """
+    if not isinstance(width, int) or isinstance(width, bool) or width < 1:
+        raise SettingsError(f"window width is {width!r}, but must be a whole number of at least 1")
+    return replace(
+        areal(alpha),
+        name=f"window(width={width}, alpha={float(alpha):g})",
+        admission=WithinWindow(width),
+        order_checks=(NoneOvertakenByMore(width),),
+    )
+
+
+SCHEDULES: Mapping[str, Callable[..., Schedule]] = {
+    make.__name__: make for make in (rollart, sync, sync_plus, one_off, areal, window)
+}
+"""Schedules by name."""
+
+
+def named_schedule(text: str) -> Schedule:
+    """The schedule that a text such as "one_off" or "window(8, alpha=2)" names.
+
+    Raises:
+        SettingsError: there is none of that name, or its arguments are wrong.
+    """
+    said = f"schedule {text!r}"
+    try:
+        call = ast.parse(text.strip(), mode="eval").body
+        function = call.func if isinstance(call, ast.Call) else call
+        if not isinstance(function, ast.Name):
+            raise ValueError
+        arguments = call.args if isinstance(call, ast.Call) else []
+        keywords = call.keywords if isinstance(call, ast.Call) else []
+        given = [ast.literal_eval(argument) for argument in arguments]
+        named = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in keywords}
+    except (SyntaxError, ValueError):
+        raise SettingsError(f"{said} is no name like one_off or areal(alpha=2)") from None
+    make = SCHEDULES.get(function.id)
+    if make is None:
+        raise SettingsError(f"{said} is none of {', '.join(SCHEDULES)}")
+    try:
+        return make(*given, **named)
+    except TypeError as error:
+        raise SettingsError(f"{said}: {error}") from None

@@ -27,6 +27,22 @@ def by_credits(state: AdmissionState) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
+class WithinWindow:
+    """By credits, and no further than `width` groups beyond the oldest one that lacks members.
+
+    The sliding window [H, H + W] of Forge (seeds/003, section on Forge): what starts outside it
+    would finish, and be trained on, before a slow group at its head.
+    """
+
+    width: int
+
+    def __call__(self, state: AdmissionState) -> bool:
+        """Whether one more group may be opened."""
+        inside = state.next_position - state.oldest_position <= self.width
+        return inside and by_credits(state)
+
+
+@dataclass(frozen=True, slots=True)
 class ReadyGroup:
     """A complete, fresh group in the buffer."""
 
@@ -46,3 +62,8 @@ def oldest_first(ready: Sequence[ReadyGroup], needed: int) -> Sequence[ReadyGrou
     if len(ready) < needed:
         return None
     return sorted(ready, key=lambda group: (group.start, group.position))[:needed]
+
+
+def first_completed(ready: Sequence[ReadyGroup], needed: int) -> Sequence[ReadyGroup] | None:
+    """Those that were complete first, however old."""
+    return None if len(ready) < needed else sorted(ready, key=lambda g: g.position)[:needed]

@@ -62,3 +62,16 @@ class StalenessPolicy:
     def capacity(self, batch_size: int) -> int:
         """floor((1 + alpha) * batch_size) trajectories (ROLL Flash section 4.3)."""
         return math.floor((1 + Fraction(str(self.alpha))) * batch_size)
+
+
+@dataclass(frozen=True, slots=True)
+class StartBound(StalenessPolicy):
+    """Bounded where a trajectory starts, and never afterwards (AReaL, as ROLLART 6.2 tells it).
+
+    What is in flight is capped as by `StalenessPolicy`; a trajectory that outlives several versions
+    is neither aborted nor evicted.
+    """
+
+    def is_stale(self, version: int, start: int) -> bool:
+        """Nothing is."""
+        return False

@@ -18,6 +18,7 @@ import ray
 
 from rollart_flow.control.env_manager import EnvManager, Limits
 from rollart_flow.control.host import RolloutHost
+from rollart_flow.control.lockstep import Lockstep
 from rollart_flow.control.ports import Admission, Environment
 from rollart_flow.control.proxy import LLMProxy, Recover
 from rollart_flow.engines.remote import RemoteInference
@@ -50,6 +51,8 @@ class RolloutContext:
     """Events go there."""
     coordinator: Any = None
     """None for evaluation, which asks nobody's permission."""
+    lockstep: bool = False
+    """Whether the attempts of a process take their turns, and leave, together."""
     warm_processes: int = 8
     """Idle environment processes of each class of domain that are kept."""
     source: Path | None = None
@@ -70,9 +73,10 @@ class Driver:
         self._proxy = LLMProxy(workers, self.emit, hw_affinity=context.hw_affinity, recover=recover)
         self._admission: Admission | None = None
         self._scheduled: RolloutHost | None = None
+        lockstep = Lockstep() if context.lockstep else None
         if context.coordinator is not None:
             self._admission = RemoteAdmission(context.coordinator)
-            self._scheduled = RolloutHost(self._host, self._admission)
+            self._scheduled = RolloutHost(self._host, self._admission, lockstep=lockstep)
         self._processes = WarmProcesses(context.warm_processes)
         loop = asyncio.get_running_loop()
         self._loop_started = datetime.now(UTC) - timedelta(seconds=loop.time())
@@ -109,6 +113,7 @@ class Driver:
             env_version=domain.environment.version,
             admission=self._admission,
             host=self._host,
+            lockstep=None if self._scheduled is None else self._scheduled.lockstep,
         )
         if self._scheduled is None:
             return await manager.run()

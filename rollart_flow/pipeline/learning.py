@@ -4,7 +4,7 @@ Every error is a `PipelineError` that starts with the node's name and says what 
 """
 
 from rollart_flow.algorithms.base import Algorithm
-from rollart_flow.control.schedules import Schedule, rollart
+from rollart_flow.control.schedules import Schedule, named_schedule, rollart
 from rollart_flow.envs.base import Domain
 from rollart_flow.errors import PipelineError
 from rollart_flow.models.policy import Policy
@@ -13,8 +13,12 @@ from rollart_flow.pipeline.checks import checked_node, expect, unique_names
 from rollart_flow.trainers.optimizer import AdamW, adamw
 
 
-def _bound(node: str, alpha: float | None, schedule: Schedule | None) -> tuple[float, Schedule]:
+def _bound(
+    node: str, alpha: float | None, schedule: Schedule | str | None
+) -> tuple[float, Schedule]:
     """Alpha and schedule, each from the other where only one is given."""
+    if isinstance(schedule, str):
+        schedule = named_schedule(schedule)
     if schedule is None:
         bound = 1.0 if alpha is None else alpha
         return bound, rollart(bound)
@@ -34,7 +38,7 @@ def buffer(
     *,
     batch_size: int = 64,
     alpha: float | None = None,
-    schedule: Schedule | None = None,
+    schedule: Schedule | str | None = None,
     commit_rows: int = 64,
     commit_ms: float = 50.0,
     name: str = "buffer",
@@ -44,7 +48,8 @@ def buffer(
     Args:
         batch_size: trajectories of one step; divisible by the group size.
         alpha: the bound [versions]; what the schedule says, or 1 (0 trains in turns).
-        schedule: when weights are exchanged; `rollart(alpha)`, which is `sync()` for 0.
+        schedule: when weights are exchanged, as an object or by name ("one_off", "areal(2)", see
+            `control.schedules`); `rollart(alpha)` by default, which is `sync_plus()` for 0.
 
     Raises:
         PipelineError: a setting is wrong, or alpha and the schedule disagree.

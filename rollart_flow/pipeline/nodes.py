@@ -16,7 +16,7 @@ from pydantic.dataclasses import dataclass
 from pydantic_core import CoreSchema, core_schema
 
 from rollart_flow.algorithms.base import Algorithm
-from rollart_flow.control.schedules import Schedule
+from rollart_flow.control.schedules import Schedule, named_schedule
 from rollart_flow.envs.base import Domain
 from rollart_flow.models.policy import Policy
 from rollart_flow.rewards.base import RewardFunction
@@ -44,9 +44,25 @@ class _IsA:
         return core_schema.is_instance_schema(self.kind)
 
 
+class _ScheduleOrName:
+    """Take a schedule as it is, or the one that a text names."""
+
+    def __get_pydantic_core_schema__(
+        self, source: object, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(self._read)
+
+    def _read(self, value: object) -> Schedule:
+        if isinstance(value, Schedule):
+            return value
+        if isinstance(value, str):
+            return named_schedule(value)
+        raise ValueError(f"it should be a schedule or its name, not {type(value).__name__}")
+
+
 OfPolicy: TypeAlias = Annotated[Policy, _IsA(Policy)]
 OfDomain: TypeAlias = Annotated[Domain, _IsA(Domain)]
-OfSchedule: TypeAlias = Annotated[Schedule, _IsA(Schedule)]
+OfSchedule: TypeAlias = Annotated[Schedule, _ScheduleOrName()]
 OfAlgorithm: TypeAlias = Annotated[Algorithm, _IsA(Algorithm)]
 OfOptimizer: TypeAlias = Annotated[AdamW, _IsA(AdamW)]
 

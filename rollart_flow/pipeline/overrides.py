@@ -2,8 +2,8 @@
 
 A setting belongs to an owner: a node by its name, a domain by its name, `policy` or `pipeline`.
 Its key is `owner.setting`, with more dots for settings within settings; any ending of a key that
-fits only one may stand for it. The pipeline is built again from the changed arguments, so that
-every check of the file holds for the result too.
+fits only one, or only one of the fewest dots, may stand for it. The pipeline is built again from
+the changed arguments, so that every check of the file holds for the result too.
 """
 
 import dataclasses
@@ -23,8 +23,10 @@ if TYPE_CHECKING:
 
 _STRUCTURE = frozenset({"up", "policy", "sources", "domains", "name", "fn", "expression"})
 """Fields of nodes that are the graph itself, or code."""
-_DERIVED = frozenset({"schedule"})
-"""Settings objects that follow from another setting where the file does not give them."""
+_WHOLE = frozenset({"schedule"})
+"""Fields of nodes that are objects and are set as one, by a name."""
+_REPLACES = {"schedule": "alpha"}
+"""Arguments that stand for another one, which is then no longer the file's."""
 
 Values: TypeAlias = Mapping[tuple[str, ...], Any]
 """New values by path from an owner."""
@@ -52,7 +54,7 @@ def settings_of(pipeline: "Pipeline") -> dict[str, Setting]:
     for domain in _domains(pipeline).values():
         found += _leaves(domain.name, (), domain, frozenset())
     for node in pipeline.nodes:
-        found += _leaves(node.name, (), node, _STRUCTURE | _DERIVED)
+        found += _leaves(node.name, (), node, _STRUCTURE)
     return {setting.key: setting for setting in found}
 
 
@@ -75,7 +77,7 @@ def _leaves(
     for name, item in fields_of(value).items():
         if name in leave_out:
             continue
-        if is_settings(item):
+        if is_settings(item) and not (name in _WHOLE and isinstance(value, Node)):
             found += _leaves(owner, (*path, name), item, ())
         else:
             found.append(Setting(owner, (*path, name), hints.get(name, type(item))))
@@ -95,8 +97,9 @@ def _resolve(key: str, known: Mapping[str, Setting]) -> Setting:
     if key in known:
         return known[key]
     fits = [full for full in known if full.endswith(f".{key}")]
-    if len(fits) == 1:
-        return known[fits[0]]
+    shallow = [full for full in fits if full.count(".") == min(fit.count(".") for fit in fits)]
+    if len(shallow) == 1:
+        return known[shallow[0]]
     if fits:
         raise SettingsError(f"setting {key!r} is not unique; say which: {', '.join(fits)}")
     owner = f"{key.split('.')[0]}."
@@ -152,6 +155,9 @@ def _rebuild(pipeline: "Pipeline", by_owner: Mapping[str, Values]) -> "Pipeline"
     rebuilt: dict[int, Node] = {}
     for node in pipeline.nodes:
         changed = _fields(node, by_owner.get(node.name, {})) | _inputs(node, domains)
+        for stands, replaced in _REPLACES.items():
+            if stands in changed:
+                changed.setdefault(replaced, None)
         if node.upstream:
             (changed["up"],) = (rebuilt[id(up)] for up in node.upstream)
         if hasattr(node, "policy"):

@@ -11,6 +11,7 @@ coordinator decides, so that a run stops without anything being torn down under 
 import math
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -147,13 +148,14 @@ class Streams:
 
     def _rollout_context(self) -> RolloutContext:
         plant = self._plant
-        return self._driver_context(
+        context = self._driver_context(
             self._pipeline.rollout,
             self._pipeline.tasks.domains,
             plant.engines,
             plant.affinity,
             plant.coordinator,
         )
+        return replace(context, lockstep=self._pipeline.buffer.schedule.lockstep)
 
     def _driver_context(
         self,

@@ -14,6 +14,7 @@ from rollart_flow.control.controller import AsyncController
 from rollart_flow.control.env_manager import EnvManager, Limits
 from rollart_flow.control.host import RolloutHost
 from rollart_flow.control.intake import RolloutSettings
+from rollart_flow.control.lockstep import Lockstep
 from rollart_flow.control.proxy import LLMProxy
 from rollart_flow.control.recovery import Recovered, recover
 from rollart_flow.control.scheduler import RolloutScheduler
@@ -220,7 +221,8 @@ class Cluster:
                 await self.room.wait()
 
     def _start_host(self, name: str) -> None:
-        self.hosts[name] = RolloutHost(name, self.admission)
+        lockstep = Lockstep() if self.schedule.lockstep else None
+        self.hosts[name] = RolloutHost(name, self.admission, lockstep=lockstep)
         self.host_tasks[name] = asyncio.create_task(self._host(self.hosts[name]), name=name)
 
     async def _host(self, host: RolloutHost) -> None:
@@ -245,6 +247,7 @@ class Cluster:
                 wall,
                 admission=self.admission,
                 host=host.name,
+                lockstep=host.lockstep,
             )
             trajectory = await host.run(manager)
             mine.remove(assignment)

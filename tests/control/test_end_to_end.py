@@ -4,21 +4,34 @@ Only engines, environments, the network and the trainer are simulated; every dec
 the classes that run in production.
 """
 
-from dataclasses import replace
-
 import pytest
 
 from rollart_flow.control.intake import group_cursor
-from rollart_flow.control.schedules import Schedule, rollart, sync
-from rollart_flow.control.selection import AdmissionState, by_credits
-from rollart_flow.control.staleness import StalenessPolicy
+from rollart_flow.control.schedules import (
+    Schedule,
+    areal,
+    one_off,
+    rollart,
+    sync,
+    sync_plus,
+    window,
+)
 from rollart_flow.types import Outcome
 from tests.control.checks import check, check_all_have_rows
 from tests.control.cluster import Faults, Record, settings_of, simulate
 from tests.control.simulated import EnvironmentFaults
 
 STEPS = 6
-SCHEDULES = [sync(), rollart(0.5), rollart(1), rollart(2)]
+SCHEDULES = [
+    sync(),
+    sync_plus(),
+    one_off(),
+    rollart(0.5),
+    rollart(1),
+    rollart(2),
+    areal(1),
+    window(6),
+]
 BROKEN_ENVIRONMENTS = EnvironmentFaults(raises=0.03, hangs=0.01, nonsense=0.02)
 STORM = Faults(lost=0.1, repeated=0.1, environment=BROKEN_ENVIRONMENTS, hosts=2, engines=2)
 RESTARTS = Faults(
@@ -94,45 +107,50 @@ def test_everything_dies_and_the_run_is_resumed(schedule: Schedule, seed: int) -
 def test_a_calm_synchronous_run_wastes_nothing() -> None:
     """ROLL Flash section 4.3: what would violate the bound is never generated."""
     for seed in range(10):
-        record = simulate(sync(), seed=seed, steps=STEPS)
+        record = simulate(sync_plus(), seed=seed, steps=STEPS)
         assert len(record.rows) == STEPS * 16
 
 
-def test_overlap_makes_a_run_shorter() -> None:
-    def seconds(schedule: Schedule) -> float:
-        return sum(simulate(schedule, seed=s, steps=STEPS).seconds for s in range(5))
-
-    assert seconds(rollart(1)) < 0.8 * seconds(sync())
-
-
-def test_a_bound_at_the_start_only_is_another_composition() -> None:
-    """AReaL as ROLLART section 6.2 describes it: credits bound the start, nothing is aborted."""
-
-    class StartOnly(StalenessPolicy):
-        def is_stale(self, version: int, start: int) -> bool:
-            return False
-
-    schedule = replace(rollart(1), name="areal", bound=StartOnly(1))
+def test_areal_aborts_nothing_for_its_age() -> None:
+    ages = set()
     for seed in range(5):
-        record = simulate(schedule, seed=seed, steps=STEPS, faults=STORM)
-        assert record.trained == list(range(1, STEPS + 1))
-        check_all_have_rows(record)
+        record = simulate(areal(1), seed=seed, steps=STEPS, faults=STORM)
         assert all(row.outcome is not Outcome.STALE for row in record.rows.values())
+        ages |= {age for batch in record.batches.values() for age in batch.staleness}
+    assert max(ages) > 1, "a trajectory may grow older than alpha once it has started"
 
 
-def test_a_window_over_the_order_of_admission_is_another_composition() -> None:
-    """Forge's window: nothing starts that is `width` or more past a group that lacks members."""
-    width = 5
-
-    def within_window(state: AdmissionState) -> bool:
-        return by_credits(state) and state.next_position - state.oldest_position < width
-
-    free, windowed = rollart(2), replace(rollart(2), name="window", admission=within_window)
+def test_a_window_keeps_the_fast_from_overtaking_the_slow() -> None:
+    width = 4
     for seed in range(5):
-        record = simulate(windowed, seed=seed, steps=STEPS)
-        check(record, windowed, steps=STEPS)
-        assert widest_overlap(record) < width
-    assert max(widest_overlap(simulate(free, seed=s, steps=STEPS)) for s in range(5)) >= width
+        record = simulate(window(width, alpha=2), seed=seed, steps=STEPS)
+        check(record, window(width, alpha=2), steps=STEPS)
+        assert widest_overlap(record) <= width
+    free = [simulate(areal(2), seed=seed, steps=STEPS) for seed in range(5)]
+    assert max(widest_overlap(record) for record in free) > width
+    broken = [line for r in free for line in window(1).violations(r.batches.values())]
+    assert any("was overtaken by" in line for line in broken)
+
+
+def test_one_off_trains_on_nothing_that_spans_two_versions() -> None:
+    for seed in range(5):
+        record = simulate(one_off(), seed=seed, steps=STEPS)
+        for batch in record.batches.values():
+            rows = [record.rows[t] for t in batch.trajectory_ids]
+            assert {row.policy_version_start for row in rows} == {batch.policy_version}
+            assert {row.policy_version_end for row in rows} == {batch.policy_version}
+        assert len(record.rows) == STEPS * 16, "nothing is generated in vain"
+
+
+def test_each_freedom_makes_a_run_shorter() -> None:
+    """ROLLART section 7.2: Sync+ over Sync, One-off over Sync+, rollart over One-off."""
+
+    def seconds(schedule: Schedule) -> float:
+        return sum(simulate(schedule, seed=s, steps=STEPS).seconds for s in range(6))
+
+    took = [seconds(schedule) for schedule in (sync(), sync_plus(), one_off(), rollart(1))]
+    assert took == sorted(took, reverse=True)
+    assert took[-1] < 0.8 * took[1]
 
 
 def widest_overlap(record: Record) -> int:

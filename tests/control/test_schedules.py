@@ -1,13 +1,24 @@
 """Schedules are data: an order of phases and an invariant that can be checked."""
 
 import pickle
+import re
 from dataclasses import replace
 
 import pytest
 
-from rollart_flow.control.schedules import Phase, Schedule, rollart, sync
+from rollart_flow.control.intake import group_name
+from rollart_flow.control.schedules import (
+    Phase,
+    Schedule,
+    areal,
+    named_schedule,
+    one_off,
+    rollart,
+    sync,
+    sync_plus,
+    window,
+)
 from rollart_flow.control.selection import AdmissionState, ReadyGroup, by_credits, oldest_first
-from rollart_flow.control.staleness import StalenessPolicy
 from rollart_flow.errors import SettingsError
 from rollart_flow.types import Batch
 
@@ -31,12 +42,12 @@ def test_rollart_trains_while_the_engines_go_on() -> None:
 
 
 def test_sync_trains_while_the_engines_are_suspended() -> None:
-    assert sync().before_training == (Phase.SUSPEND,)
-    assert sync().after_training == (Phase.UPDATE, Phase.RESUME)
+    assert sync_plus().before_training == (Phase.SUSPEND,)
+    assert sync_plus().after_training == (Phase.UPDATE, Phase.RESUME)
 
 
-def test_rollart_without_asynchrony_is_sync() -> None:
-    assert rollart(0) == sync()
+def test_rollart_without_asynchrony_is_sync_plus() -> None:
+    assert rollart(0) == sync_plus()
 
 
 def test_a_negative_alpha_is_refused() -> None:
@@ -44,7 +55,7 @@ def test_a_negative_alpha_is_refused() -> None:
         rollart(-1)
 
 
-@pytest.mark.parametrize("schedule", [rollart(0.5), rollart(2), sync()])
+@pytest.mark.parametrize("schedule", [rollart(0.5), sync(), one_off(), areal(2), window(4)])
 def test_a_schedule_crosses_processes(schedule: Schedule) -> None:
     assert pickle.loads(pickle.dumps(schedule)) == schedule
 
@@ -65,20 +76,69 @@ def test_sync_promises_that_all_is_on_policy() -> None:
     assert len(sync().violations([batch(2, 0, (0,))])) == 1
 
 
-def test_another_schedule_is_another_composition() -> None:
-    """Bounded at admission only (as AReaL) or by order (as Forge): no class changes for it."""
+def test_sync_is_sync_plus_in_lockstep() -> None:
+    assert replace(sync(), name="sync_plus", lockstep=False) == sync_plus()
 
-    class StartOnly(StalenessPolicy):
-        def is_stale(self, version: int, start: int) -> bool:
-            return False
 
-    def first_come(ready: object, needed: int) -> None:
-        return None
+def test_areal_bounds_what_starts_and_nothing_else() -> None:
+    bound = areal(2).bound
+    assert bound.capacity(10) == 30
+    assert not bound.is_stale(9, 0)
+    ready = [ReadyGroup("a", 5, 1), ReadyGroup("b", 0, 2), ReadyGroup("c", 9, 0)]
+    chosen = areal(2).selection(ready, 2)
+    assert chosen is not None
+    assert [group.group_id for group in chosen] == ["c", "a"]
+    assert areal(2).selection(ready, 4) is None
 
-    areal = replace(rollart(2), name="areal", bound=StartOnly(2), selection=first_come)
-    assert areal.bound.capacity(10) == 30
-    assert not areal.bound.is_stale(9, 0)
-    assert areal.selection is first_come
+
+def test_a_window_admits_within_its_width_and_finds_who_was_overtaken() -> None:
+    schedule = window(3)
+    free = AdmissionState(held=1, limit=9, next_position=5, oldest_position=2)
+    assert schedule.admission(free)
+    assert not schedule.admission(replace(free, next_position=6))
+    assert not schedule.admission(replace(free, held=9))
+    kept = [in_order(1, 3), in_order(2, 0)]
+    assert schedule.violations(kept) == ()
+    overtaken = [in_order(2, 1), in_order(1, 5)]
+    assert schedule.violations(overtaken) == ("step 2: group g00000001 was overtaken by 4",)
+
+
+def in_order(step: int, cursor: int) -> Batch:
+    """A batch of the one group that was admitted at a cursor."""
+    group = group_name(cursor)
+    return replace(batch(step, step - 1, (0,)), group_ids=(group,))
+
+
+@pytest.mark.parametrize(
+    ("text", "schedule"),
+    [
+        ("one_off", one_off()),
+        (" areal ", areal(1)),
+        ("rollart(0.5)", rollart(0.5)),
+        ("window(8, alpha=2)", window(8, 2)),
+        ("sync_plus()", sync_plus()),
+    ],
+)
+def test_a_schedule_is_named_by_text(text: str, schedule: Schedule) -> None:
+    assert named_schedule(text) == schedule
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("often", "'often' is none of rollart, sync, sync_plus, one_off, areal, window"),
+        ("window", "missing 1 required positional argument: 'width'"),
+        ("window(0)", "window width is 0"),
+        ("areal(-1)", "alpha is -1"),
+        ("areal(__import__('os'))", "is no name like one_off"),
+        ("1 + 1", "is no name like one_off"),
+        ("a b", "is no name like one_off"),
+        ("", "is no name like one_off"),
+    ],
+)
+def test_a_text_that_names_no_schedule_is_refused(text: str, message: str) -> None:
+    with pytest.raises(SettingsError, match=re.escape(message)):
+        named_schedule(text)
 
 
 def test_a_group_is_admitted_while_a_credit_is_free() -> None:

@@ -45,7 +45,7 @@ def test_the_pipeline_of_the_demo_loads() -> None:
 
 def test_overrides_are_applied_and_remembered() -> None:
     loaded = load_pipeline(TWO_DOMAINS, {"alpha": "0", "steps": "2"})
-    assert loaded.pipeline.buffer.schedule.name == "sync"
+    assert loaded.pipeline.buffer.schedule.name == "sync_plus"
     assert loaded.pipeline.train.steps == 2
     assert loaded.overrides == {"alpha": "0", "steps": "2"}
     with pytest.raises(SettingsError, match="no setting 'alpa'"):

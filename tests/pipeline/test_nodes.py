@@ -7,7 +7,7 @@ import pytest
 
 from rollart_flow import Pipeline, Policy, buffer, evaluate, filter, reward, rollout, tasks, train
 from rollart_flow.algorithms import grpo
-from rollart_flow.control.schedules import rollart, sync
+from rollart_flow.control.schedules import one_off, rollart, sync, sync_plus
 from rollart_flow.envs import Arithmetic, FrozenLake
 from rollart_flow.errors import PipelineError
 from rollart_flow.pipeline import nodes
@@ -58,8 +58,11 @@ def test_defaults_follow_the_other_settings() -> None:
     assert rollout(tasks(LAKE), POLICY, max_replacements=0).max_replacements == 0
     assert BATCHES.alpha == 1
     assert BATCHES.schedule == rollart(1)
-    assert buffer(SCORED, alpha=0).schedule == sync()
+    assert buffer(SCORED, alpha=0).schedule == sync_plus()
     assert buffer(SCORED, schedule=rollart(2)).alpha == 2
+    assert buffer(SCORED, schedule="one_off").schedule == one_off()
+    with pytest.raises(PipelineError, match="buffer: schedule 'often' is none of rollart, sync"):
+        buffer(SCORED, schedule="often")
     assert ATTEMPTS.resource_class("frozenlake") == "CPU"
     bound = rollout(PROMPTS, POLICY, hw_affinity={"frozenlake": "H800", "default": "H20"})
     assert [bound.resource_class(name) for name in PROMPTS.domain_names] == ["H800", "H20"]

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from rollart_flow.control.schedules import rollart
+from rollart_flow.control.schedules import areal, rollart, window
 from rollart_flow.envs import Arithmetic
 from rollart_flow.errors import PipelineError, SettingsError
 from rollart_flow.pipeline.settings import fields_of
@@ -27,6 +27,18 @@ def test_settings_within_settings_have_dots() -> None:
     assert changed.train.optimizer.lr == 1e-4
     assert changed.train.optimizer.clip_norm == 0.5
     assert fields_of(changed.train.algorithm)["clip"] == 0.1
+
+
+def test_a_schedule_is_set_by_name_and_brings_its_own_alpha() -> None:
+    changed = two_domains(alpha=1).override({"schedule": "window(8, alpha=2)"})
+    assert changed.buffer.schedule == window(8, alpha=2)
+    assert changed.buffer.alpha == 2
+    assert two_domains().override({"buffer.schedule": "sync"}).buffer.schedule.lockstep
+    assert two_domains(schedule=areal(2)).override({"steps": "3"}).buffer.schedule == areal(2)
+    with pytest.raises(SettingsError, match="'often' is none of rollart"):
+        two_domains().override({"schedule": "often"})
+    with pytest.raises(PipelineError, match="alpha 3 conflicts with the schedule's 0"):
+        two_domains().override({"schedule": "one_off", "alpha": "3"})
 
 
 def test_a_policy_or_domain_changes_wherever_it_stands() -> None:
