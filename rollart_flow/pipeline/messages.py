@@ -24,6 +24,8 @@ def explain(error: ValidationError, *, owner: str = "") -> str:
     given = repr(first["input"])
     if len(given) > _LONGEST_VALUE:
         given = f"{given[: _LONGEST_VALUE - 3]}..."
+    if first["type"] == "value_error":  # one of ours, which says it all
+        return f"{where}: {first['ctx']['error']}"
     said = first["msg"]
     said = said[said.index("should") :] if " should " in said else f"is wrong: {said}"
     return f"{where} {said}, got {given}"
