@@ -1,9 +1,10 @@
 """The two streams of a real run: latency from a trajectory's end to its commit, rate, memory.
 
 Latencies are read from the tables, in three situations: the demo's pipeline, which takes all of two
-CPUs; the same with commits ten times rarer, to see what early commits cost a training step, in turns
-since machines drift; and attempts that come one at a time. Rate and memory are those of 10,000 one-turn episodes of a model
-of a few thousand parameters, so that what is measured is the way through the operators.
+CPUs; the same with commits ten times rarer, to see what early commits cost a training step (in
+turns, since machines drift); and attempts that come one at a time. Rate and memory are those of
+10,000 one-turn episodes of a model of a few thousand parameters, so that what is measured is the
+way through the operators.
 """
 
 import tempfile
