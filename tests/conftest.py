@@ -7,6 +7,8 @@ from rollart_flow.pipeline.loading import load_source
 from rollart_flow.store import Run, open_run
 from tests.local_ray import tolerating_ray
 
+pytest_plugins = ["rollart_flow.simulation.pytest_plugin"]
+
 # The same examples in every run, and no verdict that depends on how busy the machine is.
 settings.register_profile("here", deadline=None, derandomize=True)
 settings.load_profile("here")

@@ -42,7 +42,8 @@ pipeline = Pipeline("streams", train(batches, policy, grpo(), steps=1))
 def run() -> list[Record]:
     """Latencies, rate and the driver's memory; takes about seven minutes."""
     with tempfile.TemporaryDirectory() as folder, ray_cluster():
-        early, late = [], []
+        early: list[Run] = []
+        late: list[Run] = []
         for place, commit_ms in enumerate((EARLY_MS, LATE_MS, LATE_MS, EARLY_MS)):
             runs = early if commit_ms == EARLY_MS else late
             text, name = DEMO.read_text(), f"demo-{place}"

@@ -9,6 +9,7 @@ import pytest
 from rollart_flow.control.waits import Signal, waiting
 from rollart_flow.errors import DeadlockError
 from rollart_flow.simulation import run
+from rollart_flow.simulation.pytest_plugin import VirtualTime
 
 
 def test_the_clock_jumps_to_the_next_timer() -> None:
@@ -19,6 +20,21 @@ def test_the_clock_jumps_to_the_next_timer() -> None:
     started = time.monotonic()
     assert run(a_year()) == 365 * 86_400
     assert time.monotonic() - started < 5
+
+
+def test_the_fixture_runs_what_waits_at_once(virtual_time: VirtualTime) -> None:
+    async def drawn_after_an_hour() -> float:
+        await asyncio.sleep(3600)
+        return random.random()
+
+    assert virtual_time(drawn_after_an_hour(), seed=3) == random.Random(3).random()
+    with pytest.raises(DeadlockError, match="the key"):
+        virtual_time(_waits_for_ever("the key"))
+
+
+async def _waits_for_ever(name: str) -> None:
+    with waiting(name):
+        await asyncio.Event().wait()
 
 
 def test_small_steps_still_pass_far_from_zero() -> None:
