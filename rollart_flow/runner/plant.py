@@ -33,7 +33,7 @@ CONCURRENT_CALLS = 10_000
 
 
 _ANSWER_S = 60.0
-"""Longest time to wait for an actor to say that it lives."""
+"""Longest time to wait for actors to say that they live [s]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,10 @@ class Plant:
         """Names of the processes that have died and that nothing but `resume` replaces."""
         actors = {"buffer": self.buffer, "coordinator": self.coordinator}
         actors |= {worker.name: worker.actor for worker in self.trainers.workers}
-        return tuple(name for name, actor in actors.items() if not _lives(actor))
+        answers = {name: actor.__ray_ready__.remote() for name, actor in actors.items()}
+        # Who does not answer in time is busy, not dead.
+        given, _ = ray.wait(list(answers.values()), num_returns=len(answers), timeout=_ANSWER_S)
+        return tuple(name for name, answer in answers.items() if answer in given and _died(answer))
 
     def report_restarted(self, died: Sequence[str]) -> None:
         """Record that processes died and that the run goes on without what they held."""
@@ -111,14 +114,15 @@ def start_plant(pipeline: Pipeline, uri: str, source: Path | None) -> Plant:
     return Plant(buffer, coordinator, engines, trainers, evaluators, recovered, affinity, missing)
 
 
-def _lives(actor: Any) -> bool:
+def _died(answer: Any) -> bool:
+    """Whether an answer is that its actor has died."""
     try:
-        ray.get(actor.__ray_ready__.remote(), timeout=_ANSWER_S)
+        ray.get(answer)
     except ray.exceptions.ActorDiedError:
-        return False
-    except ray.exceptions.GetTimeoutError:  # it is busy, not dead
         return True
-    return True
+    except ray.exceptions.RayError:  # unreachable for a moment, as far as Ray knows
+        return False
+    return False
 
 
 def _actor(actor_class: type) -> Any:
