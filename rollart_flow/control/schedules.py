@@ -184,10 +184,11 @@ def areal(alpha: float | Fraction = 1) -> Schedule:
     Raises:
         SettingsError: alpha is negative or not a finite number.
     """
+    bound = StartBound(alpha)
     return Schedule(
         f"areal(alpha={float(alpha):g})",
         SIX_STEPS,
-        StartBound(alpha),
+        bound,
         (served_at_most_one_behind,),
         selection=first_completed,
     )

@@ -30,8 +30,8 @@ def by_credits(state: AdmissionState) -> bool:
 class WithinWindow:
     """By credits, and no further than `width` groups beyond the oldest one that lacks members.
 
-    The sliding window [H, H + W] of Forge (seeds/003, section on Forge): what starts outside it
-    would finish, and be trained on, before a slow group at its head.
+    The sliding window [H, H + W] of Forge: what starts outside it would finish, and be trained on,
+    before a slow group at its head.
     """
 
     width: int

@@ -73,8 +73,8 @@ class Driver:
         self._proxy = LLMProxy(workers, self.emit, hw_affinity=context.hw_affinity, recover=recover)
         self._admission: Admission | None = None
         self._scheduled: RolloutHost | None = None
-        lockstep = Lockstep() if context.lockstep else None
         if context.coordinator is not None:
+            lockstep = Lockstep() if context.lockstep else None
             self._admission = RemoteAdmission(context.coordinator)
             self._scheduled = RolloutHost(self._host, self._admission, lockstep=lockstep)
         self._processes = WarmProcesses(context.warm_processes)

@@ -52,7 +52,7 @@ class Plant:
     """Granted resource class by the one that was asked for and is not there."""
 
     def dead(self) -> tuple[str, ...]:
-        """Names of the processes that have died and that nothing but `resume` replaces."""
+        """Names of the processes that have died, of those that are not replaced by themselves."""
         actors = {"buffer": self.buffer, "coordinator": self.coordinator}
         actors |= {worker.name: worker.actor for worker in self.trainers.workers}
         answers = {name: actor.__ray_ready__.remote() for name, actor in actors.items()}

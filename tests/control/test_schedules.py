@@ -130,6 +130,7 @@ def test_a_schedule_is_named_by_text(text: str, schedule: Schedule) -> None:
         ("window", "missing 1 required positional argument: 'width'"),
         ("window(0)", "window width is 0"),
         ("areal(-1)", "alpha is -1"),
+        ("areal('x')", "alpha is 'x'"),
         ("areal(__import__('os'))", "is no name like one_off"),
         ("1 + 1", "is no name like one_off"),
         ("a b", "is no name like one_off"),
