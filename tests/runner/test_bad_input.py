@@ -150,7 +150,11 @@ def test_a_domain_that_only_fails_stops_the_run_and_is_named(tmp_path: Path) -> 
     failed = rows.filter(outcome=Outcome.FAILED)
     assert failed.height >= 32
     assert set(failed["reason"]) == {Reason.ENVIRONMENT_ERROR}
-    assert set(rows["outcome"]) <= {Outcome.FAILED, Outcome.CANCELLED}
+    # An attempt whose group was given up meanwhile is redundant.
+    others = rows.filter(pl.col("outcome") != Outcome.FAILED)
+    assert set(others["outcome"]) <= {Outcome.REDUNDANT, Outcome.CANCELLED}
+    redundant = others.filter(outcome=Outcome.REDUNDANT)
+    assert set(redundant["reason"]) <= {Reason.GROUP_ABANDONED}
     assert events(run, EventKind.RUN).filter(subject="failed").height == 1
 
 
