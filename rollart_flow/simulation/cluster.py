@@ -1,0 +1,326 @@
+"""The control plane's own classes, wired to models of the hardware, under virtual time.
+
+Scheduler, buffer, controller, environment managers and proxies are those that run in production;
+engines, environments, rewards, training and transfers are models. The invariant: a run is a
+function of scenario, schedule and seed.
+"""
+
+import asyncio
+from collections import Counter, defaultdict
+from datetime import UTC, datetime, timedelta
+
+from rollart_flow.control.buffer import SampleBuffer
+from rollart_flow.control.controller import AsyncController
+from rollart_flow.control.env_manager import EnvManager, Limits
+from rollart_flow.control.host import RolloutHost
+from rollart_flow.control.lockstep import Lockstep
+from rollart_flow.control.ports import Inference
+from rollart_flow.control.proxy import LLMProxy
+from rollart_flow.control.scheduler import RolloutScheduler
+from rollart_flow.control.schedules import Schedule
+from rollart_flow.control.waits import Signal, waiting
+from rollart_flow.simulation.batching import ContinuousBatch
+from rollart_flow.simulation.disaggregated import DisaggregatedEngine
+from rollart_flow.simulation.engine import SimulatedEngine
+from rollart_flow.simulation.environments import RunLengthCodec, ScriptedEnvironment
+from rollart_flow.simulation.fleet import Fleet
+from rollart_flow.simulation.hardware import Roofline
+from rollart_flow.simulation.loop import run
+from rollart_flow.simulation.record import Attempt, Record, StepTimes, pool_times
+from rollart_flow.simulation.rewards import (
+    Dedicated,
+    DedicatedScoring,
+    RuleScoring,
+    Scoring,
+    Serverless,
+    ServerlessScoring,
+)
+from rollart_flow.simulation.scenario import Scenario
+from rollart_flow.simulation.workloads import Script, Workload
+from rollart_flow.types import TRAINABLE, Assignment, Reason, Sample, Trajectory
+
+DAWN = datetime(2026, 1, 1, tzinfo=UTC)
+HOST_SLOTS = 128
+"""Environments of one host, which has a proxy of its own."""
+UNLIMITED = 1 << 40
+
+
+def wall(seconds: float) -> datetime:
+    """Loop time to UTC."""
+    return DAWN + timedelta(seconds=seconds)
+
+
+class SimulatedCluster:
+    """One run of a scenario under a schedule."""
+
+    def __init__(self, scenario: Scenario, schedule: Schedule, *, seed: int, steps: int) -> None:
+        self.scenario = scenario
+        self.schedule = schedule
+        self.steps = steps
+        self.record = Record()
+        self._workload = Workload(scenario.domains, seed, scenario.context_tokens)
+        self._scripts: dict[str, Script] = {}
+        self._lost: Counter[str] = Counter()
+        self._rewards: defaultdict[str, list[float]] = defaultdict(list)
+        self._running = 0
+        self._scoring = self._make_scoring()
+        self._fleet, self._serving = self._make_engines()
+        settings = scenario.settings(seed)
+        self.buffer = SampleBuffer(
+            schedule.bound, scenario.group_size, self.record, selection=schedule.selection
+        )
+        self.scheduler = RolloutScheduler(
+            self._workload.tasks(),
+            settings,
+            schedule.bound,
+            self.record,
+            admission=schedule.admission,
+        )
+        self.controller = AsyncController(
+            self.buffer,
+            self._fleet,
+            self.scheduler,
+            schedule,
+            self.record,
+            batch_size=scenario.batch_size,
+            steps=steps,
+        )
+        self._limits = Limits(
+            max_turns=UNLIMITED,
+            context_tokens=UNLIMITED,
+            step_timeout_s=scenario.step_timeout_s,
+            trajectory_timeout_s=float("inf"),
+        )
+        self._scored: set[asyncio.Task[None]] = set()
+        self._none_left = Signal()
+
+    def _make_engine(self, name: str, roofline: Roofline) -> SimulatedEngine:
+        return SimulatedEngine(name, ContinuousBatch(roofline), self._left, self._lost)
+
+    def _left(self, trajectory_id: str, position: int) -> int:
+        return self._scripts[trajectory_id].left(position)
+
+    def _make_engines(self) -> tuple[Fleet, list[Inference]]:
+        scenario = self.scenario
+        engines: list[SimulatedEngine] = []
+        for roofline, count in scenario.workers():
+            first = len(engines)
+            engines += [
+                self._make_engine(f"{roofline.device.name}-{first + i:04d}", roofline)
+                for i in range(count)
+            ]
+        count = scenario.sliding // scenario.tensor_parallel
+        roofline = Roofline(scenario.model, scenario.training.device, scenario.tensor_parallel)
+        sliding = [self._make_engine(f"sliding-{i:04d}", roofline) for i in range(count)]
+        serving: list[Inference] = [*engines, *sliding]
+        if scenario.disaggregated is not None:
+            first = scenario.workers()[0][1]
+            link = scenario.disaggregated.link_gb_s
+            serving = [DisaggregatedEngine(engines[:first], engines[first:], link)]
+        return Fleet(engines, sliding, scenario), serving
+
+    def _make_scoring(self) -> Scoring:
+        reward = self.scenario.reward
+        if isinstance(reward, Serverless):
+            return ServerlessScoring(reward)
+        if isinstance(reward, Dedicated):
+            self.record.reward_devices = reward.workers * reward.judge.degree
+            workers = [
+                self._make_engine(f"reward-{i}", reward.judge) for i in range(reward.workers)
+            ]
+            return DedicatedScoring(reward, workers)
+        return RuleScoring()
+
+    async def run(self) -> Record:
+        """Train all steps; what they left."""
+        feed = asyncio.create_task(self._feed_scheduler(), name="feed")
+        hosts = [asyncio.create_task(self._host(i, n)) for i, n in enumerate(self._host_slots())]
+        try:
+            await self._train()
+            await asyncio.gather(*hosts)
+            while self._scored:
+                await self._none_left.wait()
+        finally:
+            for task in (feed, *hosts, *self._scored):
+                task.cancel()
+            await asyncio.gather(feed, *hosts, *self._scored, return_exceptions=True)
+        self._finish()
+        return self.record
+
+    def _host_slots(self) -> list[int]:
+        """Environments by host; in lockstep all of them share one."""
+        slots = self.scenario.slots(self.schedule)
+        if self.schedule.lockstep:
+            return [slots]
+        full, rest = divmod(slots, HOST_SLOTS)
+        return [HOST_SLOTS] * full + [rest] * (rest > 0)
+
+    async def _feed_scheduler(self) -> None:
+        cursor = 0
+        while True:
+            cursor, changes = await self.buffer.changes(cursor)
+            for change in changes:
+                self.scheduler.apply(change)
+
+    async def _host(self, index: int, slots: int) -> None:
+        lockstep = Lockstep() if self.schedule.lockstep else None
+        host = RolloutHost(f"host-{index}", self.scheduler, lockstep=lockstep)
+        proxy = LLMProxy(
+            self._serving,
+            self.record,
+            hw_affinity=self.scenario.hw_affinity,
+            recover=self._fleet.recover if self._fleet.sliding else None,
+        )
+        try:
+            await asyncio.gather(*(self._slot(host, proxy, slot) for slot in range(slots)))
+        finally:
+            await proxy.close()
+            await host.close()
+
+    async def _slot(self, host: RolloutHost, proxy: LLMProxy, slot: int) -> None:
+        index = 0
+        loop = asyncio.get_running_loop()
+        while (assignment := await self.scheduler.admit(f"{host.name}/{slot}", index)) is not None:
+            index += 1
+            script = self._script(assignment)
+            started = loop.time()
+            self._running += 1
+            self.record.most_running = max(self.record.most_running, self._running)
+            trajectory = await host.run(self._manager(assignment, script, host, proxy))
+            self._running -= 1
+            task = asyncio.create_task(self._commit(trajectory, script, host.name, started))
+            self._scored.add(task)
+            task.add_done_callback(self._committed)
+
+    def _script(self, assignment: Assignment) -> Script:
+        script = self._workload.script(
+            assignment.group_id, assignment.task.domain, assignment.attempt
+        )
+        self._scripts[assignment.trajectory_id] = script
+        return script
+
+    def _manager(
+        self, assignment: Assignment, script: Script, host: RolloutHost, proxy: LLMProxy
+    ) -> EnvManager:
+        return EnvManager(
+            assignment,
+            lambda: ScriptedEnvironment(script),
+            RunLengthCodec(),
+            proxy,
+            self._limits,
+            wall,
+            admission=self.scheduler,
+            host=host.name,
+            lockstep=host.lockstep,
+        )
+
+    def _committed(self, task: "asyncio.Task[None]") -> None:
+        self._scored.discard(task)
+        if not self._scored:
+            self._none_left.notify()
+
+    async def _commit(
+        self, trajectory: Trajectory, script: Script, host: str, started: float
+    ) -> None:
+        """Score, tell the buffer, write down."""
+        loop = asyncio.get_running_loop()
+        ended = loop.time()
+        trainable = trajectory.outcome in TRAINABLE and trajectory.policy_version_start is not None
+        if trainable:
+            await self._scoring.score(trajectory.trajectory_id, script)
+        await asyncio.sleep(self.scenario.commit_s)
+        del self._scripts[trajectory.trajectory_id]
+        self.record.turns += len(trajectory.turns)
+        self.record.attempts[trajectory.trajectory_id] = Attempt(
+            trajectory_id=trajectory.trajectory_id,
+            group_id=trajectory.group_id,
+            domain=trajectory.domain,
+            host=host,
+            started=started,
+            ended=ended,
+            committed=loop.time(),
+            outcome=trajectory.outcome,
+            reason=trajectory.reason,
+            version=trajectory.policy_version_start,
+            tokens=sum(trajectory.token_ids),
+            drawn=self._drawn(trajectory),
+            script=script,
+        )
+        self.buffer.put(_sample(trajectory))
+        if trainable and self.scenario.zero_variance_filter:
+            self._filter(trajectory, script)
+
+    def _drawn(self, trajectory: Trajectory) -> int:
+        kept = sum(
+            count
+            for count, action in zip(trajectory.token_ids, trajectory.action_mask, strict=True)
+            if action
+        )
+        return kept + self._lost.pop(trajectory.trajectory_id, 0)
+
+    def _filter(self, trajectory: Trajectory, script: Script) -> None:
+        """Refuse a complete group without variance: it has no advantage to train on."""
+        rewards = self._rewards[trajectory.group_id]
+        rewards.append(script.reward)
+        if len(rewards) == self.scenario.group_size and len(set(rewards)) == 1:
+            self.buffer.evict(trajectory.group_id, Reason.FILTERED)
+
+    async def _train(self) -> None:
+        loop = asyncio.get_running_loop()
+        for step in range(1, self.steps + 1):
+            asked = loop.time()
+            self._fleet.to_rollout()
+            batch = await self.controller.next_batch(step)
+            assert batch is not None, "a batch for every step up to the last"
+            self._fleet.to_training()
+            self.record.batches[step] = batch
+            formed = loop.time()
+            lengths = [self.record.attempts[t].tokens for t in batch.trajectory_ids]
+            scenario = self.scenario
+            devices, epochs = scenario.training.devices, scenario.epochs
+            await asyncio.sleep(scenario.cost.step_s(lengths, devices, epochs))
+            trained = loop.time()
+            await self._fleet.push(step)
+            pushed = loop.time()
+            await self.controller.trained(step)
+            times = StepTimes(step, asked, formed, trained, pushed, loop.time())
+            self.record.steps.append(times)
+            self.record.pools.append(pool_times([*self._fleet.engines, *self._fleet.sliding]))
+        with waiting("the end of the run"):
+            await self.controller.next_batch(self.steps + 1)
+
+    def _finish(self) -> None:
+        record = self.record
+        record.seconds = asyncio.get_running_loop().time()
+        record.reward_busy_s = self._scoring.busy_s
+        record.exposed_pull_s = self._fleet.exposed_s
+
+
+def _sample(trajectory: Trajectory) -> Sample:
+    """What the buffer is told of a scored trajectory."""
+    return Sample(
+        trajectory_id=trajectory.trajectory_id,
+        group_id=trajectory.group_id,
+        domain=trajectory.domain,
+        attempt=trajectory.attempt,
+        outcome=trajectory.outcome,
+        policy_version_start=trajectory.policy_version_start,
+        policy_version_end=trajectory.policy_version_end,
+        scored=True,
+        tokens=sum(trajectory.token_ids),
+        error=trajectory.error,
+    )
+
+
+def simulate(scenario: Scenario, schedule: Schedule, *, seed: int = 0, steps: int = 5) -> Record:
+    """Run a scenario under a schedule; a function of the arguments.
+
+    Raises:
+        DeadlockError: everything waits; names who waits for what.
+        RunFailedError: the run cannot go on, for instance because a domain only fails.
+    """
+
+    async def main() -> Record:
+        return await SimulatedCluster(scenario, schedule, seed=seed, steps=steps).run()
+
+    return run(main(), seed=seed)

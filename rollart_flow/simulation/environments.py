@@ -1,0 +1,51 @@
+"""Environments that follow a script, and the codec of run lengths.
+
+The invariant: an environment says nothing but lengths, which become one id per observation.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from rollart_flow.simulation.workloads import Script
+
+
+class RunLengthCodec:
+    """An observation is the number of its tokens; one id stands for all of them."""
+
+    def encode_observation(self, text: str, *, first: bool, ended: bool = True) -> tuple[int, ...]:
+        """One id."""
+        return (int(text),)
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """Nothing: the environment knows its script."""
+        return ""
+
+
+class ScriptedEnvironment:
+    """The port `Environment` for one attempt."""
+
+    def __init__(self, script: Script) -> None:
+        self._script = script
+        self._turn = 0
+
+    async def reset(self, seed: int, task: str) -> tuple[str, Mapping[str, object]]:
+        """Sleep for the reset; the first observation."""
+        await asyncio.sleep(self._script.reset_s)
+        if self._script.fails_at == -1:
+            raise OSError("the environment did not start")
+        return str(self._script.turns[0].observation_tokens), {}
+
+    async def step(self, action: str) -> tuple[str, float, bool, bool, Mapping[str, object]]:
+        """Sleep for the step; the next observation."""
+        script, turn = self._script, self._turn
+        await asyncio.sleep(script.turns[turn].step_s)
+        if script.fails_at == turn:
+            raise OSError("the environment broke")
+        self._turn += 1
+        if self._turn < len(script.turns):
+            return str(script.turns[self._turn].observation_tokens), 0.0, False, False, {}
+        info = {"success": script.reward > 0}
+        return "1", script.reward, not script.truncated, script.truncated, info
+
+    async def close(self) -> None:
+        """Nothing to release."""

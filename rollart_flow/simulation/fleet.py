@@ -1,0 +1,91 @@
+"""All inference workers of a simulated run, and how weights reach them.
+
+The invariant: a version is served only after it was pushed, and by all workers that serve.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+from rollart_flow.control.waits import Signal, waiting
+from rollart_flow.simulation.engine import SimulatedEngine
+from rollart_flow.simulation.scenario import Scenario
+
+
+class Fleet:
+    """Implements the port `InferenceControl`.
+
+    Args:
+        engines: those that serve all the time.
+        sliding: those that leave for training.
+        scenario: how long a pull takes.
+    """
+
+    def __init__(
+        self,
+        engines: Sequence[SimulatedEngine],
+        sliding: Sequence[SimulatedEngine],
+        scenario: Scenario,
+    ) -> None:
+        self.engines = list(engines)
+        self.sliding = list(sliding)
+        self._scenario = scenario
+        self._pushed = 0
+        self._push_ended = Signal()
+        self._served = 0
+        self._returning = asyncio.Event()
+        self.at_training = False
+        self.exposed_s: list[float] = []
+
+    @property
+    def serving(self) -> list[SimulatedEngine]:
+        """Engines that serve now."""
+        return self.engines if self.at_training else [*self.engines, *self.sliding]
+
+    async def push(self, version: int) -> None:
+        """Bring a version from the training workers to the store."""
+        await asyncio.sleep(self._scenario.transfer.push_s(self._scenario.model))
+        self._pushed = version
+        self._push_ended.notify()
+
+    async def suspend(self) -> None:
+        """Hold new requests and pause those in flight."""
+        for engine in self.serving:
+            engine.suspend()
+
+    async def update(self, version: int) -> None:
+        """Bring a version to all workers; returns after what no rollout could hide."""
+        while self._pushed < version:
+            with waiting(f"push({version})"):
+                await self._push_ended.wait()
+        if version > self._served:
+            degree = self._scenario.tensor_parallel
+            seconds = self._scenario.transfer.exposed_s(self._scenario.model, degree)
+            self.exposed_s.append(seconds)
+            await asyncio.sleep(seconds)
+        self._served = version
+
+    async def resume(self) -> None:
+        """Go on; KV caches are rebuilt."""
+        for engine in self.serving:
+            engine.resume(self._served)
+
+    def to_training(self) -> None:
+        """The sliding devices train: what is in flight there goes on elsewhere."""
+        if self.sliding and not self.at_training:
+            self.at_training = True
+            self._returning.clear()
+            for engine in self.sliding:
+                engine.leave()
+
+    def to_rollout(self) -> None:
+        """The sliding devices serve again."""
+        if self.at_training:
+            self.at_training = False
+            for engine in self.sliding:
+                engine.come_back(self._served)
+            self._returning.set()
+
+    async def recover(self, worker: str) -> bool:
+        """Wait until a worker that left is back: what a proxy does with those it lost."""
+        await self._returning.wait()
+        return True

@@ -1,0 +1,233 @@
+"""Models of the hardware: devices, language models, and how long one does the other's work.
+
+A roofline: prefill and training are bound by arithmetic, decode by memory bandwidth (weights and
+KV cache of the batch), whichever takes longer. The invariant: a time is a function of the shapes
+alone, and more work never takes less time. What is measured and what is assumed stands beside each
+number.
+"""
+
+import math
+from dataclasses import dataclass
+
+GIB = float(1 << 30)
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One accelerator (ROLLART Table 2)."""
+
+    name: str
+    tflops: float
+    """Dense BF16 [TFLOPS]."""
+    memory_gb: float
+    bandwidth_tb_s: float
+    """Of its memory [TB/s]."""
+    link_gb_s: float
+    """NVLink, both directions together [GB/s]."""
+    cost: float
+    """Price of a device hour, normalized to the H20."""
+
+
+H20 = Device("H20", tflops=148, memory_gb=96, bandwidth_tb_s=4.0, link_gb_s=900, cost=1.0)
+H800 = Device("H800", tflops=989.5, memory_gb=80, bandwidth_tb_s=3.35, link_gb_s=400, cost=2.85)
+DEVICES = {device.name: device for device in (H20, H800)}
+
+
+@dataclass(frozen=True, slots=True)
+class LanguageModel:
+    """Shapes that costs depend on (the models' published configurations)."""
+
+    name: str
+    parameters: float
+    layers: int
+    hidden: int
+    query_dim: int
+    """Query heads times their size."""
+    kv_dim: int
+    """KV heads times their size."""
+    active: float | None = None
+    """Parameters that one token uses, where not all (mixture of experts)."""
+
+    @property
+    def per_token(self) -> float:
+        """Parameters that one token uses."""
+        return self.parameters if self.active is None else self.active
+
+    @property
+    def weight_bytes(self) -> float:
+        """In BF16; 15.26, 27.51 and 61.02 GiB for the three of ROLLART Table 3."""
+        return 2 * self.parameters
+
+    @property
+    def kv_bytes(self) -> float:
+        """KV cache of one token [bytes]."""
+        return 2 * 2 * self.layers * self.kv_dim
+
+    def weights_read(self, tokens: float) -> float:
+        """Bytes of weights that one pass over `tokens` tokens reads.
+
+        Each token of a mixture of experts uses its share of the experts, drawn independently.
+        """
+        if self.active is None:
+            return self.weight_bytes
+        unused = math.pow(1.0 - self.active / self.parameters, max(tokens, 1.0))
+        return self.weight_bytes * (1.0 - unused)
+
+    def forward_flops(self, tokens: float, context: float) -> float:
+        """Of `tokens` tokens that see `context` tokens each, on average."""
+        return tokens * (2 * self.per_token + 4 * self.layers * self.query_dim * context)
+
+
+QWEN3_8B = LanguageModel("Qwen3-8B", 8.19e9, 36, 4096, 4096, 1024)
+QWEN3_14B = LanguageModel("Qwen3-14B", 14.77e9, 40, 5120, 5120, 1024)
+QWEN3_32B = LanguageModel("Qwen3-32B", 32.76e9, 64, 5120, 8192, 1024)
+QWEN3_30B_A3B = LanguageModel("Qwen3-30B-A3B", 30.5e9, 48, 2048, 4096, 512, active=3.3e9)
+QWEN25_7B = LanguageModel("Qwen2.5-7B", 7.62e9, 28, 3584, 3584, 512)
+MODELS = {m.name: m for m in (QWEN3_8B, QWEN3_14B, QWEN3_32B, QWEN3_30B_A3B, QWEN25_7B)}
+
+
+@dataclass(frozen=True, slots=True)
+class Roofline:
+    """One inference worker: a model on `degree` devices in tensor parallel.
+
+    What share of the peaks is reached is assumed, the same for all devices: dense kernels come to
+    about 0.55 of the arithmetic in prefill and 0.75 of the bandwidth in decode.
+    """
+
+    model: LanguageModel
+    device: Device
+    degree: int = 1
+    compute_share: float = 0.55
+    bandwidth_share: float = 0.75
+    pass_s: float = 0.002
+    """Launching one pass over the model [s]."""
+    hop_s: float = 10e-6
+    """Latency of one all-reduce [s]; two per layer."""
+    memory_share: float = 0.9
+    """Of a device's memory that weights and KV cache may take (vLLM's default)."""
+
+    @property
+    def flops(self) -> float:
+        """Arithmetic that is reached [FLOP/s]."""
+        return self.degree * self.device.tflops * 1e12 * self.compute_share
+
+    @property
+    def bandwidth(self) -> float:
+        """Memory bandwidth that is reached [bytes/s]."""
+        return self.degree * self.device.bandwidth_tb_s * 1e12 * self.bandwidth_share
+
+    @property
+    def kv_tokens(self) -> int:
+        """Tokens of KV cache that fit beside the weights; 0 or less where the weights do not."""
+        room = self.degree * self.device.memory_gb * 1e9 * self.memory_share
+        return int((room - self.model.weight_bytes) / self.model.kv_bytes)
+
+    def reduce_s(self, tokens: float) -> float:
+        """All-reduces of one pass over `tokens` tokens (ring, half of the link each way) [s]."""
+        if self.degree == 1:
+            return 0.0
+        sent = 2 * (self.degree - 1) / self.degree * tokens * self.model.hidden * 2
+        return 2 * self.model.layers * (self.hop_s + sent / (self.device.link_gb_s * 1e9 / 2))
+
+    def prefill_s(
+        self, tokens: float, context: float, drawing: int = 0, kv_tokens: float = 0.0
+    ) -> float:
+        """One pass over `tokens` new tokens that see `context` tokens each, on average [s].
+
+        Args:
+            drawing: sequences that draw a token in the same pass.
+            kv_tokens: tokens in their caches.
+        """
+        model = self.model
+        flops = model.forward_flops(tokens, context) + drawing * 2 * model.per_token
+        flops += 4 * model.layers * model.query_dim * kv_tokens
+        read = model.weights_read(tokens + drawing) + model.kv_bytes * kv_tokens
+        seconds = max(flops / self.flops, read / self.bandwidth)
+        return self.pass_s + seconds + self.reduce_s(tokens + drawing)
+
+    def decode_line(self, batch: int, kv_tokens: float) -> tuple[float, float]:
+        """One token for each of `batch` sequences: (a, b) such that it takes a + b * KV [s].
+
+        The line holds near `kv_tokens`, the tokens in the KV caches of the batch.
+        """
+        model = self.model
+        fixed = self.pass_s + self.reduce_s(batch)
+        memory = (
+            model.weights_read(batch) / self.bandwidth,
+            model.kv_bytes / self.bandwidth,
+        )
+        compute = (
+            batch * 2 * model.per_token / self.flops,
+            4 * model.layers * model.query_dim / self.flops,
+        )
+        a, b = max(memory, compute, key=lambda line: line[0] + line[1] * kv_tokens)
+        return fixed + a, b
+
+    def decode_s(self, batch: int, kv_tokens: float) -> float:
+        """One token for each of `batch` sequences with `kv_tokens` in all of their caches [s]."""
+        a, b = self.decode_line(batch, kv_tokens)
+        return a + b * kv_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingCost:
+    """A training step by its arithmetic: logprobs once, then forward and backward.
+
+    `compute_share` is what ROLLART Figure 3 leaves of the peak: 23% of 366 s for 128 trajectories
+    of SWE with Qwen3-8B on 32 H800, where sequences are long and of uneven lengths.
+    """
+
+    model: LanguageModel
+    device: Device
+    compute_share: float = 0.16
+    fixed_s: float = 2.0
+    """Optimizer step, and what else does not depend on tokens [s]; assumed."""
+
+    def step_s(self, lengths: list[int], devices: int, epochs: int = 1) -> float:
+        """Seconds for trajectories of `lengths` tokens on `devices` devices."""
+        forward = sum(self.model.forward_flops(n, n / 2) for n in lengths)
+        work = forward * (1 + 3 * epochs)
+        return self.fixed_s + work / (devices * self.device.tflops * 1e12 * self.compute_share)
+
+
+@dataclass(frozen=True, slots=True)
+class WeightTransfer:
+    """What it takes to bring new weights from training to the inference workers.
+
+    The defaults are those of ROLLART Table 4 per GiB: a push over the 200 Gbps link between the
+    clusters, and the pulls of all workers from the store. Pulls of buckets that have been pushed
+    are hidden behind the rollout; what is left at the update is the last bucket's pull and the
+    copy into the device's memory.
+    """
+
+    push_s_per_gib: float = 2.2
+    pull_s_per_gib: float = 0.49
+    bucket_gib: float = 1.0
+    """ROLLART section 6.3."""
+    copy_gib_s: float = 12.0
+    """From host memory into a device, per device [GiB/s]; assumed, PCIe shared by two devices."""
+    streamed: bool = True
+    """Whether buckets are pulled while the rollout goes on; otherwise all after the suspension."""
+
+    def push_s(self, model: LanguageModel) -> float:
+        """Training workers to the store [s]."""
+        return self.push_s_per_gib * model.weight_bytes / GIB
+
+    def pull_s(self, model: LanguageModel) -> float:
+        """The store to all inference workers, accumulated [s]."""
+        return self.pull_s_per_gib * model.weight_bytes / GIB
+
+    def exposed_s(self, model: LanguageModel, degree: int) -> float:
+        """What of the pull no rollout can hide [s]."""
+        if not self.streamed:
+            return self.pull_s(model)
+        size = model.weight_bytes / GIB
+        last = self.pull_s_per_gib * min(self.bucket_gib, size)
+        return last + size / degree / self.copy_gib_s
+
+
+MOONCAKE = WeightTransfer()
+"""Across clusters through the store (ROLLART Table 4)."""
+
+INTRA_CLUSTER = WeightTransfer(push_s_per_gib=0.0, pull_s_per_gib=0.155, streamed=False)
+"""Within one cluster over InfiniBand: 9.442 s for 61.02 GiB (ROLLART Table 3, RDMA)."""

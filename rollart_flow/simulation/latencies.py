@@ -1,0 +1,150 @@
+"""Named distributions of latencies and lengths.
+
+Each is a frozen description with a mean; `draw` takes all its chance from the source that it is
+given, so that what is drawn is a function of a seed.
+"""
+
+import math
+from dataclasses import dataclass
+from random import Random
+from typing import Protocol
+
+from rollart_flow.errors import SettingsError
+
+
+class Distribution(Protocol):
+    """What can be drawn from."""
+
+    def draw(self, chance: Random) -> float:
+        """One value, 0 or more."""
+        ...
+
+    @property
+    def mean(self) -> float:
+        """Expected value of what is drawn."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """Always the same."""
+
+    value: float
+
+    def draw(self, chance: Random) -> float:
+        """The value."""
+        return self.value
+
+    @property
+    def mean(self) -> float:
+        """The value."""
+        return self.value
+
+
+@dataclass(frozen=True, slots=True)
+class Uniform:
+    """Between two values: the ranges of ROLLART Table 1."""
+
+    low: float
+    high: float
+
+    def draw(self, chance: Random) -> float:
+        """One value."""
+        return chance.uniform(self.low, self.high)
+
+    @property
+    def mean(self) -> float:
+        """The middle."""
+        return (self.low + self.high) / 2
+
+
+@dataclass(frozen=True, slots=True)
+class Gaussian:
+    """Normal, cut at zero (ROLLART section 7.3: mu = 10 s, sigma from 1 to 10 s)."""
+
+    mu: float
+    sigma: float
+
+    def draw(self, chance: Random) -> float:
+        """One value."""
+        return max(0.0, chance.gauss(self.mu, self.sigma))
+
+    @property
+    def mean(self) -> float:
+        """Expected value after the cut."""
+        if self.sigma == 0:
+            return max(0.0, self.mu)
+        z = self.mu / self.sigma
+        density = math.exp(-z * z / 2) / math.sqrt(2 * math.pi)
+        return self.mu * (1 + math.erf(z / math.sqrt(2))) / 2 + self.sigma * density
+
+
+@dataclass(frozen=True, slots=True)
+class LogNormal:
+    """Heavy-tailed: `median`, and `sigma` of the logarithm (ROLLART section 3.1, Figure 5a)."""
+
+    median: float
+    sigma: float
+    most: float = math.inf
+    """Values are cut here."""
+
+    def draw(self, chance: Random) -> float:
+        """One value."""
+        return min(self.most, self.median * math.exp(chance.gauss(0.0, self.sigma)))
+
+    @property
+    def mean(self) -> float:
+        """Expected value, the cut included."""
+        s = self.sigma
+        if s == 0:
+            return min(self.most, self.median)
+        whole = self.median * math.exp(s * s / 2)
+        if math.isinf(self.most):
+            return whole
+        k = math.log(self.most / self.median)
+        below = (1 + math.erf((k - s * s) / s / math.sqrt(2))) / 2
+        above = (1 - math.erf(k / s / math.sqrt(2))) / 2
+        return whole * below + self.most * above
+
+
+@dataclass(frozen=True, slots=True)
+class Mixture:
+    """One of several, with weights: a body and a tail."""
+
+    parts: tuple[tuple[float, Distribution], ...]
+
+    def draw(self, chance: Random) -> float:
+        """One value of one part."""
+        weights = [weight for weight, _ in self.parts]
+        part = chance.choices([part for _, part in self.parts], weights)[0]
+        return part.draw(chance)
+
+    @property
+    def mean(self) -> float:
+        """Weighted mean of the parts."""
+        total = sum(weight for weight, _ in self.parts)
+        return sum(weight * part.mean for weight, part in self.parts) / total
+
+
+@dataclass(frozen=True, slots=True)
+class Empirical:
+    """What was measured: one of the values, each as likely.
+
+    Raises:
+        SettingsError: there is no value.
+    """
+
+    values: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if not self.values:
+            raise SettingsError("an empirical distribution needs at least one value")
+
+    def draw(self, chance: Random) -> float:
+        """One of the values."""
+        return chance.choice(self.values)
+
+    @property
+    def mean(self) -> float:
+        """Of the values."""
+        return math.fsum(self.values) / len(self.values)

@@ -1,0 +1,126 @@
+"""What a simulation leaves behind: plain rows, from which all figures are computed."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from rollart_flow.simulation.engine import SimulatedEngine
+from rollart_flow.simulation.workloads import Script
+from rollart_flow.types import Batch, Event, EventKind, Outcome, Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One attempt that has ended."""
+
+    trajectory_id: str
+    group_id: str
+    domain: str
+    host: str
+    started: float
+    """It was handed to an environment [s]."""
+    ended: float
+    committed: float
+    """It was scored and committed [s]."""
+    outcome: Outcome
+    reason: Reason | None
+    version: int | None
+    """Policy version of its first token."""
+    tokens: int
+    drawn: int
+    """Tokens that were generated for it, those of interrupted actions included."""
+    script: Script
+
+
+@dataclass(frozen=True, slots=True)
+class StepTimes:
+    """One training step [s since the start]."""
+
+    step: int
+    asked: float
+    """Training asked for the batch."""
+    formed: float
+    """The batch is there and the engines go on, or wait for training."""
+    trained: float
+    pushed: float
+    """The weights are in the store."""
+    ended: float
+
+
+@dataclass(frozen=True, slots=True)
+class PoolTimes:
+    """The inference workers of one hardware class, since the start [device seconds]."""
+
+    devices: int = 0
+    prefill_s: float = 0.0
+    decode_s: float = 0.0
+    suspended_s: float = 0.0
+    away_s: float = 0.0
+    """They belonged to training."""
+    recomputed_tokens: int = 0
+    """Tokens whose KV cache was computed again."""
+    drawn_tokens: int = 0
+
+    def __sub__(self, earlier: "PoolTimes") -> "PoolTimes":
+        """What came since an earlier moment."""
+        return PoolTimes(
+            self.devices,
+            self.prefill_s - earlier.prefill_s,
+            self.decode_s - earlier.decode_s,
+            self.suspended_s - earlier.suspended_s,
+            self.away_s - earlier.away_s,
+            self.recomputed_tokens - earlier.recomputed_tokens,
+            self.drawn_tokens - earlier.drawn_tokens,
+        )
+
+
+def pool_times(engines: Iterable[SimulatedEngine]) -> dict[str, PoolTimes]:
+    """Counters of engines up to now, by hardware class."""
+    pools: dict[str, list[SimulatedEngine]] = defaultdict(list)
+    for engine in engines:
+        engine.settle()
+        pools[engine.hardware].append(engine)
+    return {
+        hardware: PoolTimes(
+            sum(e.devices for e in members),
+            sum(e.devices * e.batch.prefill_s for e in members),
+            sum(e.devices * e.batch.decode_s for e in members),
+            sum(e.devices * e.suspended_s for e in members),
+            sum(e.devices * e.away_s for e in members),
+            sum(e.batch.recomputed_tokens for e in members),
+            sum(e.batch.drawn_tokens for e in members),
+        )
+        for hardware, members in pools.items()
+    }
+
+
+@dataclass
+class Record:
+    """A simulated run."""
+
+    attempts: dict[str, Attempt] = field(default_factory=dict)
+    batches: dict[int, Batch] = field(default_factory=dict)
+    steps: list[StepTimes] = field(default_factory=list)
+    pools: list[dict[str, PoolTimes]] = field(default_factory=list)
+    """By hardware class, at the end of each step."""
+    left: dict[str, Reason] = field(default_factory=dict)
+    """Committed trajectories that were not trained on, with the reason."""
+    admitted: Counter[str] = field(default_factory=Counter)
+    """Groups by domain."""
+    exposed_pull_s: list[float] = field(default_factory=list)
+    reward_busy_s: float = 0.0
+    """Device seconds of the reward model."""
+    reward_devices: int = 0
+    """Devices that are reserved for it."""
+    seconds: float = 0.0
+    most_running: int = 0
+    """Most environments that ran at once."""
+    turns: int = 0
+    """Turns of all attempts that have ended."""
+
+    def __call__(self, event: Event) -> None:
+        """Take an event of the control plane."""
+        if event.kind in (EventKind.DROP, EventKind.EVICT) and event.reason is not None:
+            self.left[event.subject] = event.reason
+        elif event.kind is EventKind.ADMIT:
+            self.admitted[event.domain or ""] += 1

@@ -1,0 +1,141 @@
+"""A scenario: the hardware, the workload and the sizes that schedules are compared on.
+
+A frozen description that is checked when it is made; `simulate` runs it. The invariant: nothing of
+a schedule is in a scenario, so that any schedule can be asked about any scenario.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from rollart_flow.control.intake import RolloutSettings
+from rollart_flow.control.schedules import Schedule
+from rollart_flow.errors import SettingsError
+from rollart_flow.simulation.hardware import (
+    MOONCAKE,
+    Device,
+    LanguageModel,
+    Roofline,
+    TrainingCost,
+    WeightTransfer,
+)
+from rollart_flow.simulation.rewards import Dedicated, Serverless
+from rollart_flow.simulation.workloads import Domain
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Devices of one kind."""
+
+    device: Device
+    devices: int
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillDecode:
+    """Prefill and decode on workers of their own (xPyD; ROLLART section 6.3)."""
+
+    prefill: Pool
+    decode: Pool
+    degree: int
+    """Tensor parallel, of both."""
+    link_gb_s: float = 25.0
+    """KV caches from one to the other, per worker [GB/s]; 200 Gbps (ROLLART section 7.1)."""
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """What is simulated.
+
+    Raises:
+        SettingsError: names what does not fit together.
+    """
+
+    name: str
+    model: LanguageModel
+    domains: tuple[Domain, ...]
+    rollout: tuple[Pool, ...]
+    training: Pool
+    batch_size: int
+    group_size: int
+    tensor_parallel: int = 1
+    """Of each inference worker."""
+    shared: bool = False
+    """Whether rollout and training take turns on the same devices, those of `training`."""
+    sliding: int = 0
+    """Devices of `training` that serve inference whenever training waits for a batch (ROLL's
+    train-rollout multiplexing)."""
+    disaggregated: PrefillDecode | None = None
+    """In place of `rollout`."""
+    hw_affinity: Mapping[str, str] = field(default_factory=dict)
+    """Hardware class by domain, "default" for the others; empty: any."""
+    redundancy: int = 0
+    extra_groups: int = 0
+    environments: int | None = None
+    """Environments that run at once; None: as many as the schedule may have in flight."""
+    context_tokens: int = 32_768
+    reward: Serverless | Dedicated | None = None
+    """What judges; None where rules do."""
+    transfer: WeightTransfer = MOONCAKE
+    training_cost: TrainingCost | None = None
+    """None: by the arithmetic of the model."""
+    epochs: int = 1
+    step_timeout_s: float = 600.0
+    """Of a reset and of a step of an environment."""
+    zero_variance_filter: bool = False
+    """Whether groups whose rewards are all the same are refused (DAPO's dynamic sampling)."""
+    commit_s: float = 0.2
+    """From the reward to the buffer; measured on one machine."""
+
+    def __post_init__(self) -> None:
+        self.settings()
+        if not self.rollout and not self.shared and self.disaggregated is None:
+            raise SettingsError(f"scenario {self.name}: no devices for rollout")
+        for roofline, _ in self.workers():
+            if roofline.kv_tokens < self.context_tokens:
+                raise SettingsError(
+                    f"scenario {self.name}: {self.model.name} on {roofline.degree} "
+                    f"{roofline.device.name} has room for {max(0, roofline.kv_tokens)} tokens, but "
+                    f"a trajectory may have {self.context_tokens}; raise tensor_parallel"
+                )
+
+    def settings(self, seed: int = 0) -> RolloutSettings:
+        """Settings of the scheduler."""
+        return RolloutSettings(
+            self.batch_size,
+            self.group_size,
+            redundancy=self.redundancy,
+            extra_groups=self.extra_groups,
+            seed=seed,
+            refusals=1 << 30,
+            history=1 << 16,
+        )
+
+    def workers(self) -> tuple[tuple[Roofline, int], ...]:
+        """Inference workers, as (roofline, how many)."""
+        if self.disaggregated is not None:
+            parts: tuple[Pool, ...] = (self.disaggregated.prefill, self.disaggregated.decode)
+            degree = self.disaggregated.degree
+        else:
+            parts = (self.training,) if self.shared else self.rollout
+            degree = self.tensor_parallel
+        found: list[tuple[Roofline, int]] = []
+        for pool in parts:
+            if pool.devices % degree:
+                raise SettingsError(
+                    f"scenario {self.name}: {pool.devices} {pool.device.name} cannot be divided "
+                    f"into workers of {degree}"
+                )
+            found.append((Roofline(self.model, pool.device, degree), pool.devices // degree))
+        return tuple(found)
+
+    @property
+    def cost(self) -> TrainingCost:
+        """What a training step costs."""
+        return self.training_cost or TrainingCost(self.model, self.training.device)
+
+    def slots(self, schedule: Schedule) -> int:
+        """Environments that run at once."""
+        if self.environments is not None:
+            return self.environments
+        groups = schedule.bound.capacity(self.batch_size) // self.group_size + self.extra_groups
+        return groups * (self.group_size + self.redundancy)

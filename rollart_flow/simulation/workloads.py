@@ -1,0 +1,217 @@
+"""What trajectories are made of: domains, and the script of each attempt.
+
+A script is everything that an attempt would do if nothing interrupted it: its turns with their
+lengths and latencies, drawn in advance. The invariant: it is a function of the seed and of the
+attempt's name alone, so that every schedule meets the same attempts and differences between
+schedules are differences of scheduling.
+
+Tokens are written as run lengths: one id of a simulated chain stands for as many tokens as its
+value says, so that a chain of 32,768 tokens is a few ids and the control plane moves no bulk.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from random import Random
+
+from rollart_flow.errors import SettingsError
+from rollart_flow.simulation.latencies import Constant, Distribution, LogNormal, Mixture, Uniform
+from rollart_flow.types import Task
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptedTurn:
+    """One observation, the action that answers it, and the environment's time for the action."""
+
+    observation_tokens: int
+    action_tokens: int
+    step_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """What one attempt does."""
+
+    reset_s: float
+    turns: tuple[ScriptedTurn, ...]
+    reward: float
+    judged: bool
+    """Whether a reward model reads it."""
+    truncated: bool = False
+    """It ends at the context limit."""
+    fails_at: int | None = None
+    """The environment raises in this turn's step; -1: in reset."""
+
+    @property
+    def tokens(self) -> int:
+        """Length of the chain."""
+        return sum(turn.observation_tokens + turn.action_tokens for turn in self.turns)
+
+    @property
+    def action_tokens(self) -> int:
+        """Generated tokens."""
+        return sum(turn.action_tokens for turn in self.turns)
+
+    @property
+    def environment_s(self) -> float:
+        """Reset and steps."""
+        return self.reset_s + sum(turn.step_s for turn in self.turns)
+
+    def left(self, position: int) -> int:
+        """Tokens that the action has left at a position of the chain.
+
+        Raises:
+            ValueError: no action is drawn there.
+        """
+        end = 0
+        for turn in self.turns:
+            start = end + turn.observation_tokens
+            end = start + turn.action_tokens
+            if start <= position < end:
+                return end - position
+        raise ValueError(f"nothing is generated at token {position} of {self.tokens}")
+
+
+_SHORT = Constant(0.1)
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """A task domain. Lengths in tokens, latencies in seconds."""
+
+    name: str
+    turns: Distribution
+    prompt: Distribution
+    """First observation."""
+    observation: Distribution
+    """Later ones."""
+    response: Distribution
+    """Action of one turn."""
+    reset_s: Distribution = _SHORT
+    step_s: Distribution = _SHORT
+    failure: float = 0.0
+    """Share of attempts whose environment raises in some turn."""
+    solved: float = 0.5
+    """Mean success; of one task it is 0, 1 or between (beta distribution)."""
+    agreement: float = 0.5
+    """How alike the attempts at one task end, 0 to 1: the share of tasks all or none solve."""
+    judged: bool = False
+    """Whether a reward model reads the trajectory."""
+    task_spread: float = 0.25
+    """Sigma of the logarithm of what all responses to one task are longer or shorter."""
+
+
+_TOOL_STEP = LogNormal(0.15, 0.6, most=10)
+_PAGE_STEP = LogNormal(0.5, 0.7, most=30)
+_SHELL_STEP = LogNormal(0.6, 1.0, most=120)
+_IMAGE_RESET = Mixture(((0.9992, LogNormal(22.0, 0.45, most=120)), (0.0008, Uniform(150, 400))))
+"""Pulling an image and launching a container: tens of seconds, with a tail of hundreds (ROLLART
+section 3.1, Figure 5a), met in about one of ten steps of 128 attempts."""
+
+SWE = Domain(
+    "swe", turns=Uniform(30, 50), prompt=LogNormal(2_000, 0.3, most=4_000),
+    observation=LogNormal(300, 0.8, most=3_000), response=LogNormal(200, 0.7, most=3_000),
+    reset_s=_IMAGE_RESET, step_s=_SHELL_STEP, failure=0.002, solved=0.3,
+)  # fmt: skip
+WEB = Domain(
+    "web", turns=Uniform(5, 30), prompt=LogNormal(600, 0.3, most=2_000),
+    observation=LogNormal(650, 0.5, most=3_000), response=LogNormal(60, 0.6, most=1_000),
+    reset_s=LogNormal(1.0, 0.5, most=20), step_s=_PAGE_STEP, failure=0.001,
+)  # fmt: skip
+FROZEN_LAKE = Domain(
+    "frozenlake", turns=Uniform(20, 100), prompt=Constant(500),
+    observation=LogNormal(120, 0.2, most=600), response=LogNormal(6, 0.5, most=100),
+    reset_s=Constant(0.2), step_s=LogNormal(0.05, 0.5, most=2),
+)  # fmt: skip
+GEM_MATH = Domain(
+    "gem-math", turns=Uniform(1, 5), prompt=LogNormal(300, 0.3, most=1_000),
+    observation=LogNormal(150, 0.6, most=2_000), response=LogNormal(2_400, 0.8, most=24_000),
+    reset_s=Constant(0.2), step_s=_TOOL_STEP, judged=True,
+)  # fmt: skip
+GEM_GAME = Domain(
+    "gem-game", turns=Constant(1), prompt=LogNormal(400, 0.3, most=1_000),
+    observation=Constant(1), response=LogNormal(3_000, 0.8, most=28_000),
+    reset_s=Constant(0.1), step_s=Constant(0.1),
+)  # fmt: skip
+DOMAINS = {domain.name: domain for domain in (SWE, WEB, FROZEN_LAKE, GEM_MATH, GEM_GAME)}
+"""The domains of ROLLART Table 1. Turns are the table's. Lengths are not published: they are
+chosen so that a domain is what section 3.1 says of it (FrozenLake many short turns, bound by
+prefill; GEM-Math long chains of thought, bound by decode) within 32,768 tokens; response lengths
+have the tail of section 8 (the longest of a step 5 to 9 times the mean)."""
+
+
+@dataclass(frozen=True)
+class Workload:
+    """The attempts of a run: tasks of the domains in turn, and each attempt's script.
+
+    Raises:
+        SettingsError: there is no domain, or two of one name.
+    """
+
+    domains: tuple[Domain, ...]
+    seed: int = 0
+    context_tokens: int = 32_768
+    _by_name: Mapping[str, Domain] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        by_name = {domain.name: domain for domain in self.domains}
+        if len(by_name) != len(self.domains) or not by_name:
+            raise SettingsError("a workload needs domains, each with a name of its own")
+        object.__setattr__(self, "_by_name", by_name)
+
+    def tasks(self) -> Iterator[tuple[Task, int]]:
+        """Tasks for ever, uniformly over the domains, with their cursors."""
+        cursor = 0
+        while True:
+            domain = self.domains[cursor % len(self.domains)]
+            yield Task(f"{domain.name}-{cursor}", domain.name), cursor
+            cursor += 1
+
+    def script(self, group_id: str, domain: str, attempt: int) -> Script:
+        """What an attempt does."""
+        kind = self._by_name[domain]
+        task = Random(f"{self.seed}/{group_id}")
+        chance = Random(f"{self.seed}/{group_id}/{attempt}")
+        factor = LogNormal(1.0, kind.task_spread).draw(task)
+        return draw_script(kind, chance, self.context_tokens, factor, _difficulty(kind, task))
+
+
+def _difficulty(domain: Domain, task: Random) -> float:
+    """Probability that an attempt at a task is solved."""
+    if task.random() < domain.agreement:
+        return 1.0 if task.random() < domain.solved else 0.0
+    return domain.solved
+
+
+def draw_script(
+    domain: Domain, chance: Random, context_tokens: int, factor: float, solved: float
+) -> Script:
+    """Draw one attempt of a domain, cut at the context limit."""
+    reset_s = domain.reset_s.draw(chance)
+    count = max(1, round(domain.turns.draw(chance)))
+    fails_at = None
+    if chance.random() < domain.failure:
+        fails_at = chance.randrange(-1, count)
+    turns: list[ScriptedTurn] = []
+    room, truncated = context_tokens, False
+    for turn in range(count):
+        observed = _tokens((domain.observation if turn else domain.prompt), chance)
+        drawn = max(1, round(domain.response.draw(chance) * factor))
+        if observed + 1 > room:
+            truncated = True
+            break
+        action = min(drawn, room - observed)
+        turns.append(ScriptedTurn(observed, action, domain.step_s.draw(chance)))
+        room -= observed + action
+        if action < drawn:
+            truncated = True
+            break
+    reward = float(chance.random() < solved)
+    return Script(reset_s, tuple(turns), reward, domain.judged, truncated, fails_at)
+
+
+def _tokens(lengths: Distribution, chance: Random) -> int:
+    return max(1, round(lengths.draw(chance)))
+
+
+Scripts = Callable[[str], Script]
+"""Trajectory id -> script."""
