@@ -67,6 +67,10 @@ class Schedule:
     """The invariant over all batches."""
     lockstep: bool = False
     """Whether the attempts of a process take their turns, and are scored, together."""
+    overlapped: bool = False
+    """Whether a batch is trained at once, and weights are exchanged beside its training."""
+    patient: bool = False
+    """Whether a batch waits for what could not be in a later one, so that nothing is aborted."""
 
     @property
     def before_training(self) -> tuple[Phase, ...]:
@@ -151,6 +155,27 @@ def rollart(alpha: float | Fraction = 1) -> Schedule:
     )
 
 
+def rollart_plus(alpha: float | Fraction = 1) -> Schedule:
+    """`rollart` that neither waits for a transfer of weights nor throws anything away.
+
+    The batch is trained at once, and the weights of the step before are pushed and exchanged
+    meanwhile. What ROLLART section 6.2 aborts, the next batch waits for: the longest trajectory
+    bounds the step by its length over (1 + alpha), as it must where every trajectory counts.
+
+    Raises:
+        SettingsError: alpha is negative or not a finite number, or 0: there is nothing to overlap.
+    """
+    bound = StalenessPolicy(alpha)
+    if bound.bound == 0:
+        raise SettingsError("rollart_plus needs an alpha above 0; take sync_plus() instead")
+    return replace(
+        rollart(alpha),
+        name=f"rollart_plus(alpha={float(alpha):g})",
+        overlapped=True,
+        patient=True,
+    )
+
+
 def sync() -> Schedule:
     """Batch-level and synchronous (Sync in ROLLART section 7.1): `sync_plus` in lockstep.
 
@@ -213,7 +238,7 @@ def window(width: int, alpha: float | Fraction = 1) -> Schedule:
 
 
 SCHEDULES: Mapping[str, Callable[..., Schedule]] = {
-    make.__name__: make for make in (rollart, sync, sync_plus, one_off, areal, window)
+    make.__name__: make for make in (rollart, rollart_plus, sync, sync_plus, one_off, areal, window)
 }
 """Schedules by name."""
 

@@ -71,8 +71,7 @@ def bound(record: Record, scenario: Scenario, schedule: Schedule, *, warmup: int
     batches = [batch for step, batch in sorted(record.batches.items()) if step > warmup]
     scripts = [[record.attempts[t].script for t in batch.trajectory_ids] for batch in batches]
     lengths = [[record.attempts[t].tokens for t in batch.trajectory_ids] for batch in batches]
-    cost, devices = scenario.cost, scenario.training.devices
-    training = [cost.step_s(of_step, devices, scenario.epochs) for of_step in lengths]
+    training = [scenario.training_s(of_step) for of_step in lengths]
     workers = scenario.workers()
     rooflines = [roofline for roofline, _ in workers]
     serial = schedule.order.index(Phase.TRAIN) < schedule.order.index(Phase.UPDATE)

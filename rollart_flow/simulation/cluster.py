@@ -276,11 +276,11 @@ class SimulatedCluster:
             self.record.batches[step] = batch
             formed = loop.time()
             lengths = [self.record.attempts[t].tokens for t in batch.trajectory_ids]
-            scenario = self.scenario
-            devices, epochs = scenario.training.devices, scenario.epochs
-            await asyncio.sleep(scenario.cost.step_s(lengths, devices, epochs))
+            await asyncio.sleep(self.scenario.training_s(lengths))
             trained = loop.time()
-            await self._fleet.push(step)
+            push = asyncio.create_task(self._fleet.push(step), name=f"push({step})")
+            if not self.schedule.overlapped:
+                await push
             pushed = loop.time()
             await self.controller.trained(step)
             times = StepTimes(step, asked, formed, trained, pushed, loop.time())

@@ -29,6 +29,7 @@ class Fleet:
         self.engines = list(engines)
         self.sliding = list(sliding)
         self._scenario = scenario
+        self._pushing = 0
         self._pushed = 0
         self._push_ended = Signal()
         self._served = 0
@@ -43,20 +44,22 @@ class Fleet:
 
     async def push(self, version: int) -> None:
         """Bring a version from the training workers to the store."""
+        self._pushing = version
         await asyncio.sleep(self._scenario.transfer.push_s(self._scenario.model))
         self._pushed = version
         self._push_ended.notify()
 
     async def suspend(self) -> None:
-        """Hold new requests and pause those in flight."""
+        """Hold new requests and pause those in flight, once the newest weights are in the store:
+        before that there is nothing to suspend for."""
+        while self._pushed < self._pushing:
+            with waiting(f"push({self._pushing})"):
+                await self._push_ended.wait()
         for engine in self.serving:
             engine.suspend()
 
     async def update(self, version: int) -> None:
         """Bring a version to all workers; returns after what no rollout could hide."""
-        while self._pushed < version:
-            with waiting(f"push({version})"):
-                await self._push_ended.wait()
         if version > self._served:
             degree = self._scenario.tensor_parallel
             seconds = self._scenario.transfer.exposed_s(self._scenario.model, degree)
