@@ -49,11 +49,13 @@ class ContinuousBatch:
     Args:
         roofline: how long passes take.
         version: policy version that it serves.
+        stored: prefixes are kept in a store beside the devices and never leave it.
     """
 
-    def __init__(self, roofline: Roofline, *, version: int = 0) -> None:
+    def __init__(self, roofline: Roofline, *, version: int = 0, stored: bool = False) -> None:
         self.roofline = roofline
         self.version = version
+        self._stored = stored
         self.capacity = roofline.kv_tokens
         self.suspended = False
         self.prefill_s = 0.0
@@ -264,7 +266,7 @@ class ContinuousBatch:
         self._make_room()
 
     def _make_room(self) -> None:
-        while self._cache and self.kv + self._cached > self.capacity:
+        while not self._stored and self._cache and self.kv + self._cached > self.capacity:
             _, freed = self._cache.popitem(last=False)
             self._cached -= freed
 

@@ -94,29 +94,36 @@ class SimulatedCluster:
         self._scored: set[asyncio.Task[None]] = set()
         self._none_left = Signal()
 
-    def _make_engine(self, name: str, roofline: Roofline) -> SimulatedEngine:
-        return SimulatedEngine(name, ContinuousBatch(roofline), self._left, self._lost)
+    def _make_engine(
+        self, name: str, roofline: Roofline, *, stored: bool = False
+    ) -> SimulatedEngine:
+        batch = ContinuousBatch(roofline, stored=stored)
+        return SimulatedEngine(name, batch, self._left, self._lost)
 
     def _left(self, trajectory_id: str, position: int) -> int:
         return self._scripts[trajectory_id].left(position)
 
     def _make_engines(self) -> tuple[Fleet, list[Inference]]:
         scenario = self.scenario
+        parts = scenario.disaggregated
         engines: list[SimulatedEngine] = []
-        for roofline, count in scenario.workers():
+        for part, (roofline, count) in enumerate(scenario.workers()):
             first = len(engines)
             engines += [
-                self._make_engine(f"{roofline.device.name}-{first + i:04d}", roofline)
+                self._make_engine(
+                    f"{roofline.device.name}-{first + i:04d}",
+                    roofline,
+                    stored=parts is not None and part == 0,
+                )
                 for i in range(count)
             ]
         count = scenario.sliding // scenario.tensor_parallel
         roofline = Roofline(scenario.model, scenario.training.device, scenario.tensor_parallel)
         sliding = [self._make_engine(f"sliding-{i:04d}", roofline) for i in range(count)]
         serving: list[Inference] = [*engines, *sliding]
-        if scenario.disaggregated is not None:
-            first = scenario.workers()[0][1]
-            link = scenario.disaggregated.link_gb_s
-            serving = [DisaggregatedEngine(engines[:first], engines[first:], link)]
+        if parts is not None:
+            split = parts.prefill.devices // parts.degree
+            serving = [DisaggregatedEngine(engines[:split], engines[split:], parts.link_gb_s)]
         return Fleet(engines, sliding, scenario), serving
 
     def _make_scoring(self) -> Scoring:
@@ -124,7 +131,6 @@ class SimulatedCluster:
         if isinstance(reward, Serverless):
             return ServerlessScoring(reward)
         if isinstance(reward, Dedicated):
-            self.record.reward_devices = reward.workers * reward.judge.degree
             workers = [
                 self._make_engine(f"reward-{i}", reward.judge) for i in range(reward.workers)
             ]
@@ -292,7 +298,7 @@ class SimulatedCluster:
     def _finish(self) -> None:
         record = self.record
         record.seconds = asyncio.get_running_loop().time()
-        record.reward_busy_s = self._scoring.busy_s
+        record.reward_busy_s, record.reward_paid_s = self._scoring.busy_s, self._scoring.paid_s
         record.exposed_pull_s = self._fleet.exposed_s
 
 

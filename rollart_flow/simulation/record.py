@@ -109,9 +109,9 @@ class Record:
     """Groups by domain."""
     exposed_pull_s: list[float] = field(default_factory=list)
     reward_busy_s: float = 0.0
-    """Device seconds of the reward model."""
-    reward_devices: int = 0
-    """Devices that are reserved for it."""
+    """Device seconds in which the reward model worked."""
+    reward_paid_s: float = 0.0
+    """Device seconds that were paid for it."""
     seconds: float = 0.0
     most_running: int = 0
     """Most environments that ran at once."""
