@@ -1,11 +1,13 @@
 """Which worker serves a request: hardware class by domain, sticky by trajectory, then load.
 
-ROLLART section 5 (hardware affinity) with fallback to whatever is there. The invariant: a request
-is routed as long as one worker is in use, and a domain's fallback is reported once.
+ROLLART section 5 (hardware affinity) with fallback to whatever is there. Requests that name a group
+go to that group's worker instead (ROLL Flash section 5.1.2, without prompt replication). The
+invariant: a request is routed as long as one worker is in use, and a domain's fallback is reported
+once.
 """
 
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from rollart_flow.control.ports import Emit, Inference
 from rollart_flow.errors import EngineError
@@ -41,6 +43,8 @@ class Router:
     def add(self, worker: Inference) -> None:
         """Use a worker."""
         self._workers[worker.worker] = worker
+        # By name, so that every client counts them alike.
+        self._workers = dict(sorted(self._workers.items()))
         self._load.setdefault(worker.worker, 0)
 
     def remove(self, name: str) -> None:
@@ -80,6 +84,8 @@ class Router:
         Raises:
             EngineError: no worker is in use.
         """
+        if request.placement is not None:
+            return _turn(request.placement, self._candidates(request.domain))
         placed = self._workers.get(self._placed.get(request.trajectory_id, ""))
         if placed is not None:
             return placed
@@ -110,6 +116,16 @@ class Router:
                 )
             )
         return workers
+
+
+def _turn(group: int, workers: Sequence[Inference]) -> Inference:
+    """The worker of a group: each worker has one of as many groups as there are workers.
+
+    Nothing is remembered, so that all clients choose alike and nothing has to be forgotten. Which
+    one begins differs from round to round: domains that take turns would keep their worker.
+    """
+    first = zlib.crc32(str(group // len(workers)).encode())
+    return workers[(first + group) % len(workers)]
 
 
 def _tie(trajectory_id: str, worker: str) -> int:
