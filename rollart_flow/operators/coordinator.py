@@ -77,7 +77,8 @@ class CoordinatorActor:
         )
         self._scheduler.restore(recovered.control.groups)
         remote = RemoteBuffer(buffer)
-        self._engines = ClusterControl(engines, version, self.emit)
+        shared = settings.schedule.shared
+        self._engines = ClusterControl(engines, version, self.emit, shared=shared)
         self._controller = AsyncController(
             remote,
             self._engines,
