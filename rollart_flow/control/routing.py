@@ -28,12 +28,12 @@ class Router:
     ) -> None:
         self._emit = emit
         self._affinity = hw_affinity
-        self._workers: dict[str, Inference] = {}
-        self._load: dict[str, int] = {}
+        self._workers = {worker.worker: worker for worker in workers}
+        self._load = dict.fromkeys(self._workers, 0)
         self._placed: dict[str, str] = {}
         self._fallen_back: set[str] = set()
-        for worker in workers:
-            self.add(worker)
+        self._fitting: dict[str, list[Inference]] = {}
+        """By domain; forgotten whenever a worker comes or goes."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -43,13 +43,13 @@ class Router:
     def add(self, worker: Inference) -> None:
         """Use a worker."""
         self._workers[worker.worker] = worker
-        # By name, so that every client counts them alike.
-        self._workers = dict(sorted(self._workers.items()))
         self._load.setdefault(worker.worker, 0)
+        self._fitting.clear()
 
     def remove(self, name: str) -> None:
         """Use a worker no more."""
         self._workers.pop(name, None)
+        self._fitting.clear()
 
     def lost(self, worker: Inference, error: Exception) -> None:
         """A worker died; reported once, whoever notices first."""
@@ -98,9 +98,15 @@ class Router:
         return worker
 
     def _candidates(self, domain: str) -> list[Inference]:
+        """Workers for a domain by name, so that every client counts them alike."""
+        if domain not in self._fitting:
+            self._fitting[domain] = self._find(domain)
+        return self._fitting[domain]
+
+    def _find(self, domain: str) -> list[Inference]:
         if not self._workers:
             raise EngineError("no inference worker is left; start one and add it")
-        workers = list(self._workers.values())
+        workers = [self._workers[name] for name in sorted(self._workers)]
         wanted = self._affinity.get(domain, self._affinity.get("default"))
         fitting = [w for w in workers if wanted is None or w.hardware == wanted]
         if fitting:
