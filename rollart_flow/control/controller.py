@@ -73,6 +73,8 @@ class AsyncController:
         self._seconds: dict[int, PhaseSeconds] = {}
         self._lock = asyncio.Lock()
         self._exchange: asyncio.Task[None] | None = None
+        self._beside: tuple[int, Batch] | None = None
+        """Step whose weights are exchanged beside training, and its batch."""
         self._step_ended = Signal()
 
     @property
@@ -94,7 +96,6 @@ class AsyncController:
             with waiting(f"trained(step={step - 1})"):
                 await self._step_ended.wait()
         if step > self._steps:
-            await self._exchanged()
             self._scheduler.stop()
             return None
         if step <= self._trained:
@@ -126,12 +127,17 @@ class AsyncController:
         batch = await self._get_batch(step)
         if step == self._steps:
             self._scheduler.stop()
-        exchange = self._exchange_weights(step, batch)
         if self._schedule.overlapped:
-            self._exchange = asyncio.create_task(exchange, name=f"exchange(step={step})")
+            self._beside = (step, batch)
+            self._start_exchange(step, batch)
         else:
-            await exchange
+            await self._exchange_weights(step, batch)
         return batch
+
+    def _start_exchange(self, step: int, batch: Batch) -> "asyncio.Task[None]":
+        exchange = self._exchange_weights(step, batch)
+        self._exchange = asyncio.create_task(exchange, name=f"exchange(step={step})")
+        return self._exchange
 
     async def _exchange_weights(self, step: int, batch: Batch) -> None:
         for phase in self._schedule.before_training:
@@ -141,11 +147,17 @@ class AsyncController:
         self._scheduler.batch_taken(batch)
 
     async def _exchanged(self) -> None:
-        """Wait for an exchange of weights that runs beside training; raise what ended it."""
-        if self._exchange is not None:
+        """Wait for an exchange of weights beside training; one that failed is made again."""
+        if self._beside is None:
+            return
+        task = self._exchange or self._start_exchange(*self._beside)
+        try:
             with waiting("the exchange of weights"):
-                await asyncio.shield(self._exchange)
-            self._exchange = None
+                await asyncio.shield(task)
+        finally:
+            if task.done():
+                self._exchange = None
+        self._beside = None
 
     async def close(self) -> None:
         """Give up an exchange of weights that is under way."""
@@ -193,6 +205,7 @@ class AsyncController:
                 if step not in self._formed_steps():
                     raise RunFailedError(f"step {step} has no batch, so it cannot be trained")
                 await self._prepared(step)
+                await self._exchanged()
                 for phase in self._schedule.after_training:
                     await self._run(phase, step, version=step)
                 self._trained = step

@@ -11,9 +11,9 @@ from datetime import UTC, datetime, timedelta
 
 from rollart_flow.control.buffer import SampleBuffer
 from rollart_flow.control.controller import AsyncController
+from rollart_flow.control.dispatch import Dispatch
 from rollart_flow.control.env_manager import EnvManager, Limits
 from rollart_flow.control.host import RolloutHost
-from rollart_flow.control.lockstep import Lockstep
 from rollart_flow.control.ports import Inference
 from rollart_flow.control.proxy import LLMProxy
 from rollart_flow.control.scheduler import RolloutScheduler
@@ -64,6 +64,9 @@ class SimulatedCluster:
         self._rewards: defaultdict[str, list[float]] = defaultdict(list)
         self._running = 0
         self._scoring = self._make_scoring()
+        stages = schedule.stages
+        at_once = UNLIMITED if stages is None else stages.reward * len(self._host_slots())
+        self._scored_at_once = asyncio.Semaphore(at_once)
         self._fleet, self._serving = self._make_engines()
         settings = scenario.settings(seed)
         self.buffer = SampleBuffer(
@@ -154,9 +157,9 @@ class SimulatedCluster:
         return self.record
 
     def _host_slots(self) -> list[int]:
-        """Environments by host; in lockstep all of them share one."""
+        """Environments by host; where they wait for one another all of them share one."""
         slots = self.scenario.slots(self.schedule)
-        if self.schedule.lockstep:
+        if self.schedule.lockstep or not self.schedule.queue_scheduling:
             return [slots]
         full, rest = divmod(slots, HOST_SLOTS)
         return [HOST_SLOTS] * full + [rest] * (rest > 0)
@@ -169,8 +172,8 @@ class SimulatedCluster:
                 self.scheduler.apply(change)
 
     async def _host(self, index: int, slots: int) -> None:
-        lockstep = Lockstep() if self.schedule.lockstep else None
-        host = RolloutHost(f"host-{index}", self.scheduler, lockstep=lockstep)
+        dispatch = Dispatch.of(self.schedule)
+        host = RolloutHost(f"host-{index}", self.scheduler, dispatch=dispatch)
         proxy = LLMProxy(
             self._serving,
             self.record,
@@ -217,7 +220,7 @@ class SimulatedCluster:
             wall,
             admission=self.scheduler,
             host=host.name,
-            lockstep=host.lockstep,
+            dispatch=host.dispatch,
         )
 
     def _committed(self, task: "asyncio.Task[None]") -> None:
@@ -233,7 +236,8 @@ class SimulatedCluster:
         ended = loop.time()
         trainable = trajectory.outcome in TRAINABLE and trajectory.policy_version_start is not None
         if trainable:
-            await self._scoring.score(trajectory.trajectory_id, script)
+            async with self._scored_at_once:
+                await self._scoring.score(trajectory.trajectory_id, script)
         await asyncio.sleep(self.scenario.commit_s)
         del self._scripts[trajectory.trajectory_id]
         self.record.turns += len(trajectory.turns)
