@@ -187,6 +187,8 @@ class ContinuousBatch:
             passes = min(2 * elapsed / (a + root), max(0.0, self._passes_to_event()))
             self._passes += passes
             self.decode_s += elapsed
+        elif elapsed > 0 and self._prefill:
+            self.prefill_s += elapsed
         self._now = now
 
     def _seconds(self, passes: float) -> float:
@@ -281,8 +283,8 @@ class ContinuousBatch:
             cached = job.context if job.prefilled else self._cache.get(job.key, 0)
             cached = min(cached, job.context - (0 if job.prefilled else 1))
             fresh = job.context - cached
-            alone = not self._running and not self._prefill
-            if self.kv + job.context + 1 > self.capacity and not alone:
+            drawing = len(self._running) + len(self._prefill)
+            if drawing and self.kv + job.context + drawing + 1 > self.capacity:
                 break
             if self._prefill and new + fresh > PREFILL_TOKENS:
                 break
@@ -295,16 +297,17 @@ class ContinuousBatch:
         if not self._prefill:
             return
         self._make_room()
-        seconds = 0.0
         if new:
-            drawing = len(self._running), self.kv - self._prompts
-            seconds = self.roofline.prefill_s(new, seen / new, *drawing)
+            beside = len(self._running), self.kv - self._prompts
+            seconds = self.roofline.prefill_s(new, seen / new, *beside)
+        else:
+            seconds = self.roofline.decode_s(len(self._running) + len(self._prefill), self.kv)
         self._prefill_end = self._now + seconds
-        self.prefill_s += seconds
         self.prefilled_tokens += new
 
     def _end_prefill(self, changed: list[Job]) -> None:
         """The prompts are computed and give a first token; what ran drew one beside them."""
+        self.prefill_s += self._prefill_end - self._now
         self._now = self._prefill_end
         self._passes += 1
         for job in self._prefill:

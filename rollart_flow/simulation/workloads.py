@@ -185,7 +185,7 @@ def _difficulty(domain: Domain, task: Random) -> float:
 def draw_script(
     domain: Domain, chance: Random, context_tokens: int, factor: float, solved: float
 ) -> Script:
-    """Draw one attempt of a domain, cut at the context limit."""
+    """Draw one attempt of a domain, cut at the context limit but never without a turn."""
     reset_s = domain.reset_s.draw(chance)
     count = max(1, round(domain.turns.draw(chance)))
     fails_at = None
@@ -195,6 +195,8 @@ def draw_script(
     room, truncated = context_tokens, False
     for turn in range(count):
         observed = _tokens((domain.observation if turn else domain.prompt), chance)
+        if turn == 0:
+            observed = min(observed, context_tokens - 1)
         drawn = max(1, round(domain.response.draw(chance) * factor))
         if observed + 1 > room:
             truncated = True
