@@ -174,12 +174,8 @@ class SimulatedCluster:
     async def _host(self, index: int, slots: int) -> None:
         dispatch = Dispatch.of(self.schedule)
         host = RolloutHost(f"host-{index}", self.scheduler, dispatch=dispatch)
-        proxy = LLMProxy(
-            self._serving,
-            self.record,
-            hw_affinity=self.scenario.hw_affinity,
-            recover=self._fleet.recover if self._fleet.sliding else None,
-        )
+        proxy = LLMProxy(self._serving, self.record, hw_affinity=self.scenario.hw_affinity)
+        self._fleet.tell(proxy)
         try:
             await asyncio.gather(*(self._slot(host, proxy, slot) for slot in range(slots)))
         finally:

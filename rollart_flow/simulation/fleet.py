@@ -6,6 +6,7 @@ The invariant: a version is served only after it was pushed, and by all workers 
 import asyncio
 from collections.abc import Sequence
 
+from rollart_flow.control.proxy import LLMProxy
 from rollart_flow.control.waits import Signal, waiting
 from rollart_flow.simulation.engine import SimulatedEngine
 from rollart_flow.simulation.scenario import Scenario
@@ -33,7 +34,7 @@ class Fleet:
         self._pushed = 0
         self._push_ended = Signal()
         self._served = 0
-        self._returning = asyncio.Event()
+        self._proxies: list[LLMProxy] = []
         self.at_training = False
         self.exposed_s: list[float] = []
 
@@ -72,12 +73,20 @@ class Fleet:
         for engine in self.serving:
             engine.resume(self._served)
 
+    def tell(self, proxy: LLMProxy) -> None:
+        """A proxy is to know from now on which of the sliding devices serve."""
+        self._proxies.append(proxy)
+        if self.at_training:
+            for engine in self.sliding:
+                proxy.remove(engine.worker)
+
     def to_training(self) -> None:
         """The sliding devices train: what is in flight there goes on elsewhere."""
         if self.sliding and not self.at_training:
             self.at_training = True
-            self._returning.clear()
             for engine in self.sliding:
+                for proxy in self._proxies:
+                    proxy.remove(engine.worker)
                 engine.leave()
 
     def to_rollout(self) -> None:
@@ -86,9 +95,5 @@ class Fleet:
             self.at_training = False
             for engine in self.sliding:
                 engine.come_back(self._served)
-            self._returning.set()
-
-    async def recover(self, worker: str) -> bool:
-        """Wait until a worker that left is back: what a proxy does with those it lost."""
-        await self._returning.wait()
-        return True
+                for proxy in self._proxies:
+                    proxy.add(engine)
