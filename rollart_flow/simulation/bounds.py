@@ -6,20 +6,22 @@ is thrown away.
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
 from rollart_flow.control.schedules import Phase, Schedule
 from rollart_flow.simulation.batching import MAX_SEQUENCES
 from rollart_flow.simulation.hardware import Roofline
-from rollart_flow.simulation.record import Record
-from rollart_flow.simulation.rewards import RULE_S
+from rollart_flow.simulation.record import Attempt, Record
 from rollart_flow.simulation.scenario import Scenario
 from rollart_flow.simulation.workloads import Script
 
 _SHARES = 40
 """How finely the split of what is in flight between two pools is searched."""
+_OLDEST = 1_000
+"""Versions; a schedule that allows more allows any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +33,8 @@ class Bound:
     training_s: float
     chain_s: float
     """The longest trained attempt from its first observation on, alone on the fastest worker, over
-    (1 + alpha). Its reset is not in it: environments start beside the step before."""
+    the versions that it may span, or all of them over the environments that run at once, whichever
+    is more. Resets are not in it: environments start beside the step before."""
     serial: bool
     """Whether training waits for rollout and the reverse."""
 
@@ -42,47 +45,101 @@ class Bound:
         return rollout + self.training_s if self.serial else max(rollout, self.training_s)
 
 
-def chain_s(script: Script, rooflines: Iterable[Roofline]) -> float:
-    """Seconds from the first observation to the reward of an attempt that never waits, on the
-    fastest of the workers."""
-    generation = min(_work_s(script, roofline, 1) for roofline in rooflines)
-    return script.environment_s - script.reset_s + generation + RULE_S
+def chain_s(script: Script, scenario: Scenario) -> float:
+    """Seconds from the first observation to the last token or step of an attempt that never waits,
+    on the fastest of the workers."""
+    rooflines = [roofline for roofline, _ in _workers(scenario)]
+    if scenario.disaggregated is not None:
+        prefill = min(_prefill_s(script, roofline, 1) for roofline in rooflines)
+        generation = prefill + min(_decode_s(script, roofline, 1) for roofline in rooflines)
+    else:
+        generation = min(_work_s(script, roofline, 1) for roofline in rooflines)
+    return script.environment_s - script.reset_s + generation
+
+
+def _workers(scenario: Scenario) -> list[tuple[Roofline, int]]:
+    """Inference workers by kind, those included that training lends."""
+    workers = Counter(dict(scenario.workers()))
+    if scenario.sliding:
+        degree = scenario.tensor_parallel
+        lent = Roofline(scenario.model, scenario.training.device, degree)
+        workers[lent] += scenario.sliding // degree
+    return list(workers.items())
 
 
 def _work_s(script: Script, roofline: Roofline, batch: int) -> float:
     """Seconds of a worker that an attempt takes when it shares passes with `batch` alike."""
+    return _prefill_s(script, roofline, batch) + _decode_s(script, roofline, batch)
+
+
+def _prefill_s(script: Script, roofline: Roofline, batch: int) -> float:
+    """What of it are prompts."""
     seconds = 0.0
     context = 0
-    a, b = roofline.decode_line(batch, batch * script.tokens / 2)
     fixed_s = roofline.prefill_s(1, 0)
     for turn in script.turns:
-        new, seen = turn.observation_tokens, context + turn.observation_tokens / 2
-        prefill = roofline.prefill_s(new, seen)
+        new = turn.observation_tokens
+        prefill = roofline.prefill_s(new, context + new / 2)
         # Prompts share passes too: what is left of one is its arithmetic.
         seconds += prefill if batch == 1 else max(prefill - fixed_s, prefill / batch)
         context += new + turn.action_tokens
+    return seconds
+
+
+def _decode_s(script: Script, roofline: Roofline, batch: int) -> float:
+    """What of it are actions. A prompt's pass gives the first token of its action."""
+    seconds = 0.0
+    context = 0
+    a, b = roofline.decode_line(batch, batch * script.tokens / 2)
+    for turn in script.turns:
+        context += turn.observation_tokens + turn.action_tokens
         middle = context - turn.action_tokens / 2
-        seconds += turn.action_tokens * (a / batch + b * middle)
+        seconds += (turn.action_tokens - 1) * (a / batch + b * middle)
     return seconds
 
 
 def bound(record: Record, scenario: Scenario, schedule: Schedule, *, warmup: int = 0) -> Bound:
-    """The bound for the batches of a run after its first `warmup` steps."""
+    """The bound for the batches of a run after its first `warmup` steps.
+
+    What may have been done of an attempt before that is not counted: as much of it as passes, alone
+    on the fastest worker, from its start to the end of the last of these steps.
+    """
     batches = [batch for step, batch in sorted(record.batches.items()) if step > warmup]
-    scripts = [[record.attempts[t].script for t in batch.trajectory_ids] for batch in batches]
-    lengths = [[record.attempts[t].tokens for t in batch.trajectory_ids] for batch in batches]
-    training = [scenario.training_s(of_step) for of_step in lengths]
-    workers = scenario.workers()
-    rooflines = [roofline for roofline, _ in workers]
+    steps = [[record.attempts[t] for t in batch.trajectory_ids] for batch in batches]
+    training = [scenario.training_s([attempt.tokens for attempt in step]) for step in steps]
     serial = schedule.order.index(Phase.TRAIN) < schedule.order.index(Phase.UPDATE)
-    spread = 1 if serial else 1 + math.ceil(_alpha(schedule))
-    chains = [max(chain_s(script, rooflines) for script in of_step) for of_step in scripts]
-    flat = [script for of_step in scripts for script in of_step]
-    in_flight = spread * scenario.batch_size
-    rollout = _rollout_s(flat, workers, in_flight) / len(batches)
-    mean_training = math.fsum(training) / len(training)
-    mean_chain = math.fsum(chains) / len(chains) / spread
-    return Bound(rollout, mean_training, mean_chain, serial)
+    began = record.steps[warmup - 1].ended if warmup and not serial else 0.0
+    chains = [[chain_s(attempt.script, scenario) for attempt in step] for step in steps]
+    shares = [
+        [_share(attempt, chain, began) for attempt, chain in zip(step, of_step, strict=True)]
+        for step, of_step in zip(steps, chains, strict=True)
+    ]
+    left = [
+        [c * s for c, s in zip(*pair, strict=True)] for pair in zip(chains, shares, strict=True)
+    ]
+    slots = scenario.slots(schedule)
+    spread = math.fsum(map(max, left)) / _span(schedule)
+    filled = math.fsum(map(math.fsum, left)) / slots
+    work = [
+        (attempt.script, share)
+        for step, of_step in zip(steps, shares, strict=True)
+        for attempt, share in zip(step, of_step, strict=True)
+    ]
+    count = len(batches)
+    rollout = _rollout_s(work, scenario, slots) / count
+    return Bound(rollout, math.fsum(training) / count, max(spread, filled) / count, serial)
+
+
+def _share(attempt: Attempt, chain: float, began: float) -> float:
+    """What of an attempt cannot have been done before a moment."""
+    before = max(0.0, began - attempt.started - attempt.script.reset_s)
+    return max(0.0, 1.0 - before / chain)
+
+
+def _span(schedule: Schedule) -> float:
+    """Versions that an attempt may span; infinite where nothing is too old."""
+    ages = range(1, _OLDEST)
+    return next((float(age) for age in ages if schedule.bound.is_stale(age, 0)), math.inf)
 
 
 def _alpha(schedule: Schedule) -> float | Fraction:
@@ -90,38 +147,56 @@ def _alpha(schedule: Schedule) -> float | Fraction:
     return Fraction(schedule.bound.capacity(1000), 1000) - 1
 
 
-def _rollout_s(
-    scripts: Sequence[Script], workers: Sequence[tuple[Roofline, int]], in_flight: int
-) -> float:
+Work = Sequence[tuple[Script, float]]
+"""Scripts, and what share of each is to be done."""
+
+
+def _rollout_s(work: Work, scenario: Scenario, in_flight: int) -> float:
     """Least seconds in which the workers can do all of it, perfectly packed."""
-    if len(workers) == 1:
-        roofline, count = workers[0]
-        return math.fsum(_shared(roofline, in_flight / count)(s) for s in scripts) / count
-    (one, ones), (two, twos) = workers[:2]
+    workers = _workers(scenario)
+    if scenario.disaggregated is not None:
+        (one, ones), (two, twos) = scenario.workers()
+        prefill = math.fsum(
+            share * _prefill_s(s, one, _batch(in_flight / ones)) for s, share in work
+        )
+        decode = math.fsum(share * _decode_s(s, two, _batch(in_flight / twos)) for s, share in work)
+        return max(prefill / ones, decode / twos)
+    if len(workers) != 2:
+        # Each attempt where it costs least, as if all workers were of that kind.
+        costs = [_shared(roofline, in_flight / count) for roofline, count in workers]
+        least = math.fsum(min(cost(s) for cost in costs) * share for s, share in work)
+        return least / sum(count for _, count in workers)
+    (one, ones), (two, twos) = workers
     return min(
         _two_pools_s(
-            scripts,
-            (_shared(one, in_flight * share / ones), ones),
-            (_shared(two, in_flight * (1 - share) / twos), twos),
+            work,
+            (_shared(one, in_flight * part / ones), ones),
+            (_shared(two, in_flight * (1 - part) / twos), twos),
         )
-        for share in (i / _SHARES for i in range(1, _SHARES))
+        for part in (i / _SHARES for i in range(1, _SHARES))
     )
+
+
+def _batch(sequences: float) -> int:
+    """Sequences that share the passes of a worker."""
+    return max(1, min(MAX_SEQUENCES, math.ceil(sequences)))
 
 
 def _shared(roofline: Roofline, sequences: float) -> Callable[[Script], float]:
     """Cost of an attempt where so many sequences share a worker."""
-    batch = max(1, min(MAX_SEQUENCES, math.ceil(sequences)))
+    batch = _batch(sequences)
     return lambda script: _work_s(script, roofline, batch)
 
 
 def _two_pools_s(
-    scripts: Sequence[Script],
+    work: Work,
     one: tuple[Callable[[Script], float], int],
     two: tuple[Callable[[Script], float], int],
 ) -> float:
     """Both pools end together, each with the attempts that it is better at (one of them split)."""
     costs = sorted(
-        ((one[0](s) / one[1], two[0](s) / two[1]) for s in scripts), key=lambda c: c[0] / c[1]
+        ((share * one[0](s) / one[1], share * two[0](s) / two[1]) for s, share in work if share),
+        key=lambda c: c[0] / c[1],
     )
     left, right = 0.0, math.fsum(second for _, second in costs)
     for first, second in costs:
@@ -154,7 +229,7 @@ def propositions(scripts: Sequence[Script], scenario: Scenario, schedule: Schedu
     alpha = float(_alpha(schedule))
     roofline, count = scenario.workers()[0]
     n = scenario.batch_size
-    slots = max(1, min(MAX_SEQUENCES, math.ceil((1 + alpha) * n / count)))
+    slots = _batch((1 + alpha) * n / count)
     times = [script.environment_s + _work_s(script, roofline, slots) * slots for script in scripts]
     mean, longest = math.fsum(times) / len(times), max(times)
     devices = scenario.training.devices
@@ -163,7 +238,7 @@ def propositions(scripts: Sequence[Script], scenario: Scenario, schedule: Schedu
     training_s = scenario.cost.step_s([s.tokens for s in scripts[:n]], total, scenario.epochs)
     k = slots * total / roofline.degree
     beta = devices / total
-    generation = n * mean + longest / (1 + alpha)
+    generation = n * mean + k * longest / (1 + alpha)
     train = training_s * k
     return Propositions(
         sync_s=n * mean / k + longest + training_s,
