@@ -123,7 +123,7 @@ def test_a_schedule_that_aborts_nothing_may_let_the_longest_take_many_steps() ->
 
 
 def test_the_bound_is_nearly_reached_where_one_thing_is_scarce() -> None:
-    """Within 20% by training, 10% by the longest chain and 15% by the devices: it says something."""
+    """Within 20% by training, 10% by the longest chain, 15% by the devices: it says something."""
     training = replace(
         ONE_POOL,
         domains=(replace(GEM_GAME, response=Constant(500), task_spread=0.0),),
