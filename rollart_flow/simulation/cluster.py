@@ -304,6 +304,7 @@ class SimulatedCluster:
         record.seconds = asyncio.get_running_loop().time()
         record.reward_busy_s, record.reward_paid_s = self._scoring.busy_s, self._scoring.paid_s
         record.exposed_pull_s = self._fleet.exposed_s
+        record.weights = self._fleet.spans
 
 
 def _sample(trajectory: Trajectory) -> Sample:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from rollart_flow.control.waits import Signal, waiting
 from rollart_flow.simulation.engine import SimulatedEngine
+from rollart_flow.simulation.record import Activity, Span
 from rollart_flow.simulation.scenario import Scenario
 
 
@@ -36,6 +37,8 @@ class Fleet:
         self._returning = asyncio.Event()
         self.at_training = False
         self.exposed_s: list[float] = []
+        self.spans: list[Span] = []
+        self._suspended_at = 0.0
 
     @property
     def serving(self) -> list[SimulatedEngine]:
@@ -45,7 +48,7 @@ class Fleet:
     async def push(self, version: int) -> None:
         """Bring a version from the training workers to the store."""
         self._pushing = version
-        await asyncio.sleep(self._scenario.transfer.push_s(self._scenario.model))
+        await self._spend(Activity.PUSH, self._scenario.transfer.push_s(self._scenario.model))
         self._pushed = version
         self._push_ended.notify()
 
@@ -55,6 +58,7 @@ class Fleet:
         while self._pushed < self._pushing:
             with waiting(f"push({self._pushing})"):
                 await self._push_ended.wait()
+        self._suspended_at = asyncio.get_running_loop().time()
         for engine in self.serving:
             engine.suspend()
 
@@ -64,13 +68,21 @@ class Fleet:
             degree = self._scenario.tensor_parallel
             seconds = self._scenario.transfer.exposed_s(self._scenario.model, degree)
             self.exposed_s.append(seconds)
-            await asyncio.sleep(seconds)
+            await self._spend(Activity.UPDATE, seconds)
         self._served = version
 
     async def resume(self) -> None:
         """Go on; KV caches are rebuilt."""
         for engine in self.serving:
             engine.resume(self._served)
+        now = asyncio.get_running_loop().time()
+        self.spans.append(Span(Activity.SUSPEND, self._suspended_at, now))
+
+    async def _spend(self, activity: Activity, seconds: float) -> None:
+        """Let time pass, and write down what for."""
+        start = asyncio.get_running_loop().time()
+        await asyncio.sleep(seconds)
+        self.spans.append(Span(activity, start, start + seconds))
 
     def to_training(self) -> None:
         """The sliding devices train: what is in flight there goes on elsewhere."""
