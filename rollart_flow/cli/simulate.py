@@ -104,7 +104,7 @@ def compare(
     rows: list[Row] = []
     timelines: list[Timeline] | None = None if plot is None else []
     try:
-        _simulate(list(cases(found, asked, seeds or [0])), steps, rows, timelines, quiet=as_json)
+        _simulate(list(cases(found, asked, seeds or [0], steps)), rows, timelines, quiet=as_json)
     finally:  # an interrupt and a failure leave what was done before
         if rows:
             _show(rows, details, as_json)
@@ -124,7 +124,6 @@ def _check_plot(plot: Path | None) -> None:
 
 def _simulate(
     cases: "list[Case]",
-    steps: int,
     rows: "list[Row]",
     timelines: "list[Timeline] | None",
     *,
@@ -136,9 +135,9 @@ def _simulate(
     from rollart_flow.simulation.timeline import timeline
 
     try:
-        with showing_cases(len(cases), steps, quiet=quiet) as on_start:
+        with showing_cases(len(cases), cases[0].steps, quiet=quiet) as on_start:
             for case in cases:
-                record = simulate_case(case, steps, on_start)
+                record = simulate_case(case, on_start)
                 rows.append(measure(case, record))
                 if timelines is not None:
                     timelines.append(timeline(case.title, record))

@@ -66,6 +66,11 @@ def _work_s(script: Script, roofline: Roofline, batch: int) -> float:
     return seconds
 
 
+def is_serial(schedule: Schedule) -> bool:
+    """Whether training waits for rollout and the reverse."""
+    return schedule.order.index(Phase.TRAIN) < schedule.order.index(Phase.UPDATE)
+
+
 def bound(record: Record, scenario: Scenario, schedule: Schedule, *, warmup: int = 0) -> Bound:
     """The bound for the batches of a run after its first `warmup` steps."""
     batches = [batch for step, batch in sorted(record.batches.items()) if step > warmup]
@@ -74,7 +79,7 @@ def bound(record: Record, scenario: Scenario, schedule: Schedule, *, warmup: int
     training = [scenario.training_s(of_step) for of_step in lengths]
     workers = scenario.workers()
     rooflines = [roofline for roofline, _ in workers]
-    serial = schedule.order.index(Phase.TRAIN) < schedule.order.index(Phase.UPDATE)
+    serial = is_serial(schedule)
     spread = 1 if serial else 1 + math.ceil(_alpha(schedule))
     chains = [max(chain_s(script, rooflines) for script in of_step) for of_step in scripts]
     flat = [script for of_step in scripts for script in of_step]

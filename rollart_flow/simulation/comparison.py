@@ -28,7 +28,8 @@ class Case:
 
     scenario: Scenario
     schedule: Schedule
-    seed: int
+    seed: int = 0
+    steps: int = 5
 
     @property
     def title(self) -> str:
@@ -45,17 +46,20 @@ class Row:
 
 
 def cases(
-    scenarios: Iterable[Scenario], schedules: Iterable[Schedule], seeds: Iterable[int]
+    scenarios: Iterable[Scenario],
+    schedules: Iterable[Schedule],
+    seeds: Iterable[int],
+    steps: int,
 ) -> Iterator[Case]:
     """Every combination; the schedules for one scenario and seed follow one another."""
     schedules, seeds = list(schedules), list(seeds)
     for scenario in scenarios:
         for seed in seeds:
             for schedule in schedules:
-                yield Case(scenario, schedule, seed)
+                yield Case(scenario, schedule, seed, steps)
 
 
-def simulate_case(case: Case, steps: int, on_start: OnStart) -> Record:
+def simulate_case(case: Case, on_start: OnStart = lambda case, record: None) -> Record:
     """Run one case.
 
     Raises:
@@ -63,7 +67,7 @@ def simulate_case(case: Case, steps: int, on_start: OnStart) -> Record:
     """
 
     async def main() -> Record:
-        cluster = SimulatedCluster(case.scenario, case.schedule, seed=case.seed, steps=steps)
+        cluster = SimulatedCluster(case.scenario, case.schedule, seed=case.seed, steps=case.steps)
         on_start(case, cluster.record)
         return await cluster.run()
 

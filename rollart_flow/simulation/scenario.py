@@ -69,7 +69,7 @@ class Scenario:
     train-rollout multiplexing)."""
     disaggregated: PrefillDecode | None = None
     """In place of `rollout`."""
-    hw_affinity: Mapping[str, str] = field(default_factory=dict)
+    hw_affinity: Mapping[str, str] = field(default_factory=dict, hash=False)
     """Hardware class by domain, "default" for the others; empty: any."""
     redundancy: int = 0
     extra_groups: int = 0
