@@ -70,7 +70,7 @@ class Book:
     def leave_source(self, source: str) -> None:
         """Queue again what a source took and nobody runs; what is cancelled of it is over."""
         for attempt in list(self.attempts.values()):
-            if attempt.source != source or attempt.host is not None:
+            if attempt.source != source or attempt.hosts:
                 continue
             if attempt.cancellation is None:
                 attempt.source = None
@@ -80,10 +80,11 @@ class Book:
 
     def leave_host(self, host: str) -> int:
         """Nobody runs the attempts of this host any more; how many there were."""
-        left = [attempt for attempt in self.attempts.values() if attempt.host == host]
+        left = [attempt for attempt in self.attempts.values() if host in attempt.hosts]
         for attempt in left:
-            attempt.host = None
-            attempt.version = None
+            del attempt.hosts[host]
+            if not attempt.hosts:
+                attempt.version = None
         return len(left)
 
     def unlaunch(self, attempt: Attempt) -> None:

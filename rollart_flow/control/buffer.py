@@ -7,6 +7,7 @@ without being trained on leaves an event; what is remembered is bounded.
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from rollart_flow.control.feed import Feed
 from rollart_flow.control.pending import PendingGroups, start_version
@@ -73,14 +74,24 @@ class SampleBuffer:
         """Whether this trajectory arrived before, so that its row must not be written again."""
         return self._pending.knows(trajectory_id)
 
-    def put(self, sample: Sample) -> bool:
+    def put(self, sample: Sample, refused: Reason | None = None) -> bool:
         """Take a committed trajectory of the training split; False where it was known.
 
         What cannot be trained on is only reported. What comes after its group was complete, was
         trained on or has left is dropped with the reason.
+
+        Args:
+            sample: the trajectory.
+            refused: why it is dropped at once, as by a filter. It never counts as a member, so
+                that its group is not taken for complete in between.
         """
         if self.knows(sample.trajectory_id):
             return False
+        if refused is not None and sample.trainable:
+            self._changes.publish(Change(committed=replace(sample, scored=False)))
+            self._pending.forget(sample.trajectory_id)
+            self._report_drop(sample, refused)
+            return True
         self._changes.publish(Change(committed=sample))
         self._take(sample)
         return True

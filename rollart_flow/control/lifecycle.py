@@ -74,13 +74,24 @@ class GroupLifecycle:
         group.ended.add(sample.trajectory_id)
         group.used.add(sample.attempt)
         if (attempt := self._book.attempts.get(sample.trajectory_id)) is not None:
-            self._book.end(attempt)
+            self._end(attempt)
         if group.state is GroupState.OPEN and sample.trainable:
             group.members[sample.trajectory_id] = start_version(sample)
             if len(group.members) == self._settings.group_size:
                 self.complete(group)
         self.enforce(group, sample)
         return True
+
+    def _end(self, attempt: Attempt) -> None:
+        """An attempt is over; where it ran on several hosts, the others stop."""
+        if len(attempt.hosts) > 1:
+            reason = Reason.GROUP_COMPLETE
+            self._tell_hosts(attempt, Cancellation(attempt.trajectory_id, Outcome.REDUNDANT, reason))
+        self._book.end(attempt)
+
+    def _tell_hosts(self, attempt: Attempt, cancellation: Cancellation) -> None:
+        for host in attempt.hosts:
+            self._hosts.publish(host, cancellation)
 
     def restore(self, group: Group, record: GroupRecord) -> None:
         """Take a recorded group's trajectories into account and launch what it lacks."""
@@ -102,6 +113,8 @@ class GroupLifecycle:
         if group is None:
             return False
         del group.members[trajectory_id]
+        if len(group.members) >= self._settings.group_size:
+            return True  # it came after the group was complete, and counted since a restart
         if reason in _GONE_IN_BUFFER:
             self.close(group, Outcome.STALE, Reason.GROUP_EVICTED)
         elif group.state is GroupState.COMPLETE:
@@ -208,8 +221,7 @@ class GroupLifecycle:
             self._book.unlaunch(attempt)
             return
         attempt.cancellation = Cancellation(attempt.trajectory_id, outcome, reason)
-        if attempt.host is not None:
-            self._hosts.publish(attempt.host, attempt.cancellation)
+        self._tell_hosts(attempt, attempt.cancellation)
         self._emit(
             Event(
                 EventKind.ABORT,

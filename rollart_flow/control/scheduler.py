@@ -118,8 +118,8 @@ class RolloutScheduler:
             return Cancellation(trajectory_id, Outcome.CANCELLED, Reason.RUN_STOPPED)
         if attempt is None:
             return Cancellation(trajectory_id, Outcome.REDUNDANT, Reason.GROUP_COMPLETE)
-        if attempt.host != host:
-            attempt.host = host
+        if host not in attempt.hosts:
+            attempt.hosts[host] = None
             attempt.version = None
         return attempt.cancellation
 
