@@ -14,6 +14,7 @@ import typer
 
 from rollart_flow.cli import doctor, replay, runs, training
 from rollart_flow.cli.output import fail
+from rollart_flow.cli.simulate import simulate_app
 from rollart_flow.errors import (
     MissingExtraError,
     PipelineError,
@@ -48,6 +49,7 @@ app.command("show")(runs.show)
 app.command("query")(runs.query)
 app.command("replay")(replay.replay)
 app.command("doctor")(doctor.doctor)
+app.add_typer(simulate_app, name="simulate")
 
 
 def _show_version(wanted: bool) -> None:

@@ -83,6 +83,7 @@ class Book:
         left = [attempt for attempt in self.attempts.values() if host in attempt.hosts]
         for attempt in left:
             del attempt.hosts[host]
+            attempt.again = True
             if not attempt.hosts:
                 attempt.version = None
         return len(left)

@@ -18,6 +18,8 @@ class Attempt:
     hosts: dict[str, None] = field(default_factory=dict)
     """Who runs it: nobody before its permission and after its host was lost; more than one where
     a restarted scheduler handed it out again."""
+    again: bool = False
+    """It may have run before, so that a row of it may be on its way while it runs once more."""
     version: int | None = None
     """Policy version of its first token; None before that."""
     cancellation: Cancellation | None = None

@@ -83,10 +83,10 @@ class GroupLifecycle:
         return True
 
     def _end(self, attempt: Attempt) -> None:
-        """An attempt is over; where it ran on several hosts, the others stop."""
-        if len(attempt.hosts) > 1:
-            reason = Reason.GROUP_COMPLETE
-            self._tell_hosts(attempt, Cancellation(attempt.trajectory_id, Outcome.REDUNDANT, reason))
+        """An attempt is over. Where it may run a second time, that run stops."""
+        if attempt.again or len(attempt.hosts) > 1:
+            done = Cancellation(attempt.trajectory_id, Outcome.REDUNDANT, Reason.GROUP_COMPLETE)
+            self._tell_hosts(attempt, done)
         self._book.end(attempt)
 
     def _tell_hosts(self, attempt: Attempt, cancellation: Cancellation) -> None:
@@ -103,6 +103,8 @@ class GroupLifecycle:
         if len(group.members) >= self._settings.group_size:
             self.complete(group)
         self.enforce(group)
+        for attempt in group.attempts.values():
+            attempt.again = True
 
     def dropped(self, trajectory_id: str, reason: Reason) -> bool:
         """A committed trajectory left the buffer alone; False for unknown ones, which do nothing.

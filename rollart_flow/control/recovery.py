@@ -30,7 +30,8 @@ class Recovered:
     known: tuple[str, ...]
     """Ids of the other committed trajectories, the oldest first."""
     closed: Mapping[str, Reason]
-    """Groups that left the buffer or were abandoned, with the reason that late members are dropped for."""
+    """Groups that left the buffer or were abandoned, with the reason for which late members are
+    dropped."""
     changes: tuple[Change, ...]
     """What became of the newest groups, for a scheduler that outlived the buffer."""
 

@@ -12,9 +12,10 @@ from rollart_flow.control.ports import Cancellation, Change
 from rollart_flow.control.scheduler import RolloutScheduler
 from rollart_flow.control.staleness import StalenessPolicy
 from rollart_flow.errors import RunFailedError, SettingsError
+from rollart_flow.simulation.fuzz.environments import endless_tasks
+from rollart_flow.simulation.fuzz.log import EventLog
 from rollart_flow.types import Assignment, EventKind, Outcome, Reason, Task
 from tests.control.samples import batch_of, committed, sample
-from tests.control.simulated import EventLog, endless_tasks
 
 
 class Bench:

@@ -24,7 +24,7 @@ from rollart_flow.simulation.loop import run
 from rollart_flow.types import Event, EventKind
 
 _SOURCES = 2
-_LIFE_S = 600.0
+_LIFE_S = 400.0
 """Virtual seconds after which a run makes no progress."""
 
 

@@ -44,7 +44,8 @@ class FaultyEngine:
         self._faults = faults
         self._monitor = monitor
         self._log = log
-        self._incarnation = 0
+        self.incarnation = 0
+        """Counts its processes."""
         self._dead = False
         self._changed = Signal()
         self._aborted: set[str] = set()
@@ -57,7 +58,7 @@ class FaultyEngine:
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Chunk]:
         """See `control.ports.Inference`."""
-        incarnation = self._incarnation
+        incarnation = self.incarnation
         draws = await self._accept(request)
         chance, faults = self._chance, self._faults
         length = min(request.sampling.max_tokens, chance.randint(1, _LONGEST))
@@ -99,10 +100,10 @@ class FaultyEngine:
         return self._monitor.draws(request)
 
     async def _may_draw(self, request_id: str, incarnation: int) -> None:
-        while self.suspended and incarnation == self._incarnation:
+        while self.suspended and incarnation == self.incarnation:
             with waiting(f"resume({self.worker}) of {request_id}"):
                 await self._changed.wait()
-        if self._dead or incarnation != self._incarnation:
+        if self._dead or incarnation != self.incarnation:
             raise EngineError(f"{self.worker} died")
 
     def _draw(self, request: GenerationRequest, offset: int, count: int, length: int) -> Chunk:
@@ -142,7 +143,7 @@ class FaultyEngine:
     def die(self, *, for_good: bool) -> None:
         """The process ends with all it had."""
         self._dead, self.gone = True, for_good
-        self._incarnation += 1
+        self.incarnation += 1
         self._changed.notify()
 
     def restart(self) -> None:

@@ -46,8 +46,7 @@ class Fleet:
         self._log = log
         self._commands = asyncio.Lock()
         self._resumed = Signal()
-        if not self._suspended:
-            monitor.served(self.version, engines)
+        monitor.served(self.version, engines)
 
     async def suspend(self) -> None:
         """See `control.ports.InferenceControl`."""
@@ -101,6 +100,7 @@ class Fleet:
     async def _hold(self, engine: FaultyEngine) -> None:
         """Read the version from the store, until that succeeds, and swap to it."""
         while await self._reach(engine) and engine.version != self.version:
+            process = engine.incarnation
             if not engine.serves:
                 engine.suspend()
             try:
@@ -109,7 +109,7 @@ class Fleet:
                 self._log.write("fault", engine.worker, detail=str(error))
                 await asyncio.sleep(_AGAIN_S)
                 continue
-            if engine.alive and engine.suspended:  # still the process that was reached
+            if engine.alive and engine.incarnation == process:
                 engine.load(version)
 
     async def _serve(self, engine: FaultyEngine) -> None:

@@ -32,6 +32,8 @@ class GroupBook:
         self._over_s: dict[str, float] = {}
         """When a group was complete, evicted or abandoned: nothing more of it is wanted."""
         self._abandoned: dict[str, None] = {}
+        self._version = 0
+        """That the engines serve."""
         self.disturbed_s = 0.0
         """When the last outage ended."""
 
@@ -102,6 +104,8 @@ class GroupBook:
             members = self._starts[sample.group_id]
             if sample.trajectory_id not in self._departed:
                 members[sample.trajectory_id] = sample.policy_version_start
+            if self._plan.schedule.bound.is_stale(self._version, sample.policy_version_start):
+                self._leave(sample.group_id)
             if len(members) >= self._plan.group_size:
                 self._over_s.setdefault(sample.group_id, self._log.now_s)
         # As much again as credits allow may wait for its eviction at the next batch.
@@ -116,7 +120,9 @@ class GroupBook:
         for trajectory_id in batch.trajectory_ids:
             if (before := self._trained.get(trajectory_id)) is not None:
                 steps = f"{before} and {batch.step}"
-                self._violated("trained once", f"{trajectory_id} is in the batches of steps {steps}")
+                self._violated(
+                    "trained once", f"{trajectory_id} is in the batches of steps {steps}"
+                )
             if trajectory_id in self._departed:
                 reason = self._departed[trajectory_id]
                 self._violated("trained once", f"{trajectory_id} left before: {reason}")
@@ -124,6 +130,7 @@ class GroupBook:
 
     def served(self, version: int) -> None:
         """Groups that this version makes too old give their credits back."""
+        self._version = version
         bound = self._plan.schedule.bound
         for group_id in list(self._held):
             if any(bound.is_stale(version, start) for start in self._starts[group_id].values()):

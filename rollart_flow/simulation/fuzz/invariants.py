@@ -32,7 +32,9 @@ def infidelity(row: Trajectory, sessions: Iterable[list[Token]]) -> str | None:
     """
     lists = (row.token_ids, row.logprobs, row.token_versions)
     if not all(len(each) == len(row.action_mask) for each in lists):
-        return f"lists of {len(row.action_mask)} and {[len(each) for each in lists]} are not aligned"
+        return (
+            f"lists of {len(row.action_mask)} and {[len(each) for each in lists]} are not aligned"
+        )
     tokens = list(zip(*lists, strict=True))
     acted = [token for token, mask in zip(tokens, row.action_mask, strict=True) if mask]
     observed = [token for token, mask in zip(tokens, row.action_mask, strict=True) if not mask]

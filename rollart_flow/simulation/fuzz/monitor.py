@@ -1,7 +1,7 @@
 """Watches a simulated run and stops it at the first promise that is broken.
 
-The invariant: the monitor only looks. It keeps its own books from what it is shown (events, commits,
-drawn tokens, acknowledgements) and believes no class that it watches.
+The invariant: the monitor only looks. It keeps its own books from what it is shown (events,
+commits, drawn tokens, acknowledgements) and believes no class that it watches.
 """
 
 import asyncio

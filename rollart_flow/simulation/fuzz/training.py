@@ -28,15 +28,16 @@ class Trainer:
 
     async def run(self) -> None:
         """Train to the last step."""
-        tables = self._world.tables
-        if tables.published:
-            await self._report(tables.published)
-        while (batch := await self._next_batch(tables.published + 1)) is not None:
+        step = self._world.tables.published
+        if step:
+            await self._report(step)
+        while (batch := await self._next_batch(step + 1)) is not None:
+            step = batch.step
             await asyncio.sleep(self._world.chance.uniform(0.5, 1.5) * self._world.plan.train_s)
-            await self._publish(batch.step)
-            record = partial(BufferProcess.record_step, step=batch.step)
+            await self._publish(step)
+            record = partial(BufferProcess.record_step, step=step)
             await self._world.network.call(self._buffer, record)
-            await self._report(batch.step)
+            await self._report(step)
 
     async def _next_batch(self, step: int) -> Batch | None:
         ask = partial(AsyncController.next_batch, step=step)
