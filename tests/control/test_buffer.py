@@ -241,3 +241,18 @@ async def test_a_restored_buffer_repeats_what_its_scheduler_may_have_missed() ->
     missed = (Change(committed=sample("g1", 0)), Change(consumed="g0"))
     buffer.restore([sample("g1", 0)], changes=missed)
     assert await changes_of(buffer) == missed
+
+
+async def test_what_a_filter_refuses_never_counts_as_a_member() -> None:
+    """Found by the fuzzer (seed 52): the group was complete for a moment, and a window moved on."""
+    events = EventLog()
+    buffer = SampleBuffer(StalenessPolicy(1), 1, events)
+    refused = sample("g00000000", 0)
+    assert buffer.put(refused, Reason.FILTERED)
+    assert not buffer.put(refused)
+    assert len(buffer) == 0
+    _, (committed, dropped) = await buffer.changes(0)
+    assert committed.committed is not None
+    assert committed.committed.filtered
+    assert dropped.dropped == (refused.trajectory_id, Reason.FILTERED)
+    assert [event.reason for event in events.of(EventKind.DROP)] == [Reason.FILTERED]

@@ -5,6 +5,7 @@ invariant: a run is a function of its plan, and ends with an error or with every
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 from rollart_flow.control.controller import AsyncController
@@ -117,7 +118,6 @@ class Cluster:
 
     async def run(self) -> None:
         """Train all steps; returns once every attempt that was admitted here has a row."""
-        admitted_before = len(self._world.admitted)
         self._start_buffer()
         self._start_coordinator(cursor=0)
         for i in range(self._world.plan.hosts):
@@ -130,8 +130,7 @@ class Cluster:
         await self._trained.wait()
         await self._rollout.all_acknowledged()
         buffer = await self._buffer.reached()
-        admitted = list(self._world.admitted)[admitted_before:]
-        self._world.monitor.finished(admitted, buffer.samples.pending_ids)
+        self._world.monitor.finished(self._rollout.admitted, buffer.samples.pending_ids)
 
     # Starting processes, for the first time and again.
 
@@ -181,7 +180,7 @@ class Cluster:
         if kill.target is Target.EVERYTHING:
             return
         await asyncio.sleep(kill.after_s)
-        deaths = {
+        deaths: dict[Target, Callable[[float], Awaitable[None]]] = {
             Target.HOST: self._kill_a_host,
             Target.ENGINE: partial(self._kill_an_engine, for_good=False),
             Target.MACHINE: partial(self._kill_an_engine, for_good=True),

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from random import Random
+from typing import Any
 
 from rollart_flow.simulation.fuzz.plans import STOP, Faults
 from rollart_flow.types import Task
@@ -51,7 +52,7 @@ class FaultyEnvironment:
         self._chance = chance
         self._faults = faults
         self._step_s = step_s
-        self._nonsense = [
+        self._nonsense: list[Any] = [
             (17, "much", None, None, None),
             ("next", float("nan"), False, False, {}),
             ("next", 1.0),
@@ -68,7 +69,9 @@ class FaultyEnvironment:
         await self._answer()
         chance = self._chance
         if chance.random() < self._faults.environment_nonsense:
-            return chance.choice(self._nonsense)  # type: ignore[return-value]  as users may
+            answer: tuple[str, float, bool, bool, dict[str, object]]
+            answer = chance.choice(self._nonsense)
+            return answer
         terminated = chance.random() < 0.4
         return "next", chance.random(), terminated, chance.random() < 0.1, {"success": terminated}
 

@@ -4,7 +4,6 @@ The invariant: writing it draws no chance and waits for nothing, so that it chan
 """
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from rollart_flow.types import Event
@@ -75,6 +74,6 @@ class EventLog:
         """Take an event."""
         self.events.append(event)
 
-    def of(self, kind: str) -> Sequence[Event]:
+    def of(self, kind: str) -> list[Event]:
         """Events of one kind."""
         return [event for event in self.events if event.kind == kind]

@@ -46,6 +46,8 @@ class Rollout:
         self._queue: asyncio.Queue[Assignment] = asyncio.Queue()
         self._room = Signal()
         self._acknowledged = Signal()
+        self.admitted: dict[str, None] = {}
+        """Attempts that a source has taken."""
         self._hosts: dict[str, RolloutHost] = {}
         self._processes: dict[str, asyncio.Task[None]] = {}
         self._running: dict[str, list[Assignment]] = {}
@@ -61,7 +63,7 @@ class Rollout:
         index = 0
         while (assignment := await self._admission.admit(name, index)) is not None:
             trajectory_id = assignment.trajectory_id
-            self._world.admitted[trajectory_id] = assignment
+            self.admitted[trajectory_id] = None
             self._unacknowledged[trajectory_id] = None
             self._queue.put_nowait(assignment)
             index += 1

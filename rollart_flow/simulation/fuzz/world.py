@@ -10,7 +10,7 @@ from rollart_flow.simulation.fuzz.network import Network
 from rollart_flow.simulation.fuzz.plans import Plan
 from rollart_flow.simulation.fuzz.tables import Tables, Writer
 from rollart_flow.simulation.fuzz.weights import FaultyWeightStore
-from rollart_flow.types import Assignment, Event
+from rollart_flow.types import Event
 
 
 @dataclass
@@ -20,8 +20,6 @@ class World:
     plan: Plan
     tables: Tables = field(default_factory=Tables)
     log: Log = field(default_factory=Log)
-    admitted: dict[str, Assignment] = field(default_factory=dict)
-    """Attempts that a source has taken, in any life."""
 
     def __post_init__(self) -> None:
         plan = self.plan
