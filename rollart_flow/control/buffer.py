@@ -53,6 +53,8 @@ class SampleBuffer:
         self._pending = PendingGroups(group_size, memory)
         self._batches: Recent[int, Batch] = Recent(_KEPT_BATCHES)
         self._last_step = 0
+        self._served = 0
+        """Newest version that anybody asked for a batch under."""
         self._changes: Feed[Change] = Feed("changes", start=cursor)
         self._complete = Signal()
 
@@ -137,7 +139,8 @@ class SampleBuffer:
 
         Args:
             step: training step; asked again it gets the same batch.
-            version: the policy version that the engines serve.
+            version: the policy version that the engines serve. The newest of all that asked
+                counts: who asked earlier may have died since.
             size: trajectories, a multiple of the group size.
 
         Raises:
@@ -148,7 +151,8 @@ class SampleBuffer:
             raise SettingsError(
                 f"batch_size is {size}, but must be a multiple of group_size {self._group_size}"
             )
-        while (batch := self._form(step, version, size)) is None:
+        self._served = max(self._served, version)
+        while (batch := self._form(step, self._served, size)) is None:
             with waiting(f"get_batch(step={step})"):
                 await self._complete.wait()
         return batch

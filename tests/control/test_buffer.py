@@ -256,3 +256,17 @@ async def test_what_a_filter_refuses_never_counts_as_a_member() -> None:
     assert committed.committed.filtered
     assert dropped.dropped == (refused.trajectory_id, Reason.FILTERED)
     assert [event.reason for event in events.of(EventKind.DROP)] == [Reason.FILTERED]
+
+
+async def test_the_question_of_one_who_died_forms_no_batch_under_an_older_version() -> None:
+    """Found by the fuzzer (seed 3628): a controller started over under a newer version."""
+    buffer = SampleBuffer(StalenessPolicy(0), 1, EventLog())
+    dead = asyncio.ensure_future(buffer.get_batch(2, 0, 1))
+    await asyncio.sleep(1)
+    restarted = asyncio.ensure_future(buffer.get_batch(2, 1, 1))
+    await asyncio.sleep(1)
+    buffer.put(sample("g00000000", 0, start=0))
+    buffer.put(sample("g00000001", 0, start=1))
+    batch = await restarted
+    assert batch == await dead
+    assert (batch.policy_version, batch.group_ids) == (1, ("g00000001",))

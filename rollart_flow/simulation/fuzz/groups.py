@@ -104,8 +104,8 @@ class GroupBook:
             members = self._starts[sample.group_id]
             if sample.trajectory_id not in self._departed:
                 members[sample.trajectory_id] = sample.policy_version_start
-            if self._plan.schedule.bound.is_stale(self._version, sample.policy_version_start):
-                self._leave(sample.group_id)
+                if self._plan.schedule.bound.is_stale(self._version, sample.policy_version_start):
+                    self._leave(sample.group_id)
             if len(members) >= self._plan.group_size:
                 self._over_s.setdefault(sample.group_id, self._log.now_s)
         # As much again as credits allow may wait for its eviction at the next batch.
