@@ -42,6 +42,10 @@ class Book:
         self._opened = max(self._opened, position + 1)
         return group
 
+    def resume(self, position: int) -> None:
+        """Positions before this one were given out by an earlier book."""
+        self._opened = max(self._opened, position)
+
     def launch(self, group: Group) -> Attempt:
         """Queue one more attempt of a group."""
         index = group.next_index()

@@ -10,6 +10,7 @@ from rollart_flow.control.groups import GroupRecord
 from rollart_flow.control.intake import RolloutSettings
 from rollart_flow.control.ports import Cancellation, Change
 from rollart_flow.control.scheduler import RolloutScheduler
+from rollart_flow.control.selection import WithinWindow
 from rollart_flow.control.staleness import StalenessPolicy
 from rollart_flow.errors import RunFailedError, SettingsError
 from rollart_flow.simulation.fuzz.environments import endless_tasks
@@ -649,3 +650,19 @@ async def test_the_drop_of_a_surplus_row_that_was_restored_leaves_the_group_whol
     bench.scheduler.restore([GroupRecord("g00000000", Task("t", "a"), rows)])
     bench.scheduler.apply(Change(dropped=(rows[2].trajectory_id, Reason.GROUP_COMPLETE)))
     assert bench.scheduler.credits == {"g00000000"}
+
+
+async def test_a_window_counts_groups_that_left_before_a_restart() -> None:
+    """Found by the fuzzer (seed 9829): a group was admitted beyond the window."""
+    scheduler = RolloutScheduler(
+        endless_tasks(3),
+        RolloutSettings(4, 1),
+        StalenessPolicy(0),
+        EventLog(),
+        admission=WithinWindow(2),
+    )
+    scheduler.restore([GroupRecord("g00000000", Task("t", "a"))], next_cursor=3)
+    assert await scheduler.admit("source", 0) is not None
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(1):
+            await scheduler.admit("source", 1)

@@ -42,7 +42,7 @@ class Coordinator:
             version=self.fleet.version,
             incarnation=incarnation,
         )
-        self.scheduler.restore(recovered.groups)
+        self.scheduler.restore(recovered.groups, recovered.next_cursor)
         first_step = tables.published + 1
         self.controller = AsyncController(
             buffered,
