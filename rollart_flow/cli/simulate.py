@@ -10,6 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from rollart_flow.cli.arguments import AsJson
+from rollart_flow.cli.fuzz import fuzz
 from rollart_flow.cli.output import Interrupted, console, print_json
 from rollart_flow.errors import SettingsError
 
@@ -27,8 +28,9 @@ class ScenariosOrCommand(TyperGroup):
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Put the default command before words that do not begin with a command."""
-        first = args[0] if args else ""
+        """Put the default command before words that do not begin with a command; alone: help."""
+        first = args[0] if args else ctx.help_option_names[-1]
+        args = args or [first]
         if first not in self.commands and first not in ctx.help_option_names:
             args = [_DEFAULT, *args]
         return super().parse_args(ctx, args)
@@ -49,6 +51,7 @@ simulate_app = typer.Typer(
     help="Compare schedules on a model of the hardware, before paying for it.",
     rich_markup_mode=None,
 )
+simulate_app.command("fuzz")(fuzz)
 
 
 Scenarios: TypeAlias = Annotated[

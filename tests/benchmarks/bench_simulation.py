@@ -11,7 +11,7 @@ from concurrent.futures import ProcessPoolExecutor
 from rollart_flow.control.schedules import rollart
 from rollart_flow.simulation.cluster import simulate
 from rollart_flow.simulation.hardware import H800, QWEN3_32B
-from rollart_flow.simulation.latencies import Constant, LogNormal, Uniform
+from rollart_flow.simulation.latencies import LogNormal, Uniform
 from rollart_flow.simulation.scenario import Pool, Scenario
 from rollart_flow.simulation.workloads import Domain
 from tests.benchmarks.records import Record, record

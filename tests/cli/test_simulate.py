@@ -151,7 +151,6 @@ def test_named_scenarios_are_called_by_their_names() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "Missing argument 'SCENARIO'"),
         (("smal",), "no scenario 'smal' (did you mean small?): take one of small, swe, mix"),
         (("none.py",), "none.py: no such scenario file"),
         (("small", "-S", "rolart"), "schedule 'rolart' is none of rollart"),
