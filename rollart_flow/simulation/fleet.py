@@ -43,7 +43,7 @@ class Fleet:
 
     async def push(self, version: int) -> None:
         """Bring a version from the training workers to the store."""
-        await asyncio.sleep(self._scenario.transfer.push_s(self._scenario.model))
+        await asyncio.sleep(self._scenario.push_s)
         self._pushed = version
         self._push_ended.notify()
 
@@ -58,8 +58,7 @@ class Fleet:
             with waiting(f"push({version})"):
                 await self._push_ended.wait()
         if version > self._served:
-            degree = self._scenario.tensor_parallel
-            seconds = self._scenario.transfer.exposed_s(self._scenario.model, degree)
+            seconds = self._scenario.exposed_s
             self.exposed_s.append(seconds)
             await asyncio.sleep(seconds)
         self._served = version
