@@ -87,6 +87,7 @@ class EventKind(StrEnum):
     ABANDON = "abandon"
     SUSPEND = "suspend"
     UPDATE = "update"
+    RELEASE = "release"
     RESUME = "resume"
     FALLBACK = "fallback"
     CRASH = "crash"
@@ -162,6 +163,9 @@ class GenerationRequest:
     trajectory_id: str = ""
     """Key of sticky placement, so that a prefix stays cached on one worker."""
     domain: str = "default"
+    placement: int | None = None
+    """Number of its group, where one worker decodes all requests of a group; None: by trajectory
+    and load."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,6 +72,9 @@ class AsyncController:
         self._settled = False
         self._seconds: dict[int, PhaseSeconds] = {}
         self._lock = asyncio.Lock()
+        self._exchange: asyncio.Task[None] | None = None
+        self._beside: tuple[int, Batch] | None = None
+        """Step whose weights are exchanged beside training, and its batch."""
         self._step_ended = Signal()
 
     @property
@@ -119,16 +122,49 @@ class AsyncController:
         self._settled = True
 
     async def _prepare(self, step: int) -> Batch:
-        """Run the phases up to training."""
+        """Run the phases up to training, or start them where they run beside it."""
+        await self._exchanged()
         batch = await self._get_batch(step)
         if step == self._steps:
             self._scheduler.stop()
+        if self._schedule.overlapped:
+            self._beside = (step, batch)
+            self._start_exchange(step, batch)
+        else:
+            await self._exchange_weights(step, batch)
+        return batch
+
+    def _start_exchange(self, step: int, batch: Batch) -> "asyncio.Task[None]":
+        exchange = self._exchange_weights(step, batch)
+        self._exchange = asyncio.create_task(exchange, name=f"exchange(step={step})")
+        return self._exchange
+
+    async def _exchange_weights(self, step: int, batch: Batch) -> None:
         for phase in self._schedule.before_training:
             await self._run(phase, step, version=step - 1)
             if phase is Phase.SUSPEND:
                 self._scheduler.batch_taken(batch)
         self._scheduler.batch_taken(batch)
-        return batch
+
+    async def _exchanged(self) -> None:
+        """Wait for an exchange of weights beside training; one that failed is made again."""
+        if self._beside is None:
+            return
+        task = self._exchange or self._start_exchange(*self._beside)
+        try:
+            with waiting("the exchange of weights"):
+                await asyncio.shield(task)
+        finally:
+            if task.done():
+                self._exchange = None
+        self._beside = None
+
+    async def close(self) -> None:
+        """Give up an exchange of weights that is under way."""
+        if self._exchange is not None:
+            self._exchange.cancel()
+            await asyncio.gather(self._exchange, return_exceptions=True)
+            self._exchange = None
 
     async def _get_batch(self, step: int) -> Batch:
         started = asyncio.get_running_loop().time()
@@ -141,8 +177,7 @@ class AsyncController:
 
     async def _batch_or_failure(self, step: int) -> Batch:
         """The batch, unless the run fails while it is awaited."""
-        request = self._buffered.get_batch(step, self._served, self._batch_size)
-        batch = asyncio.ensure_future(request)
+        batch = asyncio.ensure_future(self._request(step))
         failure = asyncio.ensure_future(self._scheduler.failed())
         try:
             await asyncio.wait((batch, failure), return_when=asyncio.FIRST_COMPLETED)
@@ -152,6 +187,12 @@ class AsyncController:
         finally:
             batch.cancel()
             failure.cancel()
+
+    async def _request(self, step: int) -> Batch:
+        """The batch; where the schedule is patient, after what would be too old for the next."""
+        if self._schedule.patient:
+            await self._scheduler.settled(self._served + 1)
+        return await self._buffered.get_batch(step, self._served, self._batch_size)
 
     async def trained(self, step: int) -> PhaseSeconds:
         """The step is trained and its weights are published; the seconds of its phases.
@@ -164,6 +205,7 @@ class AsyncController:
                 if step not in self._formed_steps():
                     raise RunFailedError(f"step {step} has no batch, so it cannot be trained")
                 await self._prepared(step)
+                await self._exchanged()
                 for phase in self._schedule.after_training:
                     await self._run(phase, step, version=step)
                 self._trained = step

@@ -6,15 +6,14 @@ tokens that were generated are kept, also those of an action that was interrupte
 """
 
 import asyncio
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from rollart_flow.control.dispatch import FREE, Dispatch
 from rollart_flow.control.guard import GuardedEnvironment
-from rollart_flow.control.interrupts import EndedError, Ending, Interruptible, failed
+from rollart_flow.control.interrupts import EndedError, Ending, Interruptible, TimeLimit, failed
 from rollart_flow.control.joining import GenerationFailedError
-from rollart_flow.control.lockstep import Lockstep
 from rollart_flow.control.ports import Admission, Cancellation, Codec, Environment, Generator
 from rollart_flow.control.recorder import Recorder
 from rollart_flow.control.waits import waiting
@@ -44,7 +43,8 @@ class Limits:
     step_timeout_s: float = 60.0
     """For reset, each step, and close; math.inf for none."""
     trajectory_timeout_s: float = 3600.0
-    """From the permission to start to the end; math.inf for none."""
+    """From the permission to start to the end, less the wait for a place to run in; math.inf for
+    none."""
 
     def __post_init__(self) -> None:
         for name in ("max_turns", "context_tokens", "step_timeout_s", "trajectory_timeout_s"):
@@ -65,7 +65,7 @@ class EnvManager:
         env_version: name and version of the environment, stored with the trajectory.
         admission: the scheduler; None for evaluation, which needs no permission.
         host: who runs it, as the scheduler knows it.
-        lockstep: where its turns wait for those of the host's other attempts.
+        dispatch: how it waits for the host's other attempts, and where it is placed.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class EnvManager:
         env_version: str = "",
         admission: Admission | None = None,
         host: str = "",
-        lockstep: Lockstep | None = None,
+        dispatch: Dispatch = FREE,
     ) -> None:
         self.assignment = assignment
         self._make = make
@@ -91,8 +91,11 @@ class EnvManager:
         self._env_version = env_version
         self._admission = admission
         self._host = host
-        self._lockstep = lockstep
+        self._lockstep = dispatch.lockstep
+        self._passage = dispatch.passage(assignment)
+        self._placement = dispatch.placement(assignment)
         self._attempt = Interruptible(generator.abort)
+        self._time_limit = TimeLimit(self._attempt, limits.trajectory_timeout_s)
         # The same attempt may run twice at once: again after its host was lost, or handed out
         # again by a restarted scheduler. Its requests must not be taken for one another's.
         self._session = f"{assignment.trajectory_id}@{host}.{generator.session()}"
@@ -130,6 +133,16 @@ class EnvManager:
         return self._wall(asyncio.get_running_loop().time())
 
     async def _drive(self) -> Ending:
+        """From stage to stage, where there are stages."""
+        if self._passage is None:
+            return await self._permitted()
+        try:
+            await self._passage.begin()
+            return await self._permitted()
+        finally:
+            self._passage.leave()
+
+    async def _permitted(self) -> Ending:
         """Permission, then the episode within its time limit."""
         if self._admission is not None:
             with waiting(f"permit({self.assignment.trajectory_id})"):
@@ -137,21 +150,19 @@ class EnvManager:
                 refused = await permission
             if refused is not None:
                 return Ending(refused.outcome, refused.reason)
-        limit_s = self._limits.trajectory_timeout_s
-        if limit_s == math.inf:
-            return await self._episode()
-        late = f"the trajectory took over {limit_s:g} s"
-        ending = Ending(Outcome.TIMED_OUT, Reason.TRAJECTORY_TIMEOUT, late)
-        loop = asyncio.get_running_loop()
-        timer = loop.call_later(limit_s, self._attempt.interrupt, ending)
+        self._time_limit.start()
         try:
             return await self._episode()
         finally:
-            timer.cancel()
+            self._time_limit.pause()
 
     async def _episode(self) -> Ending:
         assignment = self.assignment
         observation = await self._environment.reset(assignment.env_seed, assignment.task.payload)
+        if self._passage is not None:
+            self._time_limit.pause()
+            await self._passage.proceed()
+            self._time_limit.start()
         for turn in range(self._limits.max_turns):
             self._observe(turn, observation)
             if self._lockstep is not None:
@@ -216,6 +227,7 @@ class EnvManager:
             ),
             trajectory_id=assignment.trajectory_id,
             domain=assignment.task.domain,
+            placement=self._placement,
         )
 
     def _check_finish(self, generation: Generation) -> None:

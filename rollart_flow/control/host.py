@@ -7,8 +7,8 @@ comes before, during or after the permission; one for an attempt that is over is
 import asyncio
 from collections import defaultdict
 
+from rollart_flow.control.dispatch import FREE, Dispatch
 from rollart_flow.control.env_manager import EnvManager
-from rollart_flow.control.lockstep import Lockstep
 from rollart_flow.control.ports import Admission, Cancellation
 from rollart_flow.control.waits import waiting
 from rollart_flow.types import Trajectory
@@ -20,14 +20,13 @@ class RolloutHost:
     Args:
         name: as the scheduler knows it; unique among all hosts of a run, restarted ones included.
         admission: the scheduler.
-        lockstep: of the attempts, where they leave together.
+        dispatch: how the attempts that run here wait for one another; each `EnvManager` is to be
+            given the same.
     """
 
-    def __init__(
-        self, name: str, admission: Admission, *, lockstep: Lockstep | None = None
-    ) -> None:
+    def __init__(self, name: str, admission: Admission, *, dispatch: Dispatch = FREE) -> None:
         self.name = name
-        self.lockstep = lockstep
+        self.dispatch = dispatch
         self._admission = admission
         self._managers: defaultdict[str, list[EnvManager]] = defaultdict(list)
         self._listener: asyncio.Task[None] | None = None
@@ -48,9 +47,9 @@ class RolloutHost:
         doubles = self._managers[trajectory_id]
         doubles.append(manager)
         try:
-            if self.lockstep is None:
+            if self.dispatch.lockstep is None:
                 return await manager.run()
-            return await self.lockstep.run(manager.run())
+            return await self.dispatch.lockstep.run(manager.run())
         finally:
             doubles.remove(manager)
             if not doubles:

@@ -5,6 +5,7 @@ task that runs the attempt; a cancellation of that task from elsewhere always do
 """
 
 import asyncio
+import math
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
@@ -108,3 +109,34 @@ class Interruptible:
         if requested:
             raise error
         return failed(Reason.ENVIRONMENT_ERROR, "the environment", error).ending
+
+
+class TimeLimit:
+    """Interrupts an attempt that takes too long; time stands still while it is paused.
+
+    Args:
+        attempt: what is interrupted.
+        limit_s: most seconds; math.inf for no limit.
+    """
+
+    def __init__(self, attempt: Interruptible, limit_s: float) -> None:
+        self._attempt = attempt
+        self._limit_s = limit_s
+        self._left_s = limit_s
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Count from here on."""
+        if self._left_s == math.inf:
+            return
+        late = f"the trajectory took over {self._limit_s:g} s"
+        ending = Ending(Outcome.TIMED_OUT, Reason.TRAJECTORY_TIMEOUT, late)
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(self._left_s, self._attempt.interrupt, ending)
+
+    def pause(self) -> None:
+        """Count no further until it is started again."""
+        if self._timer is not None:
+            self._left_s = self._timer.when() - asyncio.get_running_loop().time()
+            self._timer.cancel()
+            self._timer = None

@@ -146,6 +146,19 @@ class GroupLifecycle:
             self.cancel(attempt, Outcome.STALE, Reason.STALENESS_BOUND)
         self.refill(group, replaced)
 
+    def outlived(self, version: int) -> bool:
+        """Whether something in flight would be too old under a version."""
+
+        def stale(start: int) -> bool:
+            return self._bound.is_stale(version, start)
+
+        return any(
+            group.active
+            and (any(map(stale, group.members.values())) or bool(group.stale_attempts(stale)))
+            for group in self._book.groups.values()
+            if group.state is GroupState.OPEN
+        )
+
     def _is_stale(self, start: int) -> bool:
         return self._bound.is_stale(self.version, start)
 

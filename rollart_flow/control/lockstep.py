@@ -1,9 +1,10 @@
-"""Attempts of one host in lockstep: the batch-level rollout that asynchrony is measured against.
+"""Attempts of one host in step: the batch-level rollout that asynchrony is measured against.
 
-ROLLART section 7.1 (Sync) and 6.1: where a batch of environments steps together, every turn takes
-as long as the slowest of them, and nothing is scored before the whole batch has ended. The
-invariant: no attempt begins a turn while another one that runs is still in the turn before, and
-none leaves before all have ended.
+Two barriers, each by itself or both. Turns: where a batch of environments steps together, every
+turn takes as long as the slowest of them (Sync in ROLLART sections 6.1 and 7.1). Ends: nothing is
+scored before the whole batch has ended (batch rollout in ROLL Flash section 5.1.1). The invariant:
+with the first no attempt begins a turn while another one that runs is still in the turn before,
+with the second none leaves before all have ended.
 """
 
 import asyncio
@@ -16,26 +17,35 @@ T = TypeVar("T")
 
 
 class Lockstep:
-    """A barrier before each turn, and one at the end, for whoever runs at the time."""
+    """Barriers for whoever runs at the time.
 
-    def __init__(self) -> None:
+    Args:
+        turns: attempts wait for one another before each turn.
+        ends: attempts wait for one another once they have ended.
+    """
+
+    def __init__(self, *, turns: bool = True, ends: bool = True) -> None:
+        self._turns = turns
+        self._ends = ends
         self._running = 0
         self._ready: list[asyncio.Future[None]] = []
         self._ended: list[asyncio.Future[None]] = []
 
     async def turn(self) -> None:
         """Wait until every attempt that runs stands before its next turn."""
-        await self._stand(self._ready, "the turns of the other attempts")
+        if self._turns:
+            await self._stand(self._ready, "the turns of the other attempts")
 
     async def run(self, attempt: Awaitable[T]) -> T:
-        """Run an attempt; its result, once all attempts beside it have ended."""
+        """Run an attempt; its result, with a barrier once all attempts beside it have ended."""
         self._running += 1
         try:
             result = await attempt
         finally:
             self._running -= 1
             self._release()
-        await self._stand(self._ended, "the ends of the other attempts")
+        if self._ends:
+            await self._stand(self._ended, "the ends of the other attempts")
         return result
 
     async def _stand(self, row: list[asyncio.Future[None]], name: str) -> None:

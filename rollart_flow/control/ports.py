@@ -202,6 +202,10 @@ class Scheduling(Protocol):
         again, and what is admitted with them starts under the version that comes next."""
         ...
 
+    async def settled(self, version: int) -> None:
+        """Wait until nothing in flight would be too old under this version."""
+        ...
+
     def version_updated(self, version: int) -> None:
         """The engines hold this version and are still suspended: abort what is too old for it."""
         ...

@@ -1,11 +1,13 @@
 """Which worker serves a request: hardware class by domain, sticky by trajectory, then load.
 
-ROLLART section 5 (hardware affinity) with fallback to whatever is there. The invariant: a request
-is routed as long as one worker is in use, and a domain's fallback is reported once.
+ROLLART section 5 (hardware affinity) with fallback to whatever is there. Requests that name a group
+go to that group's worker instead (ROLL Flash section 5.1.2, without prompt replication). The
+invariant: a request is routed as long as one worker is in use, and a domain's fallback is reported
+once.
 """
 
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from rollart_flow.control.ports import Emit, Inference
 from rollart_flow.errors import EngineError
@@ -26,12 +28,12 @@ class Router:
     ) -> None:
         self._emit = emit
         self._affinity = hw_affinity
-        self._workers: dict[str, Inference] = {}
-        self._load: dict[str, int] = {}
+        self._workers = {worker.worker: worker for worker in workers}
+        self._load = dict.fromkeys(self._workers, 0)
         self._placed: dict[str, str] = {}
         self._fallen_back: set[str] = set()
-        for worker in workers:
-            self.add(worker)
+        self._fitting: dict[str, list[Inference]] = {}
+        """By domain; forgotten whenever a worker comes or goes."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -42,10 +44,12 @@ class Router:
         """Use a worker."""
         self._workers[worker.worker] = worker
         self._load.setdefault(worker.worker, 0)
+        self._fitting.clear()
 
     def remove(self, name: str) -> None:
         """Use a worker no more."""
         self._workers.pop(name, None)
+        self._fitting.clear()
 
     def lost(self, worker: Inference, error: Exception) -> None:
         """A worker died; reported once, whoever notices first."""
@@ -80,6 +84,8 @@ class Router:
         Raises:
             EngineError: no worker is in use.
         """
+        if request.placement is not None:
+            return _turn(request.placement, self._candidates(request.domain))
         placed = self._workers.get(self._placed.get(request.trajectory_id, ""))
         if placed is not None:
             return placed
@@ -92,9 +98,15 @@ class Router:
         return worker
 
     def _candidates(self, domain: str) -> list[Inference]:
+        """Workers for a domain by name, so that every client counts them alike."""
+        if domain not in self._fitting:
+            self._fitting[domain] = self._find(domain)
+        return self._fitting[domain]
+
+    def _find(self, domain: str) -> list[Inference]:
         if not self._workers:
             raise EngineError("no inference worker is left; start one and add it")
-        workers = list(self._workers.values())
+        workers = [self._workers[name] for name in sorted(self._workers)]
         wanted = self._affinity.get(domain, self._affinity.get("default"))
         fitting = [w for w in workers if wanted is None or w.hardware == wanted]
         if fitting:
@@ -110,6 +122,16 @@ class Router:
                 )
             )
         return workers
+
+
+def _turn(group: int, workers: Sequence[Inference]) -> Inference:
+    """The worker of a group: each worker has one of as many groups as there are workers.
+
+    Nothing is remembered, so that all clients choose alike and nothing has to be forgotten. Which
+    one begins differs from round to round: domains that take turns would keep their worker.
+    """
+    first = zlib.crc32(str(group // len(workers)).encode())
+    return workers[(first + group) % len(workers)]
 
 
 def _tie(trajectory_id: str, worker: str) -> int:

@@ -65,6 +65,7 @@ class RolloutScheduler:
         self._stopped = False
         self._failure: RunFailedError | None = None
         self._failed = Signal()
+        self._applied = Signal()
 
     @property
     def version(self) -> int:
@@ -158,6 +159,12 @@ class RolloutScheduler:
                 self._lifecycle.trained(group, batch.trajectory_ids)
         self._pump()
 
+    async def settled(self, version: int) -> None:
+        """Wait until nothing in flight would be too old under this version, or the run stops."""
+        while not self._stopped and self._lifecycle.outlived(version):
+            with waiting(f"settled({version})"):
+                await self._applied.wait()
+
     def version_updated(self, version: int) -> None:
         """The engines hold this version: abort and drop what can no longer meet the bound."""
         self._lifecycle.update(version)
@@ -176,6 +183,7 @@ class RolloutScheduler:
             if change.consumed in self._book.groups:
                 self._lifecycle.complete(self._book.groups[change.consumed])
         self._pump()
+        self._applied.notify()
 
     def _judge(self, verdict: str | None) -> None:
         if verdict is not None:
@@ -192,6 +200,7 @@ class RolloutScheduler:
         self._stopped = True
         self._desk.dismiss()
         self._lifecycle.stop()
+        self._applied.notify()
 
     def fail(self, message: str) -> None:
         """Stop because the run cannot go on. The first reason counts."""

@@ -1,18 +1,26 @@
 """Schedules: in which order a training step's phases run, and what is promised for it.
 
 A schedule is data. The AsyncController runs its `order`, the scheduler and the buffer ask its
-`bound`, `admission` and `selection`, so that another schedule is another composition of pure
-functions and no other class. Each declares its invariant: `violations` finds the batches that
-break it.
+`bound`, `admission` and `selection`, what drives the attempts of a process its switches and its
+`stages`, so that another schedule is another composition of the same parts and no other class. Each
+declares its invariant: `violations` finds the batches that break it.
 """
 
 import ast
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
+from typing import Any
 
-from rollart_flow.control.intake import group_cursor
+from rollart_flow.control.invariants import (
+    Check,
+    NoneOvertakenByMore,
+    OrderCheck,
+    on_policy,
+    served_at_most_one_behind,
+    within_bound,
+)
 from rollart_flow.control.selection import (
     Admit,
     Select,
@@ -21,6 +29,7 @@ from rollart_flow.control.selection import (
     first_completed,
     oldest_first,
 )
+from rollart_flow.control.stages import StageSizes
 from rollart_flow.control.staleness import Bound, StalenessPolicy, StartBound
 from rollart_flow.errors import SettingsError
 from rollart_flow.types import Batch
@@ -36,12 +45,6 @@ class Phase(StrEnum):
     TRAIN = "train"
 
 
-Check = Callable[[Bound, Batch], str | None]
-"""None where the batch keeps the promise, else what is wrong with it."""
-
-OrderCheck = Callable[[Sequence[Batch]], Iterable[str]]
-"""What is wrong with the order of all batches of a run, one line each."""
-
 SIX_STEPS = (Phase.GET_BATCH, Phase.SUSPEND, Phase.UPDATE, Phase.RESUME, Phase.TRAIN)
 """ROLLART section 6.2; the fifth, recompute, happens in the engines when they resume."""
 
@@ -49,9 +52,17 @@ SYNCHRONOUS = (Phase.GET_BATCH, Phase.SUSPEND, Phase.TRAIN, Phase.UPDATE, Phase.
 """ROLL Flash section 4.2: suspended right after get_batch, so that all that follows is new."""
 
 
+SWITCHES = ("queue_scheduling", "prompt_replication", "overlapped", "patient")
+"""Fields of a schedule that may be set for any of them, in text too: see `Schedule.switched`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """One way to interleave rollout and training."""
+    """One way to interleave rollout and training.
+
+    Raises:
+        SettingsError: stages and lockstep: who waits for a place would hold up the turns of all.
+    """
 
     name: str
     order: tuple[Phase, ...]
@@ -66,7 +77,46 @@ class Schedule:
     order_checks: tuple[OrderCheck, ...] = ()
     """The invariant over all batches."""
     lockstep: bool = False
-    """Whether the attempts of a process take their turns, and are scored, together."""
+    """Whether the attempts of a process take their turns together."""
+    overlapped: bool = False
+    """Whether a batch is trained at once, and weights are exchanged beside its training."""
+    patient: bool = False
+    """Whether a batch waits for what could not be in a later one, so that nothing is aborted."""
+    queue_scheduling: bool = True
+    """Whether each attempt is scored as soon as it ends; else none is before all that run beside it
+    in its process have ended (ROLL Flash section 5.1.1)."""
+    prompt_replication: bool = True
+    """Whether each attempt of a group is placed by itself; else one worker decodes all of them, as
+    with num_return_sequences > 1 (ROLL Flash section 5.1.2)."""
+    stages: StageSizes | None = None
+    """Attempts of a process in each stage of a rollout; None: as many as are admitted."""
+    shared: bool = False
+    """Whether the engines share their devices with the trainer: while they are suspended, they give
+    back the memory that only generation needs."""
+
+    def __post_init__(self) -> None:
+        if self.lockstep and self.stages is not None:
+            raise SettingsError(f"schedule {self.name} is in lockstep, so it can have no stages")
+        if self.overlapped and Phase.UPDATE not in self.before_training:
+            raise SettingsError(
+                f"schedule {self.name} suspends the rollout while it trains, "
+                "so that weights cannot be exchanged beside training"
+            )
+
+    def switched(self, **switches: bool) -> "Schedule":
+        """The same schedule with some of its `SWITCHES` set; its name says which.
+
+        Raises:
+            TypeError: there is no such switch.
+            SettingsError: a value is neither True nor False.
+        """
+        for name, value in switches.items():
+            if name not in SWITCHES:
+                raise TypeError(f"no switch {name!r}; there are {', '.join(SWITCHES)}")
+            if not isinstance(value, bool):
+                raise SettingsError(f"{name} is {value!r}, but must be True or False")
+        changes: dict[str, Any] = {k: v for k, v in switches.items() if v != getattr(self, k)}
+        return replace(self, name=_with_arguments(self.name, changes), **changes)
 
     @property
     def before_training(self) -> tuple[Phase, ...]:
@@ -84,52 +134,6 @@ class Schedule:
         found = [check(self.bound, batch) for batch in batches for check in self.checks]
         found += [line for check in self.order_checks for line in check(batches)]
         return tuple(line for line in found if line is not None)
-
-
-def within_bound(bound: Bound, batch: Batch) -> str | None:
-    """No trajectory is older than the bound while `batch.policy_version` is served."""
-    for trajectory_id, age in zip(batch.trajectory_ids, batch.staleness, strict=True):
-        if bound.is_stale(batch.policy_version, batch.policy_version - age):
-            return f"step {batch.step}: trajectory {trajectory_id} is {age} versions old"
-    return None
-
-
-def served_at_most_one_behind(bound: Bound, batch: Batch) -> str | None:
-    """The engines served the trained weights or, in the overlap, those before them."""
-    behind = batch.trained_version - batch.policy_version
-    if batch.trained_version == batch.step - 1 and 0 <= behind <= 1:
-        return None
-    return (
-        f"step {batch.step}: formed while version {batch.policy_version} was served, "
-        f"trained from version {batch.trained_version}"
-    )
-
-
-def on_policy(bound: Bound, batch: Batch) -> str | None:
-    """Every trajectory was started by the very weights that the step trains."""
-    if batch.policy_version == batch.trained_version == batch.step - 1 and not any(batch.staleness):
-        return None
-    return (
-        f"step {batch.step}: staleness {max(batch.staleness)} with version "
-        f"{batch.policy_version} served, where all must be version {batch.step - 1}"
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class NoneOvertakenByMore:
-    """No group is trained on after one that was admitted more than `width` groups later."""
-
-    width: int
-
-    def __call__(self, batches: Sequence[Batch]) -> Iterable[str]:
-        """What is wrong with the order, one line each."""
-        newest = -1
-        for batch in sorted(batches, key=lambda batch: batch.step):
-            places = {group_id: group_cursor(group_id) for group_id in batch.group_ids}
-            for group_id, place in places.items():
-                if newest - place > self.width:
-                    yield f"step {batch.step}: group {group_id} was overtaken by {newest - place}"
-            newest = max(newest, *places.values())
 
 
 def rollart(alpha: float | Fraction = 1) -> Schedule:
@@ -151,12 +155,33 @@ def rollart(alpha: float | Fraction = 1) -> Schedule:
     )
 
 
+def rollart_plus(alpha: float | Fraction = 1) -> Schedule:
+    """`rollart` that neither waits for a transfer of weights nor throws anything away.
+
+    The batch is trained at once, and the weights of the step before are pushed and exchanged
+    meanwhile. What ROLLART section 6.2 aborts, the next batch waits for: the longest trajectory
+    bounds the step by its length over (1 + alpha), as it must where every trajectory counts.
+
+    Raises:
+        SettingsError: alpha is negative or not a finite number, or 0: there is nothing to overlap.
+    """
+    bound = StalenessPolicy(alpha)
+    if bound.bound == 0:
+        raise SettingsError("rollart_plus needs an alpha above 0; take sync_plus() instead")
+    return replace(
+        rollart(alpha),
+        name=f"rollart_plus(alpha={float(alpha):g})",
+        overlapped=True,
+        patient=True,
+    )
+
+
 def sync() -> Schedule:
     """Batch-level and synchronous (Sync in ROLLART section 7.1): `sync_plus` in lockstep.
 
     The environments of a process step together, and nothing is scored before all have ended.
     """
-    return replace(sync_plus(), name="sync", lockstep=True)
+    return replace(sync_plus(), name="sync", lockstep=True, queue_scheduling=False)
 
 
 def sync_plus() -> Schedule:
@@ -212,14 +237,52 @@ def window(width: int, alpha: float | Fraction = 1) -> Schedule:
     )
 
 
+def staged(init: int, run: int, reward: int, alpha: float | Fraction = 1) -> Schedule:
+    """`rollart(alpha)` in three bounded stages (SkyRL-Agent's dispatcher; see `control.stages`).
+
+    In each process at most `init` environments are reset at once, at most `run` attempts generate
+    and step, and at most `reward` trajectories are scored.
+
+    Raises:
+        SettingsError: a stage has no place, or alpha is negative or not a finite number.
+    """
+    return replace(
+        rollart(alpha),
+        name=f"staged(init={init}, run={run}, reward={reward}, alpha={float(alpha):g})",
+        stages=StageSizes(init, run, reward),
+    )
+
+
+def hybrid() -> Schedule:
+    """Rollout and training in turns on the same devices (verl's hybrid engine): `sync_plus` shared.
+
+    From the suspension to the new weights the engines hold no KV cache; the promise is that of
+    `sync_plus`: all that is trained on was started by the weights that it trains.
+    """
+    return replace(sync_plus(), name="hybrid", shared=True)
+
+
 SCHEDULES: Mapping[str, Callable[..., Schedule]] = {
-    make.__name__: make for make in (rollart, sync, sync_plus, one_off, areal, window)
+    make.__name__: make
+    for make in (
+        rollart,
+        rollart_plus,
+        sync,
+        sync_plus,
+        one_off,
+        areal,
+        window,
+        staged,
+        hybrid,
+    )
 }
 """Schedules by name."""
 
 
 def named_schedule(text: str) -> Schedule:
     """The schedule that a text such as "one_off" or "window(8, alpha=2)" names.
+
+    Any of them takes the `SWITCHES`: "sync_plus(queue_scheduling=False)".
 
     Raises:
         SettingsError: there is none of that name, or its arguments are wrong.
@@ -239,7 +302,17 @@ def named_schedule(text: str) -> Schedule:
     make = SCHEDULES.get(function.id)
     if make is None:
         raise SettingsError(f"{said} is none of {', '.join(SCHEDULES)}")
+    switches = {name: named.pop(name) for name in SWITCHES if name in named}
     try:
-        return make(*given, **named)
+        return make(*given, **named).switched(**switches)
     except TypeError as error:
         raise SettingsError(f"{said}: {error}") from None
+
+
+def _with_arguments(name: str, arguments: Mapping[str, object]) -> str:
+    """A schedule's name with some keyword arguments set."""
+    head, _, rest = name.partition("(")
+    kept = [part for part in rest.rstrip(")").split(", ") if part]
+    kept = [part for part in kept if part.partition("=")[0] not in arguments]
+    parts = [*kept, *(f"{key}={value}" for key, value in arguments.items())]
+    return f"{head}({', '.join(parts)})" if parts else name

@@ -48,6 +48,13 @@ class Engine(ABC):
         """Return once no token will be drawn until `resume`. New requests are held."""
 
     @abstractmethod
+    async def release(self) -> int:
+        """Give back the memory that only generation needs until `resume`; bytes, 0 if none is held.
+
+        Only while suspended. Weights may be loaded meanwhile; requests in flight keep their tokens.
+        """
+
+    @abstractmethod
     async def load(self, version: int, tensors: Mapping[str, torch.Tensor]) -> None:
         """Swap all weights (Hugging Face names) and set the version; drops every cached KV.
 

@@ -153,6 +153,14 @@ class DecodeBatch:
         self._changed = True
         return streams
 
+    def release(self) -> int:
+        """Give back the memory of the cache, out of which all streams were taken; its bytes."""
+        return self._cache.tensors.release()
+
+    def restore(self) -> None:
+        """Reserve the memory of the cache again, before the next step."""
+        self._cache.tensors.restore()
+
     def reset(self) -> None:
         """Forget everything after a failure, numbers in the cache that are not finite included."""
         self.recall()

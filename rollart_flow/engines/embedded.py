@@ -150,16 +150,26 @@ class EmbeddedEngine(Engine):
         self._batch.deliver_all(self._version)
         self._signal()
 
+    async def release(self) -> int:
+        """Drop the KV cache until `resume`; its bytes. See `Engine.release`."""
+        self._recall()
+        return self._batch.release()
+
     async def load(self, version: int, tensors: Mapping[str, torch.Tensor]) -> None:
         """Swap all weights; requests in flight keep their tokens and rebuild their KV cache."""
         check_tensors(self._config, tensors)
         self._batch.deliver_all(self._version)
         self._batch.model.load(tensors)
         self._version = version
+        self._recall()
+
+    def _recall(self) -> None:
+        """Requests in flight wait again, first of all, to have their KV cache rebuilt."""
         self._waiting.extendleft(reversed(self._batch.recall()))
 
     async def resume(self) -> None:
         """Go on with held and paused requests."""
+        self._batch.restore()
         self._suspended = False
         self._signal()
 

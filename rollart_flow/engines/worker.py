@@ -95,6 +95,13 @@ class EngineWorker(ActorGen):
             await self._engine.suspend()
 
     @ray.method(max_task_retries=-1)
+    async def release(self) -> int:
+        """Give back the memory that only generation needs, until `serve`; its bytes."""
+        async with self._commands:
+            await self._engine.suspend()  # a process that was restarted meanwhile is not
+            return await self._engine.release()
+
+    @ray.method(max_task_retries=-1)
     async def update(self, version: int) -> None:
         """Read a version from the weight store and swap to it; nothing to do if it is held."""
         async with self._commands:

@@ -27,9 +27,9 @@ class KeyValues:
 
     def __init__(self, config: ModelConfig, rows: int, length: int, dtype: torch.dtype) -> None:
         heads, width = config.num_key_value_heads, config.head_dim
-        shape = (config.num_hidden_layers, rows, heads, length + 1, width)
-        self.keys = torch.zeros(shape, dtype=dtype)
-        self.values = torch.zeros(shape, dtype=dtype)
+        self._shape = (config.num_hidden_layers, rows, heads, length + 1, width)
+        self.keys = torch.zeros(self._shape, dtype=dtype)
+        self.values = torch.zeros(self._shape, dtype=dtype)
         self.scratch = length
 
     def copy_row(self, source: int, target: int, tokens: int) -> None:
@@ -48,6 +48,18 @@ class KeyValues:
         """Forget everything, values that are not finite included."""
         self.keys.zero_()
         self.values.zero_()
+
+    def release(self) -> int:
+        """Hold no memory until `restore`; bytes that were reserved."""
+        held = self.keys.nbytes + self.values.nbytes
+        self.keys = self.values = self.keys.new_empty(0)
+        return held
+
+    def restore(self) -> None:
+        """Hold memory again, with nothing in it; without effect where it was not released."""
+        if not self.keys.numel():
+            self.keys = self.keys.new_zeros(self._shape)
+            self.values = self.values.new_zeros(self._shape)
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,7 +77,8 @@ class CoordinatorActor:
         )
         self._scheduler.restore(recovered.control.groups)
         remote = RemoteBuffer(buffer)
-        self._engines = ClusterControl(engines, version, self.emit)
+        shared = settings.schedule.shared
+        self._engines = ClusterControl(engines, version, self.emit, shared=shared)
         self._controller = AsyncController(
             remote,
             self._engines,
@@ -202,6 +203,7 @@ class CoordinatorActor:
         self._stopped = True
         self._changed.notify()
         self._scheduler.stop()
+        await self._controller.close()
 
     async def _wait_until_stopped(self) -> None:
         while not self._stopped:

@@ -84,10 +84,12 @@ class ClusterControl:
     Args:
         engines: the workers, all of which serve `version`.
         version: policy version.
-        emit: where returned and removed workers are reported.
+        emit: where returned and removed workers are reported, and what they release.
+        shared: whether suspended workers give back the memory that only generation needs.
     """
 
-    def __init__(self, engines: Cluster, version: int, emit: Emit) -> None:
+    def __init__(self, engines: Cluster, version: int, emit: Emit, *, shared: bool = False) -> None:
+        self._shared = shared
         self._workers = {worker.name: worker for worker in engines.workers}
         self._version = version
         self._emit = emit
@@ -105,6 +107,15 @@ class ClusterControl:
         async with self._commands:
             self._suspended = True
             await self._all("suspend")
+            if self._shared:
+                await self._release()
+
+    async def _release(self) -> None:
+        """Have the workers give back memory; reported where they held some."""
+        for name, freed in (await self._all("release")).items():
+            if freed:
+                version, detail = self._version, {"bytes": freed}
+                self._emit(Event(EventKind.RELEASE, name, policy_version=version, detail=detail))
 
     async def update(self, version: int) -> None:
         """See `control.ports.InferenceControl`."""
@@ -138,24 +149,27 @@ class ClusterControl:
                 Event(EventKind.RETRY, name, reason=Reason.WORKER_LOST, policy_version=version)
             )
 
-    async def _all(self, command: str, *arguments: Any) -> None:
-        """One command for all workers. Ray waits for those that are being restarted."""
-        workers = tuple(self._workers.values())
-        await asyncio.gather(*(self._reach(worker, command, *arguments) for worker in workers))
+    async def _all(self, command: str, *arguments: Any) -> dict[str, Any]:
+        """One command for all workers; answers by name. Ray waits for those being restarted."""
+        workers = dict(self._workers)
+        answers = await asyncio.gather(
+            *(self._reach(worker, command, *arguments) for worker in workers.values())
+        )
         self._check_any()
+        return dict(zip(workers, answers, strict=True))
 
     def _check_any(self) -> None:
         if not self._workers:
             raise RunFailedError(NO_WORKER)
 
-    async def _reach(self, worker: WorkerHandle, command: str, *arguments: Any) -> bool:
-        """The worker's answer; False for one that died for good, which is removed."""
+    async def _reach(self, worker: WorkerHandle, command: str, *arguments: Any) -> Any:
+        """The worker's answer; None for one that died for good, which is removed."""
         try:
-            return bool(await getattr(worker.actor, command).remote(*arguments))
+            return await getattr(worker.actor, command).remote(*arguments)
         except ray.exceptions.ActorDiedError as error:
             self._workers.pop(worker.name, None)
             detail = {"error": reason(error), "removed": True}
             self._emit(
                 Event(EventKind.CRASH, worker.name, reason=Reason.WORKER_LOST, detail=detail)
             )
-            return False
+            return None

@@ -16,11 +16,12 @@ from uuid import uuid4
 import pyarrow as pa
 import ray
 
+from rollart_flow.control.dispatch import FREE, Dispatch
 from rollart_flow.control.env_manager import EnvManager, Limits
 from rollart_flow.control.host import RolloutHost
-from rollart_flow.control.lockstep import Lockstep
 from rollart_flow.control.ports import Admission, Environment
 from rollart_flow.control.proxy import LLMProxy, Recover
+from rollart_flow.control.schedules import Schedule
 from rollart_flow.engines.remote import RemoteInference
 from rollart_flow.envs.adapter import open_environment
 from rollart_flow.envs.base import Domain
@@ -51,8 +52,8 @@ class RolloutContext:
     """Events go there."""
     coordinator: Any = None
     """None for evaluation, which asks nobody's permission."""
-    lockstep: bool = False
-    """Whether the attempts of a process take their turns, and leave, together."""
+    schedule: Schedule | None = None
+    """How the attempts of a process wait for one another; None for evaluation: not at all."""
     warm_processes: int = 8
     """Idle environment processes of each class of domain that are kept."""
     source: Path | None = None
@@ -71,12 +72,12 @@ class Driver:
         if recover is None and context.coordinator is not None:
             recover = RemoteRecovery(context.coordinator)
         self._proxy = LLMProxy(workers, self.emit, hw_affinity=context.hw_affinity, recover=recover)
+        self._dispatch = FREE if context.schedule is None else Dispatch.of(context.schedule)
         self._admission: Admission | None = None
         self._scheduled: RolloutHost | None = None
         if context.coordinator is not None:
-            lockstep = Lockstep() if context.lockstep else None
             self._admission = RemoteAdmission(context.coordinator)
-            self._scheduled = RolloutHost(self._host, self._admission, lockstep=lockstep)
+            self._scheduled = RolloutHost(self._host, self._admission, dispatch=self._dispatch)
         self._processes = WarmProcesses(context.warm_processes)
         loop = asyncio.get_running_loop()
         self._loop_started = datetime.now(UTC) - timedelta(seconds=loop.time())
@@ -113,7 +114,7 @@ class Driver:
             env_version=domain.environment.version,
             admission=self._admission,
             host=self._host,
-            lockstep=None if self._scheduled is None else self._scheduled.lockstep,
+            dispatch=self._dispatch,
         )
         if self._scheduled is None:
             return await manager.run()

@@ -48,8 +48,10 @@ def buffer(
     Args:
         batch_size: trajectories of one step; divisible by the group size.
         alpha: the bound [versions]; what the schedule says, or 1 (0 trains in turns).
-        schedule: when weights are exchanged, as an object or by name ("one_off", "areal(2)", see
-            `control.schedules`); `rollart(alpha)` by default, which is `sync_plus()` for 0.
+        schedule: how rollout and training interleave, as an object or by name: `rollart(alpha)` by
+            default, which is `sync_plus()` for 0; "sync", "one_off", "areal(2)", "window(8)",
+            "staged(8, 32, 16)", "hybrid", each with the switches queue_scheduling and
+            prompt_replication: "sync_plus(queue_scheduling=False)". See `control.schedules`.
 
     Raises:
         PipelineError: a setting is wrong, or alpha and the schedule disagree.

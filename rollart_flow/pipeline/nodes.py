@@ -220,6 +220,7 @@ class Reward(Trajectories):
     """None: the environment's own reward, summed over turns."""
     timeout_s: Seconds = 30.0
     max_concurrent: Count = 64
+    """Calls of the function at a time; less where the schedule's reward stage has fewer places."""
     name: Name = "reward"
 
     @property

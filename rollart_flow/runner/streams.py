@@ -142,9 +142,10 @@ class Streams:
     def _reward(self) -> RewardSettings:
         reward = self._pipeline.reward
         before = tuple(node.expr for node in self._pipeline.filters if not node.scored)
-        return RewardSettings(
-            reward.fn, reward.timeout_s, reward.max_concurrent, self._source, before
-        )
+        stages, places = self._pipeline.buffer.schedule.stages, reward.max_concurrent
+        if stages is not None:
+            places = min(places, stages.reward)
+        return RewardSettings(reward.fn, reward.timeout_s, places, self._source, before)
 
     def _rollout_context(self) -> RolloutContext:
         plant = self._plant
@@ -155,7 +156,7 @@ class Streams:
             plant.affinity,
             plant.coordinator,
         )
-        return replace(context, lockstep=self._pipeline.buffer.schedule.lockstep)
+        return replace(context, schedule=self._pipeline.buffer.schedule)
 
     def _driver_context(
         self,

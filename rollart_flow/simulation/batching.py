@@ -49,11 +49,13 @@ class ContinuousBatch:
     Args:
         model: how long passes take.
         version: policy version that it serves.
+        stored: prefixes are kept in a store beside the devices and never leave it.
     """
 
-    def __init__(self, model: EngineModel, *, version: int = 0) -> None:
+    def __init__(self, model: EngineModel, *, version: int = 0, stored: bool = False) -> None:
         self.model = model
         self.version = version
+        self._stored = stored
         self.capacity = model.kv_tokens
         self.slowdown = 1.0
         self.suspended = False
@@ -273,7 +275,7 @@ class ContinuousBatch:
         self._make_room()
 
     def _make_room(self) -> None:
-        while self._cache and self.kv + self._cached > self.capacity:
+        while not self._stored and self._cache and self.kv + self._cached > self.capacity:
             _, freed = self._cache.popitem(last=False)
             self._cached -= freed
 

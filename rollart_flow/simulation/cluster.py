@@ -11,9 +11,9 @@ from datetime import UTC, datetime, timedelta
 
 from rollart_flow.control.buffer import SampleBuffer
 from rollart_flow.control.controller import AsyncController
+from rollart_flow.control.dispatch import Dispatch
 from rollart_flow.control.env_manager import EnvManager, Limits
 from rollart_flow.control.host import RolloutHost
-from rollart_flow.control.lockstep import Lockstep
 from rollart_flow.control.ports import Inference
 from rollart_flow.control.proxy import LLMProxy
 from rollart_flow.control.scheduler import RolloutScheduler
@@ -66,6 +66,9 @@ class SimulatedCluster:
         self._rewards: defaultdict[str, list[float]] = defaultdict(list)
         self._running = 0
         self._scoring = self._make_scoring(seed)
+        stages = schedule.stages
+        at_once = UNLIMITED if stages is None else stages.reward * len(self._host_slots())
+        self._scored_at_once = asyncio.Semaphore(at_once)
         self._fleet, self._serving = self._make_engines()
         self._machine = SharedMachine(scenario.measured, self._fleet.engines, seed)
         settings = scenario.settings(seed)
@@ -97,28 +100,37 @@ class SimulatedCluster:
         self._scored: set[asyncio.Task[None]] = set()
         self._none_left = Signal()
 
-    def _make_engine(self, name: str, model: EngineModel) -> SimulatedEngine:
-        return SimulatedEngine(name, ContinuousBatch(model), self._left, self._lost)
+    def _make_engine(
+        self, name: str, model: EngineModel, *, stored: bool = False
+    ) -> SimulatedEngine:
+        batch = ContinuousBatch(model, stored=stored)
+        return SimulatedEngine(name, batch, self._left, self._lost)
 
     def _left(self, trajectory_id: str, position: int) -> int:
         return self._scripts[trajectory_id].left(position)
 
     def _make_engines(self) -> tuple[Fleet, list[Inference]]:
         scenario = self.scenario
+        parts = scenario.disaggregated
         engines: list[SimulatedEngine] = []
-        for model, count in scenario.workers():
+        for part, (model, count) in enumerate(scenario.workers()):
             first = len(engines)
             engines += [
-                self._make_engine(f"{model.hardware}-{first + i:04d}", model) for i in range(count)
+                self._make_engine(
+                    f"{model.hardware}-{first + i:04d}",
+                    model,
+                    stored=parts is not None and part == 0,
+                )
+                for i in range(count)
             ]
         count = scenario.sliding // scenario.tensor_parallel
         roofline = Roofline(scenario.model, scenario.training.device, scenario.tensor_parallel)
         sliding = [self._make_engine(f"sliding-{i:04d}", roofline) for i in range(count)]
         serving: list[Inference] = [*engines, *sliding]
-        if scenario.disaggregated is not None:
-            first = scenario.workers()[0][1]
-            link, kv_bytes = scenario.disaggregated.link_gb_s, scenario.model.kv_bytes
-            serving = [DisaggregatedEngine(engines[:first], engines[first:], link, kv_bytes)]
+        if parts is not None:
+            split = parts.prefill.devices // parts.degree
+            ends = engines[:split], engines[split:]
+            serving = [DisaggregatedEngine(*ends, parts.link_gb_s, scenario.model.kv_bytes)]
         return Fleet(engines, sliding, scenario), serving
 
     def _make_scoring(self, seed: int) -> Scoring:
@@ -128,7 +140,6 @@ class SimulatedCluster:
         if isinstance(reward, Serverless):
             return ServerlessScoring(reward)
         if isinstance(reward, Dedicated):
-            self.record.reward_devices = reward.workers * reward.judge.degree
             workers = [
                 self._make_engine(f"reward-{i}", reward.judge) for i in range(reward.workers)
             ]
@@ -152,9 +163,9 @@ class SimulatedCluster:
         return self.record
 
     def _host_slots(self) -> list[int]:
-        """Environments by host; in lockstep all of them share one."""
+        """Environments by host; where they wait for one another all of them share one."""
         slots = self.scenario.slots(self.schedule)
-        if self.schedule.lockstep:
+        if self.schedule.lockstep or not self.schedule.queue_scheduling:
             return [slots]
         full, rest = divmod(slots, HOST_SLOTS)
         return [HOST_SLOTS] * full + [rest] * (rest > 0)
@@ -167,8 +178,8 @@ class SimulatedCluster:
                 self.scheduler.apply(change)
 
     async def _host(self, index: int, slots: int) -> None:
-        lockstep = Lockstep() if self.schedule.lockstep else None
-        host = RolloutHost(f"host-{index}", self.scheduler, lockstep=lockstep)
+        dispatch = Dispatch.of(self.schedule)
+        host = RolloutHost(f"host-{index}", self.scheduler, dispatch=dispatch)
         proxy = LLMProxy(
             self._serving,
             self.record,
@@ -217,7 +228,7 @@ class SimulatedCluster:
             wall,
             admission=self.scheduler,
             host=host.name,
-            lockstep=host.lockstep,
+            dispatch=host.dispatch,
         )
 
     def _committed(self, task: "asyncio.Task[None]") -> None:
@@ -233,7 +244,8 @@ class SimulatedCluster:
         ended = loop.time()
         trainable = trajectory.outcome in TRAINABLE and trajectory.policy_version_start is not None
         if trainable:
-            await self._scoring.score(trajectory.trajectory_id, script)
+            async with self._scored_at_once:
+                await self._scoring.score(trajectory.trajectory_id, script)
         await asyncio.sleep(self.scenario.commit_s)
         del self._scripts[trajectory.trajectory_id]
         self.record.turns += len(trajectory.turns)
@@ -284,7 +296,9 @@ class SimulatedCluster:
             lengths = [self.record.attempts[t].tokens for t in batch.trajectory_ids]
             await self._machine.train(self.scenario.training_s(lengths))
             trained = loop.time()
-            await self._fleet.push(step)
+            push = asyncio.create_task(self._fleet.push(step), name=f"push({step})")
+            if not self.schedule.overlapped:
+                await push
             pushed = loop.time()
             await self.controller.trained(step)
             times = StepTimes(step, asked, formed, trained, pushed, loop.time())
@@ -296,8 +310,9 @@ class SimulatedCluster:
     def _finish(self) -> None:
         record = self.record
         record.seconds = asyncio.get_running_loop().time()
-        record.reward_busy_s = self._scoring.busy_s
+        record.reward_busy_s, record.reward_paid_s = self._scoring.busy_s, self._scoring.paid_s
         record.exposed_pull_s = self._fleet.exposed_s
+        record.weights = self._fleet.spans
 
 
 def _sample(trajectory: Trajectory) -> Sample:

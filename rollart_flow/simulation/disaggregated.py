@@ -1,7 +1,9 @@
 """Prefill and decode on workers of their own behind one door (ROLLART section 6.3).
 
-The invariant: every token is drawn by a decode worker that got the KV cache of all tokens before
-it from a prefill worker; a trajectory keeps its pair, so that both find its prefix again.
+Prefixes lie in a store in host memory (Mooncake), from which a prefill worker loads them layer by
+layer beside its arithmetic; what is new goes to the decode worker over the network. The invariant:
+every token is drawn by a decode worker that has the KV cache of all tokens before it; a trajectory
+keeps its pair.
 """
 
 import asyncio

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from rollart_flow.control.waits import Signal, waiting
 from rollart_flow.simulation.engine import SimulatedEngine
+from rollart_flow.simulation.record import Activity, Span
 from rollart_flow.simulation.scenario import Scenario
 
 
@@ -29,12 +30,15 @@ class Fleet:
         self.engines = list(engines)
         self.sliding = list(sliding)
         self._scenario = scenario
+        self._pushing = 0
         self._pushed = 0
         self._push_ended = Signal()
         self._served = 0
         self._returning = asyncio.Event()
         self.at_training = False
         self.exposed_s: list[float] = []
+        self.spans: list[Span] = []
+        self._suspended_at = 0.0
 
     @property
     def serving(self) -> list[SimulatedEngine]:
@@ -43,30 +47,41 @@ class Fleet:
 
     async def push(self, version: int) -> None:
         """Bring a version from the training workers to the store."""
-        await asyncio.sleep(self._scenario.push_s)
+        self._pushing = version
+        await self._spend(Activity.PUSH, self._scenario.push_s)
         self._pushed = version
         self._push_ended.notify()
 
     async def suspend(self) -> None:
-        """Hold new requests and pause those in flight."""
+        """Hold new requests and pause those in flight, once the newest weights are in the store:
+        before that there is nothing to suspend for."""
+        while self._pushed < self._pushing:
+            with waiting(f"push({self._pushing})"):
+                await self._push_ended.wait()
+        self._suspended_at = asyncio.get_running_loop().time()
         for engine in self.serving:
             engine.suspend()
 
     async def update(self, version: int) -> None:
         """Bring a version to all workers; returns after what no rollout could hide."""
-        while self._pushed < version:
-            with waiting(f"push({version})"):
-                await self._push_ended.wait()
         if version > self._served:
             seconds = self._scenario.exposed_s
             self.exposed_s.append(seconds)
-            await asyncio.sleep(seconds)
+            await self._spend(Activity.UPDATE, seconds)
         self._served = version
 
     async def resume(self) -> None:
         """Go on; KV caches are rebuilt."""
         for engine in self.serving:
             engine.resume(self._served)
+        now = asyncio.get_running_loop().time()
+        self.spans.append(Span(Activity.SUSPEND, self._suspended_at, now))
+
+    async def _spend(self, activity: Activity, seconds: float) -> None:
+        """Let time pass, and write down what for."""
+        start = asyncio.get_running_loop().time()
+        await asyncio.sleep(seconds)
+        self.spans.append(Span(activity, start, start + seconds))
 
     def to_training(self) -> None:
         """The sliding devices train: what is in flight there goes on elsewhere."""

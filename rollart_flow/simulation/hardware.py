@@ -219,16 +219,13 @@ class Roofline:
 
 @dataclass(frozen=True, slots=True)
 class TrainingCost:
-    """A training step by its arithmetic: logprobs once, then forward and backward.
-
-    `compute_share` is what ROLLART Figure 3 leaves of the peak: 23% of 366 s for 128 trajectories
-    of SWE with Qwen3-8B on 32 H800, where sequences are long and of uneven lengths.
-    """
+    """A training step by its arithmetic: logprobs once, then forward and backward."""
 
     model: LanguageModel
     device: Device
-    compute_share: float = 0.16
-    fixed_s: float = 2.0
+    compute_share: float = 0.35
+    """Of the peak; assumed, as dense models reach it with Megatron at this scale."""
+    fixed_s: float = 5.0
     """Optimizer step, and what else does not depend on tokens [s]; assumed."""
 
     def step_s(self, lengths: list[int], devices: int, epochs: int = 1) -> float:

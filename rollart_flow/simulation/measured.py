@@ -151,6 +151,7 @@ class MeasuredScoring:
     """Reward and commit together, as long as they took in the run. Implements `Scoring`."""
 
     busy_s = 0.0
+    paid_s = 0.0
 
     def __init__(self, measured: Measured, seed: int) -> None:
         self._scored_s = measured.scored_s

@@ -57,7 +57,7 @@ class Report:
     exposed_pull_s: float
     push_s: float
     reward_utilization: float | None
-    """Of the devices that are reserved for the reward model; None where none are."""
+    """Share of the paid device time in which the reward model worked; None without one."""
 
     @property
     def staleness_max(self) -> int:
@@ -99,9 +99,7 @@ def report(
         exposed_pull_s=_mean(record.exposed_pull_s),
         push_s=_mean([times.pushed - times.trained for times in steps]),
         reward_utilization=(
-            record.reward_busy_s / (record.reward_devices * record.seconds)
-            if record.reward_devices
-            else None
+            record.reward_busy_s / record.reward_paid_s if record.reward_paid_s else None
         ),
     )
 

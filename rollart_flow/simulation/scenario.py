@@ -63,6 +63,9 @@ class Scenario:
     """Of each inference worker."""
     shared: bool = False
     """Whether rollout and training take turns on the same devices, those of `training`."""
+    switch_s: float = 40.0
+    """Where they take turns: both ways between serving and training [s]. With it a step of ROLLART
+    Figure 3 spends the share on training that the figure shows (23% of 366 s)."""
     sliding: int = 0
     """Devices of `training` that serve inference whenever training waits for a batch (ROLL's
     train-rollout multiplexing)."""
@@ -134,16 +137,17 @@ class Scenario:
             found.append((Roofline(self.model, pool.device, degree), pool.devices // degree))
         return tuple(found)
 
+    def training_s(self, lengths: list[int]) -> float:
+        """A training step over trajectories of these lengths, with nothing beside [s]."""
+        if self.measured is not None:
+            return self.measured.training.work_s(sum(lengths))
+        seconds = self.cost.step_s(lengths, self.training.devices, self.epochs)
+        return seconds + (self.switch_s if self.shared else 0.0)
+
     @property
     def cost(self) -> TrainingCost:
         """What a training step costs."""
         return self.training_cost or TrainingCost(self.model, self.training.device)
-
-    def training_s(self, lengths: list[int]) -> float:
-        """Seconds of a training step on trajectories of `lengths` tokens, with nothing beside."""
-        if self.measured is not None:
-            return self.measured.training.work_s(sum(lengths))
-        return self.cost.step_s(lengths, self.training.devices, self.epochs)
 
     @property
     def push_s(self) -> float:

@@ -101,8 +101,8 @@ class Domain:
     """Sigma of the logarithm of what all responses to one task are longer or shorter."""
 
 
-_TOOL_STEP = LogNormal(0.15, 0.6, most=10)
-_PAGE_STEP = LogNormal(0.5, 0.7, most=30)
+_TOOL_STEP = LogNormal(1.0, 0.8, most=30)
+_PAGE_STEP = LogNormal(2.0, 0.8, most=60)
 _SHELL_STEP = LogNormal(0.6, 1.0, most=120)
 _IMAGE_RESET = Mixture(((0.9992, LogNormal(22.0, 0.45, most=120)), (0.0008, Uniform(150, 400))))
 """Pulling an image and launching a container: tens of seconds, with a tail of hundreds (ROLLART
@@ -121,16 +121,16 @@ WEB = Domain(
 FROZEN_LAKE = Domain(
     "frozenlake", turns=Uniform(20, 100), prompt=Constant(500),
     observation=LogNormal(120, 0.2, most=600), response=LogNormal(6, 0.5, most=100),
-    reset_s=Constant(0.2), step_s=LogNormal(0.05, 0.5, most=2),
+    reset_s=Constant(0.2), step_s=LogNormal(0.3, 0.6, most=10),
 )  # fmt: skip
 GEM_MATH = Domain(
     "gem-math", turns=Uniform(1, 5), prompt=LogNormal(300, 0.3, most=1_000),
-    observation=LogNormal(150, 0.6, most=2_000), response=LogNormal(2_400, 0.8, most=24_000),
+    observation=LogNormal(150, 0.6, most=2_000), response=LogNormal(800, 0.8, most=16_000),
     reset_s=Constant(0.2), step_s=_TOOL_STEP, judged=True,
 )  # fmt: skip
 GEM_GAME = Domain(
     "gem-game", turns=Constant(1), prompt=LogNormal(400, 0.3, most=1_000),
-    observation=Constant(1), response=LogNormal(3_000, 0.8, most=28_000),
+    observation=Constant(1), response=LogNormal(2_200, 0.8, most=24_000),
     reset_s=Constant(0.1), step_s=Constant(0.1),
 )  # fmt: skip
 DOMAINS = {domain.name: domain for domain in (SWE, WEB, FROZEN_LAKE, GEM_MATH, GEM_GAME)}

@@ -5,16 +5,17 @@ Coordinator and buffer may die at any moment and are restored from it; so may ev
 """
 
 import asyncio
+import sys
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 
 from rollart_flow.control.buffer import SampleBuffer
 from rollart_flow.control.controller import AsyncController
+from rollart_flow.control.dispatch import Dispatch
 from rollart_flow.control.env_manager import EnvManager, Limits
 from rollart_flow.control.host import RolloutHost
 from rollart_flow.control.intake import RolloutSettings
-from rollart_flow.control.lockstep import Lockstep
 from rollart_flow.control.proxy import LLMProxy
 from rollart_flow.control.recovery import Recovered, recover
 from rollart_flow.control.scheduler import RolloutScheduler
@@ -126,6 +127,8 @@ class Cluster:
         self.admitted: set[str] = set()
         self.running: dict[str, list[Assignment]] = {}
         self.commits: dict[asyncio.Task[None], None] = {}
+        stages = schedule.stages
+        self.scoring = asyncio.Semaphore(sys.maxsize if stages is None else stages.reward)
         self.feed = asyncio.create_task(self._feed_scheduler(0), name="feed")
 
     def _make_buffer(self) -> SampleBuffer:
@@ -221,8 +224,8 @@ class Cluster:
                 await self.room.wait()
 
     def _start_host(self, name: str) -> None:
-        lockstep = Lockstep() if self.schedule.lockstep else None
-        self.hosts[name] = RolloutHost(name, self.admission, lockstep=lockstep)
+        dispatch = Dispatch.of(self.schedule)
+        self.hosts[name] = RolloutHost(name, self.admission, dispatch=dispatch)
         self.host_tasks[name] = asyncio.create_task(self._host(self.hosts[name]), name=name)
 
     async def _host(self, host: RolloutHost) -> None:
@@ -247,7 +250,7 @@ class Cluster:
                 wall,
                 admission=self.admission,
                 host=host.name,
-                lockstep=host.lockstep,
+                dispatch=host.dispatch,
             )
             trajectory = await host.run(manager)
             mine.remove(assignment)
@@ -262,7 +265,8 @@ class Cluster:
 
     async def _commit(self, trajectory: Trajectory) -> None:
         """Score, write, tell the buffer."""
-        await asyncio.sleep(self.chance.expovariate(1 / 0.3))
+        async with self.scoring:
+            await asyncio.sleep(self.chance.expovariate(1 / 0.3))
         buffer = self.buffer.resident
         if not buffer.knows(trajectory.trajectory_id):
             assert trajectory.trajectory_id not in self.record.rows

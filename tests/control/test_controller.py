@@ -33,6 +33,9 @@ class Stage:
         await asyncio.sleep(seconds)
         self.calls.append(name)
 
+    async def settled(self, version: int) -> None:
+        await self._take(f"settled({version})", 8)
+
     async def get_batch(self, step: int, version: int, size: int) -> Batch:
         await self.ready.wait()
         await self._take(f"get_batch({step}, {version})", 4)
@@ -116,6 +119,43 @@ async def test_the_six_steps_of_rollart() -> None:
         assert control.served == step - 1
         await control.trained(step)
         assert stage.said() == []
+
+
+async def test_weights_are_exchanged_beside_training() -> None:
+    stage = Stage()
+    control = controller(stage, rollart(1).switched(overlapped=True))
+    assert await control.next_batch(1) is not None
+    assert stage.said() == ["get_batch(1, 0)"]
+    await control.trained(1)
+    exchanged = ["suspend", "taken(1)", "update(0)", "scheduler hears 0", "resume", "taken(1)"]
+    assert stage.said() == exchanged
+    assert await control.next_batch(2) is not None
+    await asyncio.sleep(100)
+    assert control.served == 1
+    assert stage.said()[:2] == ["get_batch(2, 0)", "suspend"]
+    assert control.phases(2).update_s == 2
+
+
+async def test_an_exchange_that_was_interrupted_is_made_again() -> None:
+    stage = Stage()
+    control = controller(stage, rollart(1).switched(overlapped=True))
+    await control.next_batch(1)
+    stage.broken = "update(0)"
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(100):
+            await control.trained(1)
+    await control.close()
+    stage.said()
+    await control.trained(1)
+    assert stage.said()[:3] == ["suspend", "taken(1)", "update(0)"]
+
+
+async def test_a_patient_schedule_waits_for_what_would_be_too_old() -> None:
+    stage = Stage()
+    control = controller(stage, rollart(1).switched(patient=True))
+    await control.next_batch(1)
+    assert stage.said()[:2] == ["settled(1)", "get_batch(1, 0)"]
+    assert control.phases(1).wait_s == 12
 
 
 async def test_sync_updates_after_training_and_before_resuming() -> None:

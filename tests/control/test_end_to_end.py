@@ -4,6 +4,8 @@ Only engines, environments, the network and the trainer are simulated; every dec
 the classes that run in production.
 """
 
+from itertools import accumulate
+
 import pytest
 
 from rollart_flow.control.intake import group_cursor
@@ -12,6 +14,7 @@ from rollart_flow.control.schedules import (
     areal,
     one_off,
     rollart,
+    staged,
     sync,
     sync_plus,
     window,
@@ -31,6 +34,8 @@ SCHEDULES = [
     rollart(2),
     areal(1),
     window(6),
+    staged(2, 3, 2),
+    rollart(1).switched(queue_scheduling=False, prompt_replication=False),
 ]
 BROKEN_ENVIRONMENTS = EnvironmentFaults(raises=0.03, hangs=0.01, nonsense=0.02)
 STORM = Faults(lost=0.1, repeated=0.1, environment=BROKEN_ENVIRONMENTS, hosts=2, engines=2)
@@ -151,6 +156,55 @@ def test_each_freedom_makes_a_run_shorter() -> None:
     took = [seconds(schedule) for schedule in (sync(), sync_plus(), one_off(), rollart(1))]
     assert took == sorted(took, reverse=True)
     assert took[-1] < 0.8 * took[1]
+
+
+def test_batch_rollout_and_narrow_stages_make_a_run_longer() -> None:
+    """ROLL Flash section 5.1.1: the longest response gates what is scored beside it."""
+
+    def seconds(schedule: Schedule) -> float:
+        return sum(simulate(schedule, seed=s, steps=STEPS).seconds for s in range(4))
+
+    free = seconds(rollart(1))
+    assert seconds(rollart(1).switched(queue_scheduling=False)) > 1.1 * free
+    assert seconds(staged(8, 8, 16)) < 1.1 * free
+    assert seconds(staged(1, 8, 16)) > seconds(staged(8, 8, 16))
+    assert seconds(staged(8, 8, 1)) > 1.1 * free
+
+
+def test_without_prompt_replication_a_group_is_decoded_by_one_worker() -> None:
+    """ROLL Flash section 5.1.2. Its attempts run on three hosts, which do not know each other."""
+
+    def workers(schedule: Schedule) -> dict[str, set[str]]:
+        by_group: dict[str, set[str]] = {}
+        for row in simulate(schedule, seed=1, steps=STEPS).rows.values():
+            by_group.setdefault(row.group_id, set()).update(turn.worker for turn in row.turns)
+        return by_group
+
+    together = workers(rollart(1).switched(prompt_replication=False))
+    assert all(len(names) <= 1 for names in together.values())
+    assert len(set().union(*together.values())) == 3
+    assert any(len(names) > 1 for names in workers(rollart(1)).values())
+
+
+def test_a_fractional_alpha_caps_what_is_in_flight() -> None:
+    """ROLL Flash section 4.3: (1 + alpha) x batch, here of 8 in groups of 4."""
+    settings = settings_of(batch_size=8)
+
+    def most(alpha: float) -> int:
+        records = [
+            simulate(rollart(alpha), seed=seed, steps=STEPS, settings=settings) for seed in range(5)
+        ]
+        assert max(r.most_credits for r in records) <= (1 + alpha) * 8 // 4
+        return max(most_at_once(record) for record in records)
+
+    assert 8 < most(0.5) <= 12 < most(1) <= 16
+
+
+def most_at_once(record: Record) -> int:
+    """Most attempts that ran side by side."""
+    begun = [(row.created_at, 1) for row in record.rows.values()]
+    ended = [(row.finished_at, -1) for row in record.rows.values()]
+    return max(accumulate(change for _, change in sorted(begun + ended)))
 
 
 def widest_overlap(record: Record) -> int:

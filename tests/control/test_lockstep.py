@@ -1,4 +1,4 @@
-"""Lockstep: a barrier before each turn and one at the end."""
+"""Lockstep: a barrier before each turn, one at the end, or both."""
 
 import asyncio
 
@@ -33,6 +33,34 @@ async def test_turns_begin_together_and_attempts_leave_together() -> None:
         + [(7.0, "long")]
     )
     assert left == dict.fromkeys(("fast", "slow", "long"), 8.0)
+
+
+async def test_with_the_ends_alone_turns_are_free_and_attempts_leave_together() -> None:
+    lockstep = Lockstep(turns=False)
+    log: list[tuple[float, str]] = []
+    left: dict[str, float] = {}
+
+    async def run(name: str, *turns: float) -> None:
+        await lockstep.run(attempt(lockstep, log, name, *turns))
+        left[name] = asyncio.get_running_loop().time()
+
+    await asyncio.gather(run("fast", 1, 1), run("slow", 5, 2))
+    assert sorted(log) == [(0.0, "fast"), (0.0, "slow"), (1.0, "fast"), (5.0, "slow")]
+    assert left == {"fast": 7.0, "slow": 7.0}
+
+
+async def test_with_the_turns_alone_attempts_leave_by_themselves() -> None:
+    lockstep = Lockstep(ends=False)
+    log: list[tuple[float, str]] = []
+    left: dict[str, float] = {}
+
+    async def run(name: str, *turns: float) -> None:
+        await lockstep.run(attempt(lockstep, log, name, *turns))
+        left[name] = asyncio.get_running_loop().time()
+
+    await asyncio.gather(run("fast", 1), run("slow", 5, 2))
+    assert log[-1] == (5.0, "slow")
+    assert left == {"fast": 1.0, "slow": 7.0}
 
 
 async def test_one_that_fails_or_is_cancelled_holds_up_nobody() -> None:

@@ -56,10 +56,15 @@ def chunk(offset: int, *tokens: int, end: FinishReason | None = None, version: i
 
 
 def request(
-    name: str = "r", *, trajectory: str = "t", domain: str = "a", max_tokens: int = 10
+    name: str = "r",
+    *,
+    trajectory: str = "t",
+    domain: str = "a",
+    max_tokens: int = 10,
+    placement: int | None = None,
 ) -> GenerationRequest:
     sampling = Sampling(max_tokens=max_tokens, stop_token_ids=(0,))
-    return GenerationRequest(name, (7, 8), sampling, trajectory, domain)
+    return GenerationRequest(name, (7, 8), sampling, trajectory, domain, placement)
 
 
 STOP = FinishReason.STOP
@@ -280,6 +285,48 @@ async def test_clients_without_load_spread_over_the_workers() -> None:
         done = await LLMProxy(workers, EventLog()).generate(request(trajectory=name))
         first.append(done.worker)
     assert all(first.count(f"w{i}") > 8 for i in range(3))
+
+
+async def place(proxy: LLMProxy, group: int, attempt: int = 0) -> str:
+    """Worker of an attempt whose group shares one."""
+    name = f"{group}-{attempt}"
+    return (await proxy.generate(request(name, trajectory=name, placement=group))).worker
+
+
+async def test_one_worker_decodes_a_group_whatever_its_load_and_whoever_asks() -> None:
+    pause = says(1.0, chunk(0, 0, end=STOP))
+    names = ["w2", "w0", "w1"]
+    one = LLMProxy([Scripted(name, pause) for name in names], EventLog())
+    other = LLMProxy([Scripted(name, pause) for name in sorted(names)], EventLog())
+    attempts = [place(proxy, 5, i) for i, proxy in enumerate([one, other] * 4)]
+    assert len(set(await asyncio.gather(*attempts))) == 1
+    one.release("5-0")
+    assert await place(one, 5, 9) == await place(other, 5, 9)
+
+
+async def test_groups_are_dealt_evenly_and_so_are_those_of_domains_that_take_turns() -> None:
+    proxy = LLMProxy([Scripted(f"w{i}", says(chunk(0, 0, end=STOP))) for i in range(2)], EventLog())
+    dealt = [await place(proxy, group) for group in range(80)]
+    assert all(set(dealt[i : i + 2]) == {"w0", "w1"} for i in range(0, 80, 2))
+    assert 10 <= dealt[::2].count("w0") <= 30
+
+
+async def test_a_group_without_its_worker_moves_together_and_comes_back() -> None:
+    proxy = LLMProxy([Scripted(f"w{i}", says(chunk(0, 0, end=STOP))) for i in range(4)], EventLog())
+    home = await place(proxy, 7)
+    proxy.remove(home)
+    moved = {await place(proxy, 7, attempt) for attempt in range(4)}
+    assert len(moved) == 1
+    assert home not in moved
+    proxy.add(Scripted(home, says(chunk(0, 0, end=STOP))))
+    assert await place(proxy, 7) == home
+
+
+async def test_a_group_stays_on_the_hardware_of_its_domain() -> None:
+    end = says(chunk(0, 0, end=STOP))
+    workers = [Scripted(f"w{i}", end, "H800" if i % 2 else "H20") for i in range(4)]
+    proxy = LLMProxy(workers, EventLog(), hw_affinity={"a": "H800"})
+    assert {await place(proxy, group) for group in range(12)} == {"w1", "w3"}
 
 
 async def test_domains_are_served_by_the_hardware_that_they_are_bound_to() -> None:

@@ -601,6 +601,30 @@ async def test_cursors_of_an_earlier_incarnation_read_everything() -> None:
     assert cursor == (1 << 32) + 1
 
 
+async def test_settled_waits_for_what_a_version_would_make_too_old() -> None:
+    bench = Bench(alpha=1, group_size=2)
+    taken = await bench.admit_all()
+    for assignment in taken:
+        await bench.start(assignment)
+    await bench.scheduler.settled(1)
+    waiting = asyncio.create_task(bench.scheduler.settled(2))
+    for assignment in taken:
+        await asyncio.sleep(1)
+        assert not waiting.done()
+        bench.scheduler.apply(committed(assignment))
+    await waiting
+
+
+async def test_settled_ends_with_the_run() -> None:
+    bench = Bench(alpha=1)
+    for assignment in await bench.admit_all():
+        await bench.start(assignment)
+    waiting = asyncio.create_task(bench.scheduler.settled(2))
+    await asyncio.sleep(1)
+    bench.scheduler.stop()
+    await waiting
+
+
 @pytest.mark.parametrize(
     ("bad", "message"),
     [

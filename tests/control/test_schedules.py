@@ -11,14 +11,17 @@ from rollart_flow.control.schedules import (
     Phase,
     Schedule,
     areal,
+    hybrid,
     named_schedule,
     one_off,
     rollart,
+    staged,
     sync,
     sync_plus,
     window,
 )
 from rollart_flow.control.selection import AdmissionState, ReadyGroup, by_credits, oldest_first
+from rollart_flow.control.stages import StageSizes
 from rollart_flow.errors import SettingsError
 from rollart_flow.types import Batch
 
@@ -55,7 +58,13 @@ def test_a_negative_alpha_is_refused() -> None:
         rollart(-1)
 
 
-@pytest.mark.parametrize("schedule", [rollart(0.5), sync(), one_off(), areal(2), window(4)])
+SCHEDULES = [
+    rollart(0.5), sync(), one_off(), areal(2), window(4), staged(2, 4, 2), hybrid(),
+    rollart(2).switched(queue_scheduling=False, prompt_replication=False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda s: s.name)
 def test_a_schedule_crosses_processes(schedule: Schedule) -> None:
     assert pickle.loads(pickle.dumps(schedule)) == schedule
 
@@ -77,7 +86,46 @@ def test_sync_promises_that_all_is_on_policy() -> None:
 
 
 def test_sync_is_sync_plus_in_lockstep() -> None:
-    assert replace(sync(), name="sync_plus", lockstep=False) == sync_plus()
+    assert sync().lockstep
+    assert not sync().queue_scheduling
+    apart = replace(sync(), name="sync_plus", lockstep=False, queue_scheduling=True)
+    assert apart == sync_plus()
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda s: s.name)
+def test_the_name_of_a_schedule_names_it(schedule: Schedule) -> None:
+    assert named_schedule(schedule.name) == schedule
+
+
+def test_switches_are_set_for_any_schedule_and_are_seen_in_its_name() -> None:
+    off = sync_plus().switched(queue_scheduling=False)
+    assert off == replace(sync_plus(), name=off.name, queue_scheduling=False)
+    assert off.name == "sync_plus(queue_scheduling=False)"
+    both = rollart(1).switched(queue_scheduling=False, prompt_replication=False)
+    assert both.name == "rollart(alpha=1, queue_scheduling=False, prompt_replication=False)"
+    assert off.switched(queue_scheduling=True).name == "sync_plus(queue_scheduling=True)"
+
+
+def test_a_switch_that_is_set_already_changes_nothing() -> None:
+    assert rollart(1).switched(queue_scheduling=True) == rollart(1)
+    assert sync().switched(queue_scheduling=False) == sync()
+
+
+def test_staged_is_rollart_in_stages() -> None:
+    schedule = staged(2, 4, 3, alpha=2)
+    assert schedule == replace(rollart(2), name=schedule.name, stages=StageSizes(2, 4, 3))
+    assert schedule.name == "staged(init=2, run=4, reward=3, alpha=2)"
+
+
+def test_hybrid_is_sync_plus_on_shared_devices_and_promises_the_same() -> None:
+    assert hybrid() == replace(sync_plus(), name="hybrid", shared=True)
+    assert hybrid().violations([batch(1, 0, (0,)), batch(2, 1, (0,))]) == ()
+    assert len(hybrid().violations([batch(2, 1, (1,))])) == 2
+
+
+def test_lockstep_and_stages_exclude_each_other() -> None:
+    with pytest.raises(SettingsError, match="schedule sync is in lockstep, so it can have no"):
+        replace(sync(), stages=StageSizes(1, 1, 1))
 
 
 def test_areal_bounds_what_starts_and_nothing_else() -> None:
@@ -117,6 +165,9 @@ def in_order(step: int, cursor: int) -> Batch:
         ("rollart(0.5)", rollart(0.5)),
         ("window(8, alpha=2)", window(8, 2)),
         ("sync_plus()", sync_plus()),
+        ("staged(2, 4, reward=3)", staged(2, 4, 3)),
+        ("hybrid", hybrid()),
+        ("areal(2, prompt_replication=False)", areal(2).switched(prompt_replication=False)),
     ],
 )
 def test_a_schedule_is_named_by_text(text: str, schedule: Schedule) -> None:
@@ -126,7 +177,14 @@ def test_a_schedule_is_named_by_text(text: str, schedule: Schedule) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("often", "'often' is none of rollart, sync, sync_plus, one_off, areal, window"),
+        ("often", "'often' is none of rollart, rollart_plus, sync, sync_plus, one_off, areal, "),
+        ("sync_plus(queue_scheduling=0)", "queue_scheduling is 0, but must be True or False"),
+        ("hybrid(prompt_replication='no')", "prompt_replication is 'no', but must be True or"),
+        ("sync(turns=False)", "got an unexpected keyword argument 'turns'"),
+        ("staged(2, 4)", "missing 1 required positional argument: 'reward'"),
+        ("staged(2, 0, 2)", "stage run has 0 places, but must have a whole number of at least 1"),
+        ("staged(True, 1, 2)", "stage init has True places"),
+        ("staged(1, 1, 1, alpha=-1)", "alpha is -1"),
         ("window", "missing 1 required positional argument: 'width'"),
         ("window(0)", "window width is 0"),
         ("areal(-1)", "alpha is -1"),

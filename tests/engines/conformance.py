@@ -421,6 +421,44 @@ class EngineConformance(ABC):
 
         self.serve(folders, scenario)
 
+    @pytest.mark.parametrize("version", [0, 1])
+    def test_what_is_released_is_rebuilt_and_requests_keep_their_tokens(
+        self, folders: tuple[Path, Path], reference: Reference, version: int
+    ) -> None:
+        """With new weights and with those that were served before."""
+
+        async def scenario(engine: Engine) -> None:
+            requests = [ask(str(i), prompt(i, 30), Sampling(max_tokens=90)) for i in range(4)]
+            received: dict[str, list[Chunk]] = {request.request_id: [] for request in requests}
+            moving = asyncio.Event()
+
+            async def follow(request: GenerationRequest) -> None:
+                async for chunk in engine.generate(request):
+                    received[request.request_id].append(chunk)
+                    if all(received.values()):
+                        moving.set()
+
+            tasks = [asyncio.create_task(follow(request)) for request in requests]
+            await moving.wait()
+            await engine.suspend()
+            assert await engine.release() > 0
+            assert await engine.release() == 0
+            aborted = asyncio.create_task(generate(engine, ask("late", prompt(7, 30))))
+            await asyncio.sleep(0)
+            await engine.abort("late")
+            assert (await aborted).token_ids == ()
+            if version:
+                await engine.load(version, load_folder(folders[version])[1])
+            await engine.resume()
+            await asyncio.gather(*tasks)
+            for request in requests:
+                answer = join(received[request.request_id])
+                assert len(answer.token_ids) == 90
+                assert set(answer.versions) == {0, version}
+                self.agree(reference, request, answer)
+
+        self.serve(folders, scenario)
+
     def test_wrong_weights_change_nothing(
         self, folders: tuple[Path, Path], reference: Reference
     ) -> None:

@@ -135,6 +135,22 @@ def test_new_weights_forget_every_prefix(
     run(engine, scenario)
 
 
+def test_a_released_engine_holds_no_cache_until_it_goes_on(folders: tuple[Path, Path]) -> None:
+    engine = EmbeddedEngine.from_folder(folders[0])
+    cache = engine._batch._cache.tensors
+
+    async def scenario() -> None:
+        whole = cache.keys.nbytes + cache.values.nbytes
+        await generate(engine, ask("a", prompt(1, 40)))
+        await engine.suspend()
+        assert await engine.release() == whole
+        assert cache.keys.nbytes + cache.values.nbytes == 0
+        await engine.resume()
+        assert cache.keys.nbytes + cache.values.nbytes == whole
+
+    run(engine, scenario)
+
+
 def test_draws_depend_on_seed_and_request_and_not_on_batch_mates(
     folders: tuple[Path, Path],
 ) -> None:

@@ -1,0 +1,170 @@
+"""`rollart simulate`: schedules compared on a model of the hardware, before anybody pays for it.
+
+Its first word may be a sub-command; any other is a scenario, for `compare`.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+import typer
+from typer.core import TyperGroup
+
+from rollart_flow.cli.arguments import AsJson
+from rollart_flow.cli.output import Interrupted, console, print_json
+from rollart_flow.errors import SettingsError
+
+if TYPE_CHECKING:
+    from rollart_flow.simulation.comparison import Case, Row
+    from rollart_flow.simulation.timeline import Timeline
+
+_DEFAULT = "compare"
+
+
+class ScenariosOrCommand(TyperGroup):
+    """A group whose default command takes what is no sub-command.
+
+    Typer does not export the types of its contexts and formatters.
+    """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put the default command before words that do not begin with a command."""
+        first = args[0] if args else ""
+        if first not in self.commands and first not in ctx.help_option_names:
+            args = [_DEFAULT, *args]
+        return super().parse_args(ctx, args)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """How to use the default command, the named scenarios, and the other commands."""
+        from rollart_flow.simulation.named import SCENARIOS
+
+        command = self.commands[_DEFAULT]
+        command.format_help(type(ctx)(command, ctx.parent, ctx.info_name), formatter)
+        with formatter.section("Scenarios"):
+            formatter.write_dl([(name, make.__doc__ or "") for name, make in SCENARIOS.items()])
+        self.format_commands(ctx, formatter)
+
+
+simulate_app = typer.Typer(
+    cls=ScenariosOrCommand,
+    help="Compare schedules on a model of the hardware, before paying for it.",
+    rich_markup_mode=None,
+)
+
+
+Scenarios: TypeAlias = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="SCENARIO",
+        help="A named scenario, or a Python file with a module-level `scenario` or `scenarios`.",
+    ),
+]
+Schedules: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--schedule",
+        "-S",
+        metavar="TEXT",
+        help="A schedule, e.g. -S 'rollart(2)'; sync_plus, one_off, areal(1) and rollart(1) "
+        "unless given.",
+    ),
+]
+Seeds: TypeAlias = Annotated[
+    list[int] | None,
+    typer.Option("--seed", metavar="N", help="Seed of the attempts; 0 unless given."),
+]
+Steps: TypeAlias = Annotated[
+    int, typer.Option(min=1, metavar="N", help="Training steps; the first two are not measured.")
+]
+Plot: TypeAlias = Annotated[
+    Path | None, typer.Option(metavar="FILE.svg", help="Draw trajectories and phases over time.")
+]
+Details: TypeAlias = Annotated[
+    bool, typer.Option("--details", help="Show bubbles, waste and bounds of every row.")
+]
+
+
+@simulate_app.command(_DEFAULT)
+def compare(
+    scenarios: Scenarios,
+    schedules: Schedules = None,
+    seeds: Seeds = None,
+    steps: Steps = 5,
+    plot: Plot = None,
+    details: Details = False,
+    as_json: AsJson = False,
+) -> None:
+    """Compare schedules on scenarios (the default)."""
+    from rollart_flow.control.schedules import named_schedule
+    from rollart_flow.simulation.comparison import DEFAULT_SCHEDULES, cases
+    from rollart_flow.simulation.loading import load_scenarios
+
+    _check_plot(plot)
+    asked = [named_schedule(text) for text in schedules or DEFAULT_SCHEDULES]
+    found = [one for word in scenarios for one in load_scenarios(word)]
+    rows: list[Row] = []
+    timelines: list[Timeline] | None = None if plot is None else []
+    try:
+        _simulate(list(cases(found, asked, seeds or [0])), steps, rows, timelines, quiet=as_json)
+    finally:  # an interrupt and a failure leave what was done before
+        if rows:
+            _show(rows, details, as_json)
+        if plot is not None and timelines:
+            _draw(plot, timelines, as_json)
+
+
+def _check_plot(plot: Path | None) -> None:
+    """Refuse what could not be written before anything is simulated."""
+    if plot is None:
+        return
+    if plot.suffix.lower() != ".svg":
+        raise SettingsError(f"--plot {plot}: pictures are SVG only; end the name with .svg")
+    if not plot.parent.is_dir():
+        raise SettingsError(f"--plot {plot}: there is no folder {plot.parent}")
+
+
+def _simulate(
+    cases: "list[Case]",
+    steps: int,
+    rows: "list[Row]",
+    timelines: "list[Timeline] | None",
+    *,
+    quiet: bool,
+) -> None:
+    """Run all cases one after the other and append what each gives."""
+    from rollart_flow.cli.comparison import showing_cases
+    from rollart_flow.simulation.comparison import measure, simulate_case
+    from rollart_flow.simulation.timeline import timeline
+
+    try:
+        with showing_cases(len(cases), steps, quiet=quiet) as on_start:
+            for case in cases:
+                record = simulate_case(case, steps, on_start)
+                rows.append(measure(case, record))
+                if timelines is not None:
+                    timelines.append(timeline(case.title, record))
+    except KeyboardInterrupt:
+        raise Interrupted(f"interrupted; {len(rows)} of {len(cases)} were simulated") from None
+
+
+def _show(rows: "list[Row]", details: bool, as_json: bool) -> None:
+    from rollart_flow.cli.comparison import as_object, render_details, render_rows
+
+    if as_json:
+        print_json([as_object(row) for row in rows])
+        return
+    out = console()
+    out.print(render_rows(rows))
+    if details or len(rows) == 1:
+        for row in rows:
+            out.print(render_details(row))
+
+
+def _draw(plot: Path, timelines: "list[Timeline]", as_json: bool) -> None:
+    from rollart_flow.simulation.gantt import render
+
+    try:
+        plot.write_text(render(timelines), encoding="utf-8")
+    except OSError as error:
+        raise SettingsError(f"--plot {plot}: cannot be written: {error.strerror}") from error
+    if not as_json:
+        console().print(f"drawn in {plot}", soft_wrap=True)
