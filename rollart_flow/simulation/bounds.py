@@ -12,7 +12,7 @@ from fractions import Fraction
 
 from rollart_flow.control.schedules import Phase, Schedule
 from rollart_flow.simulation.batching import MAX_SEQUENCES
-from rollart_flow.simulation.hardware import Roofline
+from rollart_flow.simulation.hardware import EngineModel
 from rollart_flow.simulation.record import Record
 from rollart_flow.simulation.rewards import RULE_S
 from rollart_flow.simulation.scenario import Scenario
@@ -42,14 +42,14 @@ class Bound:
         return rollout + self.training_s if self.serial else max(rollout, self.training_s)
 
 
-def chain_s(script: Script, rooflines: Iterable[Roofline]) -> float:
+def chain_s(script: Script, rooflines: Iterable[EngineModel]) -> float:
     """Seconds from the first observation to the reward of an attempt that never waits, on the
     fastest of the workers."""
     generation = min(_work_s(script, roofline, 1) for roofline in rooflines)
     return script.environment_s - script.reset_s + generation + RULE_S
 
 
-def _work_s(script: Script, roofline: Roofline, batch: int) -> float:
+def _work_s(script: Script, roofline: EngineModel, batch: int) -> float:
     """Seconds of a worker that an attempt takes when it shares passes with `batch` alike."""
     seconds = 0.0
     context = 0
@@ -96,7 +96,7 @@ def _alpha(schedule: Schedule) -> float | Fraction:
 
 
 def _rollout_s(
-    scripts: Sequence[Script], workers: Sequence[tuple[Roofline, int]], in_flight: int
+    scripts: Sequence[Script], workers: Sequence[tuple[EngineModel, int]], in_flight: int
 ) -> float:
     """Least seconds in which the workers can do all of it, perfectly packed."""
     if len(workers) == 1:
@@ -113,7 +113,7 @@ def _rollout_s(
     )
 
 
-def _shared(roofline: Roofline, sequences: float) -> Callable[[Script], float]:
+def _shared(roofline: EngineModel, sequences: float) -> Callable[[Script], float]:
     """Cost of an attempt where so many sequences share a worker."""
     batch = max(1, min(MAX_SEQUENCES, math.ceil(sequences)))
     return lambda script: _work_s(script, roofline, batch)
@@ -163,10 +163,10 @@ def propositions(scripts: Sequence[Script], scenario: Scenario, schedule: Schedu
     times = [script.environment_s + _work_s(script, roofline, slots) * slots for script in scripts]
     mean, longest = math.fsum(times) / len(times), max(times)
     devices = scenario.training.devices
-    rollout_devices = sum(r.degree * c for r, c in scenario.workers())
+    rollout_devices = sum(r.devices * c for r, c in scenario.workers())
     total = rollout_devices if scenario.shared else devices + rollout_devices
     training_s = scenario.cost.step_s([s.tokens for s in scripts[:n]], total, scenario.epochs)
-    k = slots * total / roofline.degree
+    k = slots * total / roofline.devices
     beta = devices / total
     generation = n * mean + longest / (1 + alpha)
     train = training_s * k

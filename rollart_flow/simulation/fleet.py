@@ -48,7 +48,7 @@ class Fleet:
     async def push(self, version: int) -> None:
         """Bring a version from the training workers to the store."""
         self._pushing = version
-        await self._spend(Activity.PUSH, self._scenario.transfer.push_s(self._scenario.model))
+        await self._spend(Activity.PUSH, self._scenario.push_s)
         self._pushed = version
         self._push_ended.notify()
 
@@ -65,8 +65,7 @@ class Fleet:
     async def update(self, version: int) -> None:
         """Bring a version to all workers; returns after what no rollout could hide."""
         if version > self._served:
-            degree = self._scenario.tensor_parallel
-            seconds = self._scenario.transfer.exposed_s(self._scenario.model, degree)
+            seconds = self._scenario.exposed_s
             self.exposed_s.append(seconds)
             await self._spend(Activity.UPDATE, seconds)
         self._served = version
