@@ -14,10 +14,13 @@ from rollart_flow.simulation.record import Attempt, PoolTimes, Record, StepTimes
 from rollart_flow.simulation.scenario import Scenario
 from rollart_flow.types import Outcome, Reason
 
+WARMUP = 2
+"""Steps until a pipeline that overlaps is full."""
+
 
 def warmup_of(schedule: Schedule) -> int:
-    """Steps until the pipeline is full."""
-    return 1 if is_serial(schedule) else 2
+    """Steps that are not measured."""
+    return 1 if is_serial(schedule) else WARMUP
 
 
 @dataclass(frozen=True, slots=True)

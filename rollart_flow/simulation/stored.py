@@ -39,7 +39,7 @@ from rollart_flow.errors import SettingsError
 from rollart_flow.simulation.fitting import measure
 from rollart_flow.simulation.hardware import Device, LanguageModel
 from rollart_flow.simulation.measured import Measured
-from rollart_flow.simulation.report import WARMUP
+from rollart_flow.simulation.report import warmup_of
 from rollart_flow.simulation.scenario import Pool, Scenario
 from rollart_flow.simulation.tables import Tables, read_tables
 from rollart_flow.store import Run
@@ -138,7 +138,7 @@ def recorded_scenario(run: Run) -> Recorded:
         commit_s=0.0,
         measured=measured,
     )
-    return Recorded(scenario, schedule, len(tables.steps), _mean_step_s(tables))
+    return Recorded(scenario, schedule, len(tables.steps), _mean_step_s(tables, schedule))
 
 
 def _nodes(settings: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -161,7 +161,7 @@ def _environments(rollout: Mapping[str, Any]) -> int | None:
     return None if most is None else int(most * rollout["workers"])
 
 
-def _mean_step_s(tables: Tables) -> float:
-    warmup = min(WARMUP, len(tables.steps) - 1)
+def _mean_step_s(tables: Tables, schedule: Schedule) -> float:
+    warmup = min(warmup_of(schedule), len(tables.steps) - 1)
     seconds = [step.step_s for step in tables.steps[warmup:]]
     return sum(seconds) / len(seconds)
