@@ -3,8 +3,10 @@
 The invariant: a figure is two cases and one measure; the published number takes no part in it.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
+from multiprocessing import get_context
 
 from rollart_flow.control.schedules import (
     Schedule,
@@ -16,10 +18,8 @@ from rollart_flow.control.schedules import (
     sync_plus,
 )
 from rollart_flow.simulation import paper
-from rollart_flow.simulation.comparison import Case
+from rollart_flow.simulation.comparison import Case, Row, measure, simulate_case
 from rollart_flow.simulation.hardware import QWEN3_8B, QWEN3_14B, QWEN3_32B
-from rollart_flow.simulation.record import Record
-from rollart_flow.simulation.report import Report
 from rollart_flow.simulation.scenario import Scenario
 
 TOLERANCE = 0.15
@@ -29,50 +29,57 @@ TOLERANCE = 0.15
 BEYOND_ALPHAS = (0.5, 0.5, 2)
 """Of `rollart_plus` for the three models: the smallest that keeps training busy."""
 
-Run = tuple[Record, Report]
-Runs = Mapping[Case, Run]
-Measure = Callable[[Run], float]
 
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """What is kept of a simulated case."""
 
-def step_s(run: Run) -> float:
-    """Mean step time [s]."""
-    return run[1].step_s
-
-
-def step_rate(run: Run) -> float:
-    """Tokens per second and step time, upside down, so that less is better like a time."""
-    return 1.0 / run[1].throughput
-
-
-def rollout_s(run: Run) -> float:
+    row: Row
+    rollout_s: float
     """Mean time from asking for a batch to having it [s]."""
-    steps = run[0].steps
-    return sum(times.formed - times.asked for times in steps) / len(steps)
 
 
-def exposed_pull_s(run: Run) -> float:
+Measure = Callable[[Finished], float]
+
+
+def step_s(run: Finished) -> float:
+    """Mean step time [s]."""
+    return run.row.report.step_s
+
+
+def token_s(run: Finished) -> float:
+    """Step time for each token [s]: the inverse of the throughput, so that less is better."""
+    return 1.0 / run.row.report.throughput
+
+
+def rollout_s(run: Finished) -> float:
+    """Mean time from asking for a batch to having it [s]."""
+    return run.rollout_s
+
+
+def exposed_pull_s(run: Finished) -> float:
     """Seconds of a weight pull that no rollout hides."""
-    return run[1].exposed_pull_s
+    return run.row.report.exposed_pull_s
 
 
-def over_bound(run: Run) -> float:
+def over_bound(run: Finished) -> float:
     """Step time over what no schedule can beat."""
-    return run[1].step_s / run[1].bound.step_s
+    return run.row.report.step_s / run.row.report.bound.step_s
 
 
-def wasted(run: Run) -> float:
+def wasted(run: Finished) -> float:
     """Share of the generated tokens that nothing was trained on."""
-    return run[1].wasted_fraction
+    return run.row.report.wasted_fraction
 
 
-def slow_represented(run: Run) -> float:
+def slow_represented(run: Finished) -> float:
     """Share of the slowest quarter that was trained on, over that of all."""
-    return run[1].slow_represented
+    return run.row.report.slow_represented
 
 
-def reward_utilization(run: Run) -> float:
+def reward_utilization(run: Finished) -> float:
     """Share of the paid device time in which the judge worked."""
-    return run[1].reward_utilization or 0.0
+    return run.row.report.reward_utilization or 0.0
 
 
 @dataclass(frozen=True)
@@ -94,7 +101,7 @@ class Figure:
         """What has to be simulated."""
         return (self.ours,) if self.against is None else (self.ours, self.against)
 
-    def value(self, runs: Runs) -> float:
+    def value(self, runs: Mapping[Case, Finished]) -> float:
         """Our number: how many times faster, or the measure itself."""
         ours = self.measure(runs[self.ours])
         if self.against is None:
@@ -112,6 +119,34 @@ class Figure:
         """Whether ours is within the tolerance of what was published."""
         nearest = self.nearest(value)
         return nearest is None or abs(value / nearest - 1) <= TOLERANCE
+
+
+def run_figures(
+    wanted: Sequence[Figure], *, jobs: int, on_case: Callable[[int, int], None]
+) -> dict[Case, Finished]:
+    """Simulate all cases of figures, each once, in so many processes.
+
+    Args:
+        on_case: told (cases done, cases in all).
+    """
+    cases = list(dict.fromkeys(case for figure in wanted for case in figure.cases))
+    done: dict[Case, Finished] = {}
+    on_case(0, len(cases))
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as processes:
+        running = {processes.submit(_finish, case): case for case in cases}
+        try:
+            for future in as_completed(running):
+                done[running[future]] = future.result()
+                on_case(len(done), len(cases))
+        finally:
+            processes.shutdown(wait=False, cancel_futures=True)
+    return done
+
+
+def _finish(case: Case) -> Finished:
+    record = simulate_case(case)
+    waits = [times.formed - times.asked for times in record.steps]
+    return Finished(measure(case, record), sum(waits) / len(waits))
 
 
 def _case(scenario: Scenario, schedule: Schedule, steps: int = 4) -> Case:
@@ -152,11 +187,11 @@ def _end_to_end() -> Iterator[Figure]:
         size = model.name.removeprefix("Qwen3-")
         yield Figure(
             f"Figure 10b: throughput of rollart over sync, {size}",
-            ours, slow, (2.65, 4.58), step_rate, _WHY_SYNC,
+            ours, slow, (2.65, 4.58), token_s, _WHY_SYNC,
         )  # fmt: skip
         yield Figure(
             f"Figure 10b: throughput of sync_plus over sync, {size}",
-            plus, slow, (1.40, 2.40), step_rate, _WHY_SYNC,
+            plus, slow, (1.40, 2.40), token_s, _WHY_SYNC,
         )  # fmt: skip
 
 
@@ -165,7 +200,7 @@ def _scaling() -> Iterator[Figure]:
     for devices in (64, 96, 128):
         ours = _case(paper.disaggregated(QWEN3_14B, devices), paper.ROLLART, 6)
         name = f"Figure 10c: rollart on {devices} H800 over sync_plus on 64, 14B"
-        yield Figure(name, ours, base, (1.33, 2.08), step_rate, _WHY_10C)
+        yield Figure(name, ours, base, (1.33, 2.08), token_s, _WHY_10C)
 
 
 def _affinity() -> Iterator[Figure]:

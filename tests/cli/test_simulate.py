@@ -51,9 +51,9 @@ def written(folder: Path, more: str = "", name: str = "tiny.py") -> str:
 def dummy() -> Iterator[None]:
     """A sub-command beside the scenarios, while the test runs."""
 
-    @simulate_app.command("fuzz")
-    def fuzz(what: str) -> None:
-        print(f"fuzzed {what}")
+    @simulate_app.command("echo")
+    def echo(what: str) -> None:
+        print(what)
 
     yield
     simulate_app.registered_commands.pop()
@@ -117,11 +117,11 @@ def test_a_file_may_have_several_scenarios(tmp_path: Path) -> None:
 
 
 def test_a_sub_command_and_a_scenario_both_work(tiny: str, dummy: None) -> None:
-    assert rollart("simulate", "fuzz", "it").out == "fuzzed it\n"
-    assert refused(rollart("simulate", "fuzz")) == "Missing argument 'what'."
+    assert rollart("simulate", "echo", "it").out == "it\n"
+    assert refused(rollart("simulate", "echo")) == "Missing argument 'what'."
     assert rollart("simulate", "--json", *QUICK, tiny).code == 0
     assert rollart("simulate", "compare", tiny, *QUICK).code == 0
-    assert "fuzz" in rollart("simulate", "--help").out
+    assert "echo" in rollart("simulate", "--help").out
 
 
 def test_a_file_that_is_called_like_a_command_is_a_file(
@@ -156,7 +156,10 @@ def test_named_scenarios_are_called_by_their_names() -> None:
         (("small", "-S", "rolart"), "schedule 'rolart' is none of rollart"),
         (("small", "-S", "rollart(-1)"), "alpha is -1"),
         (("small", "--steps", "0"), "Invalid value for '--steps'"),
-        (("small", "--from", "run"), "No such option: --from"),
+        (("small", "--from", "run"), "--from run takes the place of a scenario; leave small out"),
+        (("compare",), "nothing to simulate: name a scenario, or a run with --from RUN"),
+        (("small", "--batch-size", "8"), "--batch-size changes a run, with --from RUN"),
+        (("--from", "none"), "no run"),
         (("small", "--plot", "a.png"), "--plot a.png: pictures are SVG only"),
         (("small", "--plot", "none/a.svg"), "--plot none/a.svg: there is no folder none"),
     ],
@@ -271,3 +274,18 @@ def test_settings_of_a_scenario_file_raise_for_python_too(tmp_path: Path) -> Non
 
     with pytest.raises(SettingsError, match="no such scenario file"):
         load_scenarios(str(tmp_path / "none.py"))
+
+
+def test_a_stored_run_predicts_itself_and_what_else_it_might_have_been() -> None:
+    run = str(Path(__file__).parents[1] / "simulation" / "data" / "two-domains")
+    said = rollart("simulate", "--from", run, "--details")
+    assert said.code == 0
+    assert "measured: " in said.out
+    own = json.loads(rollart("simulate", "--from", run, "--json").out)[0]
+    assert own["schedule"] == "rollart(alpha=1)"
+    redundant = rollart("simulate", "--from", run, "--redundancy", "2", "--json", "--steps", "8")
+    assert json.loads(redundant.out)[0]["wasted_fraction"] > own["wasted_fraction"]
+    both = rollart("simulate", "--from", run, "-S", "sync_plus", "-S", "rollart(2)", "--json")
+    serial, looser = json.loads(both.out)
+    assert serial["step_s"] > looser["step_s"]
+    assert looser["staleness_max"] <= 2
