@@ -17,6 +17,7 @@
     ├── WeightsError (RuntimeError)             a version that is missing, torn or damaged
     ├── TrainerError (RuntimeError)             a step or checkpoint that cannot be computed
     ├── DeadlockError (RuntimeError)            everything waits and nothing can wake it
+    ├── InvariantError (AssertionError)         a simulated run broke a promise of the design
     └── RunFailedError (RuntimeError)           a run that cannot go on; says why
 
 Each also inherits the built-in that callers would catch. Each takes one message, so that it
@@ -97,6 +98,10 @@ class TrainerError(RollartError, RuntimeError):
 
 class DeadlockError(RollartError, RuntimeError):
     """Everything waits and nothing can wake it. The message lists who waits for what."""
+
+
+class InvariantError(RollartError, AssertionError):
+    """A simulated run broke a promise. The message names it, what broke it, and when."""
 
 
 class RunFailedError(RollartError, RuntimeError):

@@ -33,6 +33,9 @@ def loaded_after(code: str) -> set[str]:
         "load_pipeline('pipelines/two_domains.py', {'alpha': '2'}).pipeline.plan()",
         "from rollart_flow.cli import main; main(['plan', 'pipelines/two_domains.py'])",
         "from rollart_flow.cli import main; main(['doctor'])",
+        "import runpy; runpy.run_path('pipelines/scenario.py')",
+        "from rollart_flow.cli import main\n"
+        "main(['simulate', 'pipelines/scenario.py', '--steps', '1', '-S', 'one_off'])",
     ],
 )
 def test_nothing_heavy_is_loaded(code: str) -> None:

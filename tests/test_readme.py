@@ -69,9 +69,29 @@ def test_its_reading_commands_work_on_a_run(mine: Run) -> None:
 
 
 def test_its_query_in_python_works_on_a_run(mine: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    (_, query) = blocks("python")
+    (_, query, _) = blocks("python")
     exec(compile(query, "README.md", "exec"), {})
     staleness, rows, steps = (int(line) for line in capsys.readouterr().out.split())
     assert staleness <= 1
     assert rows == mine.batch(step=2).num_rows
     assert steps == 2
+
+
+def test_its_scenario_is_the_one_of_the_file() -> None:
+    (*_, scenario) = blocks("python")
+    assert scenario == (ROOT / "pipelines" / "scenario.py").read_text()
+
+
+def test_its_simulations_run(tmp_path: Path) -> None:
+    simulations = list(commands("simulate"))
+    assert len(simulations) == 4
+    for words in simulations:
+        here = [
+            str(tmp_path / word) if word.endswith(".svg")
+            else str(ROOT / word) if word.endswith(".py")
+            else word
+            for word in words
+        ]  # fmt: skip
+        said = rollart(*here, "--steps", "1")
+        assert said.code == 0, (words, said.err)
+    assert (tmp_path / "eight.svg").exists()

@@ -12,8 +12,8 @@ from importlib.metadata import PackageNotFoundError, version
 
 import typer
 
-from rollart_flow.cli import doctor, replay, runs, training
-from rollart_flow.cli.output import fail
+from rollart_flow.cli import doctor, replay, runs, simulate, training
+from rollart_flow.cli.output import Interrupted, fail
 from rollart_flow.errors import (
     MissingExtraError,
     PipelineError,
@@ -47,6 +47,7 @@ app.command("runs")(runs.runs)
 app.command("show")(runs.show)
 app.command("query")(runs.query)
 app.command("replay")(replay.replay)
+app.add_typer(simulate.simulate_app, name="simulate")
 app.command("doctor")(doctor.doctor)
 
 
@@ -87,6 +88,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return fail(error.format_message(), WRONG_USE)  # type: ignore[attr-defined]
     except RollartError as error:
         return _failed(error, str(error), WRONG_USE if isinstance(error, _WRONG_USE) else FAILED)
+    except Interrupted as interrupted:
+        return fail(str(interrupted), INTERRUPTED)
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
     except BrokenPipeError:

@@ -15,6 +15,10 @@ from rich.console import Console, RenderableType
 _PIPE_COLUMNS = 120
 
 
+class Interrupted(Exception):  # noqa: N818  nothing is wrong
+    """Ctrl-C, with what to say instead of how a run is resumed."""
+
+
 def console() -> Console:
     """Where people read: standard output as it is now; wide where it is no terminal.
 

@@ -42,6 +42,10 @@ class Book:
         self._opened = max(self._opened, position + 1)
         return group
 
+    def resume(self, position: int) -> None:
+        """Positions before this one were given out by an earlier book."""
+        self._opened = max(self._opened, position)
+
     def launch(self, group: Group) -> Attempt:
         """Queue one more attempt of a group."""
         index = group.next_index()
@@ -70,7 +74,7 @@ class Book:
     def leave_source(self, source: str) -> None:
         """Queue again what a source took and nobody runs; what is cancelled of it is over."""
         for attempt in list(self.attempts.values()):
-            if attempt.source != source or attempt.host is not None:
+            if attempt.source != source or attempt.hosts:
                 continue
             if attempt.cancellation is None:
                 attempt.source = None
@@ -80,10 +84,12 @@ class Book:
 
     def leave_host(self, host: str) -> int:
         """Nobody runs the attempts of this host any more; how many there were."""
-        left = [attempt for attempt in self.attempts.values() if attempt.host == host]
+        left = [attempt for attempt in self.attempts.values() if host in attempt.hosts]
         for attempt in left:
-            attempt.host = None
-            attempt.version = None
+            del attempt.hosts[host]
+            attempt.again = True
+            if not attempt.hosts:
+                attempt.version = None
         return len(left)
 
     def unlaunch(self, attempt: Attempt) -> None:

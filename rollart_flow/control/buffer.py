@@ -7,6 +7,7 @@ without being trained on leaves an event; what is remembered is bounded.
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from rollart_flow.control.feed import Feed
 from rollart_flow.control.pending import PendingGroups, start_version
@@ -52,6 +53,8 @@ class SampleBuffer:
         self._pending = PendingGroups(group_size, memory)
         self._batches: Recent[int, Batch] = Recent(_KEPT_BATCHES)
         self._last_step = 0
+        self._served = 0
+        """Newest version that anybody asked for a batch under."""
         self._changes: Feed[Change] = Feed("changes", start=cursor)
         self._complete = Signal()
 
@@ -73,14 +76,24 @@ class SampleBuffer:
         """Whether this trajectory arrived before, so that its row must not be written again."""
         return self._pending.knows(trajectory_id)
 
-    def put(self, sample: Sample) -> bool:
+    def put(self, sample: Sample, refused: Reason | None = None) -> bool:
         """Take a committed trajectory of the training split; False where it was known.
 
         What cannot be trained on is only reported. What comes after its group was complete, was
         trained on or has left is dropped with the reason.
+
+        Args:
+            sample: the trajectory.
+            refused: why it is dropped at once, as by a filter. It never counts as a member, so
+                that its group is not taken for complete in between.
         """
         if self.knows(sample.trajectory_id):
             return False
+        if refused is not None and sample.trainable:
+            self._changes.publish(Change(committed=replace(sample, scored=False)))
+            self._pending.forget(sample.trajectory_id)
+            self._report_drop(sample, refused)
+            return True
         self._changes.publish(Change(committed=sample))
         self._take(sample)
         return True
@@ -126,7 +139,8 @@ class SampleBuffer:
 
         Args:
             step: training step; asked again it gets the same batch.
-            version: the policy version that the engines serve.
+            version: the policy version that the engines serve. The newest of all that asked
+                counts: who asked earlier may have died since.
             size: trajectories, a multiple of the group size.
 
         Raises:
@@ -137,7 +151,8 @@ class SampleBuffer:
             raise SettingsError(
                 f"batch_size is {size}, but must be a multiple of group_size {self._group_size}"
             )
-        while (batch := self._form(step, version, size)) is None:
+        self._served = max(self._served, version)
+        while (batch := self._form(step, self._served, size)) is None:
             with waiting(f"get_batch(step={step})"):
                 await self._complete.wait()
         return batch

@@ -15,8 +15,11 @@ class Attempt:
     assignment: Assignment
     source: str | None = None
     """Who took it; None while it is queued."""
-    host: str | None = None
-    """Who runs it; None before its permission and after its host was lost."""
+    hosts: dict[str, None] = field(default_factory=dict)
+    """Who runs it: nobody before its permission and after its host was lost; more than one where
+    a restarted scheduler handed it out again."""
+    again: bool = False
+    """It may have run before, so that a row of it may be on its way while it runs once more."""
     version: int | None = None
     """Policy version of its first token; None before that."""
     cancellation: Cancellation | None = None
@@ -29,7 +32,7 @@ class Attempt:
     @property
     def queued(self) -> bool:
         """Nobody has it yet."""
-        return self.source is None and self.host is None
+        return self.source is None and not self.hosts
 
 
 class GroupState(StrEnum):

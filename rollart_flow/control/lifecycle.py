@@ -74,13 +74,24 @@ class GroupLifecycle:
         group.ended.add(sample.trajectory_id)
         group.used.add(sample.attempt)
         if (attempt := self._book.attempts.get(sample.trajectory_id)) is not None:
-            self._book.end(attempt)
+            self._end(attempt)
         if group.state is GroupState.OPEN and sample.trainable:
             group.members[sample.trajectory_id] = start_version(sample)
             if len(group.members) == self._settings.group_size:
                 self.complete(group)
         self.enforce(group, sample)
         return True
+
+    def _end(self, attempt: Attempt) -> None:
+        """An attempt is over. Where it may run a second time, that run stops."""
+        if attempt.again or len(attempt.hosts) > 1:
+            done = Cancellation(attempt.trajectory_id, Outcome.REDUNDANT, Reason.GROUP_COMPLETE)
+            self._tell_hosts(attempt, done)
+        self._book.end(attempt)
+
+    def _tell_hosts(self, attempt: Attempt, cancellation: Cancellation) -> None:
+        for host in attempt.hosts:
+            self._hosts.publish(host, cancellation)
 
     def restore(self, group: Group, record: GroupRecord) -> None:
         """Take a recorded group's trajectories into account and launch what it lacks."""
@@ -92,6 +103,8 @@ class GroupLifecycle:
         if len(group.members) >= self._settings.group_size:
             self.complete(group)
         self.enforce(group)
+        for attempt in group.attempts.values():
+            attempt.again = True
 
     def dropped(self, trajectory_id: str, reason: Reason) -> bool:
         """A committed trajectory left the buffer alone; False for unknown ones, which do nothing.
@@ -102,6 +115,8 @@ class GroupLifecycle:
         if group is None:
             return False
         del group.members[trajectory_id]
+        if len(group.members) >= self._settings.group_size:
+            return True  # it came after the group was complete, and counted since a restart
         if reason in _GONE_IN_BUFFER:
             self.close(group, Outcome.STALE, Reason.GROUP_EVICTED)
         elif group.state is GroupState.COMPLETE:
@@ -221,8 +236,7 @@ class GroupLifecycle:
             self._book.unlaunch(attempt)
             return
         attempt.cancellation = Cancellation(attempt.trajectory_id, outcome, reason)
-        if attempt.host is not None:
-            self._hosts.publish(attempt.host, attempt.cancellation)
+        self._tell_hosts(attempt, attempt.cancellation)
         self._emit(
             Event(
                 EventKind.ABORT,

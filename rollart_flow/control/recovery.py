@@ -25,11 +25,13 @@ class Recovered:
     groups: tuple[GroupRecord, ...]
     """Groups that go on, the oldest first."""
     pending: tuple[Sample, ...]
-    """Trajectories that the buffer holds."""
+    """Trajectories that the buffer holds, and those of closed groups whose departure was not
+    recorded any more: the buffer drops them when it is restored."""
     known: tuple[str, ...]
     """Ids of the other committed trajectories, the oldest first."""
     closed: Mapping[str, Reason]
-    """Groups that left the buffer, with the reason that late members are dropped for."""
+    """Groups that left the buffer or were abandoned, with the reason for which late members are
+    dropped."""
     changes: tuple[Change, ...]
     """What became of the newest groups, for a scheduler that outlived the buffer."""
 
@@ -38,12 +40,12 @@ class _Ledger:
     """Rows of events, trajectories and batches, by group."""
 
     def __init__(
-        self, events: Iterable[Event], samples: tuple[Sample, ...], trained_groups: Iterable[str]
+        self, events: Iterable[Event], samples: tuple[Sample, ...], trained: Mapping[str, str]
     ) -> None:
         self.admitted: dict[str, Task] = {}
-        self.abandoned: set[str] = set()
         self.left: dict[str, Reason | None] = {}
-        self.closed = dict.fromkeys(trained_groups, Reason.GROUP_COMPLETE)
+        self.trained = trained
+        self.closed = dict.fromkeys(trained.values(), Reason.GROUP_COMPLETE)
         self.samples: defaultdict[str, list[Sample]] = defaultdict(list)
         for sample in samples:
             self.samples[sample.group_id].append(sample)
@@ -54,7 +56,7 @@ class _Ledger:
         if event.kind is EventKind.ADMIT:
             self.admitted[event.subject] = _task(event)
         elif event.kind is EventKind.ABANDON:
-            self.abandoned.add(event.subject)
+            self.closed.setdefault(event.subject, Reason.GROUP_EVICTED)
         elif event.kind in (EventKind.DROP, EventKind.EVICT):
             self.left[event.subject] = event.reason
         if event.kind is EventKind.EVICT:
@@ -65,8 +67,8 @@ class _Ledger:
         return sorted({*self.admitted, *self.samples}, key=group_cursor)
 
     def pending(self, sample: Sample) -> bool:
-        """Whether the buffer holds it."""
-        gone = sample.trajectory_id in self.left or sample.group_id in self.closed
+        """Whether the buffer holds it, or has yet to report that it left with its group."""
+        gone = sample.trajectory_id in self.left or sample.trajectory_id in self.trained
         return sample.trainable and not gone
 
     def record(self, group_id: str) -> GroupRecord:
@@ -89,7 +91,7 @@ class _Ledger:
 
 
 def recover(
-    events: Iterable[Event], samples: Iterable[Sample], trained_groups: Iterable[str]
+    events: Iterable[Event], samples: Iterable[Sample], trained: Mapping[str, str]
 ) -> Recovered:
     """What was recorded, sorted out.
 
@@ -99,12 +101,12 @@ def recover(
     Args:
         events: all rows of `events`, in the order of their commits.
         samples: all rows of `trajectories` of the training split, in the order of their commits.
-        trained_groups: group ids of all rows of `batches`.
+        trained: group id by trajectory id, of all rows of `batches`.
     """
     samples = tuple(samples)
-    ledger = _Ledger(events, samples, trained_groups)
+    ledger = _Ledger(events, samples, trained)
     groups = ledger.in_order()
-    over = ledger.closed.keys() | ledger.abandoned
+    over = ledger.closed
     return Recovered(
         next_cursor=group_cursor(groups[-1]) + 1 if groups else 0,
         groups=tuple(ledger.record(g) for g in groups if g in ledger.admitted and g not in over),

@@ -119,8 +119,8 @@ class RolloutScheduler:
             return Cancellation(trajectory_id, Outcome.CANCELLED, Reason.RUN_STOPPED)
         if attempt is None:
             return Cancellation(trajectory_id, Outcome.REDUNDANT, Reason.GROUP_COMPLETE)
-        if attempt.host != host:
-            attempt.host = host
+        if host not in attempt.hosts:
+            attempt.hosts[host] = None
             attempt.version = None
         return attempt.cancellation
 
@@ -211,11 +211,16 @@ class RolloutScheduler:
         self.stop()
         self._failed.notify()
 
-    def restore(self, records: Iterable[GroupRecord]) -> None:
+    def restore(self, records: Iterable[GroupRecord], next_cursor: int = 0) -> None:
         """Continue from the tables: groups that were admitted and have not left, the oldest first.
 
         Attempts that left no trajectory are launched again under the same ids.
+
+        Args:
+            records: the groups.
+            next_cursor: above those of all groups that were ever admitted.
         """
+        self._book.resume(next_cursor)
         for record in records:
             group = self._book.open(record.group_id, record.task)
             self._lifecycle.restore(group, record)

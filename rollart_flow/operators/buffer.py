@@ -100,7 +100,8 @@ class BufferActor:
         kept = keeps(self._settings.filters, recovered.pending_rows)
         for place, sample in enumerate(pending):
             if not kept[place]:
-                self._filter_out(sample)
+                self._samples.drop(sample.trajectory_id, Reason.FILTERED)
+        self._forget()
         newest = recovered.version if untrained is None else untrained.step
         evaluated = max(recovered.evaluated, default=-1)
         self._recorded = {
@@ -121,8 +122,15 @@ class BufferActor:
         return events_table(taken) if taken else None
 
     async def report(self, events: Sequence[tuple[datetime, Event]]) -> None:
-        """Commit events of another process; answers before they are durable."""
+        """Commit events of another process; answers before they are durable.
+
+        What is left of a group that was abandoned leaves with it.
+        """
         self._events.extend(events)
+        for _, event in events:
+            if event.kind is EventKind.ABANDON:
+                self._samples.evict(event.subject, Reason.GROUP_ABANDONED)
+        self._forget()
         self._committer.wake()
 
     async def put(self, data: bytes) -> None:
@@ -170,29 +178,23 @@ class BufferActor:
         for place, sample in enumerate(new):
             if sample.trainable:
                 self._rows[sample.trajectory_id] = rows.slice(place, 1)
-            self._samples.put(sample)
-            if not kept[place]:
-                self._filter_out(sample)
+            self._samples.put(sample, refused=None if kept[place] else Reason.FILTERED)
+            if not kept[place] and sample.filtered:
+                self._report_refused(sample)
         self._forget()
 
-    def _filter_out(self, sample: Sample) -> None:
-        """Drop what a filter refuses. Before reward it refuses what is then never scored."""
-        if sample.trainable:
-            self._samples.drop(sample.trajectory_id, Reason.FILTERED)
-        elif sample.filtered:
-            detail = {
-                "group_id": sample.group_id,
-                "policy_version_start": sample.policy_version_start,
-            }
-            self.emit(
-                Event(
-                    EventKind.DROP,
-                    sample.trajectory_id,
-                    reason=Reason.FILTERED,
-                    domain=sample.domain,
-                    detail=detail,
-                )
+    def _report_refused(self, sample: Sample) -> None:
+        """A filter before reward has refused what is then never scored."""
+        detail = {"group_id": sample.group_id, "policy_version_start": sample.policy_version_start}
+        self.emit(
+            Event(
+                EventKind.DROP,
+                sample.trajectory_id,
+                reason=Reason.FILTERED,
+                domain=sample.domain,
+                detail=detail,
             )
+        )
 
     def _forget(self) -> None:
         """Let go of rows that the SampleBuffer holds no more."""

@@ -75,7 +75,7 @@ class CoordinatorActor:
             admission=settings.schedule.admission,
             version=version,
         )
-        self._scheduler.restore(recovered.control.groups)
+        self._scheduler.restore(recovered.control.groups, cursor)
         remote = RemoteBuffer(buffer)
         shared = settings.schedule.shared
         self._engines = ClusterControl(engines, version, self.emit, shared=shared)

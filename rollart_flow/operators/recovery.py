@@ -49,8 +49,8 @@ def recover(run: Run) -> Recovered:
     now = run.snapshot()
     start = 0 if run.info.parent is None else run.info.parent.step
     version = _newest(now.steps, "step", start)
-    trained = now.batches.select("group_id").unique().collect()["group_id"].to_list()
-    recovered = control.recover(_events(now), _samples(now), trained)
+    trained = now.batches.select("trajectory_id", "group_id").collect()
+    recovered = control.recover(_events(now), _samples(now), dict(trained.iter_rows()))
     checkpoints = now.weights.filter(pl.col("checkpoint"), pl.col("policy_version") <= version)
     manifest = _newest(now.batches, "step", version)
     return Recovered(

@@ -37,13 +37,7 @@ def load_pipeline(path: str | Path, overrides: Mapping[str, str] | None = None) 
         PipelineError: the file cannot be read, fails, or has no `pipeline`; names file and line.
         SettingsError: an override is wrong.
     """
-    try:
-        source_text = Path(path).read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise PipelineError(f"{path}: no such pipeline file") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise PipelineError(f"{path}: cannot be read: {error}") from error
-    return load_source(source_text, path, overrides)
+    return load_source(read_source(path, "pipeline"), path, overrides)
 
 
 def load_source(
@@ -51,7 +45,7 @@ def load_source(
 ) -> LoadedPipeline:
     """As `load_pipeline`, from text that was read before; `path` only names it."""
     name = str(path)
-    found = _run(source_text, name).get("pipeline")
+    found = run_source(source_text, name).get("pipeline")
     if found is None:
         raise PipelineError(
             f"{name}: no `pipeline` at module level; end the file with pipeline = Pipeline(...)"
@@ -63,8 +57,27 @@ def load_source(
     return LoadedPipeline(pipeline, source_text, name, changes)
 
 
-def _run(source_text: str, name: str) -> dict[str, object]:
-    """The names that the file defines at module level."""
+def read_source(path: str | Path, kind: str) -> str:
+    """Text of a user's file; `kind` says what it was taken for.
+
+    Raises:
+        PipelineError: there is none, or it cannot be read.
+    """
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise PipelineError(f"{path}: no such {kind} file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise PipelineError(f"{path}: cannot be read: {error}") from error
+
+
+def run_source(source_text: str, name: str) -> dict[str, object]:
+    """Run a user's file; the names that it defines at module level.
+
+    Raises:
+        PipelineError: it fails; names file and line.
+        RollartError: what this library refused in it, with file and line.
+    """
     module = ModuleType(_MODULE)
     module.__file__ = name
     before = sys.modules.get(_MODULE)

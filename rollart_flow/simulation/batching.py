@@ -13,7 +13,7 @@ import math
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 
-from rollart_flow.simulation.hardware import Roofline
+from rollart_flow.simulation.hardware import EngineModel
 
 MAX_SEQUENCES = 256
 """vLLM's `max_num_seqs`."""
@@ -47,16 +47,17 @@ class ContinuousBatch:
     """The sequences of one inference worker.
 
     Args:
-        roofline: how long passes take.
+        model: how long passes take.
         version: policy version that it serves.
         stored: prefixes are kept in a store beside the devices and never leave it.
     """
 
-    def __init__(self, roofline: Roofline, *, version: int = 0, stored: bool = False) -> None:
-        self.roofline = roofline
+    def __init__(self, model: EngineModel, *, version: int = 0, stored: bool = False) -> None:
+        self.model = model
         self.version = version
         self._stored = stored
-        self.capacity = roofline.kv_tokens
+        self.capacity = model.kv_tokens
+        self.slowdown = 1.0
         self.suspended = False
         self.prefill_s = 0.0
         self.decode_s = 0.0
@@ -116,6 +117,13 @@ class ContinuousBatch:
             self._waiting.remove(job)
         job.done = True
         self._start_prefill()
+        return changed
+
+    def pace(self, now: float, slowdown: float) -> list[Job]:
+        """Passes that begin from now on take so many times as long; as `advance` otherwise."""
+        changed = self.advance(now)
+        self.slowdown = slowdown
+        self._line = None
         return changed
 
     def suspend(self, now: float) -> list[Job]:
@@ -198,7 +206,8 @@ class ContinuousBatch:
     def _decode_line(self) -> tuple[float, float]:
         """(seconds of the next pass, seconds that each token more in the caches adds)."""
         if self._line is None:
-            self._line = self.roofline.decode_line(len(self._running), self.kv)
+            a, b = self.model.decode_line(len(self._running), self.kv)
+            self._line = a * self.slowdown, b * self.slowdown
         a, b = self._line
         return a + b * self.kv, b
 
@@ -299,10 +308,11 @@ class ContinuousBatch:
         self._make_room()
         if new:
             beside = len(self._running), self.kv - self._prompts
-            seconds = self.roofline.prefill_s(new, seen / new, *beside)
+            seconds = self.model.prefill_s(new, seen / new, *beside)
         else:
-            seconds = self.roofline.decode_s(len(self._running) + len(self._prefill), self.kv)
-        self._prefill_end = self._now + seconds
+            a, b = self.model.decode_line(len(self._running) + len(self._prefill), self.kv)
+            seconds = a + b * self.kv
+        self._prefill_end = self._now + self.slowdown * seconds
         self.prefilled_tokens += new
 
     def _end_prefill(self, changed: list[Job]) -> None:

@@ -13,7 +13,7 @@ from fractions import Fraction
 
 from rollart_flow.control.schedules import Phase, Schedule
 from rollart_flow.simulation.batching import MAX_SEQUENCES
-from rollart_flow.simulation.hardware import Roofline
+from rollart_flow.simulation.hardware import EngineModel, Roofline
 from rollart_flow.simulation.record import Attempt, Record
 from rollart_flow.simulation.scenario import Scenario
 from rollart_flow.simulation.workloads import Script
@@ -57,9 +57,11 @@ def chain_s(script: Script, scenario: Scenario) -> float:
     return script.environment_s - script.reset_s + generation
 
 
-def _workers(scenario: Scenario) -> list[tuple[Roofline, int]]:
+def _workers(scenario: Scenario) -> list[tuple[EngineModel, int]]:
     """Inference workers by kind, those included that training lends."""
-    workers = Counter(dict(scenario.workers()))
+    workers: Counter[EngineModel] = Counter()
+    for worker, count in scenario.workers():
+        workers[worker] += count
     if scenario.sliding:
         degree = scenario.tensor_parallel
         lent = Roofline(scenario.model, scenario.training.device, degree)
@@ -67,12 +69,12 @@ def _workers(scenario: Scenario) -> list[tuple[Roofline, int]]:
     return list(workers.items())
 
 
-def _work_s(script: Script, roofline: Roofline, batch: int) -> float:
+def _work_s(script: Script, roofline: EngineModel, batch: int) -> float:
     """Seconds of a worker that an attempt takes when it shares passes with `batch` alike."""
     return _prefill_s(script, roofline, batch) + _decode_s(script, roofline, batch)
 
 
-def _prefill_s(script: Script, roofline: Roofline, batch: int) -> float:
+def _prefill_s(script: Script, roofline: EngineModel, batch: int) -> float:
     """What of it are prompts."""
     seconds = 0.0
     context = 0
@@ -86,7 +88,7 @@ def _prefill_s(script: Script, roofline: Roofline, batch: int) -> float:
     return seconds
 
 
-def _decode_s(script: Script, roofline: Roofline, batch: int) -> float:
+def _decode_s(script: Script, roofline: EngineModel, batch: int) -> float:
     """What of it are actions. A prompt's pass gives the first token of its action."""
     seconds = 0.0
     context = 0
@@ -98,6 +100,11 @@ def _decode_s(script: Script, roofline: Roofline, batch: int) -> float:
     return seconds
 
 
+def is_serial(schedule: Schedule) -> bool:
+    """Whether training waits for rollout and the reverse."""
+    return schedule.order.index(Phase.TRAIN) < schedule.order.index(Phase.UPDATE)
+
+
 def bound(record: Record, scenario: Scenario, schedule: Schedule, *, warmup: int = 0) -> Bound:
     """The bound for the batches of a run after its first `warmup` steps.
 
@@ -107,7 +114,7 @@ def bound(record: Record, scenario: Scenario, schedule: Schedule, *, warmup: int
     batches = [batch for step, batch in sorted(record.batches.items()) if step > warmup]
     steps = [[record.attempts[t] for t in batch.trajectory_ids] for batch in batches]
     training = [scenario.training_s([attempt.tokens for attempt in step]) for step in steps]
-    serial = schedule.order.index(Phase.TRAIN) < schedule.order.index(Phase.UPDATE)
+    serial = is_serial(schedule)
     began = record.steps[warmup - 1].ended if warmup and not serial else 0.0
     chains = [[chain_s(attempt.script, scenario) for attempt in step] for step in steps]
     shares = [
@@ -133,7 +140,7 @@ def bound(record: Record, scenario: Scenario, schedule: Schedule, *, warmup: int
 def _share(attempt: Attempt, chain: float, began: float) -> float:
     """What of an attempt cannot have been done before a moment."""
     before = max(0.0, began - attempt.started - attempt.script.reset_s)
-    return max(0.0, 1.0 - before / chain)
+    return max(0.0, 1.0 - before / chain) if before else 1.0
 
 
 def _span(schedule: Schedule) -> float:
@@ -182,7 +189,7 @@ def _batch(sequences: float) -> int:
     return max(1, min(MAX_SEQUENCES, math.ceil(sequences)))
 
 
-def _shared(roofline: Roofline, sequences: float) -> Callable[[Script], float]:
+def _shared(roofline: EngineModel, sequences: float) -> Callable[[Script], float]:
     """Cost of an attempt where so many sequences share a worker."""
     batch = _batch(sequences)
     return lambda script: _work_s(script, roofline, batch)
@@ -233,10 +240,10 @@ def propositions(scripts: Sequence[Script], scenario: Scenario, schedule: Schedu
     times = [script.environment_s + _work_s(script, roofline, slots) * slots for script in scripts]
     mean, longest = math.fsum(times) / len(times), max(times)
     devices = scenario.training.devices
-    rollout_devices = sum(r.degree * c for r, c in scenario.workers())
+    rollout_devices = sum(r.devices * c for r, c in scenario.workers())
     total = rollout_devices if scenario.shared else devices + rollout_devices
     training_s = scenario.cost.step_s([s.tokens for s in scripts[:n]], total, scenario.epochs)
-    k = slots * total / roofline.degree
+    k = slots * total / roofline.devices
     beta = devices / total
     generation = n * mean + k * longest / (1 + alpha)
     train = training_s * k

@@ -24,8 +24,10 @@ from rollart_flow.simulation.disaggregated import DisaggregatedEngine
 from rollart_flow.simulation.engine import SimulatedEngine
 from rollart_flow.simulation.environments import RunLengthCodec, ScriptedEnvironment
 from rollart_flow.simulation.fleet import Fleet
-from rollart_flow.simulation.hardware import Roofline
+from rollart_flow.simulation.hardware import EngineModel, Roofline
 from rollart_flow.simulation.loop import run
+from rollart_flow.simulation.machine import SharedMachine
+from rollart_flow.simulation.measured import MeasuredScoring
 from rollart_flow.simulation.record import Attempt, Record, StepTimes, pool_times
 from rollart_flow.simulation.rewards import (
     Dedicated,
@@ -36,7 +38,7 @@ from rollart_flow.simulation.rewards import (
     ServerlessScoring,
 )
 from rollart_flow.simulation.scenario import Scenario
-from rollart_flow.simulation.workloads import Script, Workload
+from rollart_flow.simulation.workloads import Script
 from rollart_flow.types import TRAINABLE, Assignment, Reason, Sample, Trajectory
 
 DAWN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -58,16 +60,17 @@ class SimulatedCluster:
         self.schedule = schedule
         self.steps = steps
         self.record = Record()
-        self._workload = Workload(scenario.domains, seed, scenario.context_tokens)
+        self._workload = scenario.workload(seed)
         self._scripts: dict[str, Script] = {}
         self._lost: Counter[str] = Counter()
         self._rewards: defaultdict[str, list[float]] = defaultdict(list)
         self._running = 0
-        self._scoring = self._make_scoring()
+        self._scoring = self._make_scoring(seed)
         stages = schedule.stages
         at_once = UNLIMITED if stages is None else stages.reward * len(self._host_slots())
         self._scored_at_once = asyncio.Semaphore(at_once)
         self._fleet, self._serving = self._make_engines()
+        self._machine = SharedMachine(scenario.measured, self._fleet.engines, seed)
         settings = scenario.settings(seed)
         self.buffer = SampleBuffer(
             schedule.bound, scenario.group_size, self.record, selection=schedule.selection
@@ -98,9 +101,9 @@ class SimulatedCluster:
         self._none_left = Signal()
 
     def _make_engine(
-        self, name: str, roofline: Roofline, *, stored: bool = False
+        self, name: str, model: EngineModel, *, stored: bool = False
     ) -> SimulatedEngine:
-        batch = ContinuousBatch(roofline, stored=stored)
+        batch = ContinuousBatch(model, stored=stored)
         return SimulatedEngine(name, batch, self._left, self._lost)
 
     def _left(self, trajectory_id: str, position: int) -> int:
@@ -110,12 +113,12 @@ class SimulatedCluster:
         scenario = self.scenario
         parts = scenario.disaggregated
         engines: list[SimulatedEngine] = []
-        for part, (roofline, count) in enumerate(scenario.workers()):
+        for part, (model, count) in enumerate(scenario.workers()):
             first = len(engines)
             engines += [
                 self._make_engine(
-                    f"{roofline.device.name}-{first + i:04d}",
-                    roofline,
+                    f"{model.hardware}-{first + i:04d}",
+                    model,
                     stored=parts is not None and part == 0,
                 )
                 for i in range(count)
@@ -126,10 +129,13 @@ class SimulatedCluster:
         serving: list[Inference] = [*engines, *sliding]
         if parts is not None:
             split = parts.prefill.devices // parts.degree
-            serving = [DisaggregatedEngine(engines[:split], engines[split:], parts.link_gb_s)]
+            ends = engines[:split], engines[split:]
+            serving = [DisaggregatedEngine(*ends, parts.link_gb_s, scenario.model.kv_bytes)]
         return Fleet(engines, sliding, scenario), serving
 
-    def _make_scoring(self) -> Scoring:
+    def _make_scoring(self, seed: int) -> Scoring:
+        if self.scenario.measured is not None:
+            return MeasuredScoring(self.scenario.measured, seed)
         reward = self.scenario.reward
         if isinstance(reward, Serverless):
             return ServerlessScoring(reward)
@@ -188,11 +194,13 @@ class SimulatedCluster:
         while (assignment := await self.scheduler.admit(f"{host.name}/{slot}", index)) is not None:
             index += 1
             script = self._script(assignment)
+            await self._machine.start_attempt()
             started = loop.time()
             self._running += 1
             self.record.most_running = max(self.record.most_running, self._running)
             trajectory = await host.run(self._manager(assignment, script, host, proxy))
             self._running -= 1
+            self._machine.end_attempt()
             task = asyncio.create_task(self._commit(trajectory, script, host.name, started))
             self._scored.add(task)
             task.add_done_callback(self._committed)
@@ -282,7 +290,7 @@ class SimulatedCluster:
             self.record.batches[step] = batch
             formed = loop.time()
             lengths = [self.record.attempts[t].tokens for t in batch.trajectory_ids]
-            await asyncio.sleep(self.scenario.training_s(lengths))
+            await self._machine.train(self.scenario.training_s(lengths))
             trained = loop.time()
             push = asyncio.create_task(self._fleet.push(step), name=f"push({step})")
             if not self.schedule.overlapped:
@@ -300,6 +308,7 @@ class SimulatedCluster:
         record.seconds = asyncio.get_running_loop().time()
         record.reward_busy_s, record.reward_paid_s = self._scoring.busy_s, self._scoring.paid_s
         record.exposed_pull_s = self._fleet.exposed_s
+        record.weights = self._fleet.spans
 
 
 def _sample(trajectory: Trajectory) -> Sample:

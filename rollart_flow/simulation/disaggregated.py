@@ -24,6 +24,7 @@ class DisaggregatedEngine:
         prefill: workers that compute prompts.
         decode: workers that draw tokens.
         link_gb_s: from one to the other, per worker [GB/s].
+        kv_bytes: KV cache of one token.
     """
 
     def __init__(
@@ -31,10 +32,11 @@ class DisaggregatedEngine:
         prefill: Sequence[SimulatedEngine],
         decode: Sequence[SimulatedEngine],
         link_gb_s: float,
+        kv_bytes: float,
     ) -> None:
         self._prefill = prefill
         self._decode = decode
-        self._link = link_gb_s * 1e9
+        self._token_s = kv_bytes / (link_gb_s * 1e9)
         self._pairs: Recent[str, tuple[SimulatedEngine, SimulatedEngine, int]] = Recent(_REMEMBERED)
 
     @property
@@ -54,7 +56,7 @@ class DisaggregatedEngine:
         prefill, decode, shipped = pair or (_least(self._prefill), _least(self._decode), 0)
         await prefill.run(request.trajectory_id, position, 0)
         fresh = position - min(shipped, position)
-        await asyncio.sleep(fresh * decode.batch.roofline.model.kv_bytes / self._link)
+        await asyncio.sleep(fresh * self._token_s)
         self._pairs.add(request.trajectory_id, (prefill, decode, position))
         async for chunk in decode.generate(request, prefilled=True):
             yield chunk

@@ -48,12 +48,12 @@ class SimulatedEngine:
     @property
     def hardware(self) -> str:
         """Hardware class."""
-        return self.batch.roofline.device.name
+        return self.batch.model.hardware
 
     @property
     def devices(self) -> int:
         """Accelerators that it occupies."""
-        return self.batch.roofline.degree
+        return self.batch.model.devices
 
     async def generate(
         self, request: GenerationRequest, *, prefilled: bool = False
@@ -71,6 +71,8 @@ class SimulatedEngine:
         job = Job(request.trajectory_id, position, left, prefilled=prefilled)
         told = 0
         offset = 0
+        if (request_s := self.batch.model.request_s(request.prompt_ids[-1])) > 0:
+            await asyncio.sleep(request_s * self.batch.slowdown)
         try:
             done = self._submit(job)
             if len(request.prompt_ids) == 1:
@@ -157,6 +159,10 @@ class SimulatedEngine:
         if self.away_at is not None:
             self.away_s += now - self.away_at
             self.away_at = now
+
+    def pace(self, slowdown: float) -> None:
+        """Take so many times as long from now on."""
+        self._happened(self.batch.pace(self._now(), slowdown))
 
     def suspend(self) -> None:
         """Draw nothing until `resume`."""

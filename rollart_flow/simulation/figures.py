@@ -3,11 +3,12 @@
 The invariant: a figure is two cases and one measure; the published number takes no part in it.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
+from multiprocessing import get_context
 
 from rollart_flow.control.schedules import (
-    Phase,
     Schedule,
     areal,
     one_off,
@@ -17,65 +18,68 @@ from rollart_flow.control.schedules import (
     sync_plus,
 )
 from rollart_flow.simulation import paper
-from rollart_flow.simulation.cluster import simulate
+from rollart_flow.simulation.comparison import Case, Row, measure, simulate_case
 from rollart_flow.simulation.hardware import QWEN3_8B, QWEN3_14B, QWEN3_32B
-from rollart_flow.simulation.record import Record
-from rollart_flow.simulation.report import Report, report
 from rollart_flow.simulation.scenario import Scenario
 
 TOLERANCE = 0.15
 """Beyond it a figure says why."""
 
 
-@dataclass(frozen=True)
-class Case:
-    """One simulation."""
-
-    scenario: Scenario
-    schedule: Schedule
-    steps: int = 4
-
-    @property
-    def key(self) -> tuple[str, str, int]:
-        """What makes it the same as another one."""
-        return self.scenario.name, self.schedule.name, self.steps
+BEYOND_ALPHAS = (0.5, 0.5, 2)
+"""Of `rollart_plus` for the three models: the smallest that keeps training busy."""
 
 
-@dataclass(frozen=True)
-class Simulated:
-    """A case that was run."""
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """What is kept of a simulated case."""
 
-    record: Record
-    report: Report
-
-
-Measure = Callable[[Simulated], float]
-
-
-def step_s(run: Simulated) -> float:
-    """Mean step time [s]."""
-    return run.report.step_s
-
-
-def step_rate(run: Simulated) -> float:
-    """Tokens per second and step time, upside down, so that less is better like a time."""
-    return 1.0 / run.report.throughput
-
-
-def rollout_s(run: Simulated) -> float:
+    row: Row
+    rollout_s: float
     """Mean time from asking for a batch to having it [s]."""
-    steps = run.record.steps
-    return sum(times.formed - times.asked for times in steps) / len(steps)
 
 
-def exposed_pull_s(run: Simulated) -> float:
+Measure = Callable[[Finished], float]
+
+
+def step_s(run: Finished) -> float:
+    """Mean step time [s]."""
+    return run.row.report.step_s
+
+
+def token_s(run: Finished) -> float:
+    """Step time for each token [s]: the inverse of the throughput, so that less is better."""
+    return 1.0 / run.row.report.throughput
+
+
+def rollout_s(run: Finished) -> float:
+    """Mean time from asking for a batch to having it [s]."""
+    return run.rollout_s
+
+
+def exposed_pull_s(run: Finished) -> float:
     """Seconds of a weight pull that no rollout hides."""
-    return run.report.exposed_pull_s
+    return run.row.report.exposed_pull_s
 
 
-def reward_utilization(run: Simulated) -> float:
+def over_bound(run: Finished) -> float:
+    """Step time over what no schedule can beat."""
+    return run.row.report.step_s / run.row.report.bound.step_s
+
+
+def wasted(run: Finished) -> float:
+    """Share of the generated tokens that nothing was trained on."""
+    return run.row.report.wasted_fraction
+
+
+def slow_represented(run: Finished) -> float:
+    """Share of the slowest quarter that was trained on, over that of all."""
+    return run.row.report.slow_represented
+
+
+def reward_utilization(run: Finished) -> float:
     """Share of the paid device time in which the judge worked."""
-    return run.report.reward_utilization or 0.0
+    return run.row.report.reward_utilization or 0.0
 
 
 @dataclass(frozen=True)
@@ -92,12 +96,17 @@ class Figure:
     why: str = ""
     """Why ours may differ."""
 
-    def value(self, runs: dict[tuple[str, str, int], Simulated]) -> float:
+    @property
+    def cases(self) -> tuple[Case, ...]:
+        """What has to be simulated."""
+        return (self.ours,) if self.against is None else (self.ours, self.against)
+
+    def value(self, runs: Mapping[Case, Finished]) -> float:
         """Our number: how many times faster, or the measure itself."""
-        ours = self.measure(runs[self.ours.key])
+        ours = self.measure(runs[self.ours])
         if self.against is None:
             return ours
-        return self.measure(runs[self.against.key]) / ours
+        return self.measure(runs[self.against]) / ours
 
     def nearest(self, value: float) -> float | None:
         """The published number that is nearest to ours."""
@@ -110,6 +119,38 @@ class Figure:
         """Whether ours is within the tolerance of what was published."""
         nearest = self.nearest(value)
         return nearest is None or abs(value / nearest - 1) <= TOLERANCE
+
+
+def run_figures(
+    wanted: Sequence[Figure], *, jobs: int, on_case: Callable[[int, int], None]
+) -> dict[Case, Finished]:
+    """Simulate all cases of figures, each once, in so many processes.
+
+    Args:
+        on_case: told (cases done, cases in all).
+    """
+    cases = list(dict.fromkeys(case for figure in wanted for case in figure.cases))
+    done: dict[Case, Finished] = {}
+    on_case(0, len(cases))
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as processes:
+        running = {processes.submit(_finish, case): case for case in cases}
+        try:
+            for future in as_completed(running):
+                done[running[future]] = future.result()
+                on_case(len(done), len(cases))
+        finally:
+            processes.shutdown(wait=False, cancel_futures=True)
+    return done
+
+
+def _finish(case: Case) -> Finished:
+    record = simulate_case(case)
+    waits = [times.formed - times.asked for times in record.steps]
+    return Finished(measure(case, record), sum(waits) / len(waits))
+
+
+def _case(scenario: Scenario, schedule: Schedule, steps: int = 4) -> Case:
+    return Case(scenario, schedule, steps=steps)
 
 
 def figures() -> tuple[Figure, ...]:
@@ -130,7 +171,7 @@ def figures() -> tuple[Figure, ...]:
 
 
 def _end_to_end() -> Iterator[Figure]:
-    large = Case(paper.affine(QWEN3_32B), rollart(1), 5)
+    large = _case(paper.affine(QWEN3_32B), paper.ROLLART, 6)
     separated = paper.disaggregated(QWEN3_32B)
     for schedule, published, scenario in (
         (sync_plus(), 2.05, paper.monolithic(QWEN3_32B)),
@@ -138,36 +179,36 @@ def _end_to_end() -> Iterator[Figure]:
         (areal(1), 1.31, separated),
     ):
         name = f"Figure 10a: rollart over {schedule.name}, 32B"
-        yield Figure(name, large, Case(scenario, schedule), (published, published), why=_WHY_10A)
+        yield Figure(name, large, _case(scenario, schedule), (published, published), why=_WHY_10A)
     for model in paper.MODELS:
-        ours = Case(paper.affine(model), rollart(1), 5)
-        slow = Case(paper.monolithic_judged_here(model), sync(), 2)
-        plus = Case(paper.monolithic(model), sync_plus(), 4)
+        ours = _case(paper.affine(model), paper.ROLLART, 6)
+        slow = _case(paper.monolithic_judged_here(model), sync(), 2)
+        plus = _case(paper.monolithic(model), sync_plus(), 4)
         size = model.name.removeprefix("Qwen3-")
         yield Figure(
             f"Figure 10b: throughput of rollart over sync, {size}",
-            ours, slow, (2.65, 4.58), step_rate, _WHY_SYNC,
+            ours, slow, (2.65, 4.58), token_s, _WHY_SYNC,
         )  # fmt: skip
         yield Figure(
             f"Figure 10b: throughput of sync_plus over sync, {size}",
-            plus, slow, (1.40, 2.40), step_rate, _WHY_SYNC,
+            plus, slow, (1.40, 2.40), token_s, _WHY_SYNC,
         )  # fmt: skip
 
 
 def _scaling() -> Iterator[Figure]:
-    base = Case(paper.monolithic(QWEN3_14B, 64), sync_plus())
+    base = _case(paper.monolithic(QWEN3_14B, 64), sync_plus())
     for devices in (64, 96, 128):
-        ours = Case(paper.disaggregated(QWEN3_14B, devices), rollart(1), 5)
+        ours = _case(paper.disaggregated(QWEN3_14B, devices), paper.ROLLART, 6)
         name = f"Figure 10c: rollart on {devices} H800 over sync_plus on 64, 14B"
-        yield Figure(name, ours, base, (1.33, 2.08), step_rate, _WHY_10C)
+        yield Figure(name, ours, base, (1.33, 2.08), token_s, _WHY_10C)
 
 
 def _affinity() -> Iterator[Figure]:
     for model in (QWEN3_8B, QWEN3_32B):
         size = model.name.removeprefix("Qwen3-")
-        mixed = Case(paper.equal_cost(model, 64, 24), rollart(1), 5)
+        mixed = _case(paper.equal_cost(model, 64, 24), paper.ROLLART, 6)
         for h800, h20, published in ((0, 208, (1.30, 1.68)), (72, 0, (1.12, 1.37))):
-            other = Case(paper.equal_cost(model, h800, h20), rollart(1), 5)
+            other = _case(paper.equal_cost(model, h800, h20), paper.ROLLART, 6)
             kind = "H20" if h20 else "H800"
             name = f"Figure 11a: affinity over {kind} only, {size}"
             yield Figure(name, mixed, other, published, why=_WHY_11A)
@@ -178,13 +219,13 @@ def _trajectory_level() -> Iterator[Figure]:
         scenario = paper.gaussian_environments(sigma)
         span = (published, published) if published else (1.23, 2.27)
         name = f"Figure 11b: trajectory- over batch-level, sigma {sigma:g} s"
-        trajectory, batch = Case(scenario, sync_plus(), 3), Case(scenario, sync(), 3)
+        trajectory, batch = _case(scenario, sync_plus(), 3), _case(scenario, sync(), 3)
         yield Figure(name, trajectory, batch, span, rollout_s, _WHY_11B)
 
 
 def _serverless() -> Iterator[Figure]:
-    ours = Case(paper.judged(serverless=True), sync_plus(), 3)
-    local = Case(paper.judged(serverless=False), sync_plus(), 3)
+    ours = _case(paper.judged(serverless=True), sync_plus(), 3)
+    local = _case(paper.judged(serverless=False), sync_plus(), 3)
     name = "Figure 12: rollout time with a serverless judge"
     yield Figure(name, ours, local, (158 / 77, 158 / 77), rollout_s, _WHY_12)
     name = "Figure 12: utilization of the judge, four H800"
@@ -195,29 +236,29 @@ def _serverless() -> Iterator[Figure]:
 
 def _bound_sweep() -> Iterator[Figure]:
     scenario = paper.affine(QWEN3_8B)
-    base = Case(scenario, rollart(1), 5)
+    base = _case(scenario, paper.ROLLART, 6)
     for alpha in range(2, 7):
-        ours = Case(scenario, rollart(alpha), 5 + alpha)
+        ours = _case(scenario, rollart(alpha).switched(overlapped=True), 6 + alpha)
         name = f"Figure 13: alpha {alpha} over 1, 8B"
         yield Figure(name, ours, base, (1.0, 1.22), why=_WHY_13)
 
 
 def _transfers() -> Iterator[Figure]:
     for model, published in zip(paper.MODELS, (1.4, 5.1, 9.6), strict=True):
-        case = Case(paper.affine(model), rollart(1), 5)
+        case = _case(paper.affine(model), paper.ROLLART, 6)
         name = f"Table 4: exposed weight pull [s], {model.name.removeprefix('Qwen3-')}"
         yield Figure(name, case, None, (published, published), exposed_pull_s, _WHY_T4)
 
 
 def _redundancy() -> Iterator[Figure]:
-    base = Case(paper.redundant(16, 8, 16, 128), sync_plus(), 3)
+    base = _case(paper.redundant(16, 8, 16, 128), sync_plus(), 3)
     for groups, size in ((16, 12), (24, 8), (24, 12)):
-        ours = Case(paper.redundant(groups, size, 16, 128), sync_plus(), 3)
+        ours = _case(paper.redundant(groups, size, 16, 128), sync_plus(), 3)
         name = f"Figure 14b: {groups} groups of {size} over 16 of 8"
         yield Figure(name, ours, base, (1.0, 1.62), rollout_s, _WHY_14B)
-    base = Case(paper.redundant_environments(32, 8), sync_plus(), 3)
+    base = _case(paper.redundant_environments(32, 8), sync_plus(), 3)
     for groups, size, published in ((36, 9, 3.10), (36, 12, 5.45)):
-        ours = Case(paper.redundant_environments(groups, size), sync_plus(), 3)
+        ours = _case(paper.redundant_environments(groups, size), sync_plus(), 3)
         name = f"ROLL Flash Figure 10: {groups}x{size} over 32x8"
         yield Figure(name, ours, base, (published, published), rollout_s, _WHY_FLASH_10)
 
@@ -229,41 +270,86 @@ def _prefill_decode() -> Iterator[Figure]:
         (paper.MIXTURE_OF_EXPERTS, 1, 1.11),
         (paper.MIXTURE_OF_EXPERTS, 2, 1.21),
     ):
-        ours = Case(paper.nodes(model, prefill, disaggregate=True), sync_plus(), 2)
-        together = Case(paper.nodes(model, prefill, disaggregate=False), sync_plus(), 2)
+        ours = _case(paper.nodes(model, prefill, disaggregate=True), sync_plus(), 2)
+        together = _case(paper.nodes(model, prefill, disaggregate=False), sync_plus(), 2)
         size = model.name.removeprefix("Qwen3-")
         name = f"Table 5: {prefill}P{4 - prefill}D over colocation, {size}"
         yield Figure(name, ours, together, (published, published), rollout_s, _WHY_T5)
 
 
 def _queue_scheduling() -> Iterator[Figure]:
-    batch = Case(paper.filtered(0), sync(), 4)
-    queue = Case(paper.filtered(16), sync_plus(), 4)
+    batch = _case(paper.filtered(0), sync(), 4)
+    queue = _case(paper.filtered(16), sync_plus(), 4)
     name = "ROLL Flash Figure 7: queue scheduling, 8x8 and 16 more prompts"
     yield Figure(name, queue, batch, (125 / 37, 125 / 37), rollout_s, _WHY_FLASH_7)
     for prompts, responses, published in ((64, 16, 1.84), (16, 32, 1.95)):
         scenario = paper.replicated(prompts, responses)
-        alone = Case(scenario, sync_plus(), 3)
-        together = Case(scenario, sync_plus().switched(prompt_replication=False), 3)
+        alone = _case(scenario, sync_plus(), 3)
+        together = _case(scenario, sync_plus().switched(prompt_replication=False), 3)
         name = f"ROLL Flash Figure 8: prompt replication, {prompts}x{responses}"
         yield Figure(name, alone, together, (published, published), rollout_s, _WHY_FLASH_8)
 
 
 def _beyond() -> Iterator[Figure]:
-    for model in paper.MODELS:
-        scenario = paper.affine(model)
-        ours = Case(scenario, rollart_plus(1), 6)
-        base = Case(scenario, rollart(1), 5)
+    """What `rollart` still loses against the bound, and how much of it `rollart_plus` wins back.
+
+    What serves is free here to take any task, and only as much is in flight as training needs:
+    both shorten the longest trajectory, which binds.
+    """
+    for model, alpha in zip(paper.MODELS, BEYOND_ALPHAS, strict=True):
         size = model.name.removeprefix("Qwen3-")
-        yield Figure(f"Beyond: rollart_plus over rollart, {size}", ours, base, None)
+        plus = _case(paper.unbound(model), rollart_plus(alpha), 8)
+        for schedule, case in (
+            ("rollart", _case(paper.affine(model), paper.ROLLART, 6)),
+            ("rollart_plus", plus),
+        ):
+            name = f"Beyond: step of {schedule} over its bound, {size}"
+            yield Figure(name, case, None, None, over_bound)
+        name = f"Beyond: tokens thrown away by rollart_plus, {size}"
+        yield Figure(name, plus, None, None, wasted)
+        name = f"Beyond: slow quarter trained on by rollart_plus, {size}"
+        yield Figure(name, plus, None, None, slow_represented)
 
 
-_WHY_10A = _WHY_SYNC = _WHY_10C = _WHY_11A = _WHY_11B = _WHY_12 = _WHY_13 = ""
-_WHY_T4 = _WHY_14B = _WHY_FLASH_10 = _WHY_T5 = _WHY_FLASH_7 = _WHY_FLASH_8 = ""
-
-
-def run_case(case: Case, seed: int = 0) -> Simulated:
-    """Simulate one case."""
-    record = simulate(case.scenario, case.schedule, seed=seed, steps=case.steps)
-    warmup = 0 if case.schedule.order.index(Phase.TRAIN) == 2 else 2
-    return Simulated(record, report(record, case.scenario, case.schedule, seed, warmup=warmup))
+_OTHER_LENGTHS = (
+    "the papers publish no lengths and latencies of their tasks; with those assumed here "
+)
+_WHY_10A = (
+    _OTHER_LENGTHS + "training on 32 H800 binds whatever overlaps it, so that AReaL's tail and "
+    "hardware affinity do not show"
+)
+_WHY_SYNC = (
+    _OTHER_LENGTHS + "steps of environments have heavy tails, and each turn of a batch in lockstep "
+    "waits for the slowest of 512"
+)
+_WHY_10C = _WHY_11A = (
+    _OTHER_LENGTHS + "the longest trajectory or training binds the step and not the rollout pool, "
+    "whose price and size matter less"
+)
+_WHY_11B = "web tasks of 5 to 30 turns stand for the task, which the paper does not name"
+_WHY_12 = (
+    _OTHER_LENGTHS + "the longest of 252 trajectories binds the rollout, which twice the devices "
+    "shorten little; a serverless instance is paid for its cold starts"
+)
+_WHY_13 = _OTHER_LENGTHS + "more in flight makes all of it slower, as training binds already"
+_WHY_T4 = (
+    "the last bucket's pull and the copy into the devices are exposed here; what else the paper's "
+    "workers wait for is not said"
+)
+_WHY_14B = (
+    "surplus is started with the rest here, and what is long is what is cancelled: the price is "
+    "the share of slow tasks, which the paper does not show"
+)
+_WHY_FLASH_10 = (
+    "a Gaussian has no tail that redundancy could cut; fail-slow and fail-stop environments, which "
+    "the text names, are not quantified"
+)
+_WHY_T5 = (
+    "a mixture of experts of 3B active parameters is bound by its passes here, and decode on fewer "
+    "workers makes longer ones"
+)
+_WHY_FLASH_7 = "the share of prompts that all responses solve, or none, is not published"
+_WHY_FLASH_8 = (
+    "with continuous batching one worker decodes all responses to a prompt side by side; the "
+    "paper's baseline decodes them as one static batch"
+)

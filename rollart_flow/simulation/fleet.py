@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from rollart_flow.control.proxy import LLMProxy
 from rollart_flow.control.waits import Signal, waiting
 from rollart_flow.simulation.engine import SimulatedEngine
+from rollart_flow.simulation.record import Activity, Span
 from rollart_flow.simulation.scenario import Scenario
 
 
@@ -37,6 +38,8 @@ class Fleet:
         self._proxies: list[LLMProxy] = []
         self.at_training = False
         self.exposed_s: list[float] = []
+        self.spans: list[Span] = []
+        self._suspended_at = 0.0
 
     @property
     def serving(self) -> list[SimulatedEngine]:
@@ -46,7 +49,7 @@ class Fleet:
     async def push(self, version: int) -> None:
         """Bring a version from the training workers to the store."""
         self._pushing = version
-        await asyncio.sleep(self._scenario.transfer.push_s(self._scenario.model))
+        await self._spend(Activity.PUSH, self._scenario.push_s)
         self._pushed = version
         self._push_ended.notify()
 
@@ -56,22 +59,30 @@ class Fleet:
         while self._pushed < self._pushing:
             with waiting(f"push({self._pushing})"):
                 await self._push_ended.wait()
+        self._suspended_at = asyncio.get_running_loop().time()
         for engine in self.serving:
             engine.suspend()
 
     async def update(self, version: int) -> None:
         """Bring a version to all workers; returns after what no rollout could hide."""
         if version > self._served:
-            degree = self._scenario.tensor_parallel
-            seconds = self._scenario.transfer.exposed_s(self._scenario.model, degree)
+            seconds = self._scenario.exposed_s
             self.exposed_s.append(seconds)
-            await asyncio.sleep(seconds)
+            await self._spend(Activity.UPDATE, seconds)
         self._served = version
 
     async def resume(self) -> None:
         """Go on; KV caches are rebuilt."""
         for engine in self.serving:
             engine.resume(self._served)
+        now = asyncio.get_running_loop().time()
+        self.spans.append(Span(Activity.SUSPEND, self._suspended_at, now))
+
+    async def _spend(self, activity: Activity, seconds: float) -> None:
+        """Let time pass, and write down what for."""
+        start = asyncio.get_running_loop().time()
+        await asyncio.sleep(seconds)
+        self.spans.append(Span(activity, start, start + seconds))
 
     def tell(self, proxy: LLMProxy) -> None:
         """A proxy is to know from now on which of the sliding devices serve."""

@@ -8,6 +8,7 @@ number.
 
 import math
 from dataclasses import dataclass
+from typing import Protocol
 
 GIB = float(1 << 30)
 
@@ -86,6 +87,39 @@ QWEN25_7B = LanguageModel("Qwen2.5-7B", 7.62e9, 28, 3584, 3584, 512)
 MODELS = {m.name: m for m in (QWEN3_8B, QWEN3_14B, QWEN3_32B, QWEN3_30B_A3B, QWEN25_7B)}
 
 
+class EngineModel(Protocol):
+    """How long one inference worker takes."""
+
+    @property
+    def hardware(self) -> str:
+        """Hardware class."""
+        ...
+
+    @property
+    def devices(self) -> int:
+        """Accelerators of the worker."""
+        ...
+
+    @property
+    def kv_tokens(self) -> int:
+        """Tokens of KV cache that it has room for."""
+        ...
+
+    def request_s(self, tokens: int) -> float:
+        """Of one request with so many new tokens, outside of the passes [s]."""
+        ...
+
+    def prefill_s(
+        self, tokens: float, context: float, drawing: int = 0, kv_tokens: float = 0.0
+    ) -> float:
+        """One pass over new tokens and the sequences that draw [s]."""
+        ...
+
+    def decode_line(self, batch: int, kv_tokens: float) -> tuple[float, float]:
+        """One token for each sequence: (a, b) such that it takes a + b * KV [s]."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Roofline:
     """One inference worker: a model on `degree` devices in tensor parallel.
@@ -105,6 +139,20 @@ class Roofline:
     """Latency of one all-reduce [s]; two per layer."""
     memory_share: float = 0.9
     """Of a device's memory that weights and KV cache may take (vLLM's default)."""
+
+    @property
+    def hardware(self) -> str:
+        """Hardware class."""
+        return self.device.name
+
+    @property
+    def devices(self) -> int:
+        """Accelerators of the worker."""
+        return self.degree
+
+    def request_s(self, tokens: int) -> float:
+        """Nothing: prompts are computed in passes."""
+        return 0.0
 
     @property
     def flops(self) -> float:

@@ -6,6 +6,7 @@ nothing here is fitted to a speedup, so that what comes out comes out of the sch
 
 from dataclasses import replace
 
+from rollart_flow.control.schedules import rollart
 from rollart_flow.simulation.hardware import (
     H20,
     H800,
@@ -30,6 +31,9 @@ from rollart_flow.simulation.workloads import (
     WEB,
     Domain,
 )
+
+ROLLART = rollart(1).switched(overlapped=True)
+"""Weights are published and fetched beside training (sections 6.2 and 6.3)."""
 
 AFFINITY = {"frozenlake": "H800", "web": "H800", "swe": "H800", "default": "H20"}
 """Mathematical and game-oriented tasks to H20, what is heavy in prefill to H800 (section 7.3)."""
@@ -87,6 +91,12 @@ def affine(model: LanguageModel) -> Scenario:
     rollout = (Pool(H800, 64), Pool(H20, 32))
     scenario = _mixed("64+32 H800 32 H20", model, rollout, 32)
     return replace(scenario, hw_affinity=AFFINITY, transfer=MOONCAKE)
+
+
+def unbound(model: LanguageModel) -> Scenario:
+    """The devices of `affine`, each of which takes whatever comes."""
+    scenario = affine(model)
+    return replace(scenario, name=f"{scenario.name}, any task", hw_affinity={})
 
 
 def equal_cost(model: LanguageModel, h800: int, h20: int) -> Scenario:

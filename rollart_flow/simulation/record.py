@@ -3,6 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from rollart_flow.simulation.engine import SimulatedEngine
 from rollart_flow.simulation.workloads import Script
@@ -45,6 +46,25 @@ class StepTimes:
     pushed: float
     """The weights are in the store."""
     ended: float
+
+
+class Activity(StrEnum):
+    """What training, or who carries the weights, does for a while."""
+
+    WAIT = "wait"
+    TRAIN = "train"
+    PUSH = "push"
+    SUSPEND = "suspend"
+    UPDATE = "update"
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """An activity [s since the start]."""
+
+    activity: Activity
+    start: float
+    end: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +128,8 @@ class Record:
     admitted: Counter[str] = field(default_factory=Counter)
     """Groups by domain."""
     exposed_pull_s: list[float] = field(default_factory=list)
+    weights: list[Span] = field(default_factory=list)
+    """Pushes, and the inference workers' suspensions with the updates in them."""
     reward_busy_s: float = 0.0
     """Device seconds in which the reward model worked."""
     reward_paid_s: float = 0.0

@@ -9,13 +9,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rollart_flow.control.schedules import Schedule
-from rollart_flow.simulation.bounds import Bound, bound
+from rollart_flow.simulation.bounds import Bound, bound, is_serial
 from rollart_flow.simulation.record import Attempt, PoolTimes, Record, StepTimes
 from rollart_flow.simulation.scenario import Scenario
 from rollart_flow.types import Outcome, Reason
 
 WARMUP = 2
-"""Steps until the pipeline is full."""
+"""Steps until a pipeline that overlaps is full."""
+
+
+def warmup_of(schedule: Schedule) -> int:
+    """Steps that are not measured."""
+    return 1 if is_serial(schedule) else WARMUP
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +76,20 @@ class Report:
 
 
 def report(
-    record: Record, scenario: Scenario, schedule: Schedule, seed: int, *, warmup: int = WARMUP
+    record: Record,
+    scenario: Scenario,
+    schedule: Schedule,
+    seed: int,
+    *,
+    warmup: int | None = None,
 ) -> Report:
-    """Figures of a run; fewer steps than the warm-up needs count all but the first."""
-    warmup = min(warmup, len(record.steps) - 1)
+    """Figures of a run; fewer steps than the warm-up needs count all but the first.
+
+    Args:
+        warmup: first steps that are not measured; None: those of the schedule.
+    """
+    wanted = warmup_of(schedule) if warmup is None else warmup
+    warmup = min(wanted, len(record.steps) - 1)
     steps = record.steps[warmup:]
     began = record.steps[warmup - 1].ended if warmup else 0.0
     window_s = steps[-1].ended - began

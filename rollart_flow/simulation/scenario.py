@@ -13,13 +13,15 @@ from rollart_flow.errors import SettingsError
 from rollart_flow.simulation.hardware import (
     MOONCAKE,
     Device,
+    EngineModel,
     LanguageModel,
     Roofline,
     TrainingCost,
     WeightTransfer,
 )
+from rollart_flow.simulation.measured import Measured, RecordedWorkload
 from rollart_flow.simulation.rewards import Dedicated, Serverless
-from rollart_flow.simulation.workloads import Domain
+from rollart_flow.simulation.workloads import Attempts, Domain, Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,7 @@ class Scenario:
     train-rollout multiplexing)."""
     disaggregated: PrefillDecode | None = None
     """In place of `rollout`."""
-    hw_affinity: Mapping[str, str] = field(default_factory=dict)
+    hw_affinity: Mapping[str, str] = field(default_factory=dict, hash=False)
     """Hardware class by domain, "default" for the others; empty: any."""
     redundancy: int = 0
     extra_groups: int = 0
@@ -88,16 +90,18 @@ class Scenario:
     """Whether groups whose rewards are all the same are refused (DAPO's dynamic sampling)."""
     commit_s: float = 0.2
     """From the reward to the buffer; measured on one machine."""
+    measured: Measured | None = None
+    """A stored run in place of `domains`, `rollout`, `transfer`, `training_cost` and `commit_s`."""
 
     def __post_init__(self) -> None:
         self.settings()
-        if not self.rollout and not self.shared and self.disaggregated is None:
+        if not self.workers():
             raise SettingsError(f"scenario {self.name}: no devices for rollout")
-        for roofline, _ in self.workers():
-            if roofline.kv_tokens < self.context_tokens:
+        for worker, _ in self.workers():
+            if worker.kv_tokens < self.context_tokens:
                 raise SettingsError(
-                    f"scenario {self.name}: {self.model.name} on {roofline.degree} "
-                    f"{roofline.device.name} has room for {max(0, roofline.kv_tokens)} tokens, but "
+                    f"scenario {self.name}: {self.model.name} on {worker.devices} "
+                    f"{worker.hardware} has room for {max(0, worker.kv_tokens)} tokens, but "
                     f"a trajectory may have {self.context_tokens}; raise tensor_parallel"
                 )
 
@@ -113,15 +117,17 @@ class Scenario:
             history=1 << 16,
         )
 
-    def workers(self) -> tuple[tuple[Roofline, int], ...]:
-        """Inference workers, as (roofline, how many)."""
+    def workers(self) -> tuple[tuple[EngineModel, int], ...]:
+        """Inference workers, as (how long they take, how many)."""
+        if self.measured is not None:
+            return self.measured.engines
         if self.disaggregated is not None:
             parts: tuple[Pool, ...] = (self.disaggregated.prefill, self.disaggregated.decode)
             degree = self.disaggregated.degree
         else:
             parts = (self.training,) if self.shared else self.rollout
             degree = self.tensor_parallel
-        found: list[tuple[Roofline, int]] = []
+        found: list[tuple[EngineModel, int]] = []
         for pool in parts:
             if pool.devices % degree:
                 raise SettingsError(
@@ -132,7 +138,9 @@ class Scenario:
         return tuple(found)
 
     def training_s(self, lengths: list[int]) -> float:
-        """A training step over trajectories of these lengths."""
+        """A training step over trajectories of these lengths, with nothing beside [s]."""
+        if self.measured is not None:
+            return self.measured.training.work_s(sum(lengths))
         seconds = self.cost.step_s(lengths, self.training.devices, self.epochs)
         return seconds + (self.switch_s if self.shared else 0.0)
 
@@ -140,6 +148,24 @@ class Scenario:
     def cost(self) -> TrainingCost:
         """What a training step costs."""
         return self.training_cost or TrainingCost(self.model, self.training.device)
+
+    @property
+    def push_s(self) -> float:
+        """Training workers to the store [s]; a measured training step ends with it."""
+        return 0.0 if self.measured is not None else self.transfer.push_s(self.model)
+
+    @property
+    def exposed_s(self) -> float:
+        """The store to the inference workers, where no rollout can hide it [s]."""
+        if self.measured is not None:
+            return self.measured.exchange_s
+        return self.transfer.exposed_s(self.model, self.tensor_parallel)
+
+    def workload(self, seed: int) -> Attempts:
+        """The attempts of a run."""
+        if self.measured is not None:
+            return RecordedWorkload(self.measured.groups, seed)
+        return Workload(self.domains, seed, self.context_tokens)
 
     def slots(self, schedule: Schedule) -> int:
         """Environments that run at once."""

@@ -12,6 +12,7 @@ value says, so that a chain of 32,768 tokens is a few ids and the control plane 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from random import Random
+from typing import Protocol
 
 from rollart_flow.errors import SettingsError
 from rollart_flow.simulation.latencies import Constant, Distribution, LogNormal, Mixture, Uniform
@@ -137,6 +138,18 @@ DOMAINS = {domain.name: domain for domain in (SWE, WEB, FROZEN_LAKE, GEM_MATH, G
 chosen so that a domain is what section 3.1 says of it (FrozenLake many short turns, bound by
 prefill; GEM-Math long chains of thought, bound by decode) within 32,768 tokens; response lengths
 have the tail of section 8 (the longest of a step 5 to 9 times the mean)."""
+
+
+class Attempts(Protocol):
+    """The attempts of a run."""
+
+    def tasks(self) -> Iterator[tuple[Task, int]]:
+        """Tasks for ever, with their cursors."""
+        ...
+
+    def script(self, group_id: str, domain: str, attempt: int) -> Script:
+        """What an attempt does."""
+        ...
 
 
 @dataclass(frozen=True)

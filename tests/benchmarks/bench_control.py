@@ -18,6 +18,7 @@ from rollart_flow.control.intake import RolloutSettings
 from rollart_flow.control.proxy import LLMProxy
 from rollart_flow.control.scheduler import RolloutScheduler
 from rollart_flow.control.schedules import rollart
+from rollart_flow.simulation.fuzz.tables import sample_of
 from rollart_flow.types import (
     Assignment,
     Chunk,
@@ -28,7 +29,6 @@ from rollart_flow.types import (
     Task,
 )
 from tests.benchmarks.records import Record, record
-from tests.control.simulated import sample_of
 
 ENVIRONMENTS = 512
 TURNS = 16

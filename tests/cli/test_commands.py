@@ -69,7 +69,9 @@ def test_a_name_that_is_taken_is_refused(tmp_path: Path) -> None:
 def test_alone_it_lists_the_commands() -> None:
     said = rollart()
     assert said.code == 0
-    for command in ("run", "resume", "fork", "plan", "runs", "show", "query", "replay", "doctor"):
+    for command in (
+        "run", "resume", "fork", "plan", "runs", "show", "query", "replay", "simulate", "doctor",
+    ):  # fmt: skip
         assert f"  {command} " in said.out
 
 

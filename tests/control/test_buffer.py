@@ -8,9 +8,9 @@ from rollart_flow.control.buffer import SampleBuffer
 from rollart_flow.control.ports import Change
 from rollart_flow.control.staleness import StalenessPolicy
 from rollart_flow.errors import RunFailedError, SettingsError
+from rollart_flow.simulation.fuzz.log import EventLog
 from rollart_flow.types import EventKind, Outcome, Reason
 from tests.control.samples import batch_of, sample
-from tests.control.simulated import EventLog
 
 
 def make(alpha: float = 1, group_size: int = 2, memory: int = 100) -> tuple[SampleBuffer, EventLog]:
@@ -241,3 +241,32 @@ async def test_a_restored_buffer_repeats_what_its_scheduler_may_have_missed() ->
     missed = (Change(committed=sample("g1", 0)), Change(consumed="g0"))
     buffer.restore([sample("g1", 0)], changes=missed)
     assert await changes_of(buffer) == missed
+
+
+async def test_what_a_filter_refuses_never_counts_as_a_member() -> None:
+    """Found by the fuzzer (seed 52): the group was complete for a moment, and a window moved on."""
+    events = EventLog()
+    buffer = SampleBuffer(StalenessPolicy(1), 1, events)
+    refused = sample("g00000000", 0)
+    assert buffer.put(refused, Reason.FILTERED)
+    assert not buffer.put(refused)
+    assert len(buffer) == 0
+    _, (committed, dropped) = await buffer.changes(0)
+    assert committed.committed is not None
+    assert committed.committed.filtered
+    assert dropped.dropped == (refused.trajectory_id, Reason.FILTERED)
+    assert [event.reason for event in events.of(EventKind.DROP)] == [Reason.FILTERED]
+
+
+async def test_the_question_of_one_who_died_forms_no_batch_under_an_older_version() -> None:
+    """Found by the fuzzer (seed 3628): a controller started over under a newer version."""
+    buffer = SampleBuffer(StalenessPolicy(0), 1, EventLog())
+    dead = asyncio.ensure_future(buffer.get_batch(2, 0, 1))
+    await asyncio.sleep(1)
+    restarted = asyncio.ensure_future(buffer.get_batch(2, 1, 1))
+    await asyncio.sleep(1)
+    buffer.put(sample("g00000000", 0, start=0))
+    buffer.put(sample("g00000001", 0, start=1))
+    batch = await restarted
+    assert batch == await dead
+    assert (batch.policy_version, batch.group_ids) == (1, ("g00000001",))

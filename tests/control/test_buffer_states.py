@@ -10,9 +10,9 @@ from rollart_flow.control.buffer import SampleBuffer
 from rollart_flow.control.ports import Change
 from rollart_flow.control.staleness import StalenessPolicy
 from rollart_flow.simulation import VirtualTimeLoop
+from rollart_flow.simulation.fuzz.log import EventLog
 from rollart_flow.types import Batch, EventKind, Outcome, Reason, Sample
 from tests.control.samples import sample
-from tests.control.simulated import EventLog
 
 GROUP_SIZE = 2
 ALPHA = 1

@@ -10,9 +10,9 @@ from rollart_flow.control.ports import Change
 from rollart_flow.control.schedules import Schedule, rollart, sync
 from rollart_flow.control.waits import Signal
 from rollart_flow.errors import RunFailedError
+from rollart_flow.simulation.fuzz.log import EventLog
 from rollart_flow.types import Batch, EventKind
 from tests.control.samples import batch_of
-from tests.control.simulated import EventLog
 
 
 class Stage:

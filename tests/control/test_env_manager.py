@@ -13,6 +13,8 @@ from rollart_flow.control.env_manager import EnvManager, Limits
 from rollart_flow.control.ports import Admission, Cancellation
 from rollart_flow.control.proxy import LLMProxy
 from rollart_flow.errors import EngineError, EnvironmentTimeoutError, SettingsError
+from rollart_flow.simulation.fuzz.environments import DAWN, LetterCodec, wall
+from rollart_flow.simulation.fuzz.log import EventLog
 from rollart_flow.types import (
     Assignment,
     Chunk,
@@ -25,7 +27,6 @@ from rollart_flow.types import (
     Task,
     Trajectory,
 )
-from tests.control.simulated import DAWN, EventLog, FakeCodec, wall
 
 Answer = object
 HANG = "hang"
@@ -140,7 +141,7 @@ def manager(
     return EnvManager(
         assignment(sampling),
         environment if callable(environment) else lambda: environment,
-        FakeCodec(),
+        LetterCodec(),
         LLMProxy([engine or OneLetterEngine()], EventLog()),
         limits or Limits(max_turns=10, context_tokens=100),
         wall,
@@ -214,7 +215,7 @@ async def test_an_attempt_that_runs_twice_asks_twice() -> None:
     def attempt() -> EnvManager:
         limits = Limits(max_turns=2, context_tokens=100)
         environment = ScriptedEnvironment(STAY, DONE)
-        return EnvManager(assignment(), lambda: environment, FakeCodec(), proxy, limits, wall)
+        return EnvManager(assignment(), lambda: environment, LetterCodec(), proxy, limits, wall)
 
     one, two = await asyncio.gather(attempt().run(), attempt().run())
     assert one.outcome is two.outcome is Outcome.COMPLETED
@@ -303,7 +304,7 @@ async def test_numpy_values_are_answers_too() -> None:
 
 
 async def test_text_that_cannot_be_encoded_is_a_failed_trajectory() -> None:
-    class Strict(FakeCodec):
+    class Strict(LetterCodec):
         def encode_observation(
             self, text: str, *, first: bool, ended: bool = True
         ) -> tuple[int, ...]:
@@ -328,7 +329,7 @@ async def test_the_codec_hears_whether_the_action_before_ended_its_turn(
 ) -> None:
     asked: list[tuple[bool, bool]] = []
 
-    class Asked(FakeCodec):
+    class Asked(LetterCodec):
         def encode_observation(
             self, text: str, *, first: bool, ended: bool = True
         ) -> tuple[int, ...]:

@@ -12,16 +12,15 @@ from rollart_flow.control.ports import Cancellation
 from rollart_flow.control.proxy import LLMProxy
 from rollart_flow.control.scheduler import RolloutScheduler
 from rollart_flow.control.staleness import StalenessPolicy
-from rollart_flow.types import Assignment, Outcome, Reason, Sampling
-from tests.control.simulated import (
-    STOP,
-    EnvironmentFaults,
-    EventLog,
-    FakeCodec,
-    FakeEnvironment,
+from rollart_flow.simulation.fuzz.environments import (
+    FaultyEnvironment,
+    LetterCodec,
     endless_tasks,
     wall,
 )
+from rollart_flow.simulation.fuzz.log import EventLog
+from rollart_flow.simulation.fuzz.plans import STOP, Faults
+from rollart_flow.types import Assignment, Outcome, Reason, Sampling
 
 
 def make_scheduler(incarnation: int = 0) -> RolloutScheduler:
@@ -39,8 +38,8 @@ def hanging(assignment: Assignment, scheduler: RolloutScheduler, host: str) -> E
     """An attempt whose environment never answers."""
     return EnvManager(
         assignment,
-        lambda: FakeEnvironment(Random(0), EnvironmentFaults(hangs=1.0)),
-        FakeCodec(),
+        lambda: FaultyEnvironment(Random(0), Faults(environment_hangs=1.0)),
+        LetterCodec(),
         LLMProxy([], EventLog()),
         Limits(3, 100, step_timeout_s=1e6, trajectory_timeout_s=1e6),
         wall,

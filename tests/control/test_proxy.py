@@ -8,8 +8,8 @@ import pytest
 from rollart_flow.control.joining import GenerationFailedError
 from rollart_flow.control.proxy import LLMProxy
 from rollart_flow.errors import EngineError, RequestRefusedError
+from rollart_flow.simulation.fuzz.log import EventLog
 from rollart_flow.types import Chunk, EventKind, FinishReason, GenerationRequest, Reason, Sampling
-from tests.control.simulated import EventLog
 
 Script = Callable[[GenerationRequest], Sequence[Chunk | Exception | float]]
 

@@ -1,8 +1,11 @@
 """What a run recorded is sorted out again: nothing lost, nothing twice."""
 
+from rollart_flow.control.buffer import SampleBuffer
 from rollart_flow.control.ports import Change
 from rollart_flow.control.recovery import Recovered, recover
-from rollart_flow.types import Event, EventKind, Outcome, Reason, Task
+from rollart_flow.control.staleness import StalenessPolicy
+from rollart_flow.simulation.fuzz.log import EventLog
+from rollart_flow.types import Event, EventKind, Outcome, Reason, Sample, Task
 from tests.control.samples import sample
 
 
@@ -21,8 +24,12 @@ def evict(cursor: int, attempt: int) -> Event:
     return Event(EventKind.EVICT, f"{group(cursor)}-{attempt:02d}", reason, detail=detail)
 
 
+def in_batch(*samples: Sample) -> dict[str, str]:
+    return {each.trajectory_id: each.group_id for each in samples}
+
+
 def test_nothing_recorded_is_a_fresh_start() -> None:
-    assert recover([], [], []) == Recovered(0, (), (), (), {}, ())
+    assert recover([], [], {}) == Recovered(0, (), (), (), {}, ())
 
 
 def test_groups_go_on_where_they_stopped() -> None:
@@ -39,22 +46,26 @@ def test_groups_go_on_where_they_stopped() -> None:
         Event(EventKind.DROP, filtered.trajectory_id, reason=Reason.FILTERED),
     ]
     rows = [trained, trained_too, waiting, failed, evicted, of_abandoned, filtered]
-    recovered = recover(events, rows, [group(0)])
+    recovered = recover(events, rows, in_batch(trained, trained_too))
     assert recovered.next_cursor == 6
     first, second, third = recovered.groups
     assert (first.group_id, first.task) == (group(1), Task("t1", "a", '{"n":1}'))
     assert first.samples == (waiting,)
     assert (second.group_id, second.samples) == (group(2), (failed,))
     assert (third.group_id, third.dropped) == (group(5), frozenset({filtered.trajectory_id}))
-    assert recovered.pending == (waiting, of_abandoned), "the latter until it is too old"
+    assert recovered.pending == (waiting, of_abandoned), "the latter only to be dropped"
     gone = (trained, trained_too, failed, evicted, filtered)
     assert recovered.known == tuple(each.trajectory_id for each in gone)
-    assert recovered.closed == {group(0): Reason.GROUP_COMPLETE, group(3): Reason.GROUP_EVICTED}
+    assert recovered.closed == {
+        group(0): Reason.GROUP_COMPLETE,
+        group(3): Reason.GROUP_EVICTED,
+        group(4): Reason.GROUP_EVICTED,
+    }
 
 
 def test_a_group_whose_admission_was_not_recorded_is_not_admitted_again() -> None:
     """Its rows are there, so that its ids are taken."""
-    recovered = recover([admit(0)], [sample(group(7), 0)], [])
+    recovered = recover([admit(0)], [sample(group(7), 0)], {})
     assert recovered.next_cursor == 8
     assert [record.group_id for record in recovered.groups] == [group(0)]
 
@@ -63,7 +74,7 @@ def test_a_scheduler_that_outlived_the_buffer_is_told_what_became_of_the_groups(
     rows = [sample(group(0), 0), sample(group(1), 0), sample(group(2), 0), sample(group(2), 1)]
     filtered = Event(EventKind.DROP, f"{group(2)}-00", reason=Reason.FILTERED)
     events = [*map(admit, range(3)), evict(1, 0), filtered]
-    assert recover(events, rows, [group(0)]).changes == (
+    assert recover(events, rows, in_batch(rows[0])).changes == (
         Change(committed=rows[0]),
         Change(consumed=group(0)),
         Change(committed=rows[1]),
@@ -72,3 +83,15 @@ def test_a_scheduler_that_outlived_the_buffer_is_told_what_became_of_the_groups(
         Change(dropped=(f"{group(2)}-00", Reason.FILTERED)),
         Change(committed=rows[3]),
     )
+
+
+def test_what_left_with_its_group_and_whose_event_was_lost_is_dropped_again() -> None:
+    """Found by the fuzzer (seed 375): killed after the commit of a row, before that of its drop."""
+    trained, surplus = sample(group(0), 0), sample(group(0), 1)
+    recovered = recover([admit(0)], [trained, surplus], in_batch(trained))
+    events = EventLog()
+    buffer = SampleBuffer(StalenessPolicy(1), 1, events)
+    buffer.restore(recovered.pending, known=recovered.known, closed=recovered.closed)
+    assert len(buffer) == 0
+    (drop,) = events.of(EventKind.DROP)
+    assert (drop.subject, drop.reason) == (surplus.trajectory_id, Reason.GROUP_COMPLETE)

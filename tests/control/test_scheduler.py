@@ -10,11 +10,13 @@ from rollart_flow.control.groups import GroupRecord
 from rollart_flow.control.intake import RolloutSettings
 from rollart_flow.control.ports import Cancellation, Change
 from rollart_flow.control.scheduler import RolloutScheduler
+from rollart_flow.control.selection import WithinWindow
 from rollart_flow.control.staleness import StalenessPolicy
 from rollart_flow.errors import RunFailedError, SettingsError
+from rollart_flow.simulation.fuzz.environments import endless_tasks
+from rollart_flow.simulation.fuzz.log import EventLog
 from rollart_flow.types import Assignment, EventKind, Outcome, Reason, Task
 from tests.control.samples import batch_of, committed, sample
-from tests.control.simulated import EventLog, endless_tasks
 
 
 class Bench:
@@ -641,3 +643,50 @@ async def test_settled_ends_with_the_run() -> None:
 def test_settings_out_of_range_are_refused(bad: dict[str, Any], message: str) -> None:
     with pytest.raises(SettingsError, match=message):
         RolloutSettings(**{"batch_size": 4, "group_size": 2} | bad)
+
+
+async def test_a_run_that_was_handed_out_again_stops_once_the_attempt_has_a_row() -> None:
+    """Found by the fuzzer (seed 190): the row of the first run came, and the second went on."""
+    bench = Bench(batch_size=1, group_size=1)
+    bench.scheduler.restore([GroupRecord("g00000000", Task("t", "a"))])
+    again = await bench.admit()
+    await bench.start(again)
+    bench.scheduler.apply(committed(again, outcome=Outcome.FAILED))
+    stopped = {again.trajectory_id: (Outcome.REDUNDANT, Reason.GROUP_COMPLETE)}
+    assert await bench.cancelled() == stopped
+
+
+async def test_an_attempt_on_two_hosts_is_cancelled_on_both() -> None:
+    """Found by the fuzzer (seed 32): only who asked last was told."""
+    bench = Bench(batch_size=1, group_size=1)
+    attempt = await bench.admit()
+    for host in ("one", "other"):
+        await bench.start(attempt, host=host)
+    bench.scheduler.stop()
+    stopped = {attempt.trajectory_id: (Outcome.CANCELLED, Reason.RUN_STOPPED)}
+    assert await bench.cancelled("one") == await bench.cancelled("other") == stopped
+
+
+async def test_the_drop_of_a_surplus_row_that_was_restored_leaves_the_group_whole() -> None:
+    """Found by the fuzzer (seed 170): the group gave its credit back and waited in the buffer."""
+    bench = Bench(batch_size=2, group_size=2)
+    rows = tuple(sample("g00000000", attempt) for attempt in range(3))
+    bench.scheduler.restore([GroupRecord("g00000000", Task("t", "a"), rows)])
+    bench.scheduler.apply(Change(dropped=(rows[2].trajectory_id, Reason.GROUP_COMPLETE)))
+    assert bench.scheduler.credits == {"g00000000"}
+
+
+async def test_a_window_counts_groups_that_left_before_a_restart() -> None:
+    """Found by the fuzzer (seed 9829): a group was admitted beyond the window."""
+    scheduler = RolloutScheduler(
+        endless_tasks(3),
+        RolloutSettings(4, 1),
+        StalenessPolicy(0),
+        EventLog(),
+        admission=WithinWindow(2),
+    )
+    scheduler.restore([GroupRecord("g00000000", Task("t", "a"))], next_cursor=3)
+    assert await scheduler.admit("source", 0) is not None
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(1):
+            await scheduler.admit("source", 1)

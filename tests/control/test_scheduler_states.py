@@ -14,9 +14,10 @@ from rollart_flow.control.ports import Cancellation, Change
 from rollart_flow.control.scheduler import RolloutScheduler
 from rollart_flow.control.staleness import StalenessPolicy
 from rollart_flow.simulation import VirtualTimeLoop
+from rollart_flow.simulation.fuzz.environments import endless_tasks
+from rollart_flow.simulation.fuzz.log import EventLog
 from rollart_flow.types import Assignment, Batch, EventKind, Outcome, Reason
 from tests.control.samples import sample
-from tests.control.simulated import EventLog, endless_tasks
 
 T = TypeVar("T")
 

@@ -1,7 +1,7 @@
 """Stages: bounded, first come first served, and nothing is kept by those who are interrupted."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from random import Random
 
 import pytest
@@ -17,8 +17,18 @@ from rollart_flow.control.schedules import rollart, staged
 from rollart_flow.control.stages import Passage, Places, Stages, StageSizes
 from rollart_flow.control.staleness import StalenessPolicy
 from rollart_flow.control.waits import listing
-from rollart_flow.types import Outcome, Reason, Sampling, Trajectory
-from tests.control.simulated import STOP, EventLog, FakeCodec, FakeEngine, endless_tasks, wall
+from rollart_flow.simulation.fuzz.environments import LetterCodec, endless_tasks, wall
+from rollart_flow.simulation.fuzz.log import EventLog
+from rollart_flow.simulation.fuzz.plans import STOP
+from rollart_flow.types import (
+    Chunk,
+    FinishReason,
+    GenerationRequest,
+    Outcome,
+    Reason,
+    Sampling,
+    Trajectory,
+)
 
 STEPS = 3
 
@@ -97,6 +107,23 @@ async def test_an_attempt_keeps_its_place_only_while_the_next_queue_is_full() ->
     assert (stages.init.free, stages.queue.free, stages.run.free) == (1, 1, 1)
 
 
+class PlainEngine:
+    """One word of one token, after a random time."""
+
+    hardware = "H20"
+
+    def __init__(self, worker: str, chance: Random) -> None:
+        self.worker = worker
+        self._chance = chance
+
+    async def generate(self, request: GenerationRequest) -> AsyncIterator[Chunk]:
+        await asyncio.sleep(self._chance.expovariate(10.0))
+        yield Chunk(request.request_id, 0, (STOP,), (-0.5,), (0,), FinishReason.STOP)
+
+    async def abort(self, request_id: str) -> None:
+        """Nothing goes on."""
+
+
 class Crowd:
     """How many environments are reset, and how many attempts run, at once."""
 
@@ -151,7 +178,7 @@ class World:
         settings = RolloutSettings(16, 4, sampling=Sampling(max_tokens=4, stop_token_ids=(STOP,)))
         self.scheduler = RolloutScheduler(endless_tasks(), settings, StalenessPolicy(1), EventLog())
         self.host = RolloutHost("host", self.scheduler, dispatch=dispatch)
-        engines = [FakeEngine(f"engine-{i}", "H20", self._chance) for i in range(2)]
+        engines = [PlainEngine(f"engine-{i}", self._chance) for i in range(2)]
         self._proxy = LLMProxy(engines, EventLog())
         self._limits = Limits(9, 1000, step_timeout_s=1e6, trajectory_timeout_s=timeout_s)
 
@@ -165,7 +192,7 @@ class World:
         return EnvManager(
             assignment,
             lambda: CrowdedEnvironment(self.crowd, self._chance),
-            FakeCodec(),
+            LetterCodec(),
             self._proxy,
             self._limits,
             wall,

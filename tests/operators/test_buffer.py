@@ -124,6 +124,23 @@ async def test_what_is_too_old_is_evicted_and_said(uri: str) -> None:
     ]  # fmt: skip
 
 
+async def test_what_is_left_of_an_abandoned_group_leaves_with_it(uri: str) -> None:
+    """Found by the fuzzer (seed 20): under `areal` nothing else would ever evict it."""
+    actor = await started(uri)
+    await admit(actor, "g00000000")
+    early, late = (trajectory("g00000000", attempt) for attempt in range(2))
+    await actor.put(sent(early))
+    abandoned = Event(EventKind.ABANDON, "g00000000", reason=Reason.GROUP_ABANDONED)
+    await actor.report([(NOW, abandoned)])
+    await actor.put(sent(late))
+    await actor.close(RunStatus.FINISHED)
+    assert dropped(uri) == [
+        (early.trajectory_id, Reason.GROUP_ABANDONED),
+        (late.trajectory_id, Reason.GROUP_EVICTED),
+    ]
+    assert actor._rows == {}
+
+
 async def test_a_filter_drops_rows_and_says_so(uri: str) -> None:
     actor = await started(uri, pl.col("reward") > 0)
     await actor.put(sent(trajectory("g00000000", 0), trajectory("g00000000", 1, reward=-1.0)))

@@ -414,6 +414,18 @@ def test_a_cache_from_elsewhere_costs_no_prefill_but_each_token_its_pass() -> No
     assert seen.now <= 71 * ROOMY.decode_s(20, 20 * 1_050)
 
 
+def test_a_slower_worker_takes_so_many_times_as_long() -> None:
+    def end(slowdown: float) -> float:
+        seen = Seen(ContinuousBatch(ROOMY))
+        seen.told(seen.batch.pace(0.0, slowdown))
+        for i in range(3):
+            seen.submit(job(str(i), 1_000, 200, prefilled=i == 2))
+        seen.until(FOREVER)
+        return seen.now
+
+    assert end(3.0) == pytest.approx(3 * end(1.0))
+
+
 def test_first_tokens_are_told_once() -> None:
     told: Counter[str] = Counter()
     batch = ContinuousBatch(ROOMY)

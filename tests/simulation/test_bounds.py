@@ -49,10 +49,10 @@ def step_s(record: Record, warmup: int = 0) -> float:
     return (record.steps[-1].ended - began) / (len(record.steps) - warmup)
 
 
-def assert_not_beaten(scenario: Scenario, schedule: Schedule, seed: int, steps: int = 4) -> None:
+def assert_not_beaten(scenario: Scenario, schedule: Schedule, seed: int, steps: int) -> None:
     """From the beginning, and after a warm-up."""
     record = simulate(scenario, schedule, seed=seed, steps=steps)
-    for warmup in range(steps):
+    for warmup in (0, steps - 2):
         limit = bound(record, scenario, schedule, warmup=warmup)
         assert min(limit.rollout_s, limit.training_s, limit.chain_s) > 0 or warmup
         assert limit.step_s <= ROUNDING * step_s(record, warmup), (seed, warmup, limit)
@@ -90,7 +90,7 @@ OTHERS = {
 @pytest.mark.parametrize("schedule", [rollart(1), rollart_plus(1), areal(1), sync_plus()], ids=str)
 @pytest.mark.parametrize("scenario", OTHERS.values(), ids=OTHERS)
 def test_no_hardware_beats_it_either(scenario: Scenario, schedule: Schedule) -> None:
-    assert_not_beaten(scenario, schedule, seed=0)
+    assert_not_beaten(scenario, schedule, seed=0, steps=3)
 
 
 def test_devices_that_training_lends_count_for_the_rollout() -> None:

@@ -185,7 +185,7 @@ async def test_disaggregated_prefill_computes_here_and_draws_there() -> None:
     ]
     slow = Roofline(QWEN3_8B, H20)
     decode = [SimulatedEngine(f"d{i}", ContinuousBatch(slow), left, lost) for i in (0, 1)]
-    pair: Inference = DisaggregatedEngine(prefill, decode, link_gb_s=25.0)
+    pair: Inference = DisaggregatedEngine(prefill, decode, 25.0, QWEN3_8B.kv_bytes)
     first = [chunk for _, chunk in await gathered(pair.generate(request(2_000)))]
     second = [chunk for _, chunk in await gathered(pair.generate(request(2_000, 300, 50)))]
     assert (tokens(first), tokens(second)) == (300, 100)

@@ -30,10 +30,10 @@ CASES = [(scenario, schedule) for scenario in (ONE_POOL, TWO_POOLS) for schedule
     ("scenario", "schedule"), CASES, ids=[f"{a.name}-{b.name}" for a, b in CASES]
 )
 def test_figures_fit_together(scenario: Scenario, schedule: Schedule) -> None:
-    record = simulate(scenario, schedule, seed=1, steps=4)
-    found = report(record, scenario, schedule, 1)
+    record = simulate(scenario, schedule, seed=1, steps=3)
+    found = report(record, scenario, schedule, 1, warmup=1)
     assert found.steps == 2
-    window_s = record.steps[-1].ended - record.steps[1].ended
+    window_s = record.steps[-1].ended - record.steps[0].ended
     assert found.step_s == pytest.approx(window_s / 2)
 
     for shares in found.utilization.values():
@@ -42,13 +42,13 @@ def test_figures_fit_together(scenario: Scenario, schedule: Schedule) -> None:
         assert sum(parts) == pytest.approx(1.0)
     assert set(found.utilization) == {p.device.name for p in scenario.rollout} | {"training"}
 
-    trained = [t for step in (3, 4) for t in record.batches[step].trajectory_ids]
+    trained = [t for step in (2, 3) for t in record.batches[step].trajectory_ids]
     tokens = sum(record.attempts[t].tokens for t in trained)
     assert found.throughput * window_s == pytest.approx(tokens)
     assert sum(found.staleness.values()) == len(trained)
     assert found.staleness_max == max(found.staleness)
 
-    training_s = sum(times.trained - times.formed for times in record.steps[2:]) / 2
+    training_s = sum(times.trained - times.formed for times in record.steps[1:]) / 2
     assert sum(found.bubbles_s.values()) + training_s == pytest.approx(found.step_s)
 
     total = sum(record.admitted.values())

@@ -1,0 +1,196 @@
+"""What simulated runs amount to, as people and as programs read it, and how far they are."""
+
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
+
+from rollart_flow.cli.output import console, duration, sparkline
+
+if TYPE_CHECKING:
+    from rollart_flow.simulation.bounds import Propositions
+    from rollart_flow.simulation.comparison import Case, OnStart, Row
+    from rollart_flow.simulation.record import Record
+    from rollart_flow.simulation.report import Report
+
+_TEXT = ("scenario", "schedule", "utilization", "staleness")
+_COLUMNS = (
+    "scenario", "schedule", "seed", "step\n[s]", "tokens\n/s", "bound\n[s]", "step/\nbound",
+    "utilization", "staleness", "wasted", "slow\nquarter", "pull\n[s]",
+)  # fmt: skip
+_MEANINGS = """\
+bound: no schedule of this staleness can have a shorter step. staleness: the largest, and how \
+often 0, 1, ... occur. slow quarter: how much of the slowest quarter of the trajectories was \
+trained on, over how much of all. pull: rollout waits for weights in each step."""
+
+
+def as_object(
+    row: "Row", *, ratio: float | None = None, published: float | None = None
+) -> dict[str, Any]:
+    """A row as programs read it.
+
+    Args:
+        ratio: the speed-up that a paper publishes, here; None where it publishes none.
+        published: the paper's.
+    """
+    report = row.report
+    figures = {name: getattr(report, name) for name in ("scenario", "schedule", "seed")}
+    figures |= {
+        "step_s": report.step_s,
+        "throughput": report.throughput,
+        "bound_step_s": report.bound.step_s,
+        "staleness_max": report.staleness_max,
+        "wasted_fraction": report.wasted_fraction,
+        "ratio": ratio,
+        "published": published,
+    }
+    return figures | asdict(report) | {"propositions": asdict(row.propositions)}
+
+
+def render_rows(rows: "Sequence[Row]") -> RenderableType:
+    """One line of figures for each run, and what they mean."""
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    for heading in _COLUMNS:
+        text = heading in _TEXT
+        table.add_column(
+            heading, justify="left" if text else "right", no_wrap=not text, overflow="fold"
+        )
+    for row in rows:
+        table.add_row(*_cells(row.report))
+    return Group(table, Text(_MEANINGS, style="dim"))
+
+
+def _cells(report: "Report") -> tuple[str, ...]:
+    return (
+        report.scenario,
+        report.schedule,
+        str(report.seed),
+        f"{report.step_s:.1f}",
+        f"{report.throughput:,.0f}",
+        f"{report.bound.step_s:.1f}",
+        f"{report.step_s / report.bound.step_s:.2f}",
+        "\n".join(f"{pool} {used.busy:.0%}" for pool, used in report.utilization.items()),
+        f"{report.staleness_max} {_ages(report.staleness)}",
+        f"{report.wasted_fraction:.1%}",
+        f"{report.slow_represented:.2f}",
+        f"{report.exposed_pull_s:.1f}",
+    )
+
+
+def _ages(staleness: Mapping[int, int]) -> str:
+    """How often each staleness from 0 on occurs, as bars."""
+    counts = [float(staleness.get(age, 0)) for age in range(max(staleness, default=0) + 1)]
+    return sparkline(counts, high=max(counts))
+
+
+def render_details(row: "Row") -> RenderableType:
+    """Where the time and the tokens of one run went, and what theory promises."""
+    report = row.report
+    table = Table.grid(padding=(0, 2))
+    table.add_row("training waits", _listed(report.bubbles_s, ".1f", " s") + " of each step")
+    for pool, used in report.utilization.items():
+        parts = {"busy": used.busy, "suspended": used.suspended, "idle": used.idle}
+        table.add_row(pool, _listed(parts, ".0%"))
+    if report.reward_utilization is not None:
+        table.add_row("reward model", f"busy {report.reward_utilization:.0%}")
+    total = sum(report.staleness.values())
+    ages = {f"{age}:": count / total for age, count in report.staleness.items()}
+    table.add_row("staleness", _listed(ages, ".1%"))
+    table.add_row("wasted tokens", _listed(report.wasted, ".1%"))
+    table.add_row("share of domains", _listed(report.represented, ".2f") + " (1: as in the tasks)")
+    table.add_row("bound", _bound(report))
+    table.add_row("upper bounds", _upper_bounds(row.propositions))
+    head = Text(f"\n{report.scenario}, {report.schedule}, seed {report.seed}", style="bold")
+    return Group(head, table)
+
+
+def _listed(values: Mapping[str, float], form: str, unit: str = "") -> str:
+    return ", ".join(f"{name} {value:{form}}{unit}" for name, value in values.items()) or "none"
+
+
+def _bound(report: "Report") -> str:
+    bound = report.bound
+    parts = {"rollout": bound.rollout_s, "longest chain": bound.chain_s}
+    how = "then" if bound.serial else "beside"
+    return f"{_listed(parts, '.1f', ' s')}; {how} training {bound.training_s:.1f} s"
+
+
+def _upper_bounds(upper: "Propositions") -> str:
+    said = f"{upper.sync_s:.1f} s in turns"
+    if math.isfinite(upper.async_s):  # there is none where rollout and training share devices
+        said += f", {upper.async_s:.1f} s overlapped"
+    best = f"best with {upper.best_share:.0%} of the devices for training"
+    return f"{said}, {best} (ROLL Flash, Propositions 1 and 2)"
+
+
+@dataclass
+class Standing:
+    """How far a comparison is."""
+
+    runs: int
+    steps: int
+    """Of each run."""
+    begun: int = 0
+    title: str = "starting"
+    record: "Record | None" = None
+    """Of the run that goes on; it grows."""
+
+    def start(self, case: "Case", record: "Record") -> None:
+        """Another run begins."""
+        self.begun += 1
+        self.title, self.record = case.title, record
+
+    @property
+    def done(self) -> int:
+        """Steps of all runs so far."""
+        if self.record is None:
+            return 0
+        return (self.begun - 1) * self.steps + len(self.record.steps)
+
+    def left_s(self, elapsed_s: float) -> float | None:
+        """Estimate of the seconds that are left, as steps took so far."""
+        total = self.runs * self.steps
+        return elapsed_s / self.done * (total - self.done) if self.done else None
+
+
+@contextmanager
+def showing_cases(runs: int, steps: int, *, quiet: bool) -> "Iterator[OnStart]":
+    """Show how far a comparison is while the block runs; nothing where output is no terminal."""
+    out = console()
+    standing = Standing(runs, steps)
+    if quiet or not out.is_terminal:
+        yield standing.start
+        return
+    began = time.monotonic()
+    spinner = Spinner("dots")
+    with Live(
+        get_renderable=lambda: render_standing(standing, spinner, time.monotonic() - began),
+        console=out,
+        refresh_per_second=4,
+        transient=True,
+    ):
+        yield standing.start
+
+
+def render_standing(standing: Standing, spinner: Spinner, elapsed_s: float) -> RenderableType:
+    """One line."""
+    left = standing.left_s(elapsed_s)
+    line = Table.grid(padding=(0, 1))
+    line.add_row(
+        spinner,
+        ProgressBar(total=standing.runs * standing.steps, completed=standing.done, width=30),
+        f"run {standing.begun}/{standing.runs}",
+        Text(standing.title, style="cyan"),
+        f"{duration(elapsed_s)} so far" + ("" if left is None else f", {duration(left)} left"),
+    )
+    return line

@@ -1,0 +1,242 @@
+"""`rollart simulate`: schedules compared on a model of the hardware, before anybody pays for it.
+
+Its first word may be a sub-command; any other is a scenario, for `compare`.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+import typer
+from typer.core import TyperGroup
+
+from rollart_flow.cli.arguments import AsJson, Store
+from rollart_flow.cli.fuzz import fuzz
+from rollart_flow.cli.output import Interrupted, console, print_json
+from rollart_flow.cli.paper import paper
+from rollart_flow.errors import SettingsError
+
+if TYPE_CHECKING:
+    from rollart_flow.simulation.comparison import Case, Row
+    from rollart_flow.simulation.stored import Recorded
+    from rollart_flow.simulation.timeline import Timeline
+
+_DEFAULT = "compare"
+
+
+class ScenariosOrCommand(TyperGroup):
+    """A group whose default command takes what is no sub-command.
+
+    Typer does not export the types of its contexts and formatters.
+    """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put the default command before words that do not begin with a command; alone: help."""
+        first = args[0] if args else ctx.help_option_names[-1]
+        args = args or [first]
+        if first not in self.commands and first not in ctx.help_option_names:
+            args = [_DEFAULT, *args]
+        return super().parse_args(ctx, args)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """How to use the default command, the named scenarios, and the other commands."""
+        from rollart_flow.simulation.named import SCENARIOS
+
+        command = self.commands[_DEFAULT]
+        command.format_help(type(ctx)(command, ctx.parent, ctx.info_name), formatter)
+        with formatter.section("Scenarios"):
+            formatter.write_dl([(name, make.__doc__ or "") for name, make in SCENARIOS.items()])
+        self.format_commands(ctx, formatter)
+
+
+simulate_app = typer.Typer(
+    cls=ScenariosOrCommand,
+    help="Compare schedules on a model of the hardware, before paying for it.",
+    rich_markup_mode=None,
+)
+simulate_app.command("fuzz")(fuzz)
+simulate_app.command("paper")(paper)
+
+
+Scenarios: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="SCENARIO",
+        help="A named scenario, or a Python file with a module-level `scenario` or `scenarios`.",
+    ),
+]
+Schedules: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--schedule",
+        "-S",
+        metavar="TEXT",
+        help="A schedule, e.g. -S 'rollart(2)'; unless given sync_plus, one_off, areal(1) and "
+        "rollart(1), or that of the run.",
+    ),
+]
+Seeds: TypeAlias = Annotated[
+    list[int] | None,
+    typer.Option("--seed", metavar="N", help="Seed of the attempts; 0 unless given."),
+]
+Steps: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        metavar="N",
+        help="Training steps, of which the first are not measured; 5 unless given, or those of "
+        "the run.",
+    ),
+]
+From: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--from", metavar="RUN", help="Predict a stored run from its own latencies and lengths."
+    ),
+]
+Knob: TypeAlias = Annotated[
+    int | None, typer.Option(min=0, metavar="N", help="With --from: another value than the run's.")
+]
+Plot: TypeAlias = Annotated[
+    Path | None, typer.Option(metavar="FILE.svg", help="Draw trajectories and phases over time.")
+]
+Details: TypeAlias = Annotated[
+    bool, typer.Option("--details", help="Show bubbles, waste and bounds of every row.")
+]
+
+
+@simulate_app.command(_DEFAULT)
+def compare(
+    scenarios: Scenarios = None,
+    schedules: Schedules = None,
+    seeds: Seeds = None,
+    steps: Steps = None,
+    run: From = None,
+    store: Store = None,
+    redundancy: Knob = None,
+    engines: Knob = None,
+    environments: Knob = None,
+    batch_size: Knob = None,
+    plot: Plot = None,
+    details: Details = False,
+    as_json: AsJson = False,
+) -> None:
+    """Compare schedules on scenarios, or on what a stored run recorded (the default)."""
+    from rollart_flow.control.schedules import named_schedule
+    from rollart_flow.simulation.comparison import DEFAULT_SCHEDULES, cases
+    from rollart_flow.simulation.loading import load_scenarios
+
+    _check_plot(plot)
+    changes = {
+        "redundancy": redundancy,
+        "engines": engines,
+        "environments": environments,
+        "batch_size": batch_size,
+    }
+    _check_source(scenarios, run, changes)
+    asked = [named_schedule(text) for text in schedules or ()]
+    measured: str | None = None
+    if run is None:
+        found = [one for word in scenarios or () for one in load_scenarios(word)]
+        asked = asked or [named_schedule(text) for text in DEFAULT_SCHEDULES]
+    else:
+        recorded = _recorded(run, store)
+        measured = f"measured: {recorded.measured_step_s:.2f} s under {recorded.schedule.name}"
+        steps, asked = steps or recorded.steps, asked or [recorded.schedule]
+        changed = recorded.changed(
+            redundancy=redundancy,
+            engines=engines,
+            environments=environments,
+            batch_size=batch_size,
+        )
+        found = [changed.scenario]
+    rows: list[Row] = []
+    timelines: list[Timeline] | None = None if plot is None else []
+    todo = list(cases(found, asked, seeds or [0], steps or 5))
+    try:
+        _simulate(todo, rows, timelines, quiet=as_json)
+    finally:  # an interrupt and a failure leave what was done before
+        if rows:
+            _show(rows, details, as_json)
+        if measured is not None and not as_json:
+            console().print(measured)
+        if plot is not None and timelines:
+            _draw(plot, timelines, as_json)
+
+
+def _check_source(
+    scenarios: list[str] | None, run: str | None, changes: Mapping[str, int | None]
+) -> None:
+    """Refuse what says neither or both of what to simulate."""
+    if not scenarios and run is None:
+        raise SettingsError("nothing to simulate: name a scenario, or a run with --from RUN")
+    if scenarios and run is not None:
+        raise SettingsError(f"--from {run} takes the place of a scenario; leave {scenarios[0]} out")
+    given = [name for name, value in changes.items() if value is not None]
+    if given and run is None:
+        option = given[0].replace("_", "-")
+        raise SettingsError(f"--{option} changes a run, with --from RUN; a scenario has its own")
+
+
+def _recorded(run: str, store: str | None) -> "Recorded":
+    from rollart_flow.simulation.stored import recorded_scenario
+    from rollart_flow.store import open_run
+
+    return recorded_scenario(open_run(run, store=store))
+
+
+def _check_plot(plot: Path | None) -> None:
+    """Refuse what could not be written before anything is simulated."""
+    if plot is None:
+        return
+    if plot.suffix.lower() != ".svg":
+        raise SettingsError(f"--plot {plot}: pictures are SVG only; end the name with .svg")
+    if not plot.parent.is_dir():
+        raise SettingsError(f"--plot {plot}: there is no folder {plot.parent}")
+
+
+def _simulate(
+    cases: "list[Case]",
+    rows: "list[Row]",
+    timelines: "list[Timeline] | None",
+    *,
+    quiet: bool,
+) -> None:
+    """Run all cases one after the other and append what each gives."""
+    from rollart_flow.cli.comparison import showing_cases
+    from rollart_flow.simulation.comparison import measure, simulate_case
+    from rollart_flow.simulation.timeline import timeline
+
+    try:
+        with showing_cases(len(cases), cases[0].steps, quiet=quiet) as on_start:
+            for case in cases:
+                record = simulate_case(case, on_start)
+                rows.append(measure(case, record))
+                if timelines is not None:
+                    timelines.append(timeline(case.title, record))
+    except KeyboardInterrupt:
+        raise Interrupted(f"interrupted; {len(rows)} of {len(cases)} were simulated") from None
+
+
+def _show(rows: "list[Row]", details: bool, as_json: bool) -> None:
+    from rollart_flow.cli.comparison import as_object, render_details, render_rows
+
+    if as_json:
+        print_json([as_object(row) for row in rows])
+        return
+    out = console()
+    out.print(render_rows(rows))
+    if details or len(rows) == 1:
+        for row in rows:
+            out.print(render_details(row))
+
+
+def _draw(plot: Path, timelines: "list[Timeline]", as_json: bool) -> None:
+    from rollart_flow.simulation.gantt import render
+
+    try:
+        plot.write_text(render(timelines), encoding="utf-8")
+    except OSError as error:
+        raise SettingsError(f"--plot {plot}: cannot be written: {error.strerror}") from error
+    if not as_json:
+        console().print(f"drawn in {plot}", soft_wrap=True)

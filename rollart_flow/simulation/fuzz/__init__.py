@@ -1,0 +1,12 @@
+"""Deterministic simulation testing: the real control plane among parts that fail, by seed.
+
+Every decision is made by the classes that run in production; engines, environments, rewards,
+weights, tables and messages are simulated and fail as a plan says, which is a function of its seed.
+An invariant monitor looks at every event, so that a run fails where a promise is broken first.
+"""
+
+from rollart_flow.simulation.fuzz.cluster import simulate
+from rollart_flow.simulation.fuzz.fuzzer import Result, fuzz
+from rollart_flow.simulation.fuzz.plans import Faults, Kill, Plan, Target, plan_of
+
+__all__ = ["Faults", "Kill", "Plan", "Result", "Target", "fuzz", "plan_of", "simulate"]

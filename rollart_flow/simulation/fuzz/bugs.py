@@ -1,0 +1,139 @@
+"""Bugs to plant on purpose, each in one method of a real class: does the fuzzer find them?
+
+A bug is a context manager's work: the method is exchanged while it is planted. The invariant:
+outside of `planted` nothing here has an effect.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rollart_flow.control.book import Book
+from rollart_flow.control.buffer import SampleBuffer
+from rollart_flow.control.controller import AsyncController
+from rollart_flow.control.feed import Feed
+from rollart_flow.control.groups import Group
+from rollart_flow.control.joining import Joined
+from rollart_flow.control.lifecycle import GroupLifecycle
+from rollart_flow.control.pending import PendingGroups
+from rollart_flow.control.schedules import Phase
+from rollart_flow.control.selection import ReadyGroup
+from rollart_flow.errors import SettingsError
+from rollart_flow.simulation.fuzz.fleet import Fleet
+from rollart_flow.simulation.fuzz.process import BufferProcess
+from rollart_flow.simulation.fuzz.tables import Commit
+from rollart_flow.types import Chunk, Outcome, Reason, Sample, Trajectory
+
+
+@dataclass(frozen=True, slots=True)
+class Bug:
+    """A method of a class, and what it does instead."""
+
+    owner: type
+    method: str
+    instead: Callable[..., Any]
+    broken: tuple[str, ...]
+    """Invariants that it breaks, one or the other."""
+
+
+def _skip_eviction(self: SampleBuffer, version: int) -> None:
+    return None
+
+
+async def _acknowledge_first(self: BufferProcess, row: Trajectory) -> None:
+    asyncio.ensure_future(self._durable(row))  # noqa: RUF006  the bug: nobody waits for it
+    self._monitor.acknowledged(row.trajectory_id)
+
+
+async def _resume_with_old_weights(self: Fleet, version: int) -> None:
+    self._monitor.served(version, self._engines)
+
+
+def _forget_the_surplus(self: GroupLifecycle, group: Group, *_: object) -> None:
+    return None
+
+
+def _take_failed(self: SampleBuffer, sample: Sample) -> None:
+    _take(self, replace(sample, outcome=Outcome.COMPLETED, scored=True))
+
+
+def _return_two_credits(self: Book, group: Group) -> None:
+    _close(self, group)
+    self.credits.discard(next(iter(sorted(self.credits)), ""))
+
+
+async def _forget_what_was_sent(self: Feed[Any], after: int) -> tuple[int, tuple[Any, ...]]:
+    cursor, items = await _read(self, after)
+    self._acknowledge(cursor)
+    return cursor, items
+
+
+def _incomplete_is_ready(self: PendingGroups) -> list[ReadyGroup]:
+    groups = [group for group in self._groups.values() if group.samples]
+    return [ReadyGroup(g.group_id, g.start, place) for place, g in enumerate(groups)]
+
+
+async def _update_while_drawing(
+    self: AsyncController, phase: Phase, step: int, version: int
+) -> None:
+    if phase is not Phase.SUSPEND:
+        await _run(self, phase, step, version)
+
+
+def _append_all(self: Joined, chunk: Chunk) -> None:
+    _add(self, replace(chunk, offset=len(self) - self._base))
+
+
+def _new_transaction(self: BufferProcess, commit: Commit) -> Commit:
+    self._transactions += 1
+    return replace(commit, transaction=f"{self._incarnation}.{self._transactions}")
+
+
+def _evict_in_silence(self: SampleBuffer, group_id: str, *_: object) -> bool:
+    return bool(self._pending.close(group_id, Reason.GROUP_EVICTED))
+
+
+_close, _read, _run = Book.close, Feed.read, AsyncController._run
+_add, _take = Joined.add, SampleBuffer._take
+
+BUGS: Mapping[str, Bug] = {
+    "skip-eviction": Bug(SampleBuffer, "_evict_stale", _skip_eviction, ("whole fresh batches",)),
+    "acknowledge-before-commit": Bug(BufferProcess, "put", _acknowledge_first, ("durability",)),
+    "resume-old-weights": Bug(Fleet, "update", _resume_with_old_weights, ("atomic weights",)),
+    "keep-surplus": Bug(
+        GroupLifecycle, "_cancel_all", _forget_the_surplus, ("surplus is cancelled",)
+    ),
+    "train-on-failed": Bug(SampleBuffer, "_take", _take_failed, ("whole fresh batches",)),
+    "return-two-credits": Bug(Book, "close", _return_two_credits, ("credits",)),
+    "forget-unacknowledged": Bug(Feed, "read", _forget_what_was_sent, ("progress", "credits")),
+    "incomplete-group": Bug(PendingGroups, "ready", _incomplete_is_ready, ("whole fresh batches",)),
+    "update-while-drawing": Bug(
+        AsyncController, "_run", _update_while_drawing, ("atomic weights",)
+    ),
+    "append-repeated-chunk": Bug(Joined, "add", _append_all, ("token fidelity",)),
+    "write-twice": Bug(
+        BufferProcess, "_sent", _new_transaction, ("durability", "one batch per step")
+    ),
+    "evict-in-silence": Bug(SampleBuffer, "evict", _evict_in_silence, ("departures",)),
+}
+"""Bugs by name."""
+
+
+@contextmanager
+def planted(name: str) -> Iterator[None]:
+    """Plant a bug as long as the block runs.
+
+    Raises:
+        SettingsError: there is none of that name.
+    """
+    if name not in BUGS:
+        raise SettingsError(f"there is no bug {name!r}; the bugs are {', '.join(BUGS)}")
+    bug = BUGS[name]
+    before = getattr(bug.owner, bug.method)
+    setattr(bug.owner, bug.method, bug.instead)
+    try:
+        yield
+    finally:
+        setattr(bug.owner, bug.method, before)

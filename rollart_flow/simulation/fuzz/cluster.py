@@ -1,0 +1,253 @@
+"""All control-plane classes wired together as they are deployed, among parts that fail.
+
+Scheduler, controller, hosts, proxies, EnvManagers and SampleBuffer are the real ones. The
+invariant: a run is a function of its plan, and ends with an error or with every promise kept.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+from rollart_flow.control.controller import AsyncController
+from rollart_flow.control.scheduler import RolloutScheduler
+from rollart_flow.control.waits import describe
+from rollart_flow.simulation.fuzz.coordinator import Coordinator
+from rollart_flow.simulation.fuzz.engines import FaultyEngine
+from rollart_flow.simulation.fuzz.fleet import Fleet
+from rollart_flow.simulation.fuzz.network import Address, RemoteBuffer
+from rollart_flow.simulation.fuzz.plans import Kill, Plan, Target
+from rollart_flow.simulation.fuzz.process import BufferProcess
+from rollart_flow.simulation.fuzz.rollout import Rollout
+from rollart_flow.simulation.fuzz.tasks import Tasks
+from rollart_flow.simulation.fuzz.training import Trainer
+from rollart_flow.simulation.fuzz.world import World
+from rollart_flow.simulation.loop import run
+from rollart_flow.types import Event, EventKind
+
+_SOURCES = 2
+_LIFE_S = 400.0
+"""Virtual seconds after which a run makes no progress."""
+
+
+def simulate(plan: Plan, world: World | None = None) -> World:
+    """Carry out a plan; what the run left behind.
+
+    Args:
+        plan: what to run.
+        world: made from the plan; given by those who want it also where the run fails.
+
+    Raises:
+        InvariantError: a promise was broken.
+        DeadlockError: everything waits and nothing can wake it.
+        RunFailedError: the control plane gave up.
+    """
+    world = world or World(plan)
+    ends = [kill.after_s for kill in plan.kills if kill.target is Target.EVERYTHING]
+    for life, killed_after_s in enumerate([*ends, None]):
+        if run(_live(world, killed_after_s), seed=plan.seed + life, shuffle=True):
+            break
+    return world
+
+
+async def _live(world: World, killed_after_s: float | None) -> bool:
+    """One life: until the end of the run (True), or until everything is killed."""
+    world.log.begin_life()
+    violated = world.monitor.begin_life()
+    cluster = Cluster(world)
+    ending = cluster.tasks.start(cluster.run(), "run")
+    limit_s = _LIFE_S if killed_after_s is None else killed_after_s
+    ends = (ending, violated, cluster.tasks.failed)
+    await asyncio.wait(ends, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
+    error = world.monitor.error or cluster.tasks.error
+    if error is None and killed_after_s is None and not ending.done():
+        waits = describe(asyncio.get_running_loop())
+        world.monitor.violated("progress", f"no end after {limit_s:g} s: {waits}")
+    world.end_life()
+    if error is not None:
+        raise error
+    if not ending.done():
+        world.log.write("kill", "everything")
+        world.monitor.killed()
+    return ending.done()
+
+
+class Cluster:
+    """The processes of one life, started from the tables."""
+
+    def __init__(self, world: World) -> None:
+        self.tasks = Tasks()
+        self._world = world
+        self._emit = world.emitter()
+        self._incarnation = world.life << 16
+        self._buffer: Address[BufferProcess] = Address("buffer")
+        self._scheduler: Address[RolloutScheduler] = Address("scheduler")
+        self._controller: Address[AsyncController] = Address("controller")
+        self._fleet: Address[Fleet] = Address("engine commands")
+        self._buffered = RemoteBuffer(self._buffer, world.network)
+        self._engines = self._make_engines()
+        self._rollout = Rollout(
+            world,
+            self.tasks,
+            self._scheduler,
+            self._buffer,
+            self._engines,
+            self._emit,
+            self._recover,
+        )
+        self._trainer = Trainer(world, self._controller, self._buffer)
+        self._following: asyncio.Task[None] | None = None
+        self._training: asyncio.Task[None] | None = None
+        self._trained = asyncio.Event()
+
+    def _make_engines(self) -> list[FaultyEngine]:
+        world = self._world
+        return [
+            FaultyEngine(
+                f"engine-{i}",
+                world.tables.published,
+                world.chance,
+                world.plan.faults,
+                world.monitor,
+                world.log,
+            )
+            for i in range(world.plan.engines)
+        ]
+
+    async def _recover(self, worker: str) -> bool:
+        return await self._world.network.call(self._fleet, lambda fleet: fleet.revive(worker))
+
+    async def run(self) -> None:
+        """Train all steps; returns once every attempt that was admitted here has a row."""
+        self._start_buffer()
+        self._start_coordinator(cursor=0)
+        for i in range(self._world.plan.hosts):
+            self._rollout.start_host(f"host-{self._world.life}-{i}")
+        for kill in self._world.plan.kills:
+            self.tasks.start(self._kill(kill), f"kill {kill.target}")
+        self._start_trainer()
+        sources = (f"source-{self._world.life}-{i}" for i in range(_SOURCES))
+        await asyncio.gather(*(self._rollout.source(name) for name in sources))
+        await self._trained.wait()
+        await self._rollout.all_acknowledged()
+        buffer = await self._buffer.reached()
+        self._world.monitor.finished(self._rollout.admitted, buffer.samples.pending_ids)
+
+    # Starting processes, for the first time and again.
+
+    def _start_buffer(self) -> None:
+        self._incarnation += 1
+        world = self._world
+        self._buffer.move_in(
+            BufferProcess(
+                world.plan,
+                world.tables,
+                world.writer,
+                world.monitor,
+                world.log,
+                self._emit,
+                self._incarnation,
+            )
+        )
+
+    def _report(self, event: Event) -> None:
+        """Send an event of the coordinator to the buffer, which acts on some."""
+        self._emit(event)
+        if event.kind is EventKind.ABANDON:
+            abandon = partial(BufferProcess.abandon, group_id=event.subject)
+            call = self._world.network.call(self._buffer, abandon)
+            self.tasks.start(call, f"report {event.subject}")
+
+    def _start_coordinator(self, cursor: int) -> None:
+        self._incarnation += 1
+        coordinator = Coordinator(
+            self._world, self._engines, self._buffered, self._report, self._incarnation
+        )
+        self._fleet.move_in(coordinator.fleet)
+        self._scheduler.move_in(coordinator.scheduler)
+        self._controller.move_in(coordinator.controller)
+        self._following = self.tasks.start(coordinator.follow(cursor), "follow the buffer")
+
+    def _start_trainer(self) -> None:
+        async def train() -> None:
+            await self._trainer.run()
+            self._trained.set()
+
+        self._training = self.tasks.start(train(), "train")
+
+    # Killing them.
+
+    async def _kill(self, kill: Kill) -> None:
+        if kill.target is Target.EVERYTHING:
+            return
+        await asyncio.sleep(kill.after_s)
+        deaths: dict[Target, Callable[[float], Awaitable[None]]] = {
+            Target.HOST: self._kill_a_host,
+            Target.ENGINE: partial(self._kill_an_engine, for_good=False),
+            Target.MACHINE: partial(self._kill_an_engine, for_good=True),
+            Target.COORDINATOR: self._kill_the_coordinator,
+            Target.BUFFER: self._kill_the_buffer,
+            Target.TRAINER: self._kill_the_trainer,
+        }
+        await deaths[kill.target](kill.down_s)
+
+    async def _kill_a_host(self, down_s: float) -> None:
+        if names := self._rollout.hosts:
+            name = self._world.chance.choice(names)
+            self._world.log.write("kill", name)
+            await self._rollout.kill_host(name, down_s)
+
+    async def _kill_an_engine(self, down_s: float, *, for_good: bool) -> None:
+        # One engine is always left to come back.
+        alive = [engine for engine in self._engines[for_good:] if engine.alive]
+        if not alive:
+            return
+        engine = self._world.chance.choice(alive)
+        self._world.log.write("kill", engine.worker, "for good" if for_good else "")
+        engine.die(for_good=for_good)
+        await asyncio.sleep(down_s)
+        if not for_good:
+            self._world.log.write("restart", engine.worker)
+            engine.restart()
+
+    async def _kill_the_coordinator(self, down_s: float) -> None:
+        """Scheduler and controller start over from the tables, and hosts report to them."""
+        controller = self._controller.resident
+        if controller is None or self._following is None:
+            return
+        self._go_down("coordinator")
+        await controller.close()
+        for address in (self._fleet, self._scheduler, self._controller):
+            address.vacate()
+        self._following.cancel()
+        await asyncio.sleep(down_s)
+        cursor = (await self._buffer.reached()).samples.cursor
+        self._start_coordinator(cursor)
+        self._world.log.write("restart", "coordinator")
+        await self._rollout.reconnect()
+        self._world.monitor.came_back()
+
+    async def _kill_the_buffer(self, down_s: float) -> None:
+        buffer = self._buffer.resident
+        if buffer is None:
+            return
+        self._go_down("buffer")
+        self._buffer.vacate()
+        buffer.die()
+        await asyncio.sleep(down_s)
+        self._start_buffer()
+        self._world.log.write("restart", "buffer")
+        self._world.monitor.came_back()
+
+    async def _kill_the_trainer(self, down_s: float) -> None:
+        training = self._training
+        if training is None or training.done():
+            return
+        self._training = None
+        training.cancel()
+        self._world.log.write("kill", "trainer")
+        await asyncio.sleep(down_s)
+        self._start_trainer()
+
+    def _go_down(self, name: str) -> None:
+        self._world.log.write("kill", name)
+        self._world.monitor.went_down()

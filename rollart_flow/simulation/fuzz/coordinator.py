@@ -1,0 +1,67 @@
+"""Scheduler, controller and engine commands in one process, as the coordinator actor has them."""
+
+from rollart_flow.control.controller import AsyncController
+from rollart_flow.control.ports import Buffered, Emit
+from rollart_flow.control.scheduler import RolloutScheduler
+from rollart_flow.simulation.fuzz.engines import FaultyEngine
+from rollart_flow.simulation.fuzz.environments import endless_tasks
+from rollart_flow.simulation.fuzz.fleet import Fleet
+from rollart_flow.simulation.fuzz.world import World
+
+
+class Coordinator:
+    """Made from the tables, and from what the engines hold, whenever it starts.
+
+    Args:
+        engines: all inference workers.
+        buffered: the buffer.
+        emit: where events go.
+        incarnation: counts the coordinators of a run.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        engines: list[FaultyEngine],
+        buffered: Buffered,
+        emit: Emit,
+        incarnation: int,
+    ) -> None:
+        self._buffered = buffered
+        plan, tables = world.plan, world.tables
+        recovered = tables.recovered()
+        self.fleet = Fleet(
+            engines, tables.published, world.weights, world.network, world.monitor, world.log
+        )
+        self.scheduler = RolloutScheduler(
+            endless_tasks(recovered.next_cursor),
+            plan.settings,
+            plan.schedule.bound,
+            emit,
+            admission=plan.schedule.admission,
+            version=self.fleet.version,
+            incarnation=incarnation,
+        )
+        self.scheduler.restore(recovered.groups, recovered.next_cursor)
+        first_step = tables.published + 1
+        self.controller = AsyncController(
+            buffered,
+            self.fleet,
+            self.scheduler,
+            plan.schedule,
+            emit,
+            batch_size=plan.batch_size,
+            steps=plan.steps,
+            first_step=first_step,
+            served=self.fleet.version,
+            pending=tables.batches.get(first_step),
+        )
+        if tables.published >= plan.steps:
+            self.scheduler.stop()  # nobody will ask for another batch
+
+    async def follow(self, cursor: int) -> None:
+        """Tell the scheduler what the buffer did, from a cursor on."""
+        while True:
+            cursor, changes = await self._buffered.changes(cursor)
+            for change in changes:
+                self.scheduler.apply(change)

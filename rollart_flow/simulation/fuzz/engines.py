@@ -1,0 +1,160 @@
+"""Inference workers that die, hang, refuse, and lose or repeat what they drew.
+
+The invariant: every token that a client is given is first noted with the monitor, with a logprob
+that no other token has.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from random import Random
+
+from rollart_flow.control.waits import Signal, waiting
+from rollart_flow.errors import EngineError, RequestRefusedError
+from rollart_flow.simulation.fuzz.log import Log
+from rollart_flow.simulation.fuzz.monitor import Draws, Monitor
+from rollart_flow.simulation.fuzz.plans import STOP, Faults
+from rollart_flow.types import Chunk, FinishReason, GenerationRequest
+
+HARDWARE = "H20"
+_TOKEN_S = 0.05
+_LONGEST = 6
+"""Tokens of an action, where nothing else cuts it."""
+
+
+class FaultyEngine:
+    """One inference worker: draws letters at random times, obeys suspend, update and resume.
+
+    Args:
+        worker: its name.
+        version: policy version that it serves from the start.
+    """
+
+    hardware = HARDWARE
+
+    def __init__(
+        self, worker: str, version: int, chance: Random, faults: Faults, monitor: Monitor, log: Log
+    ) -> None:
+        self.worker = worker
+        self.version = version
+        self.serves = True
+        self.suspended = False
+        self.gone = False
+        """Dead for good."""
+        self._chance = chance
+        self._faults = faults
+        self._monitor = monitor
+        self._log = log
+        self.incarnation = 0
+        """Counts its processes."""
+        self._dead = False
+        self._changed = Signal()
+        self._aborted: set[str] = set()
+        self._seen: set[str] = set()
+
+    @property
+    def alive(self) -> bool:
+        """Whether there is a process."""
+        return not self._dead
+
+    async def generate(self, request: GenerationRequest) -> AsyncIterator[Chunk]:
+        """See `control.ports.Inference`."""
+        incarnation = self.incarnation
+        draws = await self._accept(request)
+        chance, faults = self._chance, self._faults
+        length = min(request.sampling.max_tokens, chance.randint(1, _LONGEST))
+        offset = 0
+        while offset < length:
+            count = min(chance.randint(1, 3), length - offset)
+            await asyncio.sleep(count * chance.expovariate(1 / _TOKEN_S))
+            await self._may_draw(request.request_id, incarnation)
+            if request.request_id in self._aborted:
+                yield Chunk(request.request_id, offset, (), (), (), FinishReason.ABORT)
+                return
+            chunk = self._draw(request, offset, count, length)
+            offset += count
+            if chance.random() < faults.chunk_lost:
+                draws.broken = True
+            self._monitor.drew(self, draws, chunk)
+            if draws.broken:
+                continue  # what comes after a gap is not taken
+            yield chunk
+            if chance.random() < faults.chunk_repeated:
+                yield chunk
+            if chance.random() < faults.stream_breaks:
+                return
+
+    async def _accept(self, request: GenerationRequest) -> Draws:
+        """Take a request, unless it is refused; some are never answered."""
+        if self._dead or not self.serves:
+            raise EngineError(f"{self.worker} is not there")
+        if request.request_id in self._seen:
+            self._monitor.violated("token fidelity", f"{request.request_id} was requested twice")
+        self._seen.add(request.request_id)
+        draw = self._chance.random()
+        if draw < self._faults.engine_refuses:
+            self._log.write("fault", self.worker, detail=f"refuses {request.request_id}")
+            raise RequestRefusedError(f"{self.worker} refuses {request.request_id}")
+        if draw < self._faults.engine_refuses + self._faults.engine_hangs:
+            self._log.write("fault", self.worker, detail=f"hangs on {request.request_id}")
+            await asyncio.Event().wait()
+        return self._monitor.draws(request)
+
+    async def _may_draw(self, request_id: str, incarnation: int) -> None:
+        while self.suspended and incarnation == self.incarnation:
+            with waiting(f"resume({self.worker}) of {request_id}"):
+                await self._changed.wait()
+        if self._dead or incarnation != self.incarnation:
+            raise EngineError(f"{self.worker} died")
+
+    def _draw(self, request: GenerationRequest, offset: int, count: int, length: int) -> Chunk:
+        full = length == request.sampling.max_tokens
+        tokens = [self._chance.randint(97, 122) for _ in range(count)]
+        reason = None
+        if offset + count == length:
+            reason = FinishReason.LENGTH if full else FinishReason.STOP
+            tokens[-1] = tokens[-1] if full else STOP
+        return Chunk(
+            request_id=request.request_id,
+            offset=offset,
+            token_ids=tuple(tokens),
+            logprobs=tuple(self._monitor.fresh_logprob() for _ in tokens),
+            versions=(self.version,) * count,
+            finish_reason=reason,
+        )
+
+    async def abort(self, request_id: str) -> None:
+        """See `control.ports.Inference`."""
+        self._aborted.add(request_id)
+
+    def suspend(self) -> None:
+        """Draw nothing until `serve`."""
+        self.suspended = True
+
+    def load(self, version: int) -> None:
+        """Swap to a version."""
+        self._monitor.loading(self, version)
+        self.version = version
+
+    def serve(self) -> None:
+        """Draw tokens."""
+        self.serves, self.suspended = True, False
+        self._changed.notify()
+
+    def die(self, *, for_good: bool) -> None:
+        """The process ends with all it had."""
+        self._dead, self.gone = True, for_good
+        self.incarnation += 1
+        self._changed.notify()
+
+    def restart(self) -> None:
+        """A new process: it has the initial weights and serves nothing before it is told to."""
+        self._dead, self.serves, self.suspended, self.version = False, False, False, 0
+        self._seen.clear()
+        self._changed.notify()
+
+    async def reachable(self) -> bool:
+        """Wait for the restart of a worker that died; False where none will come."""
+        while self._dead and not self.gone:
+            with waiting(f"the restart of {self.worker}"):
+                await self._changed.wait()
+        return not self._dead

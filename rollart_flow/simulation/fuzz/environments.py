@@ -1,0 +1,94 @@
+"""Environments that raise, hang, answer late and answer nonsense, and the text they speak in."""
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from random import Random
+from typing import Any
+
+from rollart_flow.simulation.fuzz.plans import STOP, Faults
+from rollart_flow.types import Task
+
+DAWN = datetime(2026, 1, 1, tzinfo=UTC)
+"""When every simulated run begins."""
+_LATEST_S = 4.0
+_STEP_S = 0.2
+
+
+def wall(seconds: float) -> datetime:
+    """Virtual seconds to UTC."""
+    return DAWN + timedelta(seconds=seconds)
+
+
+def endless_tasks(cursor: int = 0) -> Iterator[tuple[Task, int]]:
+    """Tasks of two domains in turn, from a cursor on, with their cursors."""
+    while True:
+        yield Task(f"task-{cursor}", "ab"[cursor % 2]), cursor
+        cursor += 1
+
+
+class LetterCodec:
+    """One token per character."""
+
+    def encode_observation(self, text: str, *, first: bool, ended: bool = True) -> tuple[int, ...]:
+        """See `control.ports.Codec`."""
+        return tuple(ord(letter) for letter in text)
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """See `control.ports.Codec`."""
+        return "".join(chr(token) for token in token_ids if token != STOP)
+
+
+class FaultyEnvironment:
+    """Answers after a random time; ends after a few steps.
+
+    Args:
+        chance: of the answers and the faults.
+        faults: how often each call fails.
+        step_s: mean of the time to an answer.
+    """
+
+    def __init__(self, chance: Random, faults: Faults, step_s: float = _STEP_S) -> None:
+        self._chance = chance
+        self._faults = faults
+        self._step_s = step_s
+        self._nonsense: list[Any] = [
+            (17, "much", None, None, None),
+            ("next", float("nan"), False, False, {}),
+            ("next", 1.0),
+            None,
+        ]
+
+    async def reset(self, seed: int, task: str) -> tuple[str, Mapping[str, object]]:
+        """See `control.ports.Environment`."""
+        await self._answer()
+        return "go", {}
+
+    async def step(self, action: str) -> tuple[str, float, bool, bool, Mapping[str, object]]:
+        """See `control.ports.Environment`."""
+        await self._answer()
+        chance = self._chance
+        if chance.random() < self._faults.environment_nonsense:
+            answer: tuple[str, float, bool, bool, dict[str, object]]
+            answer = chance.choice(self._nonsense)
+            return answer
+        terminated = chance.random() < 0.4
+        return "next", chance.random(), terminated, chance.random() < 0.1, {"success": terminated}
+
+    async def close(self) -> None:
+        """See `control.ports.Environment`."""
+        await self._fail(self._faults.environment_hangs, self._faults.environment_raises)
+
+    async def _answer(self) -> None:
+        seconds = self._chance.expovariate(1 / self._step_s)
+        if self._chance.random() < self._faults.environment_late:
+            seconds += self._chance.uniform(0.0, _LATEST_S)
+        await asyncio.sleep(seconds)
+        await self._fail(self._faults.environment_hangs, self._faults.environment_raises)
+
+    async def _fail(self, hangs: float, raises: float) -> None:
+        draw = self._chance.random()
+        if draw < raises:
+            raise ValueError("the environment broke")
+        if draw < raises + hangs:
+            await asyncio.Event().wait()

@@ -1,0 +1,174 @@
+"""Groups as the monitor sees them: credits, departures, surplus attempts, what the buffer holds.
+
+Kept from events and commits alone, so that it can disagree with the scheduler's own book.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable
+
+from rollart_flow.control.staleness import StalenessPolicy
+from rollart_flow.simulation.fuzz.invariants import is_good
+from rollart_flow.simulation.fuzz.log import Log
+from rollart_flow.simulation.fuzz.plans import Plan
+from rollart_flow.simulation.fuzz.serving import Violated
+from rollart_flow.simulation.fuzz.tables import Tables
+from rollart_flow.types import Batch, Event, EventKind, Reason, Sample
+
+
+class GroupBook:
+    """One entry per group and per departure."""
+
+    def __init__(self, plan: Plan, log: Log, violated: Violated) -> None:
+        self._plan = plan
+        self._log = log
+        self._violated = violated
+        self._held: dict[str, None] = {}
+        """Groups that must hold a credit."""
+        self._starts: defaultdict[str, dict[str, int]] = defaultdict(dict)
+        """Start versions of indexed good members, by group and trajectory."""
+        self._departed: dict[str, Reason] = {}
+        self._trained: dict[str, int] = {}
+        self._over_s: dict[str, float] = {}
+        """When a group was complete, evicted or abandoned: nothing more of it is wanted."""
+        self._abandoned: dict[str, None] = {}
+        self._version = 0
+        """That the engines serve."""
+        self.disturbed_s = 0.0
+        """When the last outage ended."""
+
+    def restore(self, tables: Tables) -> None:
+        """What the tables say, after everything died."""
+        self._held.clear()
+        self._departed.clear()
+        self._trained.clear()
+        self._starts.clear()
+        self._over_s.clear()
+        self._abandoned.clear()
+        self.disturbed_s = self._log.now_s
+        for event in tables.events:
+            self._note(event)
+        for batch in tables.manifests:
+            self.taken(batch)
+
+    def event(self, event: Event) -> None:
+        """Take an event, and judge it."""
+        if event.kind in (EventKind.DROP, EventKind.EVICT):
+            self._check_departure(event)
+        self._note(event)
+        if event.kind is EventKind.ADMIT and len(self._held) > self._plan.credits:
+            held = ", ".join(self._held)
+            self._violated("credits", f"{len(self._held)} of {self._plan.credits} held: {held}")
+
+    def _check_departure(self, event: Event) -> None:
+        subject = event.subject
+        if not isinstance(event.reason, Reason):
+            self._violated("departures", f"{subject} left without a reason")
+        if subject in self._departed:
+            reasons = f"{self._departed[subject]} and {event.reason}"
+            self._violated("departures", f"{subject} left twice: {reasons}")
+        if subject in self._trained:
+            step = self._trained[subject]
+            self._violated("departures", f"{subject} left, but is in the batch of step {step}")
+
+    def _note(self, event: Event) -> None:
+        match event.kind:
+            case EventKind.ADMIT:
+                self._held[event.subject] = None
+            case EventKind.ABANDON:
+                self._leave(event.subject)
+                self._abandoned[event.subject] = None
+            case EventKind.EVICT:
+                self._departed[event.subject] = event.reason or Reason.GROUP_EVICTED
+                self._leave(str(event.detail["group_id"]))
+            case EventKind.DROP:
+                self._departed[event.subject] = event.reason or Reason.FILTERED
+                self._lack(str(event.detail["group_id"]), event.subject)
+            case _:
+                pass
+
+    def _leave(self, group_id: str) -> None:
+        self._held.pop(group_id, None)
+        self._over_s.setdefault(group_id, self._log.now_s)
+
+    def _lack(self, group_id: str, trajectory_id: str) -> None:
+        """A member was taken out, so that the group may lack one again."""
+        members = self._starts[group_id]
+        members.pop(trajectory_id, None)
+        if len(members) < self._plan.group_size and group_id in self._held:
+            self._over_s.pop(group_id, None)
+
+    def indexed(self, sample: Sample, pending: int) -> None:
+        """The buffer has taken a committed trajectory into account."""
+        if sample.trainable and sample.policy_version_start is not None:
+            members = self._starts[sample.group_id]
+            if sample.trajectory_id not in self._departed:
+                members[sample.trajectory_id] = sample.policy_version_start
+                if self._plan.schedule.bound.is_stale(self._version, sample.policy_version_start):
+                    self._leave(sample.group_id)
+            if len(members) >= self._plan.group_size:
+                self._over_s.setdefault(sample.group_id, self._log.now_s)
+        # As much again as credits allow may wait for its eviction at the next batch.
+        limit = 2 * self._plan.credits * self._plan.group_size
+        if pending > limit:
+            self._violated("bounded memory", f"{pending} trajectories are pending, of {limit}")
+
+    def taken(self, batch: Batch) -> None:
+        """A batch is in the tables: its groups give their credits back."""
+        for group_id in batch.group_ids:
+            self._leave(group_id)
+        for trajectory_id in batch.trajectory_ids:
+            if (before := self._trained.get(trajectory_id)) is not None:
+                steps = f"{before} and {batch.step}"
+                self._violated(
+                    "trained once", f"{trajectory_id} is in the batches of steps {steps}"
+                )
+            if trajectory_id in self._departed:
+                reason = self._departed[trajectory_id]
+                self._violated("trained once", f"{trajectory_id} left before: {reason}")
+            self._trained[trajectory_id] = batch.step
+
+    def served(self, version: int) -> None:
+        """Groups that this version makes too old give their credits back."""
+        self._version = version
+        bound = self._plan.schedule.bound
+        for group_id in list(self._held):
+            if any(bound.is_stale(version, start) for start in self._starts[group_id].values()):
+                self._leave(group_id)
+
+    def generates(self, group_id: str, trajectory_id: str, patience_s: float) -> None:
+        """An engine has drawn tokens for an attempt of a group."""
+        over_s = self._over_s.get(group_id)
+        if over_s is None:
+            return
+        late_s = self._log.now_s - max(over_s, self.disturbed_s)
+        if late_s > patience_s:
+            self._violated(
+                "surplus is cancelled",
+                f"{trajectory_id} generates {late_s:.3f} s after its group needs no more",
+            )
+
+    def outlived(self, version: int, pending: Iterable[str]) -> None:
+        """Nothing of an abandoned group is held for longer than the bound says."""
+        bound = self._plan.schedule.bound
+        oldest = math.ceil(bound.alpha) + 1 if isinstance(bound, StalenessPolicy) else 0
+        for trajectory_id in sorted(pending):
+            group_id = trajectory_id.rsplit("-", 1)[0]
+            start = self._starts[group_id].get(trajectory_id, version)
+            if group_id in self._abandoned and version - start > oldest:
+                self._violated(
+                    "bounded memory",
+                    f"{trajectory_id} of version {start} is held at version {version}, "
+                    "though its group was abandoned",
+                )
+
+    def finished(self, tables: Tables, pending: frozenset[str]) -> None:
+        """Each good row was trained on, has left with one event, or is pending."""
+        good = {name for name, row in tables.rows.items() if is_good(row)}
+        for name in (*self._departed, *self._trained):
+            if name not in good:
+                self._violated("departures", f"{name} left or was trained on, but is no good row")
+        unexplained = good - self._departed.keys() - self._trained.keys()
+        if unexplained != pending:
+            wrong = ", ".join(sorted(unexplained ^ pending))
+            self._violated("departures", f"neither trained on nor departed nor pending: {wrong}")

@@ -1,0 +1,98 @@
+"""What must hold for rows and batches, told by the tables alone. Pure; each finds what is wrong."""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+
+from rollart_flow.control.env_manager import Limits
+from rollart_flow.control.schedules import Schedule
+from rollart_flow.control.staleness import StalenessPolicy, StartBound
+from rollart_flow.simulation.fuzz.plans import Plan
+from rollart_flow.types import TRAINABLE, Batch, Trajectory
+
+Token = tuple[int, float, int]
+"""Token id, logprob, policy version."""
+
+_EPSILON_S = 1e-6
+_PERMISSION_S = 30.0
+"""Longest time to a permission to start, outages of the scheduler aside."""
+
+
+def is_good(row: Trajectory) -> bool:
+    """Whether a row can be trained on, judged here anew."""
+    scored = row.reward is not None and math.isfinite(row.reward)
+    return row.outcome in TRAINABLE and scored and row.policy_version_start is not None
+
+
+def infidelity(row: Trajectory, sessions: Iterable[list[Token]]) -> str | None:
+    """Its action tokens, logprobs and versions are those that engines drew for it, in order.
+
+    Args:
+        row: a trajectory.
+        sessions: what was drawn for it, by each run of the attempt.
+    """
+    lists = (row.token_ids, row.logprobs, row.token_versions)
+    if not all(len(each) == len(row.action_mask) for each in lists):
+        return (
+            f"lists of {len(row.action_mask)} and {[len(each) for each in lists]} are not aligned"
+        )
+    tokens = list(zip(*lists, strict=True))
+    acted = [token for token, mask in zip(tokens, row.action_mask, strict=True) if mask]
+    observed = [token for token, mask in zip(tokens, row.action_mask, strict=True) if not mask]
+    if any(logprob != 0.0 or version != -1 for _, logprob, version in observed):
+        return "an observation token has a logprob or a version"
+    versions = [version for _, _, version in acted]
+    ends = (row.policy_version_start, row.policy_version_end)
+    if ends != ((versions[0], versions[-1]) if versions else (None, None)):
+        return f"it says versions {ends}, its tokens are of {versions}"
+    drawn = list(sessions)
+    if acted == [] or acted in drawn:
+        return None
+    return f"it has the actions {acted}, engines drew {drawn}"
+
+
+def overtime(row: Trajectory, limits: Limits, outage_s: float) -> str | None:
+    """Nothing of it took longer than its own limits, whatever others did."""
+    steps_s = max((turn.step_s for turn in row.turns), default=0.0)
+    if max(row.reset_s, steps_s) > limits.step_timeout_s + _EPSILON_S:
+        return f"reset took {row.reset_s:.3f} s, a step {steps_s:.3f} s"
+    seconds = (row.finished_at - row.created_at).total_seconds()
+    if seconds > limits.trajectory_timeout_s + _PERMISSION_S + outage_s:
+        return f"it took {seconds:.3f} s"
+    return None
+
+
+def batch_faults(plan: Plan, batch: Batch, rows: Mapping[str, Trajectory]) -> Iterator[str]:
+    """Whole groups of good rows, each within the bound, as the rows themselves say."""
+    if len(batch.trajectory_ids) != plan.batch_size:
+        yield f"{len(batch.trajectory_ids)} trajectories, not {plan.batch_size}"
+    for group_id in dict.fromkeys(batch.group_ids):
+        if (count := batch.group_ids.count(group_id)) != plan.group_size:
+            yield f"group {group_id} has {count} members, not {plan.group_size}"
+    if len(set(batch.trajectory_ids)) != len(batch.trajectory_ids):
+        yield "a trajectory is in it twice"
+    aligned = zip(batch.trajectory_ids, batch.group_ids, batch.staleness, strict=True)
+    for trajectory_id, group_id, staleness in aligned:
+        row = rows.get(trajectory_id)
+        if row is None:
+            yield f"{trajectory_id} is not in the table"
+        elif not is_good(row):
+            yield f"{trajectory_id} is {row.outcome} with reward {row.reward}"
+        elif row.group_id != group_id:
+            yield f"{trajectory_id} is of {row.group_id}, not of {group_id}"
+        elif fault := _too_old(plan.schedule, batch, row, staleness):
+            yield fault
+
+
+def _too_old(schedule: Schedule, batch: Batch, row: Trajectory, staleness: int) -> str | None:
+    start = row.policy_version_start
+    assert start is not None
+    age = batch.policy_version - start
+    if age != staleness:
+        return f"{row.trajectory_id} is {age} versions old, the batch says {staleness}"
+    if age < 0:
+        return f"{row.trajectory_id} was started by version {start}, which was not served yet"
+    bound = schedule.bound
+    bounded = isinstance(bound, StalenessPolicy) and not isinstance(bound, StartBound)
+    if bounded and isinstance(bound, StalenessPolicy) and age > math.ceil(bound.alpha):
+        return f"{row.trajectory_id} is {age} versions old, alpha is {bound.alpha}"
+    return None

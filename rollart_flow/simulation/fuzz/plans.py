@@ -1,0 +1,225 @@
+"""What a simulated run is made of, and which faults it meets: a function of its seed.
+
+The invariant: nothing but the plan decides how a run goes, so that a seed says it all.
+"""
+
+from dataclasses import dataclass, field, fields, replace
+from enum import StrEnum
+from random import Random
+
+from rollart_flow.control.env_manager import Limits
+from rollart_flow.control.intake import RolloutSettings
+from rollart_flow.control.schedules import SCHEDULES, Phase, Schedule, rollart
+from rollart_flow.types import Sampling
+
+STOP = 0
+"""The token that ends an action."""
+_NEVER = 1_000_000
+"""Failures in a row that fail a run; a plan fails far more than a domain should."""
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """Probabilities per call, message, chunk or commit."""
+
+    message_lost: float = 0.0
+    message_repeated: float = 0.0
+    message_late: float = 0.0
+    environment_raises: float = 0.0
+    environment_hangs: float = 0.0
+    environment_late: float = 0.0
+    environment_nonsense: float = 0.0
+    chunk_lost: float = 0.0
+    chunk_repeated: float = 0.0
+    engine_hangs: float = 0.0
+    engine_refuses: float = 0.0
+    stream_breaks: float = 0.0
+    """The stream of a request ends without a finish reason."""
+    reward_raises: float = 0.0
+    reward_hangs: float = 0.0
+    reward_infinite: float = 0.0
+    reward_twice: float = 0.0
+    """A trajectory is scored, and sent to the buffer, twice."""
+    weights_unavailable: float = 0.0
+    weights_slow: float = 0.0
+    commit_fails_before: float = 0.0
+    """Nothing was written."""
+    commit_fails_after: float = 0.0
+    """It was written, but the writer does not know."""
+    commit_slow: float = 0.0
+    filtered: float = 0.0
+    """A trajectory is refused by a filter."""
+
+
+class Target(StrEnum):
+    """What may be killed."""
+
+    HOST = "host"
+    ENGINE = "engine"
+    """Its process, which is restarted."""
+    MACHINE = "machine"
+    """An engine for good."""
+    COORDINATOR = "coordinator"
+    BUFFER = "buffer"
+    TRAINER = "trainer"
+    EVERYTHING = "everything"
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """Something dies."""
+
+    after_s: float
+    """Since the run, or its latest resumption, began."""
+    target: Target
+    down_s: float = 0.0
+    """Until it is restarted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One run; by default a calm one."""
+
+    seed: int = 0
+    schedule: Schedule = field(default_factory=rollart)
+    steps: int = 3
+    groups: int = 4
+    """Of a batch."""
+    group_size: int = 4
+    redundancy: int = 0
+    extra_groups: int = 0
+    max_attempts: int | None = None
+    hosts: int = 3
+    slots: int = 8
+    """Attempts that a host runs at a time."""
+    engines: int = 3
+    train_s: float = 2.0
+    limits: Limits = field(
+        default_factory=lambda: Limits(6, 120, step_timeout_s=5, trajectory_timeout_s=30)
+    )
+    reward_timeout_s: float = 3.0
+    faults: Faults = field(default_factory=Faults)
+    kills: tuple[Kill, ...] = ()
+
+    @property
+    def batch_size(self) -> int:
+        """Trajectories of a step."""
+        return self.groups * self.group_size
+
+    @property
+    def settings(self) -> RolloutSettings:
+        """What the scheduler is told."""
+        return RolloutSettings(
+            self.batch_size,
+            self.group_size,
+            self.redundancy,
+            self.extra_groups,
+            max_attempts=self.max_attempts,
+            breaker=_NEVER,
+            refusals=_NEVER,
+            sampling=Sampling(max_tokens=8, stop_token_ids=(STOP,)),
+            seed=self.seed,
+        )
+
+    @property
+    def credits(self) -> int:
+        """Groups that may be in flight or wait in the buffer."""
+        return self.schedule.bound.capacity(self.batch_size) // self.group_size + self.extra_groups
+
+    def __str__(self) -> str:
+        faults = {f.name: getattr(self.faults, f.name) for f in fields(self.faults)}
+        shown = [f"{name} {chance:.2g}" for name, chance in faults.items() if chance]
+        shown += [f"{kill.target} at {kill.after_s:.1f} s" for kill in self.kills]
+        return (
+            f"{self.schedule.name}, {self.steps} steps of {self.groups} x {self.group_size} "
+            f"(redundancy {self.redundancy}, extra groups {self.extra_groups}), "
+            f"{self.hosts} hosts x {self.slots}, {self.engines} engines; "
+            + (", ".join(shown) or "calm")
+        )
+
+
+_SEVERE = {
+    "environment_hangs": 0.03, "engine_hangs": 0.01, "reward_hangs": 0.04,
+    "environment_raises": 0.08, "environment_nonsense": 0.05, "engine_refuses": 0.03,
+    "stream_breaks": 0.02, "filtered": 0.15,
+}  # fmt: skip
+"""Most of the faults that cost a whole attempt or much time; others go up to `_MILD`."""
+_MILD = 0.2
+
+
+def plan_of(seed: int) -> Plan:
+    """The plan of a seed: about half of all kinds of faults, and up to four kills."""
+    chance = Random(seed)
+    group_size = chance.choice((1, 2, 2, 3))
+    redundancy = chance.choice((0, 0, 1, 2))
+    plan = Plan(
+        seed=seed,
+        schedule=_schedule(chance),
+        steps=chance.randint(2, 4),
+        groups=chance.choice((1, 2, 2, 3)),
+        group_size=group_size,
+        redundancy=redundancy,
+        extra_groups=chance.choice((0, 0, 1, 2)),
+        max_attempts=chance.choice((None, group_size + redundancy)),
+        hosts=chance.randint(1, 3),
+        slots=chance.randint(2, 5),
+        engines=chance.randint(1, 3),
+        train_s=chance.choice((0.2, 1.0, 2.0)),
+        limits=Limits(
+            chance.randint(2, 5),
+            chance.choice((25, 120)),
+            step_timeout_s=2.0,
+            trajectory_timeout_s=chance.choice((6.0, 12.0)),
+        ),
+        reward_timeout_s=1.0,
+    )
+    return replace(plan, faults=_faults(chance), kills=_kills(chance))
+
+
+def _schedule(chance: Random) -> Schedule:
+    """Any schedule, now and then with switches that differ from its own."""
+    name = chance.choice(tuple(SCHEDULES))
+    alpha = chance.choice((0, 0.5, 1, 1, 2))
+    match name:
+        case "rollart" | "areal":
+            schedule = SCHEDULES[name](alpha)
+        case "rollart_plus":
+            schedule = SCHEDULES[name](alpha or 1)
+        case "window":
+            schedule = SCHEDULES[name](chance.randint(1, 4), alpha)
+        case "staged":
+            schedule = SCHEDULES[name](*(chance.randint(1, 3) for _ in range(3)), alpha)
+        case _:
+            schedule = SCHEDULES[name]()
+    switches = {"queue_scheduling": False, "prompt_replication": False, "patient": True}
+    if Phase.UPDATE in schedule.before_training:
+        switches["overlapped"] = True
+    chosen = {switch: value for switch, value in switches.items() if chance.random() < 0.1}
+    return schedule.switched(**chosen)
+
+
+def _faults(chance: Random) -> Faults:
+    """One run in eight is calm; in the others each kind of fault happens or does not."""
+    if chance.random() < 0.125:
+        return Faults()
+    drawn = {
+        each.name: chance.uniform(0.0, _SEVERE.get(each.name, _MILD))
+        for each in fields(Faults)
+        if chance.random() < 0.5
+    }
+    return Faults(**drawn)
+
+
+def _kills(chance: Random) -> tuple[Kill, ...]:
+    """Kills in the order of their moments; everything dies in one run in four."""
+    targets = [target for target in Target if target is not Target.EVERYTHING]
+    count = chance.choice((0, 0, 1, 2, 3, 4))
+    kills = [
+        Kill(chance.uniform(0.1, 8.0), chance.choice(targets), chance.choice((0.0, 0.1, 1.0)))
+        for _ in range(count)
+    ]
+    kills += [
+        Kill(chance.uniform(0.5, 6.0), Target.EVERYTHING)
+        for _ in range(chance.choice((0, 0, 0, 0, 0, 0, 1, 2)))
+    ]
+    return tuple(kills)

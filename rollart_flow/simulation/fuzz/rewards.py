@@ -1,0 +1,62 @@
+"""Rewards that raise, hang and answer what is no number; a trajectory comes back scored or failed.
+
+What `rewards.score` does, without its processes.
+"""
+
+import asyncio
+import math
+from dataclasses import replace
+from random import Random
+
+from rollart_flow.simulation.fuzz.environments import wall
+from rollart_flow.simulation.fuzz.plans import Faults
+from rollart_flow.types import TRAINABLE, Outcome, Reason, Trajectory
+
+_SCORE_S = 0.1
+
+
+class FaultyReward:
+    """Scores trajectories.
+
+    Args:
+        chance: of the scores and the faults.
+        faults: how often scoring fails.
+        timeout_s: after which a score is not waited for.
+    """
+
+    def __init__(self, chance: Random, faults: Faults, timeout_s: float) -> None:
+        self._chance = chance
+        self._faults = faults
+        self._timeout_s = timeout_s
+
+    async def score(self, trajectory: Trajectory) -> Trajectory:
+        """The trajectory with its reward; failed or timed out where there is none."""
+        if trajectory.outcome not in TRAINABLE:
+            return trajectory
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                reward = await self._evaluate()
+        except TimeoutError:
+            return _unscored(trajectory, Outcome.TIMED_OUT, Reason.REWARD_TIMEOUT)
+        except ValueError:
+            return _unscored(trajectory, Outcome.FAILED, Reason.REWARD_ERROR)
+        if not math.isfinite(reward):
+            return _unscored(trajectory, Outcome.FAILED, Reason.REWARD_NOT_FINITE)
+        scored_at = wall(asyncio.get_running_loop().time())
+        return replace(trajectory, reward=reward, scored_at=scored_at)
+
+    async def _evaluate(self) -> float:
+        chance, faults = self._chance, self._faults
+        await asyncio.sleep(chance.expovariate(1 / _SCORE_S))
+        draw = chance.random()
+        if draw < faults.reward_raises:
+            raise ValueError("the reward broke")
+        draw -= faults.reward_raises
+        if draw < faults.reward_hangs:
+            await asyncio.Event().wait()
+        draw -= faults.reward_hangs
+        return math.inf if draw < faults.reward_infinite else chance.random()
+
+
+def _unscored(trajectory: Trajectory, outcome: Outcome, reason: Reason) -> Trajectory:
+    return replace(trajectory, outcome=outcome, reason=reason, error=f"the reward: {reason}")

@@ -1,0 +1,157 @@
+"""The producer's side: sources, hosts with slots, rewards, and the way to the buffer."""
+
+import asyncio
+from functools import partial
+
+from rollart_flow.control.dispatch import Dispatch
+from rollart_flow.control.env_manager import EnvManager
+from rollart_flow.control.host import RolloutHost
+from rollart_flow.control.ports import Emit
+from rollart_flow.control.proxy import LLMProxy, Recover
+from rollart_flow.control.scheduler import RolloutScheduler
+from rollart_flow.control.waits import Signal, waiting
+from rollart_flow.simulation.fuzz.engines import HARDWARE, FaultyEngine
+from rollart_flow.simulation.fuzz.environments import FaultyEnvironment, LetterCodec, wall
+from rollart_flow.simulation.fuzz.network import Address, RemoteAdmission
+from rollart_flow.simulation.fuzz.process import BufferProcess
+from rollart_flow.simulation.fuzz.rewards import FaultyReward
+from rollart_flow.simulation.fuzz.tasks import Tasks
+from rollart_flow.simulation.fuzz.world import World
+from rollart_flow.types import Assignment, Trajectory
+
+_MANY = 1 << 30
+
+
+class Rollout:
+    """Runs every attempt that the scheduler admits, and commits its trajectory."""
+
+    def __init__(
+        self,
+        world: World,
+        tasks: Tasks,
+        scheduler: Address[RolloutScheduler],
+        buffer: Address[BufferProcess],
+        engines: list[FaultyEngine],
+        emit: Emit,
+        recover: Recover,
+    ) -> None:
+        self._world = world
+        self._tasks = tasks
+        self._scheduler = scheduler
+        self._buffer = buffer
+        self._engines = engines
+        self._emit = emit
+        self._recover = recover
+        self._admission = RemoteAdmission(scheduler, world.network)
+        plan = world.plan
+        self._reward = FaultyReward(world.chance, plan.faults, plan.reward_timeout_s)
+        stages = plan.schedule.stages
+        # One place of the reward operator serves all hosts, as it does over Ray.
+        self._scored_at_once = asyncio.Semaphore(_MANY if stages is None else stages.reward)
+        self._queue: asyncio.Queue[Assignment] = asyncio.Queue()
+        self._room = Signal()
+        self._acknowledged = Signal()
+        self.admitted: dict[str, None] = {}
+        """Attempts that a source has taken."""
+        self._hosts: dict[str, RolloutHost] = {}
+        self._processes: dict[str, asyncio.Task[None]] = {}
+        self._running: dict[str, list[Assignment]] = {}
+        self._unacknowledged: dict[str, None] = {}
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Names of the hosts."""
+        return tuple(self._hosts)
+
+    async def source(self, name: str) -> None:
+        """Take attempts until there are no more."""
+        index = 0
+        while (assignment := await self._admission.admit(name, index)) is not None:
+            trajectory_id = assignment.trajectory_id
+            self.admitted[trajectory_id] = None
+            self._unacknowledged[trajectory_id] = None
+            self._queue.put_nowait(assignment)
+            index += 1
+            # Ray Data hands blocks over when the next operator has room.
+            while self._queue.qsize() > self._world.plan.slots:
+                with waiting(f"room for {name}"):
+                    await self._room.wait()
+
+    async def all_acknowledged(self) -> None:
+        """Return once every attempt that was taken has a durable row."""
+        while self._unacknowledged:
+            with waiting(f"the rows of {', '.join(self._unacknowledged)}"):
+                await self._acknowledged.wait()
+
+    def start_host(self, name: str) -> None:
+        """One more process that runs attempts."""
+        dispatch = Dispatch.of(self._world.plan.schedule)
+        host = self._hosts[name] = RolloutHost(name, self._admission, dispatch=dispatch)
+        self._processes[name] = self._tasks.start(self._run_host(host), name)
+
+    async def kill_host(self, name: str, down_s: float) -> None:
+        """Ray notices the death, starts an actor and runs the lost attempts again."""
+        process = self._processes.pop(name)
+        del self._hosts[name]
+        process.cancel()
+        self._world.monitor.went_down()
+        await asyncio.sleep(down_s)
+        self.start_host(f"{name}'")
+        lost = self._running.pop(name, [])
+        await self._world.network.delay()
+        (await self._scheduler.reached()).host_lost(name)
+        for assignment in lost:
+            self._queue.put_nowait(assignment)
+        self._world.monitor.came_back()
+
+    async def reconnect(self) -> None:
+        """Every host tells a restarted scheduler what it runs."""
+        await asyncio.gather(*(host.reconnect() for host in tuple(self._hosts.values())))
+
+    async def _run_host(self, host: RolloutHost) -> None:
+        proxy = LLMProxy(
+            self._engines, self._emit, hw_affinity={"default": HARDWARE}, recover=self._recover
+        )
+        slots = range(self._world.plan.slots)
+        try:
+            await asyncio.gather(*(self._slot(host, proxy) for _ in slots))
+        finally:
+            await host.close()
+
+    async def _slot(self, host: RolloutHost, proxy: LLMProxy) -> None:
+        mine = self._running.setdefault(host.name, [])
+        while True:
+            assignment = await self._queue.get()
+            self._room.notify()
+            mine.append(assignment)
+            trajectory = await host.run(self._manager(assignment, host, proxy))
+            mine.remove(assignment)
+            name = f"commit of {trajectory.trajectory_id}"
+            self._tasks.start(self._commit(trajectory), name)
+
+    def _manager(self, assignment: Assignment, host: RolloutHost, proxy: LLMProxy) -> EnvManager:
+        world = self._world
+        return EnvManager(
+            assignment,
+            partial(FaultyEnvironment, world.chance, world.plan.faults),
+            LetterCodec(),
+            proxy,
+            world.plan.limits,
+            wall,
+            admission=self._admission,
+            host=host.name,
+            dispatch=host.dispatch,
+        )
+
+    async def _commit(self, trajectory: Trajectory) -> None:
+        """Score and commit it, until the buffer has acknowledged it; some twice over."""
+        twice = self._world.chance.random() < self._world.plan.faults.reward_twice
+        copies = 2 if twice else 1
+        await asyncio.gather(*(self._score_and_put(trajectory) for _ in range(copies)))
+        self._unacknowledged.pop(trajectory.trajectory_id, None)
+        self._acknowledged.notify()
+
+    async def _score_and_put(self, trajectory: Trajectory) -> None:
+        async with self._scored_at_once:
+            scored = await self._reward.score(trajectory)
+        await self._world.network.call(self._buffer, partial(BufferProcess.put, row=scored))

@@ -1,0 +1,140 @@
+"""What outlives every process of a simulated run: the rows of its tables.
+
+The invariant: a commit is all or nothing, counts once under its transaction id, and is all that a
+resumed run knows. Events become durable with the next commit, as in a real run.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+
+from rollart_flow.control.recovery import Recovered, recover
+from rollart_flow.errors import StoreError
+from rollart_flow.simulation.fuzz.plans import Faults
+from rollart_flow.types import Batch, Event, EventKind, Sample, Trajectory
+
+_COMMIT_S = 0.02
+_SLOWEST_S = 1.0
+
+
+def sample_of(trajectory: Trajectory) -> Sample:
+    """What the buffer is told of a committed trajectory."""
+    return Sample(
+        trajectory_id=trajectory.trajectory_id,
+        group_id=trajectory.group_id,
+        domain=trajectory.domain,
+        attempt=trajectory.attempt,
+        outcome=trajectory.outcome,
+        policy_version_start=trajectory.policy_version_start,
+        policy_version_end=trajectory.policy_version_end,
+        scored=trajectory.reward is not None,
+        tokens=len(trajectory.token_ids),
+        error=trajectory.error,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Rows that are written together."""
+
+    transaction: str
+    rows: tuple[Trajectory, ...] = ()
+    batch: Batch | None = None
+    step: int | None = None
+    """A step that is trained and published."""
+
+
+@dataclass
+class Tables:
+    """Rows by table."""
+
+    trajectories: list[Trajectory] = field(default_factory=list)
+    rows: dict[str, Trajectory] = field(default_factory=dict)
+    """Trajectories by id, the first commit of each."""
+    manifests: list[Batch] = field(default_factory=list)
+    trained: list[int] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    durable_events: int = 0
+    transactions: set[str] = field(default_factory=set)
+
+    @property
+    def batches(self) -> dict[int, Batch]:
+        """Batches by step."""
+        return {batch.step: batch for batch in self.manifests}
+
+    @property
+    def published(self) -> int:
+        """Newest version whose step is recorded."""
+        return self.trained[-1] if self.trained else 0
+
+    def of(self, *kinds: EventKind) -> list[Event]:
+        """Events of these kinds."""
+        return [event for event in self.events if event.kind in kinds]
+
+    def apply(self, commit: Commit) -> bool:
+        """Write; False where this transaction was written before."""
+        if commit.transaction in self.transactions:
+            return False
+        self.transactions.add(commit.transaction)
+        self.durable_events = len(self.events)
+        for row in commit.rows:
+            self.trajectories.append(row)
+            self.rows.setdefault(row.trajectory_id, row)
+        if commit.batch is not None:
+            self.manifests.append(commit.batch)
+        if commit.step is not None:
+            self.trained.append(commit.step)
+        return True
+
+    def lose_unwritten(self) -> None:
+        """Everything died: events that no commit took are gone."""
+        del self.events[self.durable_events :]
+
+    def recovered(self) -> Recovered:
+        """What a restart makes of it."""
+        samples = [sample_of(row) for row in self.rows.values()]
+        trained = {
+            trajectory_id: group_id
+            for batch in self.manifests
+            for trajectory_id, group_id in zip(batch.trajectory_ids, batch.group_ids, strict=True)
+        }
+        return recover(self.events, samples, trained)
+
+
+class Writer:
+    """Writes to the tables, which takes time and may fail before or after it took effect.
+
+    Args:
+        on_written: told of each commit that took effect.
+    """
+
+    def __init__(
+        self, tables: Tables, chance: Random, faults: Faults, on_written: Callable[[Commit], None]
+    ) -> None:
+        self._tables = tables
+        self._on_written = on_written
+        self._chance = chance
+        self._faults = faults
+
+    async def write(self, commit: Commit) -> None:
+        """Commit; a transaction that was written before is passed over.
+
+        Raises:
+            StoreError: it is not known whether it was written.
+        """
+        chance, faults = self._chance, self._faults
+        await self._pause()
+        if chance.random() < faults.commit_fails_before:
+            raise StoreError("the commit failed; nothing was written")
+        if self._tables.apply(commit):
+            self._on_written(commit)
+        await self._pause()
+        if chance.random() < faults.commit_fails_after:
+            raise StoreError("the commit failed; it was written all the same")
+
+    async def _pause(self) -> None:
+        seconds = self._chance.expovariate(1 / _COMMIT_S)
+        if self._chance.random() < self._faults.commit_slow:
+            seconds += self._chance.uniform(0.0, _SLOWEST_S)
+        await asyncio.sleep(seconds)

@@ -1,0 +1,52 @@
+"""A weight store that is slow or unavailable."""
+
+import asyncio
+from random import Random
+
+from rollart_flow.errors import WeightsError
+from rollart_flow.simulation.fuzz.plans import Faults
+
+_READ_S = 0.05
+_SLOWEST_S = 2.0
+
+
+class FaultyWeightStore:
+    """Published versions; outlives every process.
+
+    Args:
+        chance: of the faults.
+        faults: how often it is slow or unavailable.
+    """
+
+    def __init__(self, chance: Random, faults: Faults) -> None:
+        self._chance = chance
+        self._faults = faults
+        self._versions = {0}
+
+    async def publish(self, version: int) -> None:
+        """Store a version; one that is there is stored again.
+
+        Raises:
+            WeightsError: the store is unavailable.
+        """
+        await self._reach()
+        self._versions.add(version)
+
+    async def read(self, version: int) -> int:
+        """The version, once all of it is read.
+
+        Raises:
+            WeightsError: the store is unavailable, or has no such version.
+        """
+        await self._reach()
+        if version not in self._versions:
+            raise WeightsError(f"version {version} was never published")
+        return version
+
+    async def _reach(self) -> None:
+        seconds = self._chance.expovariate(1 / _READ_S)
+        if self._chance.random() < self._faults.weights_slow:
+            seconds += self._chance.uniform(0.0, _SLOWEST_S)
+        await asyncio.sleep(seconds)
+        if self._chance.random() < self._faults.weights_unavailable:
+            raise WeightsError("the weight store is unavailable")
