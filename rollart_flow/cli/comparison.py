@@ -120,7 +120,11 @@ def _listed(values: Mapping[str, float], form: str, unit: str = "") -> str:
 
 def _bound(report: "Report") -> str:
     bound = report.bound
-    parts = {"rollout": bound.rollout_s, "longest chain": bound.chain_s}
+    parts = {
+        "rollout": bound.rollout_s,
+        "longest chain": bound.chain_s,
+        "push of weights": bound.push_s,
+    }
     how = "then" if bound.serial else "beside"
     return f"{_listed(parts, '.1f', ' s')}; {how} training {bound.training_s:.1f} s"
 

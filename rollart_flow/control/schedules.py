@@ -27,6 +27,7 @@ from rollart_flow.control.selection import (
     WithinWindow,
     by_credits,
     first_completed,
+    in_order,
     oldest_first,
 )
 from rollart_flow.control.stages import StageSizes
@@ -161,6 +162,7 @@ def rollart_plus(alpha: float | Fraction = 1) -> Schedule:
     The batch is trained at once, and the weights of the step before are pushed and exchanged
     meanwhile. What ROLLART section 6.2 aborts, the next batch waits for: the longest trajectory
     bounds the step by its length over (1 + alpha), as it must where every trajectory counts.
+    Batches take tasks in the order of their source, so that each is as mixed as the tasks are.
 
     Raises:
         SettingsError: alpha is negative or not a finite number, or 0: there is nothing to overlap.
@@ -173,6 +175,7 @@ def rollart_plus(alpha: float | Fraction = 1) -> Schedule:
         name=f"rollart_plus(alpha={float(alpha):g})",
         overlapped=True,
         patient=True,
+        selection=in_order,
     )
 
 

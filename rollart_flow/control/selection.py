@@ -3,6 +3,8 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from rollart_flow.control.intake import group_cursor
+
 
 @dataclass(frozen=True, slots=True)
 class AdmissionState:
@@ -62,6 +64,17 @@ def oldest_first(ready: Sequence[ReadyGroup], needed: int) -> Sequence[ReadyGrou
     if len(ready) < needed:
         return None
     return sorted(ready, key=lambda group: (group.start, group.position))[:needed]
+
+
+def in_order(ready: Sequence[ReadyGroup], needed: int) -> Sequence[ReadyGroup] | None:
+    """Those closest to becoming stale, then those that were admitted first.
+
+    Every batch has the tasks in the order of their source, long ones like short ones, so that one
+    takes as long to train as the next.
+    """
+    if len(ready) < needed:
+        return None
+    return sorted(ready, key=lambda g: (g.start, group_cursor(g.group_id)))[:needed]
 
 
 def first_completed(ready: Sequence[ReadyGroup], needed: int) -> Sequence[ReadyGroup] | None:

@@ -1,8 +1,8 @@
 """What no schedule can beat for the attempts that were trained on, and what theory promises.
 
 The invariant: each bound holds for every schedule that keeps its promise about staleness, given
-the same attempts: it assumes perfect packing, no waiting, no transfer of weights, and that nothing
-is thrown away.
+the same attempts: it assumes perfect packing, no waiting, no pull of weights, and that nothing is
+thrown away.
 """
 
 import math
@@ -35,6 +35,8 @@ class Bound:
     """The longest trained attempt from its first observation on, alone on the fastest worker, over
     the versions that it may span, or all of them over the environments that run at once, whichever
     is more. Resets are not in it: environments start beside the step before."""
+    push_s: float
+    """Weights over the link between training and rollout, once for each step."""
     serial: bool
     """Whether training waits for rollout and the reverse."""
 
@@ -42,7 +44,9 @@ class Bound:
     def step_s(self) -> float:
         """The step cannot take less."""
         rollout = max(self.rollout_s, self.chain_s)
-        return rollout + self.training_s if self.serial else max(rollout, self.training_s)
+        if self.serial:
+            return rollout + self.training_s + self.push_s
+        return max(rollout, self.training_s, self.push_s)
 
 
 def chain_s(script: Script, scenario: Scenario) -> float:
@@ -134,7 +138,15 @@ def bound(record: Record, scenario: Scenario, schedule: Schedule, *, warmup: int
     ]
     count = len(batches)
     rollout = _rollout_s(work, scenario, slots) / count
-    return Bound(rollout, math.fsum(training) / count, max(spread, filled) / count, serial)
+    # Where weights are exchanged beside training, the first step has none to push.
+    pushes = count - (schedule.overlapped and not warmup)
+    return Bound(
+        rollout,
+        math.fsum(training) / count,
+        max(spread, filled) / count,
+        scenario.push_s * pushes / count,
+        serial,
+    )
 
 
 def _share(attempt: Attempt, chain: float, began: float) -> float:

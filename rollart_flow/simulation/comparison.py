@@ -30,6 +30,8 @@ class Case:
     schedule: Schedule
     seed: int = 0
     steps: int = 5
+    warmup: int | None = None
+    """First steps that are not measured; None: those of the schedule."""
 
     @property
     def title(self) -> str:
@@ -79,7 +81,7 @@ def simulate_case(case: Case, on_start: OnStart = lambda case, record: None) -> 
 
 def measure(case: Case, record: Record) -> Row:
     """The figures of a run, and the upper bounds for what it trained on."""
-    measured = report(record, case.scenario, case.schedule, case.seed)
+    measured = report(record, case.scenario, case.schedule, case.seed, warmup=case.warmup)
     steps = sorted(record.batches)[-measured.steps :]
     scripts = [
         record.attempts[t].script for step in steps for t in record.batches[step].trajectory_ids

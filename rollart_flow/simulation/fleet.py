@@ -31,6 +31,7 @@ class Fleet:
         self.engines = list(engines)
         self.sliding = list(sliding)
         self._scenario = scenario
+        self._link = asyncio.Lock()
         self._pushing = 0
         self._pushed = 0
         self._push_ended = Signal()
@@ -47,17 +48,18 @@ class Fleet:
         return self.engines if self.at_training else [*self.engines, *self.sliding]
 
     async def push(self, version: int) -> None:
-        """Bring a version from the training workers to the store."""
+        """Bring a version from the training workers to the store, one after the other."""
         self._pushing = version
-        await self._spend(Activity.PUSH, self._scenario.push_s)
-        self._pushed = version
-        self._push_ended.notify()
+        async with self._link:
+            await self._spend(Activity.PUSH, self._scenario.push_s)
+            self._pushed = version
+            self._push_ended.notify()
 
     async def suspend(self) -> None:
-        """Hold new requests and pause those in flight, once the newest weights are in the store:
-        before that there is nothing to suspend for."""
-        while self._pushed < self._pushing:
-            with waiting(f"push({self._pushing})"):
+        """Hold new requests and pause those in flight, once there are newer weights in the store
+        than are served: before that there is nothing to suspend for."""
+        while self._pushed <= self._served < self._pushing:
+            with waiting(f"push({self._served + 1})"):
                 await self._push_ended.wait()
         self._suspended_at = asyncio.get_running_loop().time()
         for engine in self.serving:

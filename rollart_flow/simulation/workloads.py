@@ -121,7 +121,7 @@ WEB = Domain(
 FROZEN_LAKE = Domain(
     "frozenlake", turns=Uniform(20, 100), prompt=Constant(500),
     observation=LogNormal(120, 0.2, most=600), response=LogNormal(6, 0.5, most=100),
-    reset_s=Constant(0.2), step_s=LogNormal(0.3, 0.6, most=10),
+    reset_s=Constant(0.2), step_s=LogNormal(0.05, 0.6, most=2),
 )  # fmt: skip
 GEM_MATH = Domain(
     "gem-math", turns=Uniform(1, 5), prompt=LogNormal(300, 0.3, most=1_000),

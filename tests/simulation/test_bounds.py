@@ -149,9 +149,9 @@ def test_the_bound_is_nearly_reached_where_one_thing_is_scarce() -> None:
 
 
 def test_training_adds_up_only_where_rollout_waits_for_it() -> None:
-    parts = {"rollout_s": 3.0, "training_s": 5.0, "chain_s": 4.0}
-    assert Bound(**parts, serial=True).step_s == 9.0
-    assert Bound(**parts, serial=False).step_s == 5.0
+    parts = {"rollout_s": 3.0, "training_s": 5.0, "chain_s": 4.0, "push_s": 6.0}
+    assert Bound(**parts, serial=True).step_s == 15.0
+    assert Bound(**parts, serial=False).step_s == 6.0
 
 
 def test_a_chain_is_an_attempt_alone_on_the_fastest_worker_without_its_reset() -> None:
