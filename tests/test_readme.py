@@ -84,14 +84,19 @@ def test_its_scenario_is_the_one_of_the_file() -> None:
 
 def test_its_simulations_run(tmp_path: Path) -> None:
     simulations = list(commands("simulate"))
-    assert len(simulations) == 4
+    assert len(simulations) == 8
+    recorded = ROOT / "tests" / "simulation" / "data" / "two-domains"
     for words in simulations:
         here = [
             str(tmp_path / word) if word.endswith(".svg")
             else str(ROOT / word) if word.endswith(".py")
+            else str(recorded) if word == "mine"
             else word
             for word in words
         ]  # fmt: skip
-        said = rollart(*here, "--steps", "1")
+        fewer = (
+            [] if words[1] in ("paper", "fuzz") else ["--steps", "3" if "mine" in words else "1"]
+        )
+        said = rollart(*here, *fewer)
         assert said.code == 0, (words, said.err)
     assert (tmp_path / "eight.svg").exists()
