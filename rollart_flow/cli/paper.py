@@ -32,7 +32,7 @@ def paper(
     as_json: AsJson = False,
 ) -> None:
     """Simulate the figures of ROLLART and ROLL Flash, beside the published numbers."""
-    from rollart_flow.simulation.figures import figures
+    from rollart_flow.simulation.published import figures
 
     wanted = figures()
     for text in only or ():

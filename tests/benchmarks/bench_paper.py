@@ -2,7 +2,7 @@
 
 import os
 
-from rollart_flow.simulation import figures
+from rollart_flow.simulation import figures, published
 from rollart_flow.simulation.figures import Figure, Measure
 from tests.benchmarks.records import Record, record
 
@@ -13,18 +13,18 @@ of the slowest quarter that is trained on, over that of all."""
 
 def run() -> list[Record]:
     """Simulate all of them."""
-    wanted = figures.figures()
+    wanted = published.figures()
     runs = figures.run_figures(wanted, jobs=os.cpu_count() or 1, on_case=lambda done, total: None)
     return [_record(figure, figure.value(runs)) for figure in wanted]
 
 
 def _record(figure: Figure, value: float) -> Record:
-    published = None
+    beside = None
     if figure.published is not None:
         low, high = figure.published
-        published = f"published {low:.2f}" + ("" if low == high else f" to {high:.2f}")
+        beside = f"published {low:.2f}" + ("" if low == high else f" to {high:.2f}")
         if not figure.agrees(value):
-            published += f"; {figure.why}"
+            beside += f"; {figure.why}"
     goals: dict[Measure, dict[str, float]] = {
         figures.over_bound: {"at_most": OVER_BOUND},
         figures.wasted: {"at_most": WASTED},
@@ -32,4 +32,4 @@ def _record(figure: Figure, value: float) -> Record:
     }
     wanted = goals.get(figure.measure, {}) if "rollart_plus" in figure.name else {}
     unit = "x" if figure.against is not None else ""
-    return record(f"paper: {figure.name}", value, unit, peer=published, **wanted)
+    return record(f"paper: {figure.name}", value, unit, peer=beside, **wanted)
