@@ -14,32 +14,21 @@ from rollart_flow.control.controller import AsyncController
 from rollart_flow.control.dispatch import Dispatch
 from rollart_flow.control.env_manager import EnvManager, Limits
 from rollart_flow.control.host import RolloutHost
-from rollart_flow.control.ports import Inference
 from rollart_flow.control.proxy import LLMProxy
 from rollart_flow.control.scheduler import RolloutScheduler
 from rollart_flow.control.schedules import Schedule
 from rollart_flow.control.waits import Signal, waiting
 from rollart_flow.simulation.batching import ContinuousBatch
-from rollart_flow.simulation.disaggregated import DisaggregatedEngine
 from rollart_flow.simulation.engine import SimulatedEngine
 from rollart_flow.simulation.environments import RunLengthCodec, ScriptedEnvironment
-from rollart_flow.simulation.fleet import Fleet
-from rollart_flow.simulation.hardware import EngineModel, Roofline
+from rollart_flow.simulation.equipment import make_fleet, make_scoring
+from rollart_flow.simulation.hardware import EngineModel
 from rollart_flow.simulation.loop import run
 from rollart_flow.simulation.machine import SharedMachine
-from rollart_flow.simulation.measured import MeasuredScoring
-from rollart_flow.simulation.record import Attempt, Record, StepTimes, pool_times
-from rollart_flow.simulation.rewards import (
-    Dedicated,
-    DedicatedScoring,
-    RuleScoring,
-    Scoring,
-    Serverless,
-    ServerlessScoring,
-)
+from rollart_flow.simulation.record import Attempt, Record, StepTimes, pool_times, sample_of
 from rollart_flow.simulation.scenario import Scenario
 from rollart_flow.simulation.workloads import Script
-from rollart_flow.types import TRAINABLE, Assignment, Reason, Sample, Trajectory
+from rollart_flow.types import TRAINABLE, Assignment, Reason, Trajectory
 
 DAWN = datetime(2026, 1, 1, tzinfo=UTC)
 HOST_SLOTS = 128
@@ -65,11 +54,11 @@ class SimulatedCluster:
         self._lost: Counter[str] = Counter()
         self._rewards: defaultdict[str, list[float]] = defaultdict(list)
         self._running = 0
-        self._scoring = self._make_scoring(seed)
+        self._scoring = make_scoring(scenario, seed, self._make_engine)
         stages = schedule.stages
         at_once = UNLIMITED if stages is None else stages.reward * len(self._host_slots())
         self._scored_at_once = asyncio.Semaphore(at_once)
-        self._fleet, self._serving = self._make_engines()
+        self._fleet, self._serving = make_fleet(scenario, self._make_engine)
         self._machine = SharedMachine(scenario.measured, self._fleet.engines, seed)
         settings = scenario.settings(seed)
         self.buffer = SampleBuffer(
@@ -97,54 +86,16 @@ class SimulatedCluster:
             step_timeout_s=scenario.step_timeout_s,
             trajectory_timeout_s=float("inf"),
         )
+        self._pushes: set[asyncio.Task[None]] = set()
         self._scored: set[asyncio.Task[None]] = set()
         self._none_left = Signal()
 
-    def _make_engine(
-        self, name: str, model: EngineModel, *, stored: bool = False
-    ) -> SimulatedEngine:
+    def _make_engine(self, name: str, model: EngineModel, *, stored: bool) -> SimulatedEngine:
         batch = ContinuousBatch(model, stored=stored)
         return SimulatedEngine(name, batch, self._left, self._lost)
 
     def _left(self, trajectory_id: str, position: int) -> int:
         return self._scripts[trajectory_id].left(position)
-
-    def _make_engines(self) -> tuple[Fleet, list[Inference]]:
-        scenario = self.scenario
-        parts = scenario.disaggregated
-        engines: list[SimulatedEngine] = []
-        for part, (model, count) in enumerate(scenario.workers()):
-            first = len(engines)
-            engines += [
-                self._make_engine(
-                    f"{model.hardware}-{first + i:04d}",
-                    model,
-                    stored=parts is not None and part == 0,
-                )
-                for i in range(count)
-            ]
-        count = scenario.sliding // scenario.tensor_parallel
-        roofline = Roofline(scenario.model, scenario.training.device, scenario.tensor_parallel)
-        sliding = [self._make_engine(f"sliding-{i:04d}", roofline) for i in range(count)]
-        serving: list[Inference] = [*engines, *sliding]
-        if parts is not None:
-            split = parts.prefill.devices // parts.degree
-            ends = engines[:split], engines[split:]
-            serving = [DisaggregatedEngine(*ends, parts.link_gb_s, scenario.model.kv_bytes)]
-        return Fleet(engines, sliding, scenario), serving
-
-    def _make_scoring(self, seed: int) -> Scoring:
-        if self.scenario.measured is not None:
-            return MeasuredScoring(self.scenario.measured, seed)
-        reward = self.scenario.reward
-        if isinstance(reward, Serverless):
-            return ServerlessScoring(reward)
-        if isinstance(reward, Dedicated):
-            workers = [
-                self._make_engine(f"reward-{i}", reward.judge) for i in range(reward.workers)
-            ]
-            return DedicatedScoring(reward, workers)
-        return RuleScoring()
 
     async def run(self) -> Record:
         """Train all steps; what they left."""
@@ -156,9 +107,11 @@ class SimulatedCluster:
             while self._scored:
                 await self._none_left.wait()
         finally:
-            for task in (feed, *hosts, *self._scored):
+            tasks = (feed, *hosts, *self._scored, *self._pushes)
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(feed, *hosts, *self._scored, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await self.controller.close()
         self._finish()
         return self.record
 
@@ -260,7 +213,7 @@ class SimulatedCluster:
             drawn=self._drawn(trajectory),
             script=script,
         )
-        self.buffer.put(_sample(trajectory))
+        self.buffer.put(sample_of(trajectory))
         if trainable and self.scenario.zero_variance_filter:
             self._filter(trajectory, script)
 
@@ -293,6 +246,8 @@ class SimulatedCluster:
             await self._machine.train(self.scenario.training_s(lengths))
             trained = loop.time()
             push = asyncio.create_task(self._fleet.push(step), name=f"push({step})")
+            self._pushes.add(push)
+            push.add_done_callback(self._pushes.discard)
             if not self.schedule.overlapped:
                 await push
             pushed = loop.time()
@@ -309,22 +264,6 @@ class SimulatedCluster:
         record.reward_busy_s, record.reward_paid_s = self._scoring.busy_s, self._scoring.paid_s
         record.exposed_pull_s = self._fleet.exposed_s
         record.weights = self._fleet.spans
-
-
-def _sample(trajectory: Trajectory) -> Sample:
-    """What the buffer is told of a scored trajectory."""
-    return Sample(
-        trajectory_id=trajectory.trajectory_id,
-        group_id=trajectory.group_id,
-        domain=trajectory.domain,
-        attempt=trajectory.attempt,
-        outcome=trajectory.outcome,
-        policy_version_start=trajectory.policy_version_start,
-        policy_version_end=trajectory.policy_version_end,
-        scored=True,
-        tokens=sum(trajectory.token_ids),
-        error=trajectory.error,
-    )
 
 
 def simulate(scenario: Scenario, schedule: Schedule, *, seed: int = 0, steps: int = 5) -> Record:

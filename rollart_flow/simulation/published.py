@@ -1,4 +1,4 @@
-"""The figures of ROLLART and ROLL Flash: their simulations, what was published, and why ours differ.
+"""The figures of ROLLART and ROLL Flash: what is simulated, what was published, why ours differ.
 
 The invariant: all of a figure is here; nothing in it depends on what comes out.
 """
