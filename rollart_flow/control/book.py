@@ -31,8 +31,9 @@ class Book:
     @property
     def oldest_position(self) -> int:
         """Position of the oldest group that lacks members; `next_position` where none does."""
+        # Groups are opened in the order of their positions.
         lacking = (g.position for g in self.groups.values() if g.state is GroupState.OPEN)
-        return min(lacking, default=self._opened)
+        return next(lacking, self._opened)
 
     def open(self, group_id: str, task: Task) -> Group:
         """Add a group and give it a credit."""

@@ -119,6 +119,11 @@ class AsyncController:
         if self._trained > 0 and self._schedule.after_training:
             for phase in (Phase.SUSPEND, *self._schedule.after_training):
                 await self._run(phase, self._trained, version=self._trained)
+        elif self._trained > 0 and self._schedule.overlapped:
+            # Engines that started anew may hold the newest weights already.
+            version = max(self._served, self._trained - 1)
+            for phase in self._schedule.before_training:
+                await self._run(phase, self._trained, version=version)
         self._settled = True
 
     async def _prepare(self, step: int) -> Batch:

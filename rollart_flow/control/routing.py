@@ -6,6 +6,7 @@ invariant: a request is routed as long as one worker is in use, and a domain's f
 once.
 """
 
+import itertools
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -89,13 +90,19 @@ class Router:
         placed = self._workers.get(self._placed.get(request.trajectory_id, ""))
         if placed is not None:
             return placed
-        worker = min(
-            self._candidates(request.domain),
-            key=lambda w: (self._load[w.worker], _tie(request.trajectory_id, w.worker)),
-        )
+        worker = self._least_loaded(request)
         if request.trajectory_id:
             self._placed[request.trajectory_id] = worker.worker
         return worker
+
+    def _least_loaded(self, request: GenerationRequest) -> Inference:
+        """Of equals the first after a place that the trajectory's id names: clients that do not
+        know each other spread their requests evenly, without a random number."""
+        candidates = self._candidates(request.domain)
+        least = min(self._load[worker.worker] for worker in candidates)
+        place = zlib.crc32(request.trajectory_id.encode()) % len(candidates)
+        after = itertools.chain(candidates[place:], candidates[:place])
+        return next(worker for worker in after if self._load[worker.worker] == least)
 
     def _candidates(self, domain: str) -> list[Inference]:
         """Workers for a domain by name, so that every client counts them alike."""
@@ -132,8 +139,3 @@ def _turn(group: int, workers: Sequence[Inference]) -> Inference:
     """
     first = zlib.crc32(str(group // len(workers)).encode())
     return workers[(first + group) % len(workers)]
-
-
-def _tie(trajectory_id: str, worker: str) -> int:
-    """Spreads equal choices of many clients evenly, without a random number."""
-    return zlib.crc32(f"{trajectory_id}/{worker}".encode())

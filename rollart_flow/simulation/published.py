@@ -231,8 +231,8 @@ _WHY_FLASH_10 = (
     "the text names, are not quantified"
 )
 _WHY_T5 = (
-    "a mixture of experts of 3B active parameters is bound by its passes here, and decode on fewer "
-    "workers makes longer ones"
+    "with prefixes cached the prompts of later turns are short here, so that there is little "
+    "prefill to take off the decode workers, which are fewer and share passes among more"
 )
 _WHY_FLASH_7 = "the share of prompts that all responses solve, or none, is not published"
 _WHY_FLASH_8 = (

@@ -150,6 +150,20 @@ async def test_an_exchange_that_was_interrupted_is_made_again() -> None:
     assert stage.said()[:3] == ["suspend", "taken(1)", "update(0)"]
 
 
+async def test_an_exchange_that_a_restart_cut_off_is_made_before_the_next_batch() -> None:
+    stage = Stage()
+    schedule = rollart(1).switched(overlapped=True)
+    control = controller(stage, schedule, first_step=2, served=0)
+    await control.next_batch(2)
+    assert stage.said() == [
+        "suspend",
+        "update(0)",
+        "scheduler hears 0",
+        "resume",
+        "get_batch(2, 0)",
+    ]
+
+
 async def test_a_patient_schedule_waits_for_what_would_be_too_old() -> None:
     stage = Stage()
     control = controller(stage, rollart(1).switched(patient=True))

@@ -106,7 +106,7 @@ def batches_of(run: Run) -> list[Batch]:
 
 
 @pytest.mark.whole
-@pytest.mark.parametrize("name", ["sync", "one_off", "window(2)", "hybrid"])
+@pytest.mark.parametrize("name", ["sync", "one_off", "window(2)", "hybrid", "rollart_plus"])
 def test_a_run_keeps_the_promise_of_its_schedule(tmp_path: Path, name: str) -> None:
     overrides = {"schedule": name, "steps": str(STEPS)}
     loaded = load_source(source(tmp_path), tmp_path / "coins.py", overrides)
