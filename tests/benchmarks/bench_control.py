@@ -18,7 +18,7 @@ from rollart_flow.control.intake import RolloutSettings
 from rollart_flow.control.proxy import LLMProxy
 from rollart_flow.control.scheduler import RolloutScheduler
 from rollart_flow.control.schedules import rollart
-from rollart_flow.simulation.fuzz.tables import sample_of
+from rollart_flow.simulation.record import sample_of
 from rollart_flow.types import (
     Assignment,
     Chunk,
