@@ -18,6 +18,8 @@ class Book:
         self._settings = settings
         self._opened = 0
         self._queue: list[tuple[int, int, str]] = []
+        self._lacking: list[tuple[int, str]] = []
+        """Heap of groups that lack members, by position; others leave it when they come up."""
         self.groups: dict[str, Group] = {}
         self.attempts: dict[str, Attempt] = {}
         self.credits: set[str] = set()
@@ -31,17 +33,27 @@ class Book:
     @property
     def oldest_position(self) -> int:
         """Position of the oldest group that lacks members; `next_position` where none does."""
-        # Groups are opened in the order of their positions.
-        lacking = (g.position for g in self.groups.values() if g.state is GroupState.OPEN)
-        return next(lacking, self._opened)
+        while self._lacking:
+            position, group_id = self._lacking[0]
+            group = self.groups.get(group_id)
+            if group is not None and group.state is GroupState.OPEN:
+                return position
+            heapq.heappop(self._lacking)
+        return self._opened
 
     def open(self, group_id: str, task: Task) -> Group:
         """Add a group and give it a credit."""
         position = group_cursor(group_id)
         group = self.groups[group_id] = Group(group_id, task, position)
         self.credits.add(group_id)
+        heapq.heappush(self._lacking, (position, group_id))
         self._opened = max(self._opened, position + 1)
         return group
+
+    def reopen(self, group: Group) -> None:
+        """A complete group has lost a member."""
+        group.state = GroupState.OPEN
+        heapq.heappush(self._lacking, (group.position, group.group_id))
 
     def resume(self, position: int) -> None:
         """Positions before this one were given out by an earlier book."""

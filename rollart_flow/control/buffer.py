@@ -1,16 +1,16 @@
 """SampleBuffer: which committed trajectories are pending, and which of them form a batch.
 
 It holds names and versions, no token data, and is told of a trajectory after its commit. The
-invariants: no batch holds a trajectory that violates the bound (ROLLART section 6.2, asynchronous
-bound and buffer management); a trajectory counts once, however often it arrives; whatever leaves
-without being trained on leaves an event; what is remembered is bounded.
+invariants: nothing pending, and so nothing in a batch, violates the bound (ROLLART section 6.2,
+asynchronous bound and buffer management); a trajectory counts once, however often it arrives;
+whatever leaves without being trained on leaves an event; what is remembered is bounded.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from rollart_flow.control.feed import Feed
-from rollart_flow.control.pending import PendingGroups, start_version
+from rollart_flow.control.pending import PendingGroup, PendingGroups, start_version
 from rollart_flow.control.ports import Change, Emit
 from rollart_flow.control.recent import Recent
 from rollart_flow.control.selection import Select, oldest_first
@@ -104,8 +104,11 @@ class SampleBuffer:
         elif reason := self._pending.refusal(sample.group_id):
             self._pending.forget(sample.trajectory_id)
             self._report_drop(sample, reason)
-        elif self._pending.add(sample):
-            self._complete.notify()
+        else:
+            group = self._pending.add(sample)
+            self._evict_stale((group,))
+            if len(group.samples) == self._group_size:
+                self._complete.notify()
 
     def drop(self, trajectory_id: str, reason: Reason) -> bool:
         """Take one pending trajectory out, as a filter does; False where it is not pending.
@@ -135,7 +138,7 @@ class SampleBuffer:
         return bool(samples)
 
     async def get_batch(self, step: int, version: int, size: int) -> Batch:
-        """Evict what violates the bound, wait for enough fresh complete groups, form the batch.
+        """Evict what violates the bound, wait for enough complete groups, form the batch.
 
         Args:
             step: training step; asked again it gets the same batch.
@@ -151,13 +154,15 @@ class SampleBuffer:
             raise SettingsError(
                 f"batch_size is {size}, but must be a multiple of group_size {self._group_size}"
             )
-        self._served = max(self._served, version)
-        while (batch := self._form(step, self._served, size)) is None:
+        if version > self._served:
+            self._served = version
+            self._evict_stale(self._pending.groups)
+        while (batch := self._form(step, size)) is None:
             with waiting(f"get_batch(step={step})"):
                 await self._complete.wait()
         return batch
 
-    def _form(self, step: int, version: int, size: int) -> Batch | None:
+    def _form(self, step: int, size: int) -> Batch | None:
         if (formed := self._batches.get(step)) is not None:
             return formed
         if step <= self._last_step:
@@ -165,23 +170,19 @@ class SampleBuffer:
                 f"the batch of step {step} is forgotten, since step {self._last_step} was formed "
                 "after it; read it from the tables"
             )
-        self._evict_stale(version)
         chosen = self._select(self._pending.ready(), size // self._group_size)
         if chosen is None:
             return None
-        batch = self._consume(step, version, [group.group_id for group in chosen])
+        batch = self._consume(step, self._served, [group.group_id for group in chosen])
         self._batches.add(step, batch)
         self._last_step = step
         return batch
 
-    def _evict_stale(self, version: int) -> None:
-        stale = [
-            group.group_id
-            for group in self._pending.groups
-            if self._bound.is_stale(version, group.start)
-        ]
+    def _evict_stale(self, groups: Iterable[PendingGroup]) -> None:
+        """Of these groups, evict what is too old under the newest version asked under."""
+        stale = [g.group_id for g in groups if self._bound.is_stale(self._served, g.start)]
         for group_id in stale:
-            self.evict(group_id, Reason.STALENESS_BOUND, version)
+            self.evict(group_id, Reason.STALENESS_BOUND, self._served)
 
     def _consume(self, step: int, version: int, group_ids: list[str]) -> Batch:
         samples: list[Sample] = []

@@ -120,7 +120,7 @@ class GroupLifecycle:
         if reason in _GONE_IN_BUFFER:
             self.close(group, Outcome.STALE, Reason.GROUP_EVICTED)
         elif group.state is GroupState.COMPLETE:
-            group.state = GroupState.OPEN
+            self._book.reopen(group)
         self.refill(group)
         return True
 

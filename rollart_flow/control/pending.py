@@ -26,8 +26,6 @@ class PendingGroup:
 
     group_id: str
     samples: dict[str, Sample] = field(default_factory=dict)
-    position: int | None = None
-    """Order of completion; None while members are missing."""
 
     @property
     def start(self) -> int:
@@ -51,6 +49,8 @@ class PendingGroups:
     def __init__(self, group_size: int, memory: int) -> None:
         self._group_size = group_size
         self._groups: dict[str, PendingGroup] = {}
+        self._ready: dict[str, ReadyGroup] = {}
+        """Complete groups, in the order in which they became complete."""
         self._group_of: dict[str, str] = {}
         self._gone: Recent[str, None] = Recent(memory)
         self._closed: Recent[str, Reason] = Recent(memory)
@@ -71,30 +71,23 @@ class PendingGroups:
 
     def refusal(self, group_id: str) -> Reason | None:
         """Why one more member of this group cannot be taken; None where it can."""
-        group = self._groups.get(group_id)
-        if group is not None and group.position is not None:
+        if group_id in self._ready:
             return Reason.GROUP_COMPLETE
         return self._closed.get(group_id)
 
-    def add(self, sample: Sample) -> bool:
-        """Take a member; whether its group is complete now."""
+    def add(self, sample: Sample) -> PendingGroup:
+        """Take a member; the group that has it now."""
         group = self._groups.setdefault(sample.group_id, PendingGroup(sample.group_id))
         group.samples[sample.trajectory_id] = sample
         self._group_of[sample.trajectory_id] = sample.group_id
-        if len(group.samples) < self._group_size:
-            return False
-        group.position = self._completed
-        self._completed += 1
-        return True
+        if len(group.samples) == self._group_size:
+            self._ready[group.group_id] = ReadyGroup(group.group_id, group.start, self._completed)
+            self._completed += 1
+        return group
 
     def ready(self) -> list[ReadyGroup]:
         """Complete groups in the order in which they became complete."""
-        ready = [
-            ReadyGroup(group.group_id, group.start, group.position)
-            for group in self._groups.values()
-            if group.position is not None
-        ]
-        return sorted(ready, key=lambda group: group.position)
+        return list(self._ready.values())
 
     def remove(self, trajectory_id: str) -> Sample | None:
         """Take one pending member out; None where it is not pending."""
@@ -103,7 +96,7 @@ class PendingGroups:
             return None
         group = self._groups[group_id]
         sample = group.samples.pop(trajectory_id)
-        group.position = None
+        self._ready.pop(group_id, None)
         if not group.samples:
             del self._groups[group_id]
         self.forget(trajectory_id)
@@ -115,6 +108,7 @@ class PendingGroups:
         group = self._groups.pop(group_id, None)
         if group is None:
             return []
+        self._ready.pop(group_id, None)
         for trajectory_id in group.samples:
             del self._group_of[trajectory_id]
             self.forget(trajectory_id)

@@ -158,7 +158,7 @@ class LLMProxy:
 
     async def _route(self, live: _Live) -> Inference:
         """The worker for a generation; waits while none is in use and one may come back."""
-        while not self._router.names and self._recovering:
+        while not len(self._router) and self._recovering:
             with waiting(f"a worker for {live.request.request_id}"):
                 await self._recovered.wait()
         try:
@@ -191,7 +191,7 @@ class LLMProxy:
         if not isinstance(error, ChunkGapError):
             self._router.lost(worker, error)
             self._bring_back(worker)
-        nobody = not self._router.names and not self._recovering
+        nobody = not len(self._router) and not self._recovering
         if live.fruitless >= _FRUITLESS_LIMIT or nobody:
             raise GenerationFailedError(str(error), live.joined.generation()) from error
         live.joined.finish_if_full()
@@ -208,7 +208,7 @@ class LLMProxy:
     def _bring_back(self, worker: Inference) -> None:
         """Start to recover a lost worker, unless that is under way or it is back already."""
         name = worker.worker
-        if self._recover is None or name in self._recovering or name in self._router.names:
+        if self._recover is None or name in self._recovering or name in self._router:
             return
         self._recovering[name] = asyncio.ensure_future(self._recovery(self._recover, worker))
 

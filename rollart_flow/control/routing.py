@@ -6,7 +6,6 @@ invariant: a request is routed as long as one worker is in use, and a domain's f
 once.
 """
 
-import itertools
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -33,8 +32,16 @@ class Router:
         self._load = dict.fromkeys(self._workers, 0)
         self._placed: dict[str, str] = {}
         self._fallen_back: set[str] = set()
-        self._fitting: dict[str, list[Inference]] = {}
-        """By domain; forgotten whenever a worker comes or goes."""
+        self._fitting: dict[str, list[str]] = {}
+        """Names by domain; forgotten whenever a worker comes or goes."""
+
+    def __len__(self) -> int:
+        """Workers in use."""
+        return len(self._workers)
+
+    def __contains__(self, name: str) -> bool:
+        """Whether a worker of this name is in use."""
+        return name in self._workers
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -86,36 +93,36 @@ class Router:
             EngineError: no worker is in use.
         """
         if request.placement is not None:
-            return _turn(request.placement, self._candidates(request.domain))
+            return self._workers[_turn(request.placement, self._candidates(request.domain))]
         placed = self._workers.get(self._placed.get(request.trajectory_id, ""))
         if placed is not None:
             return placed
-        worker = self._least_loaded(request)
+        name = self._least_loaded(request)
         if request.trajectory_id:
-            self._placed[request.trajectory_id] = worker.worker
-        return worker
+            self._placed[request.trajectory_id] = name
+        return self._workers[name]
 
-    def _least_loaded(self, request: GenerationRequest) -> Inference:
+    def _least_loaded(self, request: GenerationRequest) -> str:
         """Of equals the first after a place that the trajectory's id names: clients that do not
         know each other spread their requests evenly, without a random number."""
         candidates = self._candidates(request.domain)
-        least = min(self._load[worker.worker] for worker in candidates)
+        loads = list(map(self._load.__getitem__, candidates))
         place = zlib.crc32(request.trajectory_id.encode()) % len(candidates)
-        after = itertools.chain(candidates[place:], candidates[:place])
-        return next(worker for worker in after if self._load[worker.worker] == least)
+        least = min(loads)
+        return candidates[loads.index(least, place if least in loads[place:] else 0)]
 
-    def _candidates(self, domain: str) -> list[Inference]:
-        """Workers for a domain by name, so that every client counts them alike."""
+    def _candidates(self, domain: str) -> list[str]:
+        """Names of the workers for a domain in order, so that every client counts them alike."""
         if domain not in self._fitting:
             self._fitting[domain] = self._find(domain)
         return self._fitting[domain]
 
-    def _find(self, domain: str) -> list[Inference]:
+    def _find(self, domain: str) -> list[str]:
         if not self._workers:
             raise EngineError("no inference worker is left; start one and add it")
-        workers = [self._workers[name] for name in sorted(self._workers)]
+        names = sorted(self._workers)
         wanted = self._affinity.get(domain, self._affinity.get("default"))
-        fitting = [w for w in workers if wanted is None or w.hardware == wanted]
+        fitting = [n for n in names if wanted is None or self._workers[n].hardware == wanted]
         if fitting:
             return fitting
         if domain not in self._fallen_back:
@@ -125,13 +132,16 @@ class Router:
                     EventKind.FALLBACK,
                     subject=domain,
                     domain=domain,
-                    detail={"wanted": wanted, "used": sorted({w.hardware for w in workers})},
+                    detail={
+                        "wanted": wanted,
+                        "used": sorted({w.hardware for w in self._workers.values()}),
+                    },
                 )
             )
-        return workers
+        return names
 
 
-def _turn(group: int, workers: Sequence[Inference]) -> Inference:
+def _turn(group: int, workers: Sequence[str]) -> str:
     """The worker of a group: each worker has one of as many groups as there are workers.
 
     Nothing is remembered, so that all clients choose alike and nothing has to be forgotten. Which

@@ -138,10 +138,12 @@ class SimulatedEngine:
                 first.set_result(None)
             if job.done and (done := self._done.pop(job, None)) is not None and not done.done():
                 done.set_result(None)
+        event = self.batch.next_event()
         if self._timer is not None:
+            if self._timer.when() == event:
+                return
             self._timer.cancel()
             self._timer = None
-        event = self.batch.next_event()
         if event is not None:
             self._timer = asyncio.get_running_loop().call_at(event, self._wake)
 

@@ -5,11 +5,12 @@ is left, the loop raises DeadlockError with the names of the waits instead of ha
 """
 
 import asyncio
+import contextvars
 import gc
-import math
+import heapq
 import random
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Executor
 from typing import Any, TypeVar, TypeVarTuple
 
@@ -18,6 +19,9 @@ from rollart_flow.errors import DeadlockError
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
+
+_MOST_CANCELLED = 100
+"""Cancelled timers that may stay, however few the others are."""
 
 
 class VirtualTimeLoop(asyncio.BaseEventLoop):
@@ -29,44 +33,86 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
     """
 
     _ready: deque[asyncio.Handle]
-    _scheduled: list[asyncio.TimerHandle]
+    _stopping: bool
 
     def __init__(self, shuffle: random.Random | None = None) -> None:
         super().__init__()
         self._now = 0.0
         self._shuffle = shuffle
-        self._selector = self
-        self._clock_resolution = 1e-9
+        self._moments: list[float] = []
+        """Heap of the moments that have timers."""
+        self._timers: dict[float, list[asyncio.TimerHandle]] = {}
+        """By moment, in the order in which they were set."""
+        self._cancelled = 0
+        """At most so many of them will not fire."""
 
     def time(self) -> float:
         """Virtual seconds since the loop was made."""
         return self._now
 
-    def select(self, timeout: float | None) -> list[Any]:
-        """What asyncio calls to wait for input: jump to the next timer instead.
+    @property
+    def timers(self) -> int:
+        """Timers that are kept, cancelled ones included."""
+        return sum(map(len, self._timers.values()))
+
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        """As asyncio's; timers of the same moment fire in the order in which they were set."""
+        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        if (others := self._timers.get(when)) is not None:
+            others.append(timer)
+        else:
+            self._timers[when] = [timer]
+            heapq.heappush(self._moments, when)
+        return timer
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """Timeouts are set and cancelled all the time: they must not fill the heap."""
+        self._cancelled += 1
+        if self._cancelled > _MOST_CANCELLED and self._cancelled > len(self._timers) // 2:
+            kept = ((when, _alive(timers)) for when, timers in self._timers.items())
+            self._timers = {when: alive for when, alive in kept if alive}
+            self._moments = sorted(self._timers)
+            self._cancelled = 0
+
+    def _run_once(self) -> None:
+        """What asyncio calls again and again: jump to the next timer unless something is ready.
 
         Raises:
             DeadlockError: there is neither anything ready nor a timer.
         """
-        if timeout is None:
-            raise DeadlockError(f"everything waits and nothing can wake it: {self._who_waits()}")
-        if timeout > 0:
-            self._now = max(self._now, self._scheduled[0].when())
-            # Far from zero the spacing of floats exceeds any fixed resolution.
-            self._clock_resolution = max(1e-9, 2 * math.ulp(self._now))
-        return []
+        if not self._ready and not self._stopping:
+            self._jump()
+        while self._moments and self._moments[0] <= self._now:
+            self._ready.extend(self._timers.pop(heapq.heappop(self._moments)))
+        if self._shuffle is not None and len(self._ready) > 1:
+            handles = list(self._ready)
+            self._shuffle.shuffle(handles)
+            self._ready = deque(handles)
+        for _ in range(len(self._ready)):
+            handle = self._ready.popleft()
+            if not handle.cancelled():
+                handle._run()
+
+    def _jump(self) -> None:
+        while self._moments:
+            when = heapq.heappop(self._moments)
+            if alive := _alive(self._timers.pop(when)):
+                self._now = max(self._now, when)
+                self._ready.extend(alive)
+                return
+        raise DeadlockError(f"everything waits and nothing can wake it: {self._who_waits()}")
 
     def _who_waits(self) -> str:
         named = waits.describe(self)
         if named:
             return named
         return ", ".join(sorted(task.get_name() for task in asyncio.all_tasks(self)))
-
-    def _process_events(self, event_list: list[Any]) -> None:
-        if self._shuffle is not None and len(self._ready) > 1:
-            handles = list(self._ready)
-            self._shuffle.shuffle(handles)
-            self._ready = deque(handles)
 
     def _write_to_self(self) -> None:
         """Nothing sleeps, so nothing needs to be woken."""
@@ -76,6 +122,10 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
     ) -> asyncio.Future[T]:
         """Refused: a thread would not know the virtual clock."""
         raise RuntimeError("no threads under virtual time")
+
+
+def _alive(timers: Iterable[asyncio.TimerHandle]) -> list[asyncio.TimerHandle]:
+    return [timer for timer in timers if not timer.cancelled()]
 
 
 def run(main: Coroutine[Any, Any, T], *, seed: int = 0, shuffle: bool = False) -> T:

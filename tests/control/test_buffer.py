@@ -124,7 +124,9 @@ async def test_what_is_put_while_a_batch_is_awaited_is_held_to_the_bound_too() -
     put_group(buffer, "stale", 0, 0)
     await asyncio.sleep(1)
     assert not batch.done()
-    assert len(log.of(EventKind.EVICT)) == 2
+    evicted, late = log.of(EventKind.EVICT), log.of(EventKind.DROP)
+    assert [(e.subject, e.reason) for e in evicted] == [("stale-00", Reason.STALENESS_BOUND)]
+    assert [(e.subject, e.reason) for e in late] == [("stale-01", Reason.GROUP_EVICTED)]
     put_group(buffer, "fresh", 1, 1)
     assert (await batch).group_ids == ("fresh", "fresh")
 

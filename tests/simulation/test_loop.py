@@ -8,7 +8,7 @@ import pytest
 
 from rollart_flow.control.waits import Signal, waiting
 from rollart_flow.errors import DeadlockError
-from rollart_flow.simulation import run
+from rollart_flow.simulation import VirtualTimeLoop, run
 from rollart_flow.simulation.pytest_plugin import VirtualTime
 
 
@@ -60,6 +60,34 @@ def test_timers_fire_in_order_of_their_time() -> None:
 
     run(main())
     assert order == ["a", "b", "c"]
+
+
+def test_timers_of_one_moment_fire_in_the_order_in_which_they_were_set() -> None:
+    order: list[int] = []
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        timers = [loop.call_at(5, order.append, i) for i in range(50)]
+        for timer in timers[1::2]:
+            timer.cancel()
+        await asyncio.sleep(6)
+
+    run(main())
+    assert order == list(range(0, 50, 2))
+
+
+def test_cancelled_timers_neither_pile_up_nor_move_the_clock() -> None:
+    async def main() -> tuple[float, int]:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualTimeLoop)
+        for _ in range(10_000):
+            loop.call_later(3600, print).cancel()
+        await asyncio.sleep(1)
+        return loop.time(), loop.timers
+
+    ended, held = run(main())
+    assert ended == 1
+    assert held < 500
 
 
 def test_timeouts_work_at_virtual_time() -> None:

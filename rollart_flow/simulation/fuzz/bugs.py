@@ -5,7 +5,7 @@ outside of `planted` nothing here has an effect.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,7 +17,7 @@ from rollart_flow.control.feed import Feed
 from rollart_flow.control.groups import Group
 from rollart_flow.control.joining import Joined
 from rollart_flow.control.lifecycle import GroupLifecycle
-from rollart_flow.control.pending import PendingGroups
+from rollart_flow.control.pending import PendingGroup, PendingGroups
 from rollart_flow.control.schedules import Phase
 from rollart_flow.control.selection import ReadyGroup
 from rollart_flow.errors import SettingsError
@@ -38,7 +38,7 @@ class Bug:
     """Invariants that it breaks, one or the other."""
 
 
-def _skip_eviction(self: SampleBuffer, version: int) -> None:
+def _skip_eviction(self: SampleBuffer, groups: Iterable[PendingGroup]) -> None:
     return None
 
 
