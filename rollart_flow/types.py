@@ -285,6 +285,28 @@ class Sample:
         """Refused before reward: it went well and was not scored."""
         return self.outcome in TRAINABLE and not self.scored
 
+    @classmethod
+    def of(cls, trajectory: Trajectory, *, scored: bool, tokens: int) -> "Sample":
+        """What is known of a trajectory.
+
+        Args:
+            trajectory: any outcome.
+            scored: it has its reward.
+            tokens: of its chain; a simulation's ids stand for many each.
+        """
+        return cls(
+            trajectory_id=trajectory.trajectory_id,
+            group_id=trajectory.group_id,
+            domain=trajectory.domain,
+            attempt=trajectory.attempt,
+            outcome=trajectory.outcome,
+            policy_version_start=trajectory.policy_version_start,
+            policy_version_end=trajectory.policy_version_end,
+            scored=scored,
+            tokens=tokens,
+            error=trajectory.error,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:

@@ -25,10 +25,10 @@ from rollart_flow.simulation.equipment import make_fleet, make_scoring
 from rollart_flow.simulation.hardware import EngineModel
 from rollart_flow.simulation.loop import run
 from rollart_flow.simulation.machine import SharedMachine
-from rollart_flow.simulation.record import Attempt, Record, StepTimes, pool_times, sample_of
+from rollart_flow.simulation.record import Attempt, Record, StepTimes, pool_times
 from rollart_flow.simulation.scenario import Scenario
 from rollart_flow.simulation.workloads import Script
-from rollart_flow.types import TRAINABLE, Assignment, Reason, Trajectory
+from rollart_flow.types import TRAINABLE, Assignment, Reason, Sample, Trajectory
 
 DAWN = datetime(2026, 1, 1, tzinfo=UTC)
 HOST_SLOTS = 128
@@ -213,7 +213,8 @@ class SimulatedCluster:
             drawn=self._drawn(trajectory),
             script=script,
         )
-        self.buffer.put(sample_of(trajectory))
+        tokens = sum(trajectory.token_ids)
+        self.buffer.put(Sample.of(trajectory, scored=True, tokens=tokens))
         if trainable and self.scenario.zero_variance_filter:
             self._filter(trajectory, script)
 

@@ -31,7 +31,6 @@ class Device:
 
 H20 = Device("H20", tflops=148, memory_gb=96, bandwidth_tb_s=4.0, link_gb_s=900, cost=1.0)
 H800 = Device("H800", tflops=989.5, memory_gb=80, bandwidth_tb_s=3.35, link_gb_s=400, cost=2.85)
-DEVICES = {device.name: device for device in (H20, H800)}
 
 
 @dataclass(frozen=True, slots=True)

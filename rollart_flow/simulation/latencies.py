@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from random import Random
 from typing import Protocol
 
-from rollart_flow.errors import SettingsError
-
 
 class Distribution(Protocol):
     """What can be drawn from."""
@@ -124,27 +122,3 @@ class Mixture:
         """Weighted mean of the parts."""
         total = sum(weight for weight, _ in self.parts)
         return sum(weight * part.mean for weight, part in self.parts) / total
-
-
-@dataclass(frozen=True, slots=True)
-class Empirical:
-    """What was measured: one of the values, each as likely.
-
-    Raises:
-        SettingsError: there is no value.
-    """
-
-    values: tuple[float, ...]
-
-    def __post_init__(self) -> None:
-        if not self.values:
-            raise SettingsError("an empirical distribution needs at least one value")
-
-    def draw(self, chance: Random) -> float:
-        """One of the values."""
-        return chance.choice(self.values)
-
-    @property
-    def mean(self) -> float:
-        """Of the values."""
-        return math.fsum(self.values) / len(self.values)

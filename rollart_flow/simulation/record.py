@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from rollart_flow.simulation.engine import SimulatedEngine
 from rollart_flow.simulation.workloads import Script
-from rollart_flow.types import Batch, Event, EventKind, Outcome, Reason, Sample, Trajectory
+from rollart_flow.types import Batch, Event, EventKind, Outcome, Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,19 +146,3 @@ class Record:
             self.left[event.subject] = event.reason
         elif event.kind is EventKind.ADMIT:
             self.admitted[event.domain or ""] += 1
-
-
-def sample_of(trajectory: Trajectory) -> Sample:
-    """What the buffer is told of a scored trajectory."""
-    return Sample(
-        trajectory_id=trajectory.trajectory_id,
-        group_id=trajectory.group_id,
-        domain=trajectory.domain,
-        attempt=trajectory.attempt,
-        outcome=trajectory.outcome,
-        policy_version_start=trajectory.policy_version_start,
-        policy_version_end=trajectory.policy_version_end,
-        scored=True,
-        tokens=sum(trajectory.token_ids),
-        error=trajectory.error,
-    )

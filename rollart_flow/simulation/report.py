@@ -1,6 +1,8 @@
 """From the record of a simulated run to the figures that people compare schedules by.
 
-The invariant: all figures of a report are of the same steps: those after the warm-up.
+The invariant: all figures of a report are of the same steps: those after the warm-up. Attempts
+belong to the steps in which they ended. Only the mix of domains among the tasks, of which there is
+one for the whole run, is counted from the start.
 """
 
 import math
@@ -108,9 +110,9 @@ def report(
         utilization=_utilization(record, scenario, steps, warmup, window_s),
         bubbles_s=_bubbles(steps, scenario),
         staleness=dict(sorted(Counter(s for b in batches for s in b.staleness).items())),
-        wasted=_wasted(record),
+        wasted=_wasted(record, trained, began),
         represented=_represented(record, trained),
-        slow_represented=_slow_represented(record),
+        slow_represented=_slow_represented(record, trained, began),
         exposed_pull_s=_mean(record.exposed_pull_s),
         push_s=_mean([times.pushed - times.trained for times in steps]),
         reward_utilization=(
@@ -148,18 +150,25 @@ def _bubbles(steps: list[StepTimes], scenario: Scenario) -> dict[str, float]:
     }
 
 
-def _wasted(record: Record) -> dict[str, float]:
+def _wasted(record: Record, trained: Mapping[str, Attempt], began: float) -> dict[str, float]:
     """Shares by reason. What the end of the run cut off, or left waiting, is not counted."""
-    trained = {t for batch in record.batches.values() for t in batch.trajectory_ids}
     lost: defaultdict[str, int] = defaultdict(int)
-    used = 0
-    for attempt in record.attempts.values():
-        if attempt.trajectory_id in trained:
-            used += attempt.drawn
-        elif (reason := _reason(record, attempt)) is not None:
-            lost[reason] += attempt.drawn
-    total = used + sum(lost.values())
+    for attempt, reason in _in_vain(record, began):
+        lost[reason] += attempt.drawn
+    total = sum(attempt.drawn for attempt in trained.values()) + sum(lost.values())
     return {reason: tokens / total for reason, tokens in sorted(lost.items()) if tokens}
+
+
+def _in_vain(record: Record, began: float) -> list[tuple[Attempt, str]]:
+    """Attempts that ended since and that no step trained on, each with the reason."""
+    trained = {t for batch in record.batches.values() for t in batch.trajectory_ids}
+    return [
+        (attempt, reason)
+        for attempt in record.attempts.values()
+        if attempt.trajectory_id not in trained
+        and attempt.ended >= began
+        and (reason := _reason(record, attempt)) is not None
+    ]
 
 
 def _reason(record: Record, attempt: Attempt) -> str | None:
@@ -179,14 +188,9 @@ def _represented(record: Record, trained: Mapping[str, Attempt]) -> dict[str, fl
     return {domain: (counts[domain] / trained_total) / (tasks[domain] / total) for domain in tasks}
 
 
-def _slow_represented(record: Record) -> float:
+def _slow_represented(record: Record, trained: Mapping[str, Attempt], began: float) -> float:
     """Over attempts whose fate is known, by the length of what they would do uninterrupted."""
-    trained = {t for batch in record.batches.values() for t in batch.trajectory_ids}
-    known = [
-        attempt
-        for attempt in record.attempts.values()
-        if attempt.trajectory_id in trained or _reason(record, attempt) is not None
-    ]
+    known = [*trained.values(), *(attempt for attempt, _ in _in_vain(record, began))]
     known.sort(key=lambda attempt: attempt.script.action_tokens + attempt.script.environment_s)
     slow = known[-max(1, len(known) // 4) :]
     share = sum(a.trajectory_id in trained for a in known) / len(known)

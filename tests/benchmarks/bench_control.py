@@ -18,13 +18,13 @@ from rollart_flow.control.intake import RolloutSettings
 from rollart_flow.control.proxy import LLMProxy
 from rollart_flow.control.scheduler import RolloutScheduler
 from rollart_flow.control.schedules import rollart
-from rollart_flow.simulation.record import sample_of
 from rollart_flow.types import (
     Assignment,
     Chunk,
     Event,
     FinishReason,
     GenerationRequest,
+    Sample,
     Sampling,
     Task,
 )
@@ -156,7 +156,8 @@ class _Turns:
             trajectory = await self.host.run(self._manager(assignment))
             self.trajectories += 1
             self.turns += len(trajectory.turns)
-            self.buffer.put(sample_of(trajectory))
+            tokens = sum(trajectory.token_ids)
+            self.buffer.put(Sample.of(trajectory, scored=True, tokens=tokens))
             index += 1
 
     def _manager(self, assignment: Assignment) -> EnvManager:

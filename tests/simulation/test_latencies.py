@@ -8,11 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rollart_flow.errors import SettingsError
 from rollart_flow.simulation.latencies import (
     Constant,
     Distribution,
-    Empirical,
     Gaussian,
     LogNormal,
     Mixture,
@@ -28,7 +26,6 @@ SIMPLE = st.one_of(
     st.builds(lambda low, width: Uniform(low, low + width), st.floats(0, 50), st.floats(0, 50)),
     GAUSSIAN,
     LOG_NORMAL,
-    st.builds(lambda v: Empirical(tuple(v)), st.lists(st.floats(0, 50), min_size=1, max_size=5)),
 )
 MIXTURE = st.builds(
     lambda parts: Mixture(tuple(parts)),
@@ -80,7 +77,6 @@ def test_all_chance_comes_from_the_source(distribution: Distribution, seed: int)
         (LogNormal(1, 0.8, most=1), 1 - 0.5 + 0.5 * math.exp(0.32) * math.erfc(0.8 / 2**0.5)),
         (Uniform(30, 50), 40.0),
         (Mixture(((1.0, Constant(2)), (3.0, Constant(6)))), 5.0),
-        (Empirical((1, 2, 6)), 3.0),
     ],
 )
 def test_means_are_those_of_the_formulas(distribution: Distribution, mean: float) -> None:
@@ -89,8 +85,3 @@ def test_means_are_those_of_the_formulas(distribution: Distribution, mean: float
 
 def test_the_cut_at_zero_lifts_the_mean_of_the_widest_gaussian_of_section_7_3() -> None:
     assert 10.0 < Gaussian(10, 10).mean < 11.0
-
-
-def test_nothing_measured_is_refused() -> None:
-    with pytest.raises(SettingsError, match="at least one value"):
-        Empirical(())

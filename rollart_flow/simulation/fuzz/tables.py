@@ -18,20 +18,9 @@ _COMMIT_S = 0.02
 _SLOWEST_S = 1.0
 
 
-def sample_of(trajectory: Trajectory) -> Sample:
-    """What the buffer is told of a committed trajectory."""
-    return Sample(
-        trajectory_id=trajectory.trajectory_id,
-        group_id=trajectory.group_id,
-        domain=trajectory.domain,
-        attempt=trajectory.attempt,
-        outcome=trajectory.outcome,
-        policy_version_start=trajectory.policy_version_start,
-        policy_version_end=trajectory.policy_version_end,
-        scored=trajectory.reward is not None,
-        tokens=len(trajectory.token_ids),
-        error=trajectory.error,
-    )
+def sample_of(row: Trajectory) -> Sample:
+    """What the buffer is told of a committed row."""
+    return Sample.of(row, scored=row.reward is not None, tokens=len(row.token_ids))
 
 
 @dataclass(frozen=True, slots=True)
