@@ -1,20 +1,27 @@
 """`Cluster`: a group of workers of one role, spawned as Ray actors and called as one.
 
-`Cluster(...).method(x)` calls `method(x)` on every worker and returns the list of results
-(ROLLART Listing 2, `execute_all`); `method_async` does the same for callers in an event loop.
-A worker that dies is restarted once in place by Ray, then given up.
+Every public method of the worker class is a method of the cluster (ROLLART sections 5.1 and 5.3,
+Listing 2). What a method declares (`resources.declarations`) says how: on all workers, on the first
+one, split by data-parallel rank, on one worker of the class that suits a domain, or at a serverless
+endpoint; one that declares nothing runs on all workers. `cluster.method(x)` waits for the results,
+`await cluster.method.aio(x)` does the same for callers in an event loop. A worker that dies is
+restarted once in place by Ray, then given up.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
 import ray
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from rollart_flow.errors import RunFailedError
-from rollart_flow.resources.pools import reservation
+from rollart_flow.errors import RunFailedError, SettingsError
+from rollart_flow.resources.classes import CPU
+from rollart_flow.resources.declarations import declarations
+from rollart_flow.resources.manager import ResourceManager, free_gangs
+from rollart_flow.resources.methods import BoundMethod
 from rollart_flow.resources.reasons import reason
 from rollart_flow.resources.worker import Placement, Worker
 
@@ -40,27 +47,40 @@ class Cluster:
 
     def __init__(
         self,
+        resources: ResourceManager | Sequence[Placement],
         worker_class: type[Worker],
-        placements: list[Placement],
         *,
-        arguments: Mapping[str, Any],
+        arguments: Mapping[str, Any] | None = None,
+        data_parallel: int | None = None,
         max_concurrency: int = 1,
         max_restarts: int = 1,
     ) -> None:
-        """Spawn one worker for each placement; `wait_until_ready` waits for them.
+        """Spawn the workers; `wait_until_ready` waits for them.
 
         Args:
+            resources: who grants the workers what they ask for (one for each unit of its pools), or
+                the placements that were granted.
             worker_class: what to spawn.
-            placements: where, and under which name.
             arguments: keyword arguments of every worker's constructor, after its placement.
+            data_parallel: ranks that "split" counts; workers of one rank stand side by side. None:
+                every worker is one.
             max_concurrency: calls that a worker serves at once (async methods).
             max_restarts: restarts in place before Ray gives a worker up.
+
+        Raises:
+            SettingsError: the ranks do not divide the workers.
         """
-        self._methods = {
-            name: getattr(worker_class, name).__doc__
-            for name in dir(worker_class)
-            if not name.startswith("_") and callable(getattr(worker_class, name))
-        }
+        self._manager = resources if isinstance(resources, ResourceManager) else None
+        if isinstance(resources, ResourceManager):
+            asked = resources.place_class(worker_class)
+        else:
+            asked = list(resources)
+        ranks = data_parallel or len(asked)
+        if ranks < 0 or (asked and len(asked) % ranks):
+            raise SettingsError(
+                f"data_parallel is {data_parallel}, but must divide the {len(asked)} workers"
+            )
+        placements = [replace(p, rank=i, world_size=len(asked)) for i, p in enumerate(asked)]
         remote = ray.remote(worker_class)
         self.workers = [
             WorkerHandle(
@@ -68,11 +88,25 @@ class Cluster:
                 remote.options(
                     max_concurrency=max_concurrency,
                     max_restarts=max_restarts,
-                    **reservation(placement.granted, placement.cpus),
-                ).remote(placement, **arguments),
+                    **_reservation(placement),
+                ).remote(placement, **(arguments or {})),
             )
             for placement in placements
         ]
+        self._methods = {
+            name: BoundMethod(
+                name,
+                self.workers,
+                declared,
+                ranks,
+                getattr(worker_class, name),
+            )
+            for name, declared in declarations(worker_class).items()
+        }
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Whoever gets a copy calls the workers; what is reserved for them is the owner's."""
+        return {"workers": self.workers, "_methods": self._methods, "_manager": None}
 
     def wait_until_ready(self) -> list[str]:
         """Return once every worker answers; the node that each runs on, in worker order.
@@ -120,19 +154,30 @@ class Cluster:
         calls = [getattr(w.actor, method).remote(*args, **kwargs) for w in self.workers]
         return list(await asyncio.gather(*calls))
 
-    def __getattr__(self, name: str) -> Callable[..., list[Any]]:
-        methods = self.__dict__.get("_methods", {})
+    def __getattr__(self, name: str) -> BoundMethod:
+        methods: dict[str, BoundMethod] = self.__dict__.get("_methods", {})
         if name not in methods:
             raise AttributeError(f"{type(self).__name__} has no method {name!r}")
+        return methods[name]
 
-        def call(*args: Any, **kwargs: Any) -> list[Any]:
-            return self.execute_all(name, *args, **kwargs)
-
-        call.__name__ = name
-        call.__doc__ = methods[name]
-        return call
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *self._methods]
 
     def shutdown(self) -> None:
-        """Kill every worker."""
+        """Kill every worker, and give back what was reserved for them."""
         for worker in self.workers:
             ray.kill(worker.actor)
+        release = free_gangs if self._manager is None else self._manager.release
+        release([worker.placement for worker in self.workers])
+
+
+def _reservation(placement: Placement) -> dict[str, Any]:
+    """Ray actor options: a share of a CPU, a unit of an accelerator, its bundle of a gang."""
+    options: dict[str, Any] = {"num_cpus": placement.cpus}
+    if placement.granted != CPU:
+        options["resources"] = {placement.granted: 1}
+    if placement.group is not None:
+        options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(
+            placement.group, placement_group_bundle_index=placement.bundle
+        )
+    return options

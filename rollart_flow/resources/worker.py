@@ -2,10 +2,14 @@
 
 A worker knows its name and the resource class it was granted; subclasses hold an engine, a
 trainer or whatever else a stage needs. Everything public on a subclass becomes callable on its
-`Cluster`.
+`Cluster`; decorators say how (`resources.declarations`).
 """
 
 from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from rollart_flow.resources.classes import Kind
+from rollart_flow.resources.declarations import declarations
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,15 +31,30 @@ class Placement:
     requests: tuple[Request, ...] = (Request("default", "CPU"),)
     cpus: float = 0.1
     gpus: float = 0.0
+    rank: int = 0
+    """Place among the workers of its cluster."""
+    world_size: int = 1
+    """Workers of its cluster."""
+    group: Any = None
+    """Ray placement group that holds what was reserved for it; None: nothing was."""
+    bundle: int = 0
+    """Its bundle of the group."""
 
 
 class Worker:
     """Base of all workers. The first constructor argument is given by the `Cluster`."""
 
-    role = "worker"
+    role: ClassVar[str] = "worker"
+    prefers: ClassVar[tuple[Kind, ...]] = (Kind.CPU,)
+    """Kinds of hardware that suit it where no method says more, the best first."""
 
     def __init__(self, placement: Placement) -> None:
         self.placement = placement
+        for declared in declarations(type(self)).values():
+            if declared.attribute is not None and declared.url is not None:
+                from rollart_flow.serverless import ServerlessReward
+
+                setattr(self, declared.attribute, ServerlessReward(declared.url))
 
     def node(self) -> str:
         """Id of the Ray node that the worker runs on."""
@@ -45,12 +64,27 @@ class Worker:
 
 
 class ActorGen(Worker):
-    """Role of workers that generate; bandwidth-optimized GPUs suit it best."""
+    """Generates; decoding is bound by memory bandwidth."""
 
     role = "generation"
+    prefers = (Kind.BANDWIDTH, Kind.COMPUTE, Kind.CPU)
 
 
 class ActorTrain(Worker):
-    """Role of workers that train; compute-optimized GPUs suit it best."""
+    """Trains; bound by compute."""
 
     role = "training"
+    prefers = (Kind.COMPUTE, Kind.BANDWIDTH, Kind.CPU)
+
+
+class Reward(Worker):
+    """Scores trajectories and holds no state: on a GPU beside the others, or on a CPU."""
+
+    role = "reward"
+    prefers = (Kind.LOCAL, Kind.CPU)
+
+
+class Environment(Worker):
+    """Runs environments on CPU nodes."""
+
+    role = "environment"

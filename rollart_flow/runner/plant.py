@@ -5,7 +5,7 @@ where the tables say that the run stands. Placement is committed to `bindings`.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from rollart_flow.operators.coordinator import CoordinatorActor, CoordinatorSett
 from rollart_flow.operators.ipc import encode
 from rollart_flow.operators.recovery import Recovered
 from rollart_flow.pipeline import Pipeline
-from rollart_flow.resources import CPU, Cluster, Placement, Request, grant_all
+from rollart_flow.resources import CPU, Cluster, Placement, ResourceManager
 from rollart_flow.rows import events_table
 from rollart_flow.schema import to_table
 from rollart_flow.store.layout import policy_uri, weights_uri
@@ -93,10 +93,9 @@ def start_plant(pipeline: Pipeline, uri: str, source: Path | None) -> Plant:
     """
     buffer = _actor(BufferActor).remote(uri, _buffer_settings(pipeline))
     recovering = buffer.start.remote()
-    requested = {"default": CPU, **pipeline.rollout.hw_affinity}
-    affinity = grant_all(requested)
-    engines = _engines(pipeline, uri, requested, affinity)
-    trainers = _trainers(pipeline, uri)
+    manager = ResourceManager()
+    engines = _engines(pipeline, uri, manager)
+    trainers = _trainers(pipeline, uri, manager)
     evaluators = _evaluators(pipeline, uri)
     coordinator = _actor(CoordinatorActor).remote(_coordinator_settings(pipeline, uri))
     recovered: Recovered = ray.get(recovering)
@@ -110,6 +109,11 @@ def start_plant(pipeline: Pipeline, uri: str, source: Path | None) -> Plant:
     ray.get(buffer.commit.remote(rows))
     engines.execute_all("serve", recovered.version)
     ray.get(coordinator.start.remote(recovered, buffer, engines))
+    affinity = {
+        request.domain: worker.placement.granted
+        for worker in engines.workers
+        for request in worker.placement.requests
+    }
     missing = {event.subject: str(event.detail["granted"]) for event in fallbacks}
     return Plant(buffer, coordinator, engines, trainers, evaluators, recovered, affinity, missing)
 
@@ -184,33 +188,25 @@ def _engine_arguments(pipeline: Pipeline, uri: str) -> dict[str, Any]:
     }
 
 
-def _engines(
-    pipeline: Pipeline, uri: str, requested: dict[str, str], affinity: dict[str, str]
-) -> Cluster:
-    """Workers for each granted class; domains that fall back to the same one share its workers."""
-    placements = []
-    for granted in dict.fromkeys(affinity.values()):
-        requests = tuple(
-            Request(domain, requested[domain])
-            for domain, given in affinity.items()
-            if given == granted
-        )
-        for index in range(pipeline.rollout.engine_workers):
-            name = f"engine-{granted.lower()}-{index}"
-            placements.append(Placement(name, "generation", granted, requests))
+def _engines(pipeline: Pipeline, uri: str, manager: ResourceManager) -> Cluster:
+    """Workers for each class that a domain asks for, by default the one that suits generation."""
+    wanted = {"default": manager.preferred(EngineWorker), **pipeline.rollout.hw_affinity}
+    role, workers = EngineWorker.role, pipeline.rollout.engine_workers
     return Cluster(
+        manager.place(role, wanted, workers, prefix="engine"),
         EngineWorker,
-        placements,
         arguments=_engine_arguments(pipeline, uri),
         max_concurrency=CONCURRENT_CALLS,
     )
 
 
-def _trainers(pipeline: Pipeline, uri: str) -> Cluster:
+def _trainers(pipeline: Pipeline, uri: str, manager: ResourceManager) -> Cluster:
     train = pipeline.train
+    wanted = {"default": manager.preferred(TrainWorker)}
+    (placement,) = manager.place(TrainWorker.role, wanted, prefix="trainer")
     return Cluster(
+        [replace(placement, worker="trainer-0")],
         TrainWorker,
-        [Placement("trainer-0", "training", CPU)],
         arguments={
             "settings": trainer_settings(pipeline),
             "algorithm": train.algorithm,
@@ -241,8 +237,8 @@ def _evaluators(pipeline: Pipeline, uri: str) -> Cluster | None:
     if pipeline.evaluate is None:
         return None
     return Cluster(
-        EngineWorker,
         [Placement("evaluator-0", "evaluation", CPU)],
+        EngineWorker,
         arguments=_engine_arguments(pipeline, uri),
         max_concurrency=CONCURRENT_CALLS,
     )

@@ -9,7 +9,7 @@ import pytest
 import ray
 
 from rollart_flow.errors import RunFailedError, StoreError
-from rollart_flow.resources import CPU, Cluster, Placement, Request, Worker, grant, grant_all
+from rollart_flow.resources import CPU, Cluster, Placement, Request, Worker
 from rollart_flow.resources.reasons import is_ours, reason
 from rollart_flow.runner.cluster import ray_cluster
 from tests.local_ray import tolerating_ray
@@ -47,7 +47,7 @@ class Counter(Worker):
 
 def counters(*names: str, **arguments: object) -> Cluster:
     placements = [Placement(name, "counting", CPU) for name in names]
-    return Cluster(Counter, placements, arguments=arguments)
+    return Cluster(placements, Counter, arguments=arguments)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -74,7 +74,8 @@ def test_a_cluster_travels_to_those_who_call_it() -> None:
 
     @ray.remote(num_cpus=0)
     def call(travelled: Cluster) -> list[str]:
-        return travelled.add(5)
+        added: list[str] = travelled.add(5)
+        return added
 
     assert ray.get(call.remote(cluster)) == ["a=5"]
     cluster.shutdown()
@@ -95,7 +96,7 @@ def test_a_worker_that_cannot_start_says_which_and_why() -> None:
 
 def test_bindings_say_who_asked_for_what_and_got_which() -> None:
     requests = (Request("web", "H800"), Request("default", H20))
-    cluster = Cluster(Counter, [Placement("w", "generation", H20, requests)], arguments={})
+    cluster = Cluster([Placement("w", "generation", H20, requests)], Counter)
     web, default = cluster.bindings()
     assert (web["worker"], web["domain"], web["requested"], web["granted"]) == (
         "w", "web", "H800", H20,
@@ -103,12 +104,6 @@ def test_bindings_say_who_asked_for_what_and_got_which() -> None:
     assert (web["fallback"], default["fallback"]) == (True, False)
     assert web["node"] == ray.get_runtime_context().get_node_id()
     cluster.shutdown()
-
-
-def test_a_class_is_granted_where_the_cluster_has_it() -> None:
-    assert (grant(H20), grant("H800"), grant(CPU)) == (H20, CPU, CPU)
-    assert grant_all({"web": H20, "math": "H800"}) == {"default": CPU, "web": H20, "math": CPU}
-    assert grant_all({"default": H20}) == {"default": H20}
 
 
 def test_a_killed_worker_is_started_again_once() -> None:

@@ -1,0 +1,206 @@
+"""`ResourceManager`: pools of hardware, who is bound to what, and what stands in for what.
+
+ROLLART section 5.2, resource binding, over Ray's own node table and placement groups in place of a
+store beside it. The invariants: a gang of workers is placed whole or not at all, and a class that
+is full or gone never stalls a deployment: the next compatible one is granted, CPU as the last
+resort, and the binding says so.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import ray
+
+from rollart_flow.errors import RunFailedError, SettingsError
+from rollart_flow.resources.classes import COMPATIBLE, CPU, KINDS, Kind
+from rollart_flow.resources.declarations import DEFAULT, declarations, wanted_classes
+from rollart_flow.resources.worker import Placement, Request, Worker
+
+GRACE_S = 5.0
+"""How long a class may be full before another one is granted: what has just been released takes
+Ray a moment to give out again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """One resource class as it is now."""
+
+    name: str
+    total: float
+    """Units of all living nodes."""
+    free: float
+    """Units that nobody has reserved."""
+    nodes: tuple[str, ...]
+    """Ids of the living nodes that have some."""
+
+
+def live_pools() -> dict[str, Pool]:
+    """The pools of the connected Ray cluster by class, from its node table.
+
+    Raises:
+        RunFailedError: no Ray cluster is connected.
+    """
+    if not ray.is_initialized():
+        raise RunFailedError("no Ray cluster is connected; start the run through `rollart run`")
+    available = ray.available_resources()
+    totals: Counter[str] = Counter()
+    nodes: dict[str, list[str]] = {}
+    for node in ray.nodes():
+        if not node["Alive"]:
+            continue
+        for name, units in node["Resources"].items():
+            if not _internal(name):
+                totals[name] += units
+                nodes.setdefault(name, []).append(node["NodeID"])
+    return {
+        name: Pool(name, total, available.get(name, 0.0), tuple(nodes[name]))
+        for name, total in totals.items()
+    }
+
+
+def _internal(name: str) -> bool:
+    """Memory, addresses of nodes and bundles of placement groups are no pools."""
+    return name in ("memory", "object_store_memory") or ":" in name or "_group_" in name
+
+
+class ResourceManager:
+    """Grants workers their resource classes.
+
+    Args:
+        pools: units that may be used of each class, as a number or as the list of them
+            (Listing 1: {"H800": range(0, 8), "H20": range(8, 32)}); None: all that Ray has.
+        compatible: classes that may stand in for a class, the best first.
+        kinds: what classes are good at, beyond those that are known by name.
+        grace_s: see `GRACE_S`.
+
+    Raises:
+        SettingsError: a number of units is negative.
+    """
+
+    def __init__(
+        self,
+        pools: Mapping[str, int | Sequence[int]] | None = None,
+        *,
+        compatible: Mapping[str, Sequence[str]] = COMPATIBLE,
+        kinds: Mapping[str, Kind] | None = None,
+        grace_s: float = GRACE_S,
+    ) -> None:
+        self._limits = None if pools is None else {k: _units(k, v) for k, v in pools.items()}
+        self._compatible = compatible
+        self._grace_s = grace_s
+        self._kinds = {**KINDS, **(kinds or {})}
+        self._granted: Counter[str] = Counter()
+        """Units by class that this manager has given out."""
+
+    def pools(self) -> dict[str, Pool]:
+        """What this manager may grant, by class: all that there is, or what it was given of it."""
+        pools = live_pools()
+        if self._limits is None:
+            return pools
+        return {
+            name: replace(
+                pool, total=min(pool.total, limit), free=min(pool.free, limit - self._granted[name])
+            )
+            for name, pool in pools.items()
+            if (limit := self._limits.get(name, pool.total if name == CPU else 0))
+        }
+
+    def _reserve(self, wanted: str, workers: int, cpus: float) -> tuple[str, Any]:
+        """(class, placement group of one bundle for each worker) for a gang; no group on CPU."""
+        pools = self.pools()
+        for name in (wanted, *self._compatible.get(wanted, ())):
+            if name == CPU or name not in pools:
+                continue
+            if pools[name].total - (self._granted[name] if self._limits else 0) < workers:
+                continue
+            group = ray.util.placement_group([{name: 1.0, CPU: cpus}] * workers, strategy="PACK")
+            if group.wait(self._grace_s):
+                self._granted[name] += workers
+                return name, group
+            ray.util.remove_placement_group(group)
+        return CPU, None
+
+    def preferred(self, worker_class: type[Worker]) -> str:
+        """The class that suits a role best, of those that there are (ROLLART section 5.2)."""
+        pools = self.pools()
+        for kind in worker_class.prefers:
+            names = [name for name in pools if self._kinds.get(name) is kind]
+            if names:
+                return max(names, key=lambda name: (pools[name].free, name))
+        return CPU
+
+    def place(
+        self,
+        role: str,
+        wanted: Mapping[str, str],
+        workers: Mapping[str, int] | int = 1,
+        *,
+        prefix: str | None = None,
+        cpus: float = 0.1,
+    ) -> list[Placement]:
+        """Workers for each class that is asked for, reserved at once: all of a class or none.
+
+        Classes that fall back to one that is asked for too add their workers to its own; those
+        that fall back to CPU share them.
+
+        Args:
+            role: what they do.
+            wanted: resource class by domain.
+            workers: for each class; a mapping where they differ.
+            prefix: of the workers' names, followed by class and number; None: the role.
+            cpus: share of a CPU for each.
+        """
+        counts = {
+            name: workers if isinstance(workers, int) else workers.get(name, 1)
+            for name in dict.fromkeys(wanted.values())
+        }
+        granted = {name: self._reserve(name, count, cpus) for name, count in counts.items()}
+        placements = []
+        for given in dict.fromkeys(name for name, _ in granted.values()):
+            asked = [name for name, (each, _) in granted.items() if each == given]
+            requests = tuple(
+                Request(domain, name) for domain, name in wanted.items() if name in asked
+            )
+            bundles = [(granted[name][1], i) for name in asked for i in range(counts[name])]
+            if given == CPU:
+                bundles = [(None, 0)] * max(counts[name] for name in asked)
+            placements += [
+                Placement(
+                    f"{prefix or role}-{given.lower()}-{index}",
+                    role,
+                    given,
+                    requests,
+                    cpus,
+                    group=group,
+                    bundle=bundle,
+                )
+                for index, (group, bundle) in enumerate(bundles)
+            ]
+        return placements
+
+    def place_class(self, worker_class: type[Worker]) -> list[Placement]:
+        """Workers of a class where its methods' `hw_mapping` asks for them, else where its role
+        is best placed: one for each unit of the pools that were given, otherwise one each."""
+        wanted = wanted_classes(declarations(worker_class))
+        wanted = wanted or {DEFAULT: self.preferred(worker_class)}
+        return self.place(worker_class.role, wanted, self._limits or 1)
+
+    def release(self, placements: Sequence[Placement]) -> None:
+        """Workers are gone: what they were granted can be granted again."""
+        free_gangs(placements)
+        self._granted -= Counter(p.granted for p in placements if p.granted != CPU)
+
+
+def _units(name: str, units: int | Sequence[int]) -> int:
+    count = units if isinstance(units, int) else len(units)
+    if count < 0:
+        raise SettingsError(f"the pool {name} has {count} units, but must have at least 0")
+    return count
+
+
+def free_gangs(placements: Sequence[Placement]) -> None:
+    """Give back to Ray what was reserved for workers."""
+    for group in {p.group.id: p.group for p in placements if p.group is not None}.values():
+        ray.util.remove_placement_group(group)

@@ -1,0 +1,201 @@
+"""Who is granted what, on a Ray cluster of several nodes: H800s, H20s and CPUs."""
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+import ray
+from ray.cluster_utils import Cluster as RayCluster
+
+from rollart_flow.errors import SettingsError
+from rollart_flow.resources import (
+    CPU,
+    ActorGen,
+    ActorTrain,
+    Cluster,
+    Environment,
+    Kind,
+    Placement,
+    ResourceManager,
+    Reward,
+    hw_mapping,
+    register,
+)
+from rollart_flow.resources.manager import live_pools
+from tests.local_ray import tolerating_ray
+
+
+class Train(ActorTrain):
+    """The first part of ROLLART's Listing 1."""
+
+    @register(mode="execute_all")
+    def compute_gradients(self, input_tensor: list[float]) -> list[float]:
+        """Gradients of every worker's replica."""
+        return [self.placement.rank + each for each in input_tensor]
+
+    @register(mode="rank_zero")
+    def save(self) -> str:
+        """Which worker writes the checkpoint."""
+        return self.placement.worker
+
+    @register(mode="split")
+    def forward(self, rows: list[int]) -> list[str]:
+        """Who computed each row."""
+        return [f"{row}@{self.placement.rank}" for row in rows]
+
+    @register(
+        dispatch=lambda ranks, args, kwargs: [((rank,), {}) for rank in range(2)], collect=sum
+    )
+    def squares(self, number: int = 0) -> int:
+        """A pair of the user's own."""
+        return number * 10
+
+
+class HeteroGen(ActorGen):
+    """The second part of Listing 1."""
+
+    @hw_mapping(hw_affinity={"frozenlake": "H800", "default": "H20"})
+    def generate(self, input_ids: list[int], tag_name: str = "default") -> str:
+        """The class that generates."""
+        return self.placement.granted
+
+    @register(mode="execute_all")
+    @hw_mapping(hw_affinity={"frozenlake": "H800", "default": "H20"})
+    def warm_up(self, tag_name: str) -> str:
+        """All workers of a class."""
+        return self.placement.worker
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nodes() -> Iterator[RayCluster]:
+    """A head with CPUs only, a node of two H800s, a node of three H20s."""
+    with tolerating_ray():
+        cluster = RayCluster()
+        try:
+            cluster.add_node(num_cpus=2, include_dashboard=False)
+            cluster.add_node(num_cpus=1, resources={"H800": 2})
+            cluster.add_node(num_cpus=1, resources={"H20": 3})
+            ray.init(address=cluster.address, log_to_driver=False)
+            cluster.wait_for_nodes()
+            yield cluster
+        finally:
+            ray.shutdown()
+            cluster.shutdown()
+
+
+def test_the_pools_are_those_of_rays_node_table() -> None:
+    pools = live_pools()
+    assert {"H800", "H20", CPU} <= pools.keys()
+    assert (pools["H800"].total, pools["H20"].total, pools[CPU].total) == (2, 3, 4)
+    assert len(pools["H20"].nodes) == 1
+    assert len(pools[CPU].nodes) == 3
+    assert not {"memory", "object_store_memory"} & pools.keys()
+
+
+def test_listing_1_one_controller_calls_every_worker_of_its_pool() -> None:
+    cluster = Cluster(ResourceManager({"H800": range(2)}), Train)
+    assert [w.placement.granted for w in cluster.workers] == ["H800", "H800"]
+    assert cluster.compute_gradients([0.5]) == [[0.5], [1.5]]
+    assert cluster.compute_gradients.__doc__ == "Gradients of every worker's replica."
+    assert cluster.compute_gradients.__annotations__["return"] == list[float]
+    assert cluster.save() == "training-h800-0"
+    assert cluster.forward([5, 6, 7]) == ["5@0", "6@1", "7@1"]
+    assert cluster.squares() == 10
+    cluster.shutdown()
+
+
+def test_workers_of_one_rank_compute_the_same_rows() -> None:
+    placements = [Placement(f"w-{i}", "training", CPU) for i in range(4)]
+    cluster = Cluster(placements, Train, data_parallel=2)
+    assert cluster.forward([1, 2]) == ["1@0", "2@2"]
+    cluster.shutdown()
+    with pytest.raises(SettingsError, match="data_parallel is 3, but must divide the 4 workers"):
+        Cluster(placements, Train, data_parallel=3)
+
+
+def test_listing_1_each_call_is_routed_by_its_tag() -> None:
+    manager = ResourceManager({"H800": range(1), "H20": range(8, 10)})
+    cluster = Cluster(manager, HeteroGen)
+    assert cluster.generate([1], tag_name="frozenlake") == "H800"
+    assert cluster.generate([1]) == "H20"
+    assert asyncio.run(cluster.generate.aio([1], "web")) == "H20"
+    assert cluster.warm_up("web") == ["generation-h20-0", "generation-h20-1"]
+    nodes = {row["granted"]: row["node"] for row in cluster.bindings()}
+    assert nodes == {name: live_pools()[name].nodes[0] for name in ("H800", "H20")}
+    assert manager.pools()["H20"].free == 0, "of the two that it may use"
+    cluster.shutdown()
+
+
+def test_a_call_whose_worker_died_is_run_by_another_class() -> None:
+    cluster = Cluster(ResourceManager({"H800": 1, "H20": 1}), HeteroGen, max_restarts=0)
+    cluster.wait_until_ready()
+    ray.kill(cluster.workers[0].actor)
+    assert cluster.generate([1], "frozenlake") == "H20"
+    ray.kill(cluster.workers[1].actor)
+    with pytest.raises(ray.exceptions.ActorDiedError):
+        cluster.generate([1], "frozenlake")
+    cluster.shutdown()
+
+
+def test_roles_are_placed_where_they_run_best() -> None:
+    manager = ResourceManager()
+    assert manager.preferred(ActorTrain) == "H800"
+    assert manager.preferred(ActorGen) == "H20"
+    assert manager.preferred(Environment) == CPU
+    assert manager.preferred(Reward) == CPU
+    ours = ResourceManager({"H20": 3}, kinds={"H20": Kind.LOCAL})
+    assert ours.preferred(Reward) == "H20"
+    assert ours.preferred(ActorTrain) == CPU
+
+
+def granted(manager: ResourceManager, wanted: str, workers: int = 1) -> list[Placement]:
+    return manager.place("generation", {"default": wanted}, workers)
+
+
+def test_a_class_that_is_full_or_missing_falls_back_to_a_compatible_one() -> None:
+    manager = ResourceManager(grace_s=2)
+    both = manager.place("generation", {"web": "H800", "default": "H800"}, workers=2)
+    assert [p.granted for p in both] == ["H800", "H800"]
+    assert [r.domain for r in both[0].requests] == ["web", "default"]
+    instead = granted(manager, "H800", 2)
+    assert [(p.granted, p.requests[0].resource) for p in instead] == [("H20", "H800")] * 2
+    missing = granted(manager, "H200")
+    assert missing[0].granted == "H20", "there is no H200"
+    assert granted(manager, "H20")[0].granted == CPU, "all is granted"
+    manager.release(both)
+    patient = ResourceManager()
+    again = granted(patient, "H800", 2)
+    assert [p.granted for p in again] == ["H800", "H800"], "what is released is there again"
+    assert granted(ResourceManager(compatible={}), "H200")[0].granted == CPU
+    for placements in (instead, missing, again):
+        manager.release(placements)
+
+
+def test_domains_that_fall_back_to_cpus_share_the_workers() -> None:
+    placements = ResourceManager({}).place("generation", {"a": "H800", "b": "H20"}, workers=2)
+    assert [p.worker for p in placements] == ["generation-cpu-0", "generation-cpu-1"]
+    assert {(r.domain, r.resource) for r in placements[0].requests} == {("a", "H800"), ("b", "H20")}
+
+
+def test_a_class_that_stands_in_has_its_own_workers_and_the_others() -> None:
+    manager = ResourceManager({"H20": 3})
+    placements = manager.place("generation", {"web": "H800", "default": "H20"}, {"H20": 2})
+    assert [p.worker for p in placements] == [f"generation-h20-{i}" for i in range(3)]
+    assert {(r.domain, r.resource) for r in placements[0].requests} == {
+        ("web", "H800"),
+        ("default", "H20"),
+    }
+    manager.release(placements)
+
+
+def test_a_gang_is_placed_whole_or_not_at_all() -> None:
+    manager = ResourceManager(compatible={})
+    assert [p.granted for p in granted(manager, "H800", 3)] == [CPU] * 3, "there are two"
+    gang = granted(manager, "H800", 2)
+    assert [p.granted for p in gang] == ["H800"] * 2
+    manager.release(gang)
+
+
+def test_a_pool_has_at_least_no_unit() -> None:
+    with pytest.raises(SettingsError, match="pool H20 has -1 units"):
+        ResourceManager({"H20": -1})
