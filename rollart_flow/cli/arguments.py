@@ -24,6 +24,10 @@ Changes: TypeAlias = Annotated[
     list[str] | None,
     typer.Option("--set", "-s", metavar="KEY=VALUE", help="Change a setting, e.g. -s alpha=2."),
 ]
+Address: TypeAlias = Annotated[
+    str | None,
+    typer.Option(help="Ray cluster: `auto` or HOST:PORT; one on this machine unless given."),
+]
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 

@@ -1,11 +1,17 @@
 """A plan as a small picture and a table."""
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from rollart_flow.pipeline.plan import CONSUMER, EVALUATION, PRODUCER, Plan, Stage
+
+if TYPE_CHECKING:
+    from rollart_flow.runner.placing import Grant
 
 _VERSIONS = "policy versions"
 _ARROW = " ──▶ "
@@ -54,3 +60,14 @@ def _resources(stage: Stage) -> str:
     """What a stage asks for by domain, and what a machine that has none of it gives instead."""
     asked = [want for want in stage.wants if want.resource != want.fallback]
     return "\n".join(f"{w.domain}: {w.resource}, else {w.fallback}" for w in asked) or "CPU"
+
+
+def render_grants(grants: "Sequence[Grant]") -> RenderableType:
+    """What the connected Ray cluster would give each role and domain now."""
+    table = Table(title="granted now", box=box.SIMPLE_HEAD, pad_edge=False, title_justify="left")
+    for heading in ("role", "domain", "asks for", "gets", "workers"):
+        table.add_column(heading)
+    for grant in grants:
+        gets = f"{grant.granted} (fallback)" if grant.fallback else grant.granted
+        table.add_row(grant.role, grant.domain, grant.requested, gets, str(grant.workers))
+    return table

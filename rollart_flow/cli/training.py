@@ -3,11 +3,13 @@
 Everything heavy is imported when a run starts, so that a mistake in a pipeline file shows at once.
 """
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rollart_flow.cli.arguments import (
+    Address,
     AsJson,
     Changes,
     NewName,
@@ -29,6 +31,7 @@ def run(
     store: Store = None,
     name: NewName = None,
     changes: Changes = None,
+    address: Address = None,
     as_json: AsJson = False,
 ) -> None:
     """Run a pipeline; what it leaves is a folder of tables."""
@@ -36,7 +39,9 @@ def run(
     with showing_progress(loaded.pipeline.name, quiet=as_json) as on_progress:
         from rollart_flow import runner
 
-        result = runner.run(loaded, store=store, name=name, on_progress=on_progress)
+        result = runner.run(
+            loaded, store=store, name=name, address=address, on_progress=on_progress
+        )
     _report(result, as_json)
 
 
@@ -50,6 +55,7 @@ def resume(
             help="Go on although a recomputed step differs from what was recorded.",
         ),
     ] = False,
+    address: Address = None,
     as_json: AsJson = False,
 ) -> None:
     """Continue a run that was interrupted or has failed, from its tables."""
@@ -59,7 +65,9 @@ def resume(
     with showing_progress(run, quiet=as_json) as on_progress:
         from rollart_flow import runner
 
-        result = runner.resume(uri, accept_divergence=accept_divergence, on_progress=on_progress)
+        result = runner.resume(
+            uri, accept_divergence=accept_divergence, address=address, on_progress=on_progress
+        )
     _report(result, as_json)
 
 
@@ -70,6 +78,7 @@ def fork(
     store: Store = None,
     name: NewName = None,
     changes: Changes = None,
+    address: Address = None,
     as_json: AsJson = False,
 ) -> None:
     """Start a new run from a version of another, with a pipeline of its own."""
@@ -80,19 +89,46 @@ def fork(
     with showing_progress(loaded.pipeline.name, quiet=as_json) as on_progress:
         from rollart_flow import runner
 
-        result = runner.fork(parent, step, loaded, store=store, name=name, on_progress=on_progress)
+        result = runner.fork(
+            parent,
+            step,
+            loaded,
+            store=store,
+            name=name,
+            address=address,
+            on_progress=on_progress,
+        )
     _report(result, as_json)
 
 
-def plan(file: PipelineFile, changes: Changes = None, as_json: AsJson = False) -> None:
-    """Show what a pipeline will run and where, without running it."""
-    from rollart_flow.cli.plans import render_plan
+def plan(
+    file: PipelineFile,
+    changes: Changes = None,
+    address: Address = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what a pipeline will run and where, without running it.
 
-    made = load_pipeline(file, settings_from(changes)).pipeline.plan()
+    With an address also what the Ray cluster there would grant now.
+    """
+    from rollart_flow.cli.plans import render_grants, render_plan
+
+    pipeline = load_pipeline(file, settings_from(changes)).pipeline
+    grants = None
+    if address is not None:
+        from rollart_flow.runner.cluster import ray_cluster
+        from rollart_flow.runner.placing import preview
+
+        with ray_cluster(address):
+            grants = preview(pipeline)
+    made = pipeline.plan()
     if as_json:
-        print_json(made.as_json())
-    else:
-        console().print(render_plan(made))
+        more = {} if grants is None else {"grants": [asdict(grant) for grant in grants]}
+        print_json({**made.as_json(), **more})
+        return
+    console().print(render_plan(made))
+    if grants is not None:
+        console().print(render_grants(grants))
 
 
 def _report(result: "RunResult", as_json: bool) -> None:

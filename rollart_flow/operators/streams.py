@@ -12,7 +12,7 @@ its schema along, which for rows of `trajectories` costs more than what the oper
 
 import inspect
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Lock
@@ -25,6 +25,7 @@ from ray.data import ActorPoolStrategy, DataContext, Datasource, ReadTask
 from ray.data.block import BlockMetadata
 
 from rollart_flow.operators.ipc import decode, encode
+from rollart_flow.resources.nodes import beside_driver
 
 NextRow = Callable[[int], pa.Table | None]
 """The index-th block of a stream, or None where the stream ends. Asked again, it answers again."""
@@ -123,11 +124,15 @@ def _quiet() -> None:
 def read_endless(name: str, next_row: NextRow) -> "ray.data.Dataset":
     """A dataset over an `EndlessSource`; call inside `streaming_context`.
 
-    Its remote arguments differ from any other operator's, so that Ray Data does not fuse it.
+    Its remote arguments differ from any other operator's, so that Ray Data does not fuse it. It
+    runs beside the driver: begun anew elsewhere it would ask for its first rows again.
     """
     source = EndlessSource(name, next_row)
     dataset: ray.data.Dataset = ray.data.read_datasource(
-        source, override_num_blocks=1, num_cpus=SOURCE_CPUS
+        source,
+        override_num_blocks=1,
+        num_cpus=SOURCE_CPUS,
+        label_selector=beside_driver(),
     )
     return dataset
 
@@ -147,7 +152,7 @@ def map_rows(
     *stages: Stage,
     concurrency: int,
     workers: int = 1,
-    resources: Mapping[str, float] | None = None,
+    here: bool = False,
 ) -> "ray.data.Dataset":
     """Run each one-row block through operators: one block, one actor task.
 
@@ -160,19 +165,19 @@ def map_rows(
         stages: at least one.
         concurrency: blocks in one actor at a time; more than one needs an async operator.
         workers: actors.
-        resources: custom resources of each actor.
+        here: beside the driver, for what a run has one of.
     """
     mapped: ray.data.Dataset = dataset.map_batches(
         _packing(stages),
         batch_format="pyarrow",
         batch_size=None,
         num_cpus=OPERATOR_CPUS,
-        resources=dict(resources or {}) or None,
         compute=ActorPoolStrategy(
             size=workers,
             max_concurrent_calls_per_actor=concurrency,
             max_tasks_in_flight_per_actor=concurrency,
         ),
+        label_selector=beside_driver() if here else None,
     )
     return mapped
 

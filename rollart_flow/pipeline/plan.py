@@ -118,7 +118,10 @@ def _words(node: nodes.Node) -> tuple[str, str, str, str]:
                 f"by {scored_by}",
             )
         case nodes.Buffer():
-            bound = f"{node.batch_size} a batch, at most {node.alpha:g} versions stale"
+            bound = (
+                f"{node.batch_size} a batch, {node.schedule.name}, "
+                f"at most {node.alpha:g} versions stale"
+            )
             return PRODUCER, "Ray Data sink + Delta tables", "1 writer", bound
         case nodes.Train():
             algorithm = type(node.algorithm).__name__

@@ -21,31 +21,46 @@ _ENVIRONMENT = {
 
 
 @contextmanager
-def ray_cluster() -> Iterator[None]:
+def ray_cluster(address: str | None = None) -> Iterator[None]:
     """Connect to Ray for as long as the context lasts.
 
-    A cluster that the caller has connected to is used and left as it is. Otherwise a local one is
-    started, which ends with this process. Where that is killed, the kernel ends the cluster; two
-    idle agents of Ray, which hold nothing of a run, may follow only after a minute.
+    A cluster that the caller has connected to is used and left as it is. Without an address, and
+    without one in $RAY_ADDRESS, a local one is started, which ends with this process. Where that is
+    killed, the kernel ends the cluster; two idle agents of Ray, which hold nothing of a run, may
+    follow only after a minute.
+
+    Args:
+        address: of a running cluster, such as "auto" for the one of this machine, or HOST:PORT.
+
+    Raises:
+        RunFailedError: there is no cluster at the address, or none can be started.
     """
     if ray.is_initialized():
         yield
         return
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
-    _start()
+    _start(address)
     try:
         yield
     finally:
         ray.shutdown()
 
 
-def _start() -> None:
+def _start(address: str | None) -> None:
     try:
         with _native_stderr_held_back():
-            ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+            if address is None:
+                ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+            else:
+                ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except Exception as error:  # Ray raises a bare Exception where its node is late
         lines = str(error).splitlines() or [type(error).__name__]
+        if address is not None:
+            raise RunFailedError(
+                f"there is no Ray cluster at {address}: {lines[0]}; start one with "
+                "`ray start --head`, or leave the address out"
+            ) from error
         raise RunFailedError(f"Ray cannot be started: {lines[0]}; try again") from error
 
 

@@ -37,6 +37,7 @@ def fork(
     *,
     store: str | None = None,
     name: str | None = None,
+    address: str | None = None,
     on_progress: OnProgress = ignore_progress,
 ) -> RunResult:
     """Make a new run that starts at a version of another run, and run it to its end.
@@ -48,6 +49,7 @@ def fork(
             the tokenizer of its model.
         store: where runs lie; $ROLLART_STORE or ./runs by default.
         name: of the new run; the pipeline's name and a number by default.
+        address: of the Ray cluster; a local one is started by default (see `ray_cluster`).
         on_progress: told what happens.
 
     Raises:
@@ -59,7 +61,7 @@ def fork(
             run failed.
     """
     uri = prepare_fork(parent_uri, step, loaded, store=store, name=name, on_progress=on_progress)
-    return drive(loaded.pipeline, uri, on_progress)
+    return drive(loaded.pipeline, uri, on_progress, address=address)
 
 
 def prepare_fork(

@@ -5,7 +5,7 @@ where the tables say that the run stands. Placement is committed to `bindings`.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,9 @@ from rollart_flow.operators.ipc import encode
 from rollart_flow.operators.recovery import Recovered
 from rollart_flow.pipeline import Pipeline
 from rollart_flow.resources import CPU, Cluster, Placement, ResourceManager
+from rollart_flow.resources.nodes import beside_driver
 from rollart_flow.rows import events_table
+from rollart_flow.runner.placing import place_engines, place_trainer
 from rollart_flow.schema import to_table
 from rollart_flow.store.layout import policy_uri, weights_uri
 from rollart_flow.trainers.registry import TrainerSettings
@@ -130,7 +132,9 @@ def _died(answer: Any) -> bool:
 
 
 def _actor(actor_class: type) -> Any:
-    return ray.remote(actor_class).options(num_cpus=0, max_concurrency=CONCURRENT_CALLS)
+    return ray.remote(actor_class).options(
+        num_cpus=0, max_concurrency=CONCURRENT_CALLS, label_selector=beside_driver()
+    )
 
 
 def _buffer_settings(pipeline: Pipeline) -> BufferSettings:
@@ -189,11 +193,8 @@ def _engine_arguments(pipeline: Pipeline, uri: str) -> dict[str, Any]:
 
 
 def _engines(pipeline: Pipeline, uri: str, manager: ResourceManager) -> Cluster:
-    """Workers for each class that a domain asks for, by default the one that suits generation."""
-    wanted = {"default": manager.preferred(EngineWorker), **pipeline.rollout.hw_affinity}
-    role, workers = EngineWorker.role, pipeline.rollout.engine_workers
     return Cluster(
-        manager.place(role, wanted, workers, prefix="engine"),
+        place_engines(pipeline, manager),
         EngineWorker,
         arguments=_engine_arguments(pipeline, uri),
         max_concurrency=CONCURRENT_CALLS,
@@ -202,10 +203,8 @@ def _engines(pipeline: Pipeline, uri: str, manager: ResourceManager) -> Cluster:
 
 def _trainers(pipeline: Pipeline, uri: str, manager: ResourceManager) -> Cluster:
     train = pipeline.train
-    wanted = {"default": manager.preferred(TrainWorker)}
-    (placement,) = manager.place(TrainWorker.role, wanted, prefix="trainer")
     return Cluster(
-        [replace(placement, worker="trainer-0")],
+        place_trainer(manager),
         TrainWorker,
         arguments={
             "settings": trainer_settings(pipeline),

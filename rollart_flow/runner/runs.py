@@ -31,6 +31,7 @@ def run(
     *,
     store: str | None = None,
     name: str | None = None,
+    address: str | None = None,
     on_progress: OnProgress = ignore_progress,
 ) -> RunResult:
     """Make a new run of a pipeline and run it to its end.
@@ -39,6 +40,7 @@ def run(
         loaded: as of `pipeline.load_pipeline`.
         store: where runs lie; $ROLLART_STORE or ./runs by default.
         name: of the run; the pipeline's name and a number by default.
+        address: of the Ray cluster; a local one is started by default (see `ray_cluster`).
         on_progress: told what happens.
 
     Raises:
@@ -47,13 +49,14 @@ def run(
         RunFailedError: the run failed; it can be read, and resumed once the cause is gone.
     """
     uri = create_run(loaded, store=store, name=name, on_progress=on_progress)
-    return drive(loaded.pipeline, uri, on_progress)
+    return drive(loaded.pipeline, uri, on_progress, address=address)
 
 
 def resume(
     uri: str,
     *,
     accept_divergence: bool = False,
+    address: str | None = None,
     on_progress: OnProgress = ignore_progress,
 ) -> RunResult:
     """Go on with a run where its tables say that it stands.
@@ -61,6 +64,7 @@ def resume(
     Args:
         uri: address of the run.
         accept_divergence: go on although a recomputed step differs from the recorded one.
+        address: of the Ray cluster; a local one is started by default (see `ray_cluster`).
         on_progress: told what happens.
 
     Raises:
@@ -80,18 +84,29 @@ def resume(
     loaded = load_source(read_pipeline(uri), str(_source(uri)), overrides)
     with _claimed(uri, info):
         complete_run(loaded.pipeline, uri, on_progress)
-        return drive(loaded.pipeline, uri, on_progress, accept_divergence=accept_divergence)
+        return drive(
+            loaded.pipeline,
+            uri,
+            on_progress,
+            accept_divergence=accept_divergence,
+            address=address,
+        )
 
 
 def drive(
-    pipeline: Pipeline, uri: str, on_progress: OnProgress, *, accept_divergence: bool = False
+    pipeline: Pipeline,
+    uri: str,
+    on_progress: OnProgress,
+    *,
+    accept_divergence: bool = False,
+    address: str | None = None,
 ) -> RunResult:
     """Run a run whose folder is complete to its end, from where its tables say that it stands.
 
     Raises:
         RunFailedError: it failed.
     """
-    with ray_cluster():
+    with ray_cluster(address):
         session = Session(pipeline, uri, _source(uri), on_progress)
         session.run(accept_divergence=accept_divergence)
     return _result(uri)

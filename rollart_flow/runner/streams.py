@@ -113,7 +113,7 @@ class Streams:
         batches = Batches(self._plant.coordinator, self._plant.buffer, first)
         with streaming_context():
             rows = map_rows(
-                read_endless("batches", batches), Stage(Train, (context,)), concurrency=1
+                read_endless("batches", batches), Stage(Train, (context,)), concurrency=1, here=True
             )
         for block in drain(rows):
             yield read_trained(block)
@@ -134,7 +134,7 @@ class Streams:
         )
         with streaming_context():
             versions = read_endless("versions", Versions(self._plant.coordinator))
-            rows = map_rows(versions, Stage(Evaluate, (context,)), concurrency=1)
+            rows = map_rows(versions, Stage(Evaluate, (context,)), concurrency=1, here=True)
         for block in drain(rows):
             for scores in block["scores"].to_pylist():
                 yield decode(scores).to_pylist()

@@ -96,7 +96,7 @@ def test_a_run_goes_on_from_its_tables_where_what_it_cannot_do_without_dies(
     check_sound(run, 7)
     assert run.info.status is RunStatus.FINISHED
     crashes = events(run, EventKind.CRASH)
-    assert crashes["subject"].to_list() == ["trainer-0", "buffer", "coordinator"]
+    assert crashes["subject"].to_list() == ["trainer-cpu-0", "buffer", "coordinator"]
     assert set(crashes["reason"]) == {Reason.WORKER_LOST}
 
 

@@ -1,0 +1,62 @@
+"""Which workers a pipeline asks for, and what a Ray cluster would give it.
+
+The invariant: a preview asks for exactly what a run asks for.
+"""
+
+from dataclasses import dataclass
+
+from rollart_flow.engines.worker import EngineWorker
+from rollart_flow.pipeline import Pipeline
+from rollart_flow.resources import ActorGen, ActorTrain, Placement, ResourceManager
+from rollart_flow.trainers.worker import TrainWorker
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What a role would get for a domain."""
+
+    role: str
+    domain: str
+    requested: str
+    granted: str
+    workers: int
+
+    @property
+    def fallback(self) -> bool:
+        """Another class than the one that was asked for."""
+        return self.requested != self.granted
+
+
+def generation_classes(pipeline: Pipeline, manager: ResourceManager) -> dict[str, str]:
+    """Resource class by domain; by default the one that suits generation best."""
+    return {"default": manager.preferred(ActorGen), **pipeline.rollout.hw_affinity}
+
+
+def place_engines(pipeline: Pipeline, manager: ResourceManager) -> list[Placement]:
+    """Inference workers: as many for each class that is asked for."""
+    wanted = generation_classes(pipeline, manager)
+    workers = pipeline.rollout.engine_workers
+    return manager.place(EngineWorker.role, wanted, workers, prefix="engine")
+
+
+def place_trainer(manager: ResourceManager) -> list[Placement]:
+    """The trainer, where training runs best."""
+    wanted = {"default": manager.preferred(ActorTrain)}
+    return manager.place(TrainWorker.role, wanted, prefix="trainer")
+
+
+def preview(pipeline: Pipeline) -> list[Grant]:
+    """What the connected cluster would grant now. Reserves it for a moment to find out.
+
+    Raises:
+        RunFailedError: no Ray cluster is connected.
+    """
+    manager = ResourceManager()
+    placements = place_engines(pipeline, manager) + place_trainer(manager)
+    manager.release(placements)
+    counts: dict[tuple[str, str, str, str], int] = {}
+    for placement in placements:
+        for request in placement.requests:
+            key = (placement.role, request.domain, request.resource, placement.granted)
+            counts[key] = counts.get(key, 0) + 1
+    return [Grant(*key, workers) for key, workers in counts.items()]

@@ -1,0 +1,89 @@
+"""One pipeline on a Ray cluster of several nodes: hardware by domain, and a node that leaves."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import polars as pl
+import pytest
+import ray
+from ray.cluster_utils import Cluster as RayCluster
+
+from rollart_flow.pipeline.loading import load_source
+from rollart_flow.runner.placing import Grant, preview
+from rollart_flow.store import Run, RunStatus
+from rollart_flow.types import EventKind
+from tests.local_ray import tolerating_ray
+from tests.runner.local import events, run_with
+from tests.runner.world import source
+
+STEPS = 6
+
+TWO_DOMAINS = """
+
+@dataclass(frozen=True)
+class Token(Coin):
+    name: ClassVar[str] = "token"
+
+
+prompts = tasks(Coin(), Token(), group_size=4)
+affinity = {"coin": "H800", "default": "H20"}
+trajectories = rollout(prompts, policy, max_tokens=6, hw_affinity=affinity)
+batches = buffer(reward(trajectories, tokens_seen), batch_size=8, alpha=1)
+pipeline = Pipeline("coins", train(batches, policy, Gated(), steps=<steps>))
+"""
+
+
+@pytest.fixture
+def nodes() -> Iterator[RayCluster]:
+    """A head with CPUs, and a node each with an H800 and with two H20s."""
+    with tolerating_ray():
+        cluster = RayCluster()
+        try:
+            cluster.add_node(num_cpus=2, include_dashboard=False)
+            cluster.add_node(num_cpus=1, resources={"H20": 2})
+            ray.init(address=cluster.address, log_to_driver=False)
+            yield cluster
+        finally:
+            ray.shutdown()
+            cluster.shutdown()
+
+
+def hardware(run: Run) -> set[tuple[str, str]]:
+    """(domain, class) of every turn that was generated."""
+    turns = run.trajectories.select("domain", "turns").explode("turns").drop_nulls().collect()
+    return set(turns.select("domain", pl.col("turns").struct.field("hardware")).unique().rows())
+
+
+def test_domains_are_generated_where_they_ask_for_and_elsewhere_once_that_is_gone(
+    nodes: RayCluster, tmp_path: Path
+) -> None:
+    text = source(tmp_path, TWO_DOMAINS, steps=STEPS)
+    compute = nodes.add_node(num_cpus=1, resources={"H800": 1})
+    nodes.wait_for_nodes()
+    assert preview(load_source(text, tmp_path / "coins.py").pipeline) == [
+        Grant("generation", "default", "H20", "H20", 1),
+        Grant("generation", "coin", "H800", "H800", 1),
+        Grant("training", "default", "H800", "H20", 1),
+    ]
+    seen: list[set[tuple[str, str]]] = []
+
+    def after_step(step: int) -> None:
+        if step == 2:
+            seen.append(hardware(Run(str(tmp_path / "coins"))))
+            nodes.remove_node(compute)
+
+    run = run_with(text, tmp_path, after_step)
+    assert run.info.status is RunStatus.FINISHED
+    assert seen == [{("coin", "H800"), ("token", "H20")}]
+    assert hardware(run) == {("coin", "H800"), ("token", "H20"), ("coin", "H20")}
+    assert run.steps.collect()["step"].sort().to_list() == list(range(1, STEPS + 1))
+    bindings = run.bindings.select("worker", "domain", "requested", "granted", "node").collect()
+    assert bindings.select("domain", "granted").rows() == [
+        ("default", "H20"), ("coin", "H800"), ("default", "H20"),
+    ]  # fmt: skip
+    assert bindings["node"].n_unique() == 2
+    removed = events(run, EventKind.CRASH)
+    print(removed, run.bindings.collect())
+    assert "engine-h800-0" in removed["subject"].to_list()
+    trained = run.batches.join(run.trajectories, on="trajectory_id").collect()
+    assert len(trained) == 8 * STEPS
