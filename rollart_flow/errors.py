@@ -13,7 +13,8 @@
     ├── EnvironmentTimeoutError (TimeoutError)  the environment did not answer in time
     ├── RewardFailedError (RuntimeError)        the reward function raised, or was not finite
     ├── EngineError (RuntimeError)              an inference engine died
-    │   └── RequestRefusedError (ValueError)    it refused one request and is well otherwise
+    │   ├── RequestRefusedError (ValueError)    it refused one request and is well otherwise
+    │   └── WorkerLostError                     it died for good: no process takes its place
     ├── WeightsError (RuntimeError)             a version that is missing, torn or damaged
     ├── TrainerError (RuntimeError)             a step or checkpoint that cannot be computed
     ├── DeadlockError (RuntimeError)            everything waits and nothing can wake it
@@ -86,6 +87,10 @@ class EngineError(RollartError, RuntimeError):
 
 class RequestRefusedError(EngineError, ValueError):
     """An inference engine cannot serve this request, here or elsewhere; the engine is well."""
+
+
+class WorkerLostError(EngineError):
+    """An inference worker is lost for good: none will take its place under its name."""
 
 
 class WeightsError(RollartError, RuntimeError):

@@ -76,6 +76,48 @@ class Generator(Protocol):
         ...
 
 
+class EngineCommands(Protocol):
+    """One inference worker, as the Fleet commands it. Idempotent each.
+
+    A command waits while another process is being started in the worker's place. Each raises
+    WorkerLostError once none will be.
+    """
+
+    @property
+    def name(self) -> str:
+        """Name of the worker, unique in the run."""
+        ...
+
+    async def suspend(self) -> None:
+        """Return once it draws no token."""
+        ...
+
+    async def update(self, version: int) -> None:
+        """Return once it holds exactly this version."""
+        ...
+
+    async def serve(self, version: int) -> bool:
+        """Hold this version and draw tokens; whether a new process begins to with this call."""
+        ...
+
+    async def release(self) -> int:
+        """Give back the memory that only generation needs, until `serve`; its bytes."""
+        ...
+
+    async def ping(self) -> None:
+        """Return once it answers, whatever it does besides.
+
+        Raises:
+            EngineError: the process has died, and another one is being started.
+        """
+        ...
+
+    def restart(self) -> None:
+        """End its process, also one that hangs. Another one is started in its place if that has
+        not happened before; otherwise the worker is lost for good. Does not wait for either."""
+        ...
+
+
 class InferenceControl(Protocol):
     """All inference workers of a run, as the AsyncController sees them. Idempotent each."""
 

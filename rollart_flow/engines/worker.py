@@ -50,6 +50,9 @@ class EngineWorker(ActorGen):
         self._serves = False
         self._commands = asyncio.Lock()
 
+    async def ping(self) -> None:
+        """A sign of life, whatever the engine does; only a process that hangs gives none."""
+
     async def connect(self) -> str:
         """What this process is called in `submit` and `poll`; empty before it may serve."""
         return self._incarnation if self._serves else ""

@@ -13,12 +13,14 @@ from itertools import islice
 from typing import Any
 
 from rollart_flow.control.controller import AsyncController
+from rollart_flow.control.fleet import NO_WORKER, Fleet
+from rollart_flow.control.health import HealthLimits, watch
 from rollart_flow.control.intake import RolloutSettings
 from rollart_flow.control.ports import Cancellation
 from rollart_flow.control.scheduler import RolloutScheduler
 from rollart_flow.control.schedules import Phase, Schedule
 from rollart_flow.control.waits import Signal, Watchdog, describe, waiting
-from rollart_flow.operators.ports import NO_WORKER, ClusterControl, RemoteBuffer
+from rollart_flow.operators.ports import RemoteBuffer, RemoteCommands
 from rollart_flow.operators.recovery import Recovered
 from rollart_flow.operators.tasks import task_stream
 from rollart_flow.resources import Cluster
@@ -42,6 +44,8 @@ class CoordinatorSettings:
     steps: int
     evaluate_every: int | None
     """None: nothing is evaluated."""
+    health: HealthLimits
+    """Of engine workers."""
 
 
 class CoordinatorActor:
@@ -78,7 +82,8 @@ class CoordinatorActor:
         self._scheduler.restore(recovered.control.groups, cursor)
         remote = RemoteBuffer(buffer)
         shared = settings.schedule.shared
-        self._engines = ClusterControl(engines, version, self.emit, shared=shared)
+        commands = [RemoteCommands(worker) for worker in engines.workers]
+        self._engines = Fleet(commands, version, self.emit, shared=shared)
         self._controller = AsyncController(
             remote,
             self._engines,
@@ -92,6 +97,7 @@ class CoordinatorActor:
             pending=recovered.untrained,
         )
         self._tasks = [asyncio.create_task(self._follow(remote))]
+        self._health = asyncio.create_task(watch(self._engines, self.emit, settings.health))
         self._watchdog = Watchdog(self.emit, STALL_S)
 
     async def _follow(self, buffer: RemoteBuffer) -> None:
@@ -129,7 +135,7 @@ class CoordinatorActor:
     async def revive(self, worker: str) -> bool:
         """Wait until a lost engine worker serves the current version; False where it never will."""
         returned = await self._engines.revive(worker)
-        if not self._engines.names:
+        if not self._engines.workers:
             self._scheduler.fail(NO_WORKER)
         return returned
 
@@ -203,6 +209,7 @@ class CoordinatorActor:
         self._stopped = True
         self._changed.notify()
         self._scheduler.stop()
+        self._health.cancel()
         await self._controller.close()
 
     async def _wait_until_stopped(self) -> None:

@@ -1,18 +1,14 @@
-"""Ports of the control plane over Ray: the other side is an actor or a cluster of workers."""
+"""Ports of the control plane over Ray: the other side is an actor."""
 
-import asyncio
 from typing import Any
 
 import ray
 
-from rollart_flow.control.ports import Cancellation, Change, Emit
-from rollart_flow.control.waits import Signal
-from rollart_flow.errors import EngineError, RunFailedError
-from rollart_flow.resources import Cluster, WorkerHandle
+from rollart_flow.control.ports import Cancellation, Change
+from rollart_flow.errors import EngineError, WorkerLostError
+from rollart_flow.resources import WorkerHandle
 from rollart_flow.resources.reasons import reason
-from rollart_flow.types import Assignment, Batch, Event, EventKind, Reason
-
-NO_WORKER = "every engine worker has died, restarted ones too; resume the run to start new ones"
+from rollart_flow.types import Assignment, Batch
 
 
 class RemoteBuffer:
@@ -75,101 +71,52 @@ class RemoteRecovery:
         return returned
 
 
-class ClusterControl:
-    """All engine workers of a run; implements `control.ports.InferenceControl`.
+class RemoteCommands:
+    """An engine worker over Ray; implements `control.ports.EngineCommands`.
 
-    The invariant: a worker that Ray has restarted draws its first token under the version that the
-    others serve, and none while they are suspended. One that Ray has given up is left out.
-
-    Args:
-        engines: the workers, all of which serve `version`.
-        version: policy version.
-        emit: where returned and removed workers are reported, and what they release.
-        shared: whether suspended workers give back the memory that only generation needs.
+    Ray restarts its process as often as its `Cluster` says: once. Commands wait for that.
     """
 
-    def __init__(self, engines: Cluster, version: int, emit: Emit, *, shared: bool = False) -> None:
-        self._shared = shared
-        self._workers = {worker.name: worker for worker in engines.workers}
-        self._version = version
-        self._emit = emit
-        self._suspended = False
-        self._resumed = Signal()
-        self._commands = asyncio.Lock()
+    def __init__(self, handle: WorkerHandle) -> None:
+        self._handle = handle
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """Workers that were not given up."""
-        return tuple(self._workers)
+    def name(self) -> str:
+        """Name of the worker."""
+        return self._handle.name
 
     async def suspend(self) -> None:
-        """See `control.ports.InferenceControl`."""
-        async with self._commands:
-            self._suspended = True
-            await self._all("suspend")
-            if self._shared:
-                await self._release()
-
-    async def _release(self) -> None:
-        """Have the workers give back memory; reported where they held some."""
-        for name, freed in (await self._all("release")).items():
-            if freed:
-                version, detail = self._version, {"bytes": freed}
-                self._emit(Event(EventKind.RELEASE, name, policy_version=version, detail=detail))
+        """See `control.ports.EngineCommands`."""
+        await self._ask(self._handle.actor.suspend.remote())
 
     async def update(self, version: int) -> None:
-        """See `control.ports.InferenceControl`."""
-        async with self._commands:
-            self._version = version
-            await self._all("update", version)
+        """See `control.ports.EngineCommands`."""
+        await self._ask(self._handle.actor.update.remote(version))
 
-    async def resume(self) -> None:
-        """See `control.ports.InferenceControl`."""
-        async with self._commands:
-            await asyncio.gather(*(self._serve(worker) for worker in tuple(self._workers.values())))
-            self._check_any()
-            self._suspended = False
-            self._resumed.notify()
+    async def serve(self, version: int) -> bool:
+        """See `control.ports.EngineCommands`."""
+        begins: bool = await self._ask(self._handle.actor.serve.remote(version))
+        return begins
 
-    async def revive(self, name: str) -> bool:
-        """Wait until a worker that was lost serves again; False where it never will."""
-        while True:
-            async with self._commands:
-                if not self._suspended:
-                    if name in self._workers:
-                        await self._serve(self._workers[name])
-                    return name in self._workers
-            await self._resumed.wait()
+    async def release(self) -> int:
+        """See `control.ports.EngineCommands`."""
+        freed: int = await self._ask(self._handle.actor.release.remote())
+        return freed
 
-    async def _serve(self, worker: WorkerHandle) -> None:
-        """Let a worker draw tokens; reported where its process is a new one."""
-        if await self._reach(worker, "serve", self._version):
-            name, version = worker.name, self._version
-            self._emit(
-                Event(EventKind.RETRY, name, reason=Reason.WORKER_LOST, policy_version=version)
-            )
-
-    async def _all(self, command: str, *arguments: Any) -> dict[str, Any]:
-        """One command for all workers; answers by name. Ray waits for those being restarted."""
-        workers = dict(self._workers)
-        answers = await asyncio.gather(
-            *(self._reach(worker, command, *arguments) for worker in workers.values())
-        )
-        self._check_any()
-        return dict(zip(workers, answers, strict=True))
-
-    def _check_any(self) -> None:
-        if not self._workers:
-            raise RunFailedError(NO_WORKER)
-
-    async def _reach(self, worker: WorkerHandle, command: str, *arguments: Any) -> Any:
-        """The worker's answer; None for one that died for good, which is removed."""
+    async def ping(self) -> None:
+        """See `control.ports.EngineCommands`."""
         try:
-            return await getattr(worker.actor, command).remote(*arguments)
+            await self._ask(self._handle.actor.ping.remote())
+        except ray.exceptions.RayError as error:
+            raise EngineError(f"worker {self.name} is being restarted: {reason(error)}") from error
+
+    def restart(self) -> None:
+        """See `control.ports.EngineCommands`."""
+        # The raylet kills a process that does not go by itself after some seconds.
+        ray.kill(self._handle.actor, no_restart=False)
+
+    async def _ask(self, answer: Any) -> Any:
+        try:
+            return await answer
         except ray.exceptions.ActorDiedError as error:
-            self._workers.pop(worker.name, None)
-            detail = {"error": reason(error), "removed": True}
-            self._emit(
-                Event(EventKind.CRASH, worker.name, reason=Reason.WORKER_LOST, detail=detail)
-            )
-            return None
+            raise WorkerLostError(reason(error)) from error

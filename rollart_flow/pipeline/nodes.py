@@ -180,6 +180,8 @@ class Rollout(Generates, Trajectories):
     max_concurrent: Count | None = None
     """Attempts in flight in one worker; None: as many as are admitted."""
     engine_workers: Count = 1
+    engine_timeout_s: Seconds = 60.0
+    """An engine worker that gives no sign of life for so long is restarted, then removed."""
     name: Name = "rollout"
 
     def resource_class(self, domain: str) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 
 import ray
 
+from rollart_flow.control.health import HealthLimits
 from rollart_flow.control.intake import RolloutSettings
 from rollart_flow.engines.worker import EngineWorker
 from rollart_flow.models.policy import load_codec
@@ -179,6 +180,7 @@ def _coordinator_settings(pipeline: Pipeline, uri: str) -> CoordinatorSettings:
         schedule=buffer.schedule,
         steps=pipeline.train.steps,
         evaluate_every=pipeline.evaluate.every if pipeline.evaluate is not None else None,
+        health=HealthLimits(answer_s=rollout.engine_timeout_s),
     )
 
 

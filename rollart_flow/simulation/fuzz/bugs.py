@@ -14,6 +14,7 @@ from rollart_flow.control.book import Book
 from rollart_flow.control.buffer import SampleBuffer
 from rollart_flow.control.controller import AsyncController
 from rollart_flow.control.feed import Feed
+from rollart_flow.control.fleet import Fleet
 from rollart_flow.control.groups import Group
 from rollart_flow.control.joining import Joined
 from rollart_flow.control.lifecycle import GroupLifecycle
@@ -21,7 +22,6 @@ from rollart_flow.control.pending import PendingGroup, PendingGroups
 from rollart_flow.control.schedules import Phase
 from rollart_flow.control.selection import ReadyGroup
 from rollart_flow.errors import SettingsError
-from rollart_flow.simulation.fuzz.fleet import Fleet
 from rollart_flow.simulation.fuzz.process import BufferProcess
 from rollart_flow.simulation.fuzz.tables import Commit
 from rollart_flow.types import Chunk, Outcome, Reason, Sample, Trajectory
@@ -48,7 +48,7 @@ async def _acknowledge_first(self: BufferProcess, row: Trajectory) -> None:
 
 
 async def _resume_with_old_weights(self: Fleet, version: int) -> None:
-    self._monitor.served(version, self._engines)
+    return None
 
 
 def _forget_the_surplus(self: GroupLifecycle, group: Group, *_: object) -> None:

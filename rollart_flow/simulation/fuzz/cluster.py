@@ -9,11 +9,11 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from rollart_flow.control.controller import AsyncController
+from rollart_flow.control.fleet import Fleet
 from rollart_flow.control.scheduler import RolloutScheduler
 from rollart_flow.control.waits import describe
 from rollart_flow.simulation.fuzz.coordinator import Coordinator
 from rollart_flow.simulation.fuzz.engines import FaultyEngine
-from rollart_flow.simulation.fuzz.fleet import Fleet
 from rollart_flow.simulation.fuzz.network import Address, RemoteBuffer
 from rollart_flow.simulation.fuzz.plans import Kill, Plan, Target
 from rollart_flow.simulation.fuzz.process import BufferProcess

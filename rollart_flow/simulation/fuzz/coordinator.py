@@ -5,7 +5,7 @@ from rollart_flow.control.ports import Buffered, Emit
 from rollart_flow.control.scheduler import RolloutScheduler
 from rollart_flow.simulation.fuzz.engines import FaultyEngine
 from rollart_flow.simulation.fuzz.environments import endless_tasks
-from rollart_flow.simulation.fuzz.fleet import Fleet
+from rollart_flow.simulation.fuzz.fleet import start_fleet
 from rollart_flow.simulation.fuzz.world import World
 
 
@@ -30,9 +30,7 @@ class Coordinator:
         self._buffered = buffered
         plan, tables = world.plan, world.tables
         recovered = tables.recovered()
-        self.fleet = Fleet(
-            engines, tables.published, world.weights, world.network, world.monitor, world.log
-        )
+        self.fleet = start_fleet(world, engines, emit)
         self.scheduler = RolloutScheduler(
             endless_tasks(recovered.next_cursor),
             plan.settings,

@@ -135,10 +135,12 @@ class FaultyEngine:
         self._monitor.loading(self, version)
         self.version = version
 
-    def serve(self) -> None:
-        """Draw tokens."""
+    def serve(self) -> bool:
+        """Draw tokens; whether this process begins to with this call."""
+        begins = not self.serves
         self.serves, self.suspended = True, False
         self._changed.notify()
+        return begins
 
     def die(self, *, for_good: bool) -> None:
         """The process ends with all it had."""
