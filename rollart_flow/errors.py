@@ -89,6 +89,10 @@ class RequestRefusedError(EngineError, ValueError):
     """An inference engine cannot serve this request, here or elsewhere; the engine is well."""
 
 
+class WorkerAwayError(EngineError):
+    """An inference worker has no node to run on, and may come back once there is one."""
+
+
 class WorkerLostError(EngineError):
     """An inference worker is lost for good: none will take its place under its name."""
 

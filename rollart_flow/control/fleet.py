@@ -1,8 +1,8 @@
 """Fleet: all inference workers of a run, as one thing to command (ROLLART section 6.2).
 
 The invariant: a worker whose process was restarted draws its first token under the version that
-the others serve, and none while they are suspended. One that is lost for good is left out, once,
-with an event.
+the others serve, and none while they are suspended. One that is lost for good, or has no node to
+run on, is left out, once, with an event; nobody waits for it, and one that gets a node is back.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from rollart_flow.control.ports import Emit, EngineCommands
 from rollart_flow.control.waits import Signal, waiting
-from rollart_flow.errors import RunFailedError, WorkerLostError
+from rollart_flow.errors import RunFailedError, WorkerAwayError, WorkerLostError
 from rollart_flow.types import Event, EventKind, Reason
 
 T = TypeVar("T")
@@ -40,6 +40,10 @@ class Fleet:
         suspended: bool = False,
     ) -> None:
         self._workers = {worker.name: worker for worker in workers}
+        self._away: dict[str, EngineCommands] = {}
+        """Workers without a node."""
+        self._leaving = {name: asyncio.Event() for name in self._workers}
+        """Set while a worker is away: what waits for its answer gives up."""
         self._version = version
         self._emit = emit
         self._shared = shared
@@ -49,7 +53,7 @@ class Fleet:
 
     @property
     def workers(self) -> tuple[EngineCommands, ...]:
-        """Workers that were not given up."""
+        """Workers that were not given up and have a node."""
         return tuple(self._workers.values())
 
     @property
@@ -93,15 +97,38 @@ class Fleet:
                 if not self._suspended:
                     if name in self._workers:
                         await self._serve(self._workers[name])
-                    return name in self._workers
-            with waiting(f"resume, to revive {name}"):
+                    if name not in self._away:
+                        return name in self._workers
+            with waiting(f"resume, or a node, to revive {name}"):
                 await self._resumed.wait()
 
     def remove(self, name: str, error: WorkerLostError) -> None:
         """Leave out a worker that is lost for good; reported once, whoever notices first."""
-        if self._workers.pop(name, None) is not None:
+        away = self._away.pop(name, None)
+        if self._workers.pop(name, away) is not None:
             detail = {"error": str(error), "removed": True}
             self._emit(Event(EventKind.CRASH, name, reason=Reason.WORKER_LOST, detail=detail))
+            self._resumed.notify()
+
+    def leave(self, name: str, error: WorkerAwayError) -> None:
+        """Wait no more for a worker that has no node; reported once. `rejoin` takes it back."""
+        if (worker := self._workers.pop(name, None)) is not None:
+            self._away[name] = worker
+            self._leaving[name].set()
+            detail = {"error": str(error), "away": True}
+            self._emit(Event(EventKind.CRASH, name, reason=Reason.WORKER_LOST, detail=detail))
+
+    async def rejoin(self, name: str) -> None:
+        """Command a worker again that was away, if it was."""
+        if name not in self._away:
+            return
+        async with self._commands:
+            if (worker := self._away.pop(name, None)) is not None:
+                self._leaving[name].clear()
+                self._workers[name] = worker
+                if not self._suspended:
+                    await self._serve(worker)
+                self._resumed.notify()
 
     async def _serve(self, worker: EngineCommands) -> None:
         """Let a worker draw tokens; reported where its process is a new one."""
@@ -127,10 +154,16 @@ class Fleet:
     async def _reach(
         self, worker: EngineCommands, command: str, ask: Callable[[EngineCommands], Awaitable[T]]
     ) -> T | None:
-        """The worker's answer; None for one that is lost for good, which is removed."""
+        """The worker's answer; None for one that is lost for good, which is removed, or away."""
+        answer = asyncio.ensure_future(ask(worker))
+        left = asyncio.ensure_future(self._leaving[worker.name].wait())
         try:
             with waiting(f"{command}({worker.name})"):
-                return await ask(worker)
+                await asyncio.wait((answer, left), return_when=asyncio.FIRST_COMPLETED)
+            return await answer if answer.done() else None
         except WorkerLostError as error:
             self.remove(worker.name, error)
             return None
+        finally:
+            answer.cancel()
+            left.cancel()

@@ -3,7 +3,8 @@
 A process that crashes is noticed by whoever started it; one that hangs is noticed by nobody, and
 its requests wait for ever. So each worker is asked for a sign of life. The invariant: a worker that
 answers within the limit is left alone, however slow it is; one that does not is restarted in place,
-or removed where that has happened before, and each is an event.
+or removed where that has happened before, and each is an event. One whose node is gone is left
+out until there is another.
 """
 
 import asyncio
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 
 from rollart_flow.control.fleet import Fleet
 from rollart_flow.control.ports import Emit, EngineCommands
-from rollart_flow.errors import EngineError, SettingsError, WorkerLostError
+from rollart_flow.errors import EngineError, SettingsError, WorkerAwayError, WorkerLostError
 from rollart_flow.types import Event, EventKind, Reason
 
 
@@ -60,6 +61,7 @@ async def _watch(worker: EngineCommands, fleet: Fleet, emit: Emit, limits: Healt
         try:
             async with asyncio.timeout(limit_s):
                 await worker.ping()
+            await fleet.rejoin(worker.name)
             limit_s = limits.answer_s
         except TimeoutError:
             _restart(worker, emit, limit_s)
@@ -67,6 +69,9 @@ async def _watch(worker: EngineCommands, fleet: Fleet, emit: Emit, limits: Healt
         except WorkerLostError as error:
             fleet.remove(worker.name, error)
             return
+        except WorkerAwayError as error:
+            fleet.leave(worker.name, error)
+            limit_s = limits.start_s
         except EngineError:
             limit_s = limits.start_s
 

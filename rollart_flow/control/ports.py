@@ -108,6 +108,7 @@ class EngineCommands(Protocol):
         """Return once it answers, whatever it does besides.
 
         Raises:
+            WorkerAwayError: the process has died, and no node can take another one now.
             EngineError: the process has died, and another one is being started.
         """
         ...

@@ -1,12 +1,14 @@
 """Ports of the control plane over Ray: the other side is an actor."""
 
+import asyncio
 from typing import Any
 
 import ray
 
 from rollart_flow.control.ports import Cancellation, Change
-from rollart_flow.errors import EngineError, WorkerLostError
+from rollart_flow.errors import EngineError, WorkerAwayError, WorkerLostError
 from rollart_flow.resources import WorkerHandle
+from rollart_flow.resources.manager import live_pools
 from rollart_flow.resources.reasons import reason
 from rollart_flow.types import Assignment, Batch
 
@@ -108,6 +110,9 @@ class RemoteCommands:
         try:
             await self._ask(self._handle.actor.ping.remote())
         except ray.exceptions.RayError as error:
+            hardware = self._handle.placement.granted
+            if hardware not in await asyncio.to_thread(live_pools):
+                raise WorkerAwayError(f"no node has {hardware} now") from error
             raise EngineError(f"worker {self.name} is being restarted: {reason(error)}") from error
 
     def restart(self) -> None:

@@ -60,6 +60,47 @@ async def test_the_second_time_it_is_removed() -> None:
     await watched.end()
 
 
+async def test_nobody_waits_for_a_worker_whose_node_is_gone_until_there_is_another() -> None:
+    worker, other = Commanded("w0"), Commanded("w1")
+    watched = Watched(worker, other)
+    worker.lose_node()
+    suspended = asyncio.create_task(watched.fleet.suspend())
+    revived = asyncio.create_task(watched.fleet.revive("w0"))
+    await asyncio.sleep(LIMITS.every_s + 1)
+    assert suspended.done(), "the command that waited for it has given up"
+    assert list(watched.fleet.workers) == [other]
+    (crash,) = watched.log.of(EventKind.CRASH)
+    assert crash.detail == {"error": "no node for w0", "away": True}
+    await watched.fleet.update(3)
+    await watched.fleet.resume()
+    await asyncio.sleep(1_000)
+    assert not revived.done()
+    worker.find_node()
+    await asyncio.sleep(LIMITS.every_s + START_S)
+    assert set(watched.fleet.workers) == {worker, other}
+    assert await revived
+    assert (worker.drawing, worker.version) == (True, 3)
+    assert len(watched.log.of(EventKind.CRASH)) == 1
+    await watched.end()
+
+
+async def test_a_worker_that_comes_back_while_all_are_suspended_draws_once_they_are_resumed() -> (
+    None
+):
+    worker, other = Commanded("w0"), Commanded("w1")
+    watched = Watched(worker, other)
+    worker.lose_node()
+    await asyncio.sleep(LIMITS.every_s + 1)
+    await watched.fleet.suspend()
+    worker.find_node()
+    await asyncio.sleep(2 * LIMITS.every_s + START_S)
+    assert set(watched.fleet.workers) == {worker, other}
+    assert "serve 0" not in worker.done
+    await watched.fleet.resume()
+    assert "serve 0" in worker.done
+    await watched.end()
+
+
 async def test_a_slow_worker_that_answers_is_not_lost() -> None:
     worker = Commanded("w0")
     worker.answers_in_s = 0.99 * LIMITS.answer_s

@@ -3,7 +3,7 @@
 import asyncio
 
 from rollart_flow.control.waits import Signal
-from rollart_flow.errors import EngineError, WorkerLostError
+from rollart_flow.errors import EngineError, WorkerAwayError, WorkerLostError
 
 START_S = 20.0
 """A new process takes so long."""
@@ -29,6 +29,7 @@ class Commanded:
         self._serves = True
         self._hangs = False
         self._starting = False
+        self._homeless = False
         self.gone = False
         self._changed = Signal()
 
@@ -53,6 +54,8 @@ class Commanded:
     async def ping(self) -> None:
         process = self.processes
         await asyncio.sleep(self.answers_in_s)
+        if self._homeless:
+            raise WorkerAwayError(f"no node for {self.name}")
         await self._reach("ping")
         if process != self.processes:
             raise EngineError("another process is being started")
@@ -71,6 +74,16 @@ class Commanded:
         asyncio.get_running_loop().call_later(START_S, self._started)
         self._changed.notify()
 
+    def lose_node(self) -> None:
+        """The process ends with its node, and there is no other one."""
+        self._homeless = True
+        self.die()
+
+    def find_node(self) -> None:
+        """A node is there that can take another process."""
+        self._homeless = False
+        self._changed.notify()
+
     def hang(self) -> None:
         """The process does nothing any more."""
         self._hangs, self.drawing = True, False
@@ -85,7 +98,7 @@ class Commanded:
         self._changed.notify()
 
     async def _reach(self, command: str) -> None:
-        while not self.gone and (self._hangs or self._starting):
+        while not self.gone and (self._hangs or self._starting or self._homeless):
             await self._changed.wait()
         if self.gone:
             raise WorkerLostError(f"{self.name} is gone")

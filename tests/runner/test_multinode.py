@@ -27,7 +27,7 @@ class Token(Coin):
 
 prompts = tasks(Coin(), Token(), group_size=4)
 affinity = {"coin": "H800", "default": "H20"}
-trajectories = rollout(prompts, policy, max_tokens=6, hw_affinity=affinity)
+trajectories = rollout(prompts, policy, max_tokens=6, hw_affinity=affinity, engine_timeout_s=16)
 batches = buffer(reward(trajectories, tokens_seen), batch_size=8, alpha=1)
 pipeline = Pipeline("coins", train(batches, policy, Gated(), steps=<steps>))
 """
@@ -83,7 +83,6 @@ def test_domains_are_generated_where_they_ask_for_and_elsewhere_once_that_is_gon
     ]  # fmt: skip
     assert bindings["node"].n_unique() == 2
     removed = events(run, EventKind.CRASH)
-    print(removed, run.bindings.collect())
     assert "engine-h800-0" in removed["subject"].to_list()
     trained = run.batches.join(run.trajectories, on="trajectory_id").collect()
     assert len(trained) == 8 * STEPS
