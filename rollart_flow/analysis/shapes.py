@@ -15,6 +15,7 @@ figure that cannot be known is null. Nothing here judges: `analysis.suspicions` 
     longest         its longest action, blanks made equal; alike: tasks where that is the same text
     repeated        share of the word 4-grams of `longest` that are there before; null: under 8
     outcome_part, process_part      of a composed reward
+    best_process    mean process part of those of the domain whose outcome is the best
     rise            of the mean reward of the domain since the version before its own
     evaluated       change of `success` at the first evaluation from its version on
 """
@@ -117,7 +118,9 @@ def _repeated() -> pl.Expr:
 
 
 def _among_the_others() -> list[pl.Expr]:
+    best = pl.col("outcome_part") == pl.col("outcome_part").max()
     return [
+        pl.col("process_part").filter(best).mean().over("domain").alias("best_process"),
         pl.col("tokens").median().over("domain").alias("usual_tokens"),
         pl.col("cut").mean().over("domain").alias("usual_cut"),
         pl.col("task_id").n_unique().over("domain", "longest").alias("alike"),

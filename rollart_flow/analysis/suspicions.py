@@ -28,8 +28,10 @@ class Rule:
 
 _far_above = pl.col("excess") >= FAR
 _high = pl.col("reward") > pl.col("usual_reward")
-_process_is_high = (pl.col("process_part") > 0) & (
-    pl.col("process_part") >= 0.8 * pl.col("process_part").max().over("domain")
+_process_is_high = (
+    (pl.col("process_part") > 0)
+    & (pl.col("process_part") >= 0.8 * pl.col("process_part").max().over("domain"))
+    & (pl.col("process_part") > pl.col("best_process"))
 )
 _outcome_is_low = (pl.col("outcome_part") == pl.col("outcome_part").min().over("domain")) & (
     pl.col("outcome_part") < pl.col("outcome_part").max().over("domain")
@@ -74,9 +76,9 @@ RULES = (
     ),
     Rule(
         "parts_disagree",
-        "its process parts are near the best of the domain while its outcome is the worst",
+        "its outcome is the worst, and its process parts pay more than those of the best outcomes",
         _process_is_high & _outcome_is_low,
-        ("process_part", "outcome_part"),
+        ("process_part", "best_process", "outcome_part"),
     ),
     Rule(
         "truncated",

@@ -34,7 +34,9 @@ _USUAL_TOKENS = 40
 def planted_run(folder: Path) -> Run:
     """Write the run into a folder that serves as store, and open it."""
     writer = new_writer(folder, "planted")
-    writer.commit("trajectories", trajectories_table([*_clean(), *_planted(), *_versions()]))
+    writer.commit(
+        "trajectories", trajectories_table([*_clean(), *_well_behaved(), *_planted(), *_versions()])
+    )
     evaluations = [
         ("leap", 0, 0.5), ("leap", 2, 0.25), ("climb", 0, 0.25), ("climb", 2, 0.5),
     ]  # fmt: skip
@@ -76,6 +78,14 @@ def _clean() -> Iterator[Trajectory]:
     yield replace(unscored, outcome=Outcome.FAILED, reward=None, reward_parts=None, scored_at=None)
     evaluated = _made("evaluated", "clean-0", 1.0, "a", tokens=1)
     yield replace(evaluated, split=Split.EVALUATION)
+
+
+def _well_behaved() -> Iterator[Trajectory]:
+    """A composed reward whose process parts pay right and wrong attempts alike."""
+    for attempt in range(4):
+        made = _made(f"polite-{attempt}", "polite", attempt % 2 + 0.25)
+        parts = {"outcome": float(attempt % 2), "process": 0.25}
+        yield replace(made, domain="manners", reward_parts=parts)
 
 
 def _planted() -> Iterator[Trajectory]:

@@ -52,7 +52,7 @@ def test_figures_say_by_how_much(report: RedTeamReport) -> None:
     assert suspect(report, "loop").fired["repeats_actions"] == {"turns": 8, "same_action": 1.0}
     assert suspect(report, "copied-0").fired["same_everywhere"] == {"alike": 5}
     assert suspect(report, "shaped").fired["parts_disagree"] == {
-        "process_part": 0.25, "outcome_part": 0.0,
+        "process_part": 0.25, "best_process": 0.0, "outcome_part": 0.0,
     }  # fmt: skip
     assert suspect(report, "leap-v2-0").fired["reward_jump"] == {"rise": 1.0, "evaluated": -0.25}
     # 47 grams of 4 words over a cycle of 5

@@ -38,7 +38,7 @@ def test_as_json_it_names_each_suspect_with_its_rules_and_figures() -> None:
 def test_people_read_why_and_what_to_look_at() -> None:
     said = rollart("redteam", "planted", "--top", "1")
     assert said.code == 0
-    assert f"{len(PLANTED)} of 104 scored trajectories are suspicious" in said.out
+    assert f"{len(PLANTED)} of 108 scored trajectories are suspicious" in said.out
     assert "short: tokens 1, usual_tokens 40, excess 1" in said.out
     assert "truncated (2): rewarded above the mean though it never came to an end" in said.out
     command = said.out.strip().splitlines()[-1].split()
