@@ -106,6 +106,7 @@ class ChatCompletions:
             "temperature": 0,
             "max_tokens": self.max_tokens,
         }
+        # without TLS nothing is verified, and no certificates need to be read
         verify = _certificates() if self._endpoint.startswith("https:") else False
         async with httpx2.AsyncClient(timeout=self.timeout_s, verify=verify) as client:
             for attempt in range(self.attempts):

@@ -95,6 +95,8 @@ def compose(
 
     Parts may be plain, async or composed; each runs where it would run alone, and all of them
     share the reward's timeout. `reward_parts` has "outcome", each part by name, and "process".
+    Where the environment does not report success, an evaluation counts rewards from 1 as solved:
+    penalties then take a right answer from it.
 
     Args:
         outcome: what matters, such as `exact()`; it is not capped.

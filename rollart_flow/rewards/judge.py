@@ -47,7 +47,7 @@ class Judge:
     """As of `ChatCompletions`, which has more settings."""
     model: InitVar[str] = ""
     key_variable: InitVar[str] = ""
-    """Name of the environment variable with the API key."""
+    """Name of the environment variable with the API key, in the processes that score."""
     prompt: str = PROMPT
     """{task} becomes the task's JSON payload, {answer} the last action, {transcript} all turns."""
     inside: str = ""
@@ -79,11 +79,12 @@ class Judge:
         prompt = self._asked(trajectory, answer)
         assert self.through is not None
         key = content_key(self.through.model, prompt)
-        judgement = self.cache.get(key)
-        if judgement is None:
-            reply = await self.through.complete(prompt)
-            judgement = Judgement(key, self.through.model, self._score(reply), reply)
-            self.cache.put(judgement)
+        async with self.cache.turn(key):
+            judgement = self.cache.get(key)
+            if judgement is None:
+                reply = await self.through.complete(prompt)
+                judgement = Judgement(key, self.through.model, self._score(reply), reply)
+                self.cache.put(judgement)
         return judgement.score
 
     def _asked(self, trajectory: Trajectory, answer: str) -> str:

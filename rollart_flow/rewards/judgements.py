@@ -4,6 +4,7 @@ Invariant: what is found under a key is what was stored under it, whole; a file 
 as good as absent, and is written anew.
 """
 
+import asyncio
 import json
 import math
 import os
@@ -12,6 +13,7 @@ from collections import OrderedDict
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 from rollart_flow.errors import SettingsError
 
@@ -50,6 +52,7 @@ class Judgements:
         self._folder = None if folder is None else Path(folder)
         self._size = size
         self._newest: OrderedDict[str, Judgement] = OrderedDict()
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def __reduce__(self) -> tuple[type["Judgements"], tuple[Path | None, int]]:
         return type(self), (self._folder, self._size)
@@ -58,6 +61,11 @@ class Judgements:
         return (
             f"Judgements(folder={str(self._folder) if self._folder else None!r}, size={self._size})"
         )
+
+    def turn(self, key: str) -> asyncio.Lock:
+        """What is held from looking a key up to storing it, so that equal contents that come at
+        the same time are judged once."""
+        return self._turns.setdefault(key, asyncio.Lock())
 
     def get(self, key: str) -> Judgement | None:
         """What was stored under a key; None: nothing."""

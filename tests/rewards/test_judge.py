@@ -228,6 +228,18 @@ def test_equal_content_is_judged_once_and_any_other_anew() -> None:
     assert [body["model"] for body in server.bodies] == ["m", "m", "m", "other"]
 
 
+def test_equal_content_at_the_same_time_is_judged_once() -> None:
+    async def scenario(server: ChatServer) -> None:
+        judge = Judge(url=server.url, model="m")
+        group = [replace(ANSWERED, trajectory_id=f"t{i}") for i in range(4)]
+        # the first answer is no score: its own error, and the next one asks again
+        scores = await asyncio.gather(*map(judge, group), return_exceptions=True)
+        assert isinstance(scores[0], RewardFailedError)
+        assert scores[1:] == [1, 1, 1]
+
+    judged([said("hm"), said("1")], scenario)
+
+
 def test_a_judgement_that_failed_is_not_kept() -> None:
     async def scenario(server: ChatServer) -> None:
         judge = Judge(url=server.url, model="m")
