@@ -17,7 +17,7 @@ LAYERS = (
     ("resources",),
     ("engines", "trainers", "weights", "envs", "algorithms"),
     ("operators",),
-    ("pipeline", "runner", "replay", "simulation"),
+    ("pipeline", "runner", "replay", "simulation", "analysis"),
     ("cli",),
 )
 """From the lowest up. Rooms of one layer may import each other."""

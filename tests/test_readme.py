@@ -5,6 +5,7 @@ import shlex
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -68,8 +69,15 @@ def test_its_reading_commands_work_on_a_run(mine: Run) -> None:
     assert tried >= 8
 
 
+def test_its_composed_reward_can_be_built() -> None:
+    (_, rewards, *_) = blocks("python")
+    built: dict[str, Any] = {}
+    exec(rewards, built)
+    assert built["fn"].process[0].fn is built["judge"]
+
+
 def test_its_query_in_python_works_on_a_run(mine: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    (_, query, _) = blocks("python")
+    (_, _, query, _) = blocks("python")
     exec(compile(query, "README.md", "exec"), {})
     staleness, rows, steps = (int(line) for line in capsys.readouterr().out.split())
     assert staleness <= 1

@@ -91,7 +91,7 @@ def summarize(run: "Run") -> Summary:
     last = tables.batches.sort("step", "position", descending=[True, False])
     example = last.select("trajectory_id").head(1).collect()
     return Summary(
-        name=_handle(run),
+        name=handle(run),
         uri=run.uri,
         status=info.status,
         error=info.error,
@@ -111,7 +111,7 @@ def summarize(run: "Run") -> Summary:
     )
 
 
-def _handle(run: "Run") -> str:
+def handle(run: "Run") -> str:
     """The shortest word that means this run on the command line, here and now."""
     from rollart_flow.errors import RunNotFoundError
     from rollart_flow.store import resolve

@@ -2,7 +2,9 @@
 
 What can be found by name is never copied, so that both processes run the same source. A class or
 function of a pipeline file, whose module the other process cannot import, is loaded from the file.
-What has no name (a lambda, a closure) is copied by Ray's cloudpickle.
+What has no name (a lambda, a closure) is copied by Ray's cloudpickle. An instance is pickled with
+its class, and every class and function that it holds, named in the same way: settings of the
+library, such as a frozen dataclass, travel without Ray.
 
 Invariant: references are made by the process that trusts the code and resolved by its child; a
 parent never resolves anything that came from a child.
@@ -10,11 +12,13 @@ parent never resolves anything that came from a child.
 
 import base64
 import importlib.util
+import io
+import pickle
 import sys
 from collections.abc import Mapping
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 
 _MAIN = "__main__"
 _MAIN_COPY = "__rollart_main__"
@@ -22,15 +26,17 @@ _MAIN_COPY = "__rollart_main__"
 
 
 def reference(target: object, source: Path | None = None) -> dict[str, str]:
-    """Where a class or function is found, as JSON.
+    """Where a class or function is found, or what an instance is made of, as JSON.
 
     Args:
-        target: a class or function.
+        target: a class, a function, or an instance that pickles.
         source: file that its module is loaded from, where this process has not loaded it itself
             (it came here by value from another process).
     """
+    if not hasattr(target, "__qualname__"):
+        return _instance(target, source)
     module = getattr(target, "__module__", None) or ""
-    qualname = getattr(target, "__qualname__", "<unnamed>")
+    qualname = target.__qualname__
     loaded = sys.modules.get(module)
     if _find(loaded, qualname) is target:
         source = getattr(loaded, "__file__", None)
@@ -42,7 +48,7 @@ def reference(target: object, source: Path | None = None) -> dict[str, str]:
 
 
 def resolve(where: Mapping[str, str]) -> object:
-    """The class or function of a reference; imports its module.
+    """The class, function or instance of a reference; imports its modules.
 
     Raises:
         ImportError: no such module and no such file.
@@ -50,11 +56,42 @@ def resolve(where: Mapping[str, str]) -> object:
     """
     if "pickled" in where:
         return _unpickled(where["pickled"])
+    if "instance" in where:
+        return _Resolving(io.BytesIO(base64.b64decode(where["instance"]))).load()
     module = _module(where["module"], where["source"])
     found = _find(module, where["qualname"])
     if found is None:
         raise AttributeError(f"{where['module']} ({module.__file__}) has no {where['qualname']}")
     return found
+
+
+class _Naming(pickle.Pickler):
+    """Pickles an instance; classes and functions in it become references."""
+
+    def __init__(self, file: io.BytesIO, source: Path | None) -> None:
+        super().__init__(file)
+        self._source = source
+
+    def persistent_id(self, part: object) -> dict[str, str] | None:
+        """The reference of a class or function; None: anything else is pickled as it is."""
+        return reference(part, self._source) if isinstance(part, type | FunctionType) else None
+
+
+class _Resolving(pickle.Unpickler):
+    """The other side of `_Naming`."""
+
+    def persistent_load(self, where: dict[str, str]) -> object:
+        """The class or function of a reference."""
+        return resolve(where)
+
+
+def _instance(target: object, source: Path | None) -> dict[str, str]:
+    data = io.BytesIO()
+    try:
+        _Naming(data, source).dump(target)
+    except (pickle.PicklingError, AttributeError, TypeError):  # it holds what only cloudpickle can
+        return {"pickled": _pickled(target)}
+    return {"instance": base64.b64encode(data.getvalue()).decode()}
 
 
 def _find(module: ModuleType | None, qualname: str) -> object | None:

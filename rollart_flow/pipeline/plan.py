@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from rollart_flow.pipeline import nodes
+from rollart_flow.rewards.combined import name_of
 
 if TYPE_CHECKING:
     from rollart_flow.pipeline.dag import Pipeline
@@ -110,7 +111,7 @@ def _words(node: nodes.Node) -> tuple[str, str, str, str]:
             where = "with the buffer" if node.scored else "with reward"
             return PRODUCER, where, "1", str(node.expr)
         case nodes.Reward():
-            scored_by = "the environment" if node.fn is None else node.fn.__qualname__
+            scored_by = "the environment" if node.fn is None else name_of(node.fn)
             return (
                 PRODUCER,
                 "Ray Data actors",

@@ -64,6 +64,7 @@ def describe(value: Any) -> Any:
         name = {"name": value.name} if isinstance(value, Domain) else {}
         fields = {key: describe(item) for key, item in fields_of(value).items()}
         return {"type": type(value).__name__, **name, **fields}
-    if callable(value) and hasattr(value, "__qualname__"):
-        return f"{value.__module__}:{value.__qualname__}"
+    if callable(value):
+        named = value if hasattr(value, "__qualname__") else type(value)
+        return f"{named.__module__}:{named.__qualname__}"
     return str(value)

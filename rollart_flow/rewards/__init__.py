@@ -1,5 +1,59 @@
-"""Reward functions and how they are called. Importing this loads nothing heavy."""
+"""Reward functions and how they are called.
 
-from rollart_flow.rewards.base import RewardFunction, Score, environment_reward
+Names are imported when they are first used: a reward's process starts with what it runs, and
+little else. `majority` is imported at once, since its module has the same name.
+"""
 
-__all__ = ["RewardFunction", "Score", "environment_reward"]
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from rollart_flow.rewards.majority import majority
+
+if TYPE_CHECKING:
+    from rollart_flow.rewards.base import RewardFunction, Score, environment_reward
+    from rollart_flow.rewards.completions import ChatCompletions, Completes
+    from rollart_flow.rewards.composition import Part, compose
+    from rollart_flow.rewards.engine_completions import EngineCompletions, PolicyCompletions
+    from rollart_flow.rewards.judge import Judge
+    from rollart_flow.rewards.judgements import Judgements
+    from rollart_flow.rewards.rules import exact, numeric, regex
+
+__all__ = [
+    "ChatCompletions",
+    "Completes",
+    "EngineCompletions",
+    "Judge",
+    "Judgements",
+    "Part",
+    "PolicyCompletions",
+    "RewardFunction",
+    "Score",
+    "compose",
+    "environment_reward",
+    "exact",
+    "majority",
+    "numeric",
+    "regex",
+]
+
+_HOMES = {
+    "base": ("RewardFunction", "Score", "environment_reward"),
+    "completions": ("ChatCompletions", "Completes"),
+    "composition": ("Part", "compose"),
+    "engine_completions": ("EngineCompletions", "PolicyCompletions"),
+    "judge": ("Judge",),
+    "judgements": ("Judgements",),
+    "rules": ("exact", "numeric", "regex"),
+}
+"""Names by the module that defines them."""
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(f"{__name__}.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -7,6 +7,8 @@ finite is asked apart, since that has a reason of its own.
 import math
 from collections.abc import Mapping
 
+from rollart_flow.errors import RewardFailedError
+
 _EXPECTED = "a finite number or (finite number, mapping of names to finite numbers)"
 
 Checked = tuple[float, dict[str, float] | None]
@@ -35,6 +37,17 @@ def infinite_number(score: Checked) -> str | None:
         if not math.isfinite(value):
             return f"returned {value} as {name}; it must return {_EXPECTED}"
     return None
+
+
+def finite(value: float, what: str) -> float:
+    """A value that is reckoned with: a cap or a threshold would make a number of NaN.
+
+    Raises:
+        RewardFailedError: it is NaN or infinite; says of what.
+    """
+    if not math.isfinite(value):
+        raise RewardFailedError(f"{what}: returned {value}; it must be a finite number")
+    return value
 
 
 def _number(value: object, what: str) -> float:

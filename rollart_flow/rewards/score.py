@@ -4,6 +4,7 @@ Where a function runs: the environment's own reward and async functions in the e
 the first cannot hang and the second is cancelled at its timeout; every other plain function in a
 process, since nothing else can be abandoned (a thread cannot be killed, and a regular expression
 that backtracks holds the interpreter). The processes are warm: one call costs about a millisecond.
+A combined function runs in the loop, and each of its parts by these same rules.
 
 Invariant: no exception of a reward function escapes; a trajectory comes back scored, or with the
 outcome, reason and error that say why it is not (ROLLART 3, R3: a reward holds no state, so that
@@ -12,19 +13,17 @@ it can be tried anywhere).
 
 import asyncio
 import base64
-import inspect
 import pickle
-from collections.abc import Awaitable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import cast
 
 from rollart_flow.isolation.child import error_line
 from rollart_flow.isolation.process import Isolated, IsolatedError
 from rollart_flow.isolation.references import reference
 from rollart_flow.rewards.base import RewardFunction, environment_reward
 from rollart_flow.rewards.checked import Checked, infinite_number, typed_score
+from rollart_flow.rewards.combined import Combined, call_here, is_async, name_of
 from rollart_flow.types import TRAINABLE, Outcome, Reason, Trajectory
 
 _HANDLER = "rollart_flow.rewards.served:RewardHandler"
@@ -56,7 +55,7 @@ class Scorer:
             return trajectory
         try:
             async with asyncio.timeout(timeout_s) as limit:
-                score = await self._evaluate(trajectory)
+                score = await self._call(self._function, trajectory)
         except Exception as error:  # noqa: BLE001  the user's code ends here: its error is data
             if isinstance(error, TimeoutError) and limit.expired():
                 late = f"no reward within {timeout_s:g} s"
@@ -72,38 +71,31 @@ class Scorer:
         while self._idle:
             await self._idle.pop().kill()
 
-    async def _evaluate(self, trajectory: Trajectory) -> Checked:
-        if self._function is environment_reward:
-            return typed_score(environment_reward(trajectory))
-        if _is_async(self._function):
-            score = self._function(trajectory)
-            return typed_score(await cast(Awaitable[object], score))
+    async def _call(self, function: RewardFunction, trajectory: Trajectory) -> Checked:
+        if isinstance(function, Combined):
+            return typed_score(await function.combine(trajectory, self._call))
+        if function is environment_reward or is_async(function):
+            return await call_here(function, trajectory)
         packed = base64.b64encode(pickle.dumps(trajectory)).decode()
-        function = reference(self._function, self._source)
+        where = reference(function, self._source)
         process = self._idle.pop() if self._idle else await Isolated.start(_HANDLER)
         try:
-            return typed_score(await process.call({"function": function, "trajectory": packed}))
+            return typed_score(await process.call({"function": where, "trajectory": packed}))
         finally:
             if process.alive:
                 self._idle.append(process)
 
     def _unscored(self, trajectory: Trajectory, reason: Reason, error: str) -> Trajectory:
-        name = getattr(self._function, "__name__", type(self._function).__name__)
         outcome = Outcome.TIMED_OUT if reason is Reason.REWARD_TIMEOUT else Outcome.FAILED
         return replace(
             trajectory,
             outcome=outcome,
             reason=reason,
-            error=f"reward function {name}: {error}",
+            error=f"reward function {name_of(self._function)}: {error}",
             reward=None,
             reward_parts=None,
             scored_at=None,
         )
-
-
-def _is_async(function: RewardFunction) -> bool:
-    called = getattr(function, "__call__", None)  # noqa: B004  the method itself is looked at
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
 
 
 def _message(error: Exception) -> str:

@@ -70,7 +70,8 @@ def test_alone_it_lists_the_commands() -> None:
     said = rollart()
     assert said.code == 0
     for command in (
-        "run", "resume", "fork", "plan", "runs", "show", "query", "replay", "simulate", "doctor",
+        "run", "resume", "fork", "plan", "runs", "show", "query", "redteam", "replay", "simulate",
+        "doctor",
     ):  # fmt: skip
         assert f"  {command} " in said.out
 

@@ -3,12 +3,32 @@
 import functools
 import json
 import sys
+import threading
 from collections import OrderedDict
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from rollart_flow.isolation.references import reference, resolve
+
+
+@dataclass(frozen=True, slots=True)
+class Scaled:
+    """An instance that is called like a function."""
+
+    factor: float
+    of: object = len
+
+    def __call__(self, text: str) -> float:
+        return self.factor * len(text)
+
+
+class Local:
+    """What plain pickle does not take."""
+
+    def __init__(self) -> None:
+        self.module = threading
 
 
 def test_what_can_be_imported_is_named_and_found_again() -> None:
@@ -60,3 +80,35 @@ def test_what_has_no_name_is_copied() -> None:
         found = resolve(where)
         assert callable(found)
         assert found(1) == 3
+
+
+def test_an_instance_travels_with_its_class_by_name() -> None:
+    where = json.loads(json.dumps(reference(Scaled(2.0, of=json.dumps))))
+    assert list(where) == ["instance"]
+    assert resolve(where) == Scaled(2.0, of=json.dumps)
+
+
+def test_an_instance_of_a_pipeline_file_is_made_of_what_the_file_defines(tmp_path: Path) -> None:
+    source = tmp_path / "mine.py"
+    source.write_text("class Mine:\n    pass\ndef double(x):\n    return 2 * x\n")
+    held = {"module": "rollart_test_mine", "source": str(source)}
+    double = resolve({**held, "qualname": "double"})
+    mine = resolve({**held, "qualname": "Mine"})
+    try:
+        assert isinstance(mine, type)
+        instance = mine()
+        instance.function = double
+        found = resolve(reference(instance, source))
+        assert type(found) is mine
+        assert getattr(found, "function", None) is double
+    finally:
+        del sys.modules["rollart_test_mine"]
+
+
+def test_an_instance_may_hold_a_closure_and_what_only_cloudpickle_takes() -> None:
+    factor = 3
+    scaled = resolve(reference(Scaled(1.0, of=lambda x: factor * x)))
+    assert isinstance(scaled, Scaled)
+    assert callable(scaled.of)
+    assert scaled.of(2) == 6
+    assert getattr(resolve(reference(Local())), "module", None) is threading

@@ -2,7 +2,23 @@
 
 import json
 
-from tests.pipeline.parts import two_domains
+from rollart_flow import Pipeline, buffer, reward, rollout, tasks, train
+from rollart_flow.algorithms import grpo
+from rollart_flow.pipeline.settings import describe
+from rollart_flow.rewards import Judge, Part, RewardFunction, compose, exact
+from rollart_flow.types import Trajectory
+from tests.pipeline.parts import POLICY, SUMS, two_domains
+
+
+class Stateless:
+    """A reward of the user's own that is called as an instance."""
+
+    def __call__(self, trajectory: Trajectory) -> float:
+        return 1.0
+
+
+def always(trajectory: Trajectory) -> float:
+    return 1.0
 
 
 def test_every_node_has_a_stage_in_one_of_the_streams() -> None:
@@ -38,3 +54,24 @@ def test_resources_are_those_asked_for_with_what_cpus_give_instead() -> None:
 def test_a_plan_is_json() -> None:
     plan = two_domains().plan()
     assert json.loads(json.dumps(plan.as_json()))["stages"][0]["node"] == "tasks"
+
+
+def test_a_reward_is_named_also_where_it_is_an_instance() -> None:
+    def scored_by(fn: RewardFunction) -> str:
+        scored = reward(rollout(tasks(SUMS, group_size=8), POLICY), fn)
+        steps = train(buffer(scored, batch_size=8, alpha=1), POLICY, grpo(), steps=1)
+        stages = Pipeline("named", steps).plan().stages
+        return next(stage.settings for stage in stages if stage.kind == "reward")
+
+    assert scored_by(always) == "by always"
+    assert scored_by(compose(exact())) == "by Composition"
+    assert scored_by(Stateless()) == "by Stateless"
+
+
+def test_a_recorded_reward_is_equal_from_run_to_run() -> None:
+    judge = Judge(url="http://localhost/v1", model="m", key_variable="KEY")
+    recorded = json.dumps(describe(compose(exact("7"), Part("judge", judge))))
+    assert json.loads(recorded)["outcome"]["expected"] == ["7"]
+    assert '"key_variable": "KEY"' in recorded
+    assert " at 0x" not in recorded
+    assert describe(Stateless()) == f"{__name__}:Stateless"

@@ -1,0 +1,1 @@
+"""What stored runs say beyond their own figures: computed from their tables alone."""

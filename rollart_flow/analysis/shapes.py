@@ -1,0 +1,155 @@
+"""The shape of each scored trajectory of a run: how its reward and its text stand to the others'.
+
+Invariant: one row for each scored trajectory of the training split, with every column below; a
+figure that cannot be known is null. Nothing here judges: `analysis.suspicions` does.
+
+    trajectory_id, task_id, domain, outcome, policy_version, reward
+    step            first step that trained on it; null: none
+    spread          largest less smallest reward of the domain
+    usual_reward    mean reward of the domain
+    excess          reward less the mean of the rest of its group, or of the domain where it is
+                    alone, as a share of `spread`
+    tokens          generated tokens; usual_tokens: median of the domain
+    cut             an action reached its limit of tokens; usual_cut: share of the domain
+    turns           number of actions; same_action: share of the one that is most frequent
+    longest         its longest action, blanks made equal; alike: tasks where that is the same text
+    repeated        share of the word 4-grams of `longest` that are there before; null: under 8
+    outcome_part, process_part      of a composed reward
+    best_process    mean process part of those of the domain whose outcome is the best
+    rise            of the mean reward of the domain since the version before its own
+    evaluated       change of `success` at the first evaluation from its version on
+"""
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from rollart_flow.rewards.composition import OUTCOME, PROCESS
+from rollart_flow.types import TRAINABLE, FinishReason, Split
+
+if TYPE_CHECKING:
+    from rollart_flow.store import Snapshot
+
+_WORDS, _FEWEST = 4, 8
+
+
+def shapes(tables: "Snapshot") -> pl.LazyFrame:
+    """The shapes of a run's scored trajectories; see the module."""
+    scored = tables.trajectories.filter(
+        pl.col("split") == Split.TRAIN,
+        pl.col("outcome").is_in([str(outcome) for outcome in TRAINABLE]),
+        pl.col("reward").is_not_null(),
+    )
+    own = scored.select(
+        "trajectory_id", "group_id", "task_id", "domain", "outcome", "reward",
+        pl.col("policy_version_start").alias("policy_version"),
+        *_of_tokens(), *_of_parts(),
+        pl.col("turns").list.eval(pl.element().struct.field("action")).alias("actions"),
+    )  # fmt: skip
+    steps = tables.batches.group_by("trajectory_id").agg(pl.col("step").min())
+    return (
+        own.with_columns(*_of_rewards(), *_of_actions())
+        .with_columns(_repeated().alias("repeated"))
+        .with_columns(_among_the_others())
+        .join(steps, on="trajectory_id", how="left")
+        .join(_trends(own, tables.evaluations), on=["domain", "policy_version"], how="left")
+        .drop("actions", "group_id")
+    )
+
+
+def _of_tokens() -> list[pl.Expr]:
+    ends = pl.col("turns").list.eval(
+        pl.element().struct.field("finish_reason") == str(FinishReason.LENGTH)
+    )
+    return [
+        pl.col("action_mask").list.sum().alias("tokens"),
+        ends.list.any().fill_null(False).alias("cut"),
+        pl.col("turns").list.len().alias("turns"),
+    ]
+
+
+def _of_parts() -> list[pl.Expr]:
+    name = pl.element().struct.field("name")
+    return [
+        pl.col("reward_parts")
+        .list.eval(pl.element().filter(name == part).struct.field("value"))
+        .list.first()
+        .alias(f"{part}_part")
+        for part in (OUTCOME, PROCESS)
+    ]
+
+
+def _of_rewards() -> list[pl.Expr]:
+    reward = pl.col("reward")
+    others = pl.len().over("group_id") - 1
+    rest = (reward.sum().over("group_id") - reward) / others
+    usual = reward.mean().over("domain")
+    spread = (reward.max() - reward.min()).over("domain")
+    excess = reward - pl.when(others > 0).then(rest).otherwise(usual)
+    return [
+        usual.alias("usual_reward"),
+        spread.alias("spread"),
+        pl.when(spread > 0).then(excess / spread).alias("excess"),
+    ]
+
+
+def _of_actions() -> list[pl.Expr]:
+    actions = pl.col("actions")
+    longest = actions.list.get(
+        actions.list.eval(pl.element().str.len_chars()).list.arg_max(), null_on_oob=True
+    )
+    most = actions.list.eval(pl.element().unique_counts().max()).list.first()
+    return [
+        longest.str.extract_all(r"\S+").list.join(" ").alias("longest"),
+        (most / actions.list.len()).alias("same_action"),
+    ]
+
+
+def _repeated() -> pl.Expr:
+    word = pl.element()
+    following = [word.shift(-ahead) for ahead in range(_WORDS)]
+    grams = (
+        pl.col("longest")
+        .str.split(" ")
+        .list.eval(pl.concat_str(following, separator=" ", ignore_nulls=False).drop_nulls())
+    )
+    total = grams.list.len()
+    return pl.when(total >= _FEWEST).then(1 - grams.list.n_unique() / total)
+
+
+def _among_the_others() -> list[pl.Expr]:
+    best = pl.col("outcome_part") == pl.col("outcome_part").max()
+    return [
+        pl.col("process_part").filter(best).mean().over("domain").alias("best_process"),
+        pl.col("tokens").median().over("domain").alias("usual_tokens"),
+        pl.col("cut").mean().over("domain").alias("usual_cut"),
+        pl.col("task_id").n_unique().over("domain", "longest").alias("alike"),
+    ]
+
+
+def _trends(own: pl.LazyFrame, evaluations: pl.LazyFrame) -> pl.LazyFrame:
+    """By domain and version: the rise of the reward, and what an evaluation said of it."""
+    version = pl.col("policy_version")
+    follows = version.diff().over("domain", order_by="policy_version") == 1
+    rise = pl.col("reward").diff().over("domain", order_by="policy_version")
+    rewards = (
+        own.filter(version.is_not_null())
+        .group_by("domain", "policy_version")
+        .agg(pl.col("reward").mean())
+        .select("domain", "policy_version", pl.when(follows).then(rise).alias("rise"))
+        .sort("policy_version")
+    )
+    change = pl.col("value").diff().over("domain", order_by="policy_version")
+    successes = (
+        evaluations.filter(pl.col("metric") == "success")
+        .unique(["domain", "policy_version"])
+        .select("domain", "policy_version", change.alias("evaluated"))
+        .sort("policy_version")
+    )
+    return rewards.join_asof(
+        successes,
+        on="policy_version",
+        by="domain",
+        strategy="forward",
+        check_sortedness=False,  # both are sorted above; polars cannot see it by domain
+    )

@@ -1,0 +1,126 @@
+"""A reward of an outcome and process parts, where the outcome dominates.
+
+    reward  = outcome + process
+    process = clip(sum over parts of clip(weight x value, cap), total_cap)
+
+Invariant: with two outcomes that are at least `gap` apart, the trajectory with the better one has
+the higher reward, whatever the process parts say: process rewards of two trajectories differ by at
+most 2 x total_cap, which is below the gap.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from rollart_flow.errors import RewardFailedError, SettingsError
+from rollart_flow.rewards.base import RewardFunction, Score
+from rollart_flow.rewards.checked import Checked, finite
+from rollart_flow.rewards.combined import Call, Combined
+from rollart_flow.types import Trajectory
+
+OUTCOME, PROCESS = "outcome", "process"
+"""Names in `reward_parts`: of the outcome's reward, and of the capped sum of all process parts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One process reward. It counts weight x value, and never more than `cap` either way.
+
+    Raises:
+        SettingsError: the name is empty, or weight or cap are no usable numbers.
+    """
+
+    name: str
+    """Under which its contribution is in `reward_parts`; its own parts are `name.part`."""
+    fn: RewardFunction
+    weight: float = 1.0
+    """Negative: a penalty."""
+    cap: float = 0.1
+    """Above 0."""
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            raise SettingsError("compose: a part has no name; its reward is stored under it")
+        if not math.isfinite(self.weight) or self.weight == 0:
+            raise SettingsError(
+                f"compose: weight of {self.name!r} is {self.weight}; give a number that is not 0"
+            )
+        if not 0 < self.cap < math.inf:
+            raise SettingsError(
+                f"compose: cap of {self.name!r} is {self.cap}; give a number above 0"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Composition(Combined):
+    """Settings of a composed reward; see `compose`."""
+
+    outcome: RewardFunction
+    process: tuple[Part, ...]
+    total_cap: float
+    gap: float
+
+    def __post_init__(self) -> None:
+        names = [OUTCOME, PROCESS, *(part.name for part in self.process)]
+        for name in names:
+            if names.count(name) > 1:
+                taken = "is taken" if name in (OUTCOME, PROCESS) else "is there twice"
+                raise SettingsError(f"compose: the name {name!r} {taken}; name the part otherwise")
+        if not 0 < self.gap < math.inf:
+            raise SettingsError(f"compose: gap is {self.gap}; give a number above 0")
+        if not 0 <= self.total_cap < self.gap / 2:
+            raise SettingsError(
+                f"compose: total_cap is {self.total_cap}, so process rewards could outweigh "
+                f"outcomes that are {self.gap} apart; give from 0 to less than {self.gap / 2}"
+            )
+
+    async def combine(self, trajectory: Trajectory, call: Call) -> Score:
+        """The composed reward and its parts; they are asked one after the other."""
+        value, inner = await call(self.outcome, trajectory)
+        stored = {OUTCOME: finite(value, f"part {OUTCOME!r}"), **_prefixed(OUTCOME, inner)}
+        total = 0.0
+        for part in self.process:
+            value, inner = await _asked(part, trajectory, call)
+            counted = _clip(part.weight * finite(value, f"part {part.name!r}"), part.cap)
+            stored |= {part.name: counted, **_prefixed(part.name, inner)}
+            total += counted
+        stored[PROCESS] = _clip(total, self.total_cap)
+        return stored[OUTCOME] + stored[PROCESS], stored
+
+
+def compose(
+    outcome: RewardFunction, *process: Part, total_cap: float = 0.25, gap: float = 1.0
+) -> Composition:
+    """An outcome's reward with process rewards beside it that can never outweigh it.
+
+    Parts may be plain, async or composed; each runs where it would run alone, and all of them
+    share the reward's timeout. `reward_parts` has "outcome", each part by name, and "process".
+    Where the environment does not report success, an evaluation counts rewards from 1 as solved:
+    penalties then take a right answer from it.
+
+    Args:
+        outcome: what matters, such as `exact()`; it is not capped.
+        process: what helps on the way.
+        total_cap: most that all parts together add or take.
+        gap: smallest difference between two outcomes that must keep their order, 1 where an
+            outcome is 0 or 1.
+
+    Raises:
+        SettingsError: a name is used twice, or 2 x total_cap is not below the gap.
+    """
+    return Composition(outcome, process, total_cap, gap)
+
+
+async def _asked(part: Part, trajectory: Trajectory, call: Call) -> Checked:
+    try:
+        return await call(part.fn, trajectory)
+    except Exception as error:  # which part it was; the cause stays
+        raise RewardFailedError(f"part {part.name!r}: {error}") from error
+
+
+def _clip(value: float, cap: float) -> float:
+    return max(-cap, min(cap, value))
+
+
+def _prefixed(name: str, parts: Mapping[str, float] | None) -> dict[str, float]:
+    return {f"{name}.{inner}": value for inner, value in (parts or {}).items()}

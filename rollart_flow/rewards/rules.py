@@ -1,0 +1,189 @@
+"""Rewards by rule: the answer is the expected text, a number near it, or matches a pattern.
+
+Each is 1 where the last action is right and 0 elsewhere. What is expected is given, or stands in
+the task's payload under `key`; so the payload must have it, beside what the environment needs.
+
+Invariant: a rule holds settings alone and is plain, so that it runs in a process of its own: a
+pattern that backtracks without end stops at the reward's timeout, and nothing else waits for it.
+"""
+
+import math
+import re
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from rollart_flow.errors import RewardFailedError, SettingsError
+from rollart_flow.rewards.base import Score
+from rollart_flow.rewards.numbers import is_close, last_number
+from rollart_flow.rewards.text import Normal, answer_of, check_inside, from_task
+from rollart_flow.types import Trajectory
+
+
+@dataclass(frozen=True, slots=True)
+class Exact:
+    """Settings of an exact check; see `exact`."""
+
+    expected: tuple[str, ...] | None = None
+    key: str = "answer"
+    inside: str = ""
+    ignoring: Normal = field(default_factory=Normal)
+
+    def __post_init__(self) -> None:
+        if self.expected == ():
+            raise SettingsError("exact: expected is empty; give at least one text")
+        check_inside("exact", self.inside)
+
+    def __call__(self, trajectory: Trajectory) -> Score:
+        """1 where the answer is one of the expected texts."""
+        answer = answer_of(trajectory, self.inside)
+        expected = self.expected or _texts(from_task(trajectory, self.key, "exact"))
+        right = {self.ignoring(text) for text in expected}
+        return float(answer is not None and self.ignoring(answer) in right)
+
+
+@dataclass(frozen=True, slots=True)
+class Numeric:
+    """Settings of a numeric check; see `numeric`."""
+
+    expected: float | str | None = None
+    relative: float = 0.0
+    absolute: float = 0.0
+    key: str = "answer"
+    inside: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("relative", "absolute"):
+            if not 0.0 <= getattr(self, name) < math.inf:
+                raise SettingsError(
+                    f"numeric: {name} is {getattr(self, name)}; it must be a number from 0"
+                )
+        if self.expected is not None and _number(self.expected) is None:
+            raise SettingsError(f"numeric: expected is {self.expected!r}, which holds no number")
+        check_inside("numeric", self.inside)
+
+    def __call__(self, trajectory: Trajectory) -> Score:
+        """1 where the last number of the answer is near the expected one."""
+        value = self.expected
+        wanted = from_task(trajectory, self.key, "numeric") if value is None else value
+        expected = _number(wanted)
+        if expected is None:
+            raise RewardFailedError(
+                f"numeric: {self.key!r} of task {trajectory.task_id!r} is {wanted!r}; "
+                "it must be a finite number or a text with one"
+            )
+        answer = answer_of(trajectory, self.inside)
+        given = None if answer is None else last_number(answer)
+        return float(given is not None and is_close(given, expected, self.relative, self.absolute))
+
+
+@dataclass(frozen=True, slots=True)
+class Regex:
+    """Settings of a check by pattern; see `regex`."""
+
+    pattern: str | None = None
+    full: bool = False
+    key: str = "pattern"
+    inside: str = ""
+
+    def __post_init__(self) -> None:
+        if self.pattern is not None:
+            try:
+                re.compile(self.pattern)
+            except re.error as error:
+                raise SettingsError(f"regex: {self.pattern!r} is no pattern: {error}") from error
+        check_inside("regex", self.inside)
+
+    def __call__(self, trajectory: Trajectory) -> Score:
+        """1 where the pattern is found in the answer, or with `full` is all of it."""
+        answer = answer_of(trajectory, self.inside)
+        pattern = self.pattern
+        if pattern is None:
+            pattern = str(from_task(trajectory, self.key, "regex"))
+        if answer is None:
+            return 0.0
+        matcher = re.compile(pattern)
+        found = matcher.fullmatch(answer) if self.full else matcher.search(answer)
+        return float(found is not None)
+
+
+def exact(
+    *expected: str,
+    key: str = "answer",
+    inside: str = "",
+    case: bool = False,
+    space: bool = False,
+    form: bool = False,
+) -> Exact:
+    """1 where the answer is the expected text, else 0.
+
+    Args:
+        expected: texts that are right; none: the value of `key` of the task's payload, or any of
+            its values where it is a list.
+        key: of the payload.
+        inside: empty: the whole last action; `\\boxed`: what the last `\\boxed{...}` of it holds;
+            else a tag's name: what its last `<name>...</name>` holds.
+        case: whether case counts.
+        space: whether blanks around the text, and how many there are inside it, count.
+        form: whether the Unicode form of a character counts (NFKC where not).
+
+    Raises:
+        SettingsError: `inside` is no such thing.
+    """
+    return Exact(expected or None, key, inside, Normal(not case, not space, not form))
+
+
+def numeric(
+    expected: float | str | None = None,
+    *,
+    relative: float = 0.0,
+    absolute: float = 0.0,
+    key: str = "answer",
+    inside: str = "",
+) -> Numeric:
+    """1 where the last number of the answer is the expected one, else 0.
+
+    Numbers are compared exactly, as fractions; "1,234.50", "-3/4" and "\\frac{3}{4}" are numbers,
+    and what follows a number, such as a percent sign, does not count.
+
+    Args:
+        expected: a number, or a text whose last number is meant; None: the value of `key` of the
+            task's payload.
+        relative: largest difference that is right, as a share of what is expected.
+        absolute: largest difference that is right; the larger of both counts.
+        key: of the payload.
+        inside: as of `exact`.
+
+    Raises:
+        SettingsError: a tolerance is negative, `expected` holds no number, or `inside` is wrong.
+    """
+    return Numeric(expected, relative, absolute, key, inside)
+
+
+def regex(
+    pattern: str | None = None, *, full: bool = False, key: str = "pattern", inside: str = ""
+) -> Regex:
+    """1 where the answer matches a pattern of Python's `re`, else 0.
+
+    Args:
+        pattern: flags stand in it, such as "(?i)yes"; None: the value of `key` of the task's
+            payload.
+        full: whether all of the answer must match, not only a part.
+        key: of the payload.
+        inside: as of `exact`.
+
+    Raises:
+        SettingsError: it is no pattern, or `inside` is wrong.
+    """
+    return Regex(pattern, full, key, inside)
+
+
+def _texts(value: object) -> list[str]:
+    return [str(item) for item in value] if isinstance(value, list) else [str(value)]
+
+
+def _number(value: object) -> Fraction | None:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    if isinstance(value, str):
+        return last_number(value)
+    return Fraction(str(value)) if math.isfinite(value) else None
