@@ -8,6 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from ray.autoscaler._private.kuberay.autoscaling_config import (
+    _derive_autoscaling_config_from_ray_cr,
+)
 
 from rollart_flow.pipeline import load_pipeline
 from rollart_flow.store import Run
@@ -77,7 +81,7 @@ def test_its_composed_reward_can_be_built() -> None:
 
 
 def test_its_query_in_python_works_on_a_run(mine: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    (_, _, query, _) = blocks("python")
+    (_, _, query, *_) = blocks("python")
     exec(compile(query, "README.md", "exec"), {})
     staleness, rows, steps = (int(line) for line in capsys.readouterr().out.split())
     assert staleness <= 1
@@ -86,7 +90,7 @@ def test_its_query_in_python_works_on_a_run(mine: Run, capsys: pytest.CaptureFix
 
 
 def test_its_scenario_is_the_one_of_the_file() -> None:
-    (*_, scenario) = blocks("python")
+    (*_, scenario, _) = blocks("python")
     assert scenario == (ROOT / "pipelines" / "scenario.py").read_text()
 
 
@@ -108,3 +112,24 @@ def test_its_simulations_run(tmp_path: Path) -> None:
         said = rollart(*here, *fewer)
         assert said.code == 0, (words, said.err)
     assert (tmp_path / "eight.svg").exists()
+
+
+def test_its_manifest_is_one_that_ray_understands() -> None:
+    (text,) = blocks("yaml")
+    job = yaml.safe_load(text)
+    assert (job["apiVersion"], job["kind"]) == ("ray.io/v1", "RayJob")
+    entry = shlex.split(job["spec"]["entrypoint"])
+    assert entry[:2] == ["rollart", "run"]
+    assert (ROOT / entry[2]).exists()
+    cluster = {"metadata": {"name": "rollart", "namespace": "default"}}
+    config = _derive_autoscaling_config_from_ray_cr(
+        {**cluster, "spec": job["spec"]["rayClusterSpec"]}
+    )
+    pools = config["available_node_types"]
+    assert pools["headgroup"]["resources"]["CPU"] == 4
+    assert pools["h800"]["resources"]["H800"] == 8
+    assert pools["h20"]["resources"]["H20"] == 8
+    assert (
+        f"ray[data]>={job['spec']['rayClusterSpec']['rayVersion'][:4]}"
+        in (ROOT / "pyproject.toml").read_text()
+    )

@@ -1,7 +1,10 @@
 """Who is granted what, on a Ray cluster of several nodes: H800s, H20s and CPUs."""
 
 import asyncio
+import re
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 import ray
@@ -23,6 +26,8 @@ from rollart_flow.resources import (
 )
 from rollart_flow.resources.manager import live_pools
 from tests.local_ray import tolerating_ray
+
+README = Path(__file__).parents[2] / "README.md"
 
 
 class Train(ActorTrain):
@@ -124,6 +129,14 @@ def test_listing_1_each_call_is_routed_by_its_tag() -> None:
     assert nodes == {name: live_pools()[name].nodes[0] for name in ("H800", "H20")}
     assert manager.pools()["H20"].free == 0, "of the two that it may use"
     cluster.shutdown()
+
+
+def test_the_readmes_workers_run(capsys: pytest.CaptureFixture[str]) -> None:
+    (*_, text) = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+    made: dict[str, Any] = {"__name__": "readme"}
+    exec(compile(text, str(README), "exec"), made)
+    assert capsys.readouterr().out == "go on H800\n"
+    made["generators"].shutdown()
 
 
 def test_a_call_whose_worker_died_is_run_by_another_class() -> None:
