@@ -27,12 +27,23 @@ MARGIN = 0.15
 PATIENCE = 3
 """Judgements in a row that must prefer the same mapping before it replaces one."""
 RARE = 0.02
-"""Share of the recent generations below which a domain may go anywhere, and holds up nobody."""
+"""Share of the new trajectories below which a domain may go anywhere, and holds up nobody."""
 _RECENT = 1024
 """Generations that averages reach back, exponentially weighted."""
 
 Rates = tuple[float, float]
 """(prefill seconds per new token, decode seconds per generated token)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A stretch of a generation: what its worker did meanwhile, as far as the client knows."""
+
+    passes: int
+    """Tokens that the generation drew, one for each pass over the model."""
+    prefilled: int
+    """New tokens of prompts, its own and those of other requests."""
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +54,10 @@ class Seen:
     hardware: str
     new_tokens: int
     """Of the prompt, less what its worker had cached of the trajectory."""
-    first_s: float
-    """From the request to its first chunk: the prefill, with the wait for it [s]."""
     tokens: int
-    """Generated after the first chunk."""
-    rest_s: float
-    """From the first chunk to the last [s]."""
+    """Generated."""
+    spans: tuple[Span, ...]
+    """To its first chunk, and from there to the last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +67,19 @@ class Profile:
     prefill_s: float
     """Per new token of the prompt [s]."""
     decode_s: float
-    """Per generated token [s]; 0 where answers come in one chunk."""
+    """Per generated token [s]."""
     requests: int
     """Generations seen."""
 
 
 class _Sums:
-    """Exponentially weighted sums; each generation leaves `1 - 1 / _RECENT` of those before."""
+    """Exponentially weighted sums; each generation leaves `1 - 1 / _RECENT` of those before.
 
-    __slots__ = ("first_s", "new_tokens", "requests", "rest_s", "seen", "tokens")
+    Rates are the least squares of `seconds = prefill_s * prefilled + decode_s * passes` over all
+    spans, each weighted by the inverse of its seconds.
+    """
+
+    __slots__ = ("_sums", "seen")
 
     def __init__(self) -> None:
         self.seen = 0
@@ -74,28 +87,51 @@ class _Sums:
 
     def forget(self) -> None:
         """Begin anew; what was seen has been seen."""
-        self.requests = self.new_tokens = self.first_s = self.tokens = self.rest_s = 0.0
+        self._sums = [0.0] * 8
 
     def add(self, seen: Seen) -> None:
-        self.decay()
         self.seen += 1
-        self.requests += 1
-        self.new_tokens += seen.new_tokens
-        self.first_s += seen.first_s
-        self.tokens += seen.tokens
-        self.rest_s += seen.rest_s
+        self.decay()
+        terms = [0.0] * 5
+        for span in seen.spans:
+            x, y, weight = span.prefilled, span.passes, 1 / max(span.seconds, 1e-6)
+            for i, term in enumerate((x * x, x * y, y * y, x * span.seconds, y * span.seconds)):
+                terms[i] += weight * term
+        added = (1.0, seen.new_tokens, seen.tokens, *terms)
+        self._sums = [total + term for total, term in zip(self._sums, added, strict=True)]
 
     def decay(self) -> None:
         keep = 1 - 1 / _RECENT
-        self.requests *= keep
-        self.new_tokens *= keep
-        self.first_s *= keep
-        self.tokens *= keep
-        self.rest_s *= keep
+        self._sums = [keep * total for total in self._sums]
+
+    @property
+    def requests(self) -> float:
+        return self._sums[0]
+
+    @property
+    def work(self) -> tuple[float, float]:
+        """(new tokens, generated tokens)."""
+        return self._sums[1], self._sums[2]
 
     @property
     def rates(self) -> Rates:
-        return self.first_s / max(self.new_tokens, 1.0), self.rest_s / max(self.tokens, 1.0)
+        *_, xx, xy, yy, xs, ys = self._sums
+        determinant = xx * yy - xy * xy
+        if determinant > 1e-9 * xx * yy:
+            prefill_s = (xs * yy - ys * xy) / determinant
+            decode_s = (ys * xx - xs * xy) / determinant
+            if prefill_s >= 0 and decode_s >= 0:
+                return prefill_s, decode_s
+        if xs * xs * yy > ys * ys * xx:  # prefill alone explains more than decode alone
+            return xs / xx, 0.0
+        return 0.0, ys / yy if yy else 0.0
+
+    def slower(self, rates: Rates) -> float:
+        """How many times as long as at these rates the generations took; least squares again."""
+        *_, xx, xy, yy, xs, ys = self._sums
+        p, q = rates
+        expected = p * p * xx + 2 * p * q * xy + q * q * yy
+        return (p * xs + q * ys) / expected if expected else 1.0
 
 
 class Profiler:
@@ -105,10 +141,12 @@ class Profiler:
     that joins later is explored with a small share of the requests. A mapping is replaced only by
     one that is predicted to be clearly better, several times in a row.
 
-    Times are those that requests meet, so they grow with the load of a class. When a domain is
-    bound, what it takes on all classes is noted: there, and only there, it was measured under
-    alike loads. From then on the times on its own class are followed, and those on the others are
-    taken to change in proportion; what its requests are like is followed all the time.
+    Times are those that requests meet. The prefills that a request waits for, its own and others',
+    explain one part of them and its own passes the other, so that domains which share a class are
+    told apart. What is left of the load of a class, the size of its batches, is in the times. So
+    the rates of a domain on all classes are noted when it is bound: there, and only there, they
+    were measured under alike loads. From then on its requests are followed, and by how much they
+    are slower on its own class; on the others they are taken to be slower by as much.
 
     Args:
         emit: where changes of the mapping are reported, one event for each domain.
@@ -147,11 +185,11 @@ class Profiler:
 
     def place(self, domain: str) -> str | None:
         """The class for a new trajectory: now and then one that has to be explored."""
+        self._placed[domain] += 1
         wanted = self._mapping.get(domain)
         unseen = self._unseen(domain)
         if wanted is None or not unseen:
             return wanted
-        self._placed[domain] += 1
         return wanted if self._placed[domain] % EXPLORED else unseen[0]
 
     def observe(self, seen: Seen) -> None:
@@ -176,8 +214,8 @@ class Profiler:
 
     def _judge(self) -> None:
         """Bind domains that are not bound, or replace the mapping by one that is clearly better."""
-        total = sum(sums.requests for sums in self._domains.values())
-        frequent = [d for d, sums in self._domains.items() if sums.requests >= RARE * total]
+        rare = RARE * self._placed.total()
+        frequent = [d for d, count in self._placed.items() if count >= rare]
         known = [d for d in frequent if not self._unseen(d)]
         if len(self._workers) < 2 or not (self._mapping or len(known) == len(frequent)):
             return
@@ -192,9 +230,9 @@ class Profiler:
 
     def _load(self, domain: str, hardware: str) -> float:
         """Seconds that the recent requests of a domain take on a class, or would take."""
-        requests = self._domains[domain]
+        new_tokens, tokens = self._domains[domain].work
         prefill_s, decode_s = self._rates(domain, hardware)
-        return requests.new_tokens * prefill_s + requests.tokens * decode_s
+        return new_tokens * prefill_s + tokens * decode_s
 
     def _rates(self, domain: str, hardware: str) -> Rates:
         """What a domain takes on a class, under the load that its own class has."""
@@ -202,13 +240,10 @@ class Profiler:
             return self._on[domain, hardware].rates
         prefill_s, decode_s = self._noted[domain, hardware]
         own = domain, self._mapping.get(domain, hardware)
-        if own not in self._noted or self._on[own].requests < ENOUGH / 2:
+        if own not in self._noted or self._on[own].requests < ENOUGH:
             return prefill_s, decode_s
-        (now_prefill_s, now_decode_s), then = self._on[own].rates, self._noted[own]
-        return (
-            prefill_s * (now_prefill_s / then[0] if then[0] else 1.0),
-            decode_s * (now_decode_s / then[1] if then[1] else 1.0),
-        )
+        slower = self._on[own].slower(self._noted[own])
+        return prefill_s * slower, decode_s * slower
 
     def _bind(self, mapping: Mapping[str, str]) -> None:
         for domain, hardware in mapping.items():

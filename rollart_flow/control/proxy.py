@@ -133,7 +133,8 @@ class LLMProxy:
         """
         if request.request_id in self._live:
             raise ValueError(f"request {request.request_id!r} is in progress already")
-        live = _Live(request, on_first, None if self._meter is None else self._meter.begin())
+        timing = None if self._meter is None else self._meter.begin(request)
+        live = _Live(request, on_first, timing)
         self._live[request.request_id] = live
         cancelling = live.task.cancelling() if live.task is not None else 0
         try:
@@ -186,6 +187,8 @@ class LLMProxy:
         part = live.joined.rest(live.parts)
         live.parts += 1
         live.joined.begin_part(worker.hardware, worker.worker)
+        if live.timing is not None:
+            live.timing.sent(worker.worker)
         finished = False
         stream = worker.generate(part)
         try:
