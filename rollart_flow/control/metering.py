@@ -9,7 +9,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-from rollart_flow.control.profiler import Profiler, Seen, Span
+from rollart_flow.control.profiler import Profiler
+from rollart_flow.control.rates import Seen, Span
 from rollart_flow.types import Chunk, FinishReason, Generation, GenerationRequest
 
 

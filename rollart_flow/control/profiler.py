@@ -8,10 +8,10 @@ the number of workers, so that processes that see the same workload choose alike
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from rollart_flow.control.mapping import choose, makespan
 from rollart_flow.control.ports import Emit
+from rollart_flow.control.rates import Profile, Rates, Seen, Sums
 from rollart_flow.types import Event, EventKind
 
 AUTO = "auto"
@@ -28,110 +28,6 @@ PATIENCE = 3
 """Judgements in a row that must prefer the same mapping before it replaces one."""
 RARE = 0.02
 """Share of the new trajectories below which a domain may go anywhere, and holds up nobody."""
-_RECENT = 1024
-"""Generations that averages reach back, exponentially weighted."""
-
-Rates = tuple[float, float]
-"""(prefill seconds per new token, decode seconds per generated token)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """A stretch of a generation: what its worker did meanwhile, as far as the client knows."""
-
-    passes: int
-    """Tokens that the generation drew, one for each pass over the model."""
-    prefilled: int
-    """New tokens of prompts, its own and those of other requests."""
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """One finished generation that nothing interrupted."""
-
-    domain: str
-    hardware: str
-    new_tokens: int
-    """Of the prompt, less what its worker had cached of the trajectory."""
-    tokens: int
-    """Generated."""
-    spans: tuple[Span, ...]
-    """To its first chunk, and from there to the last."""
-
-
-@dataclass(frozen=True, slots=True)
-class Profile:
-    """What a domain's requests take on a hardware class."""
-
-    prefill_s: float
-    """Per new token of the prompt [s]."""
-    decode_s: float
-    """Per generated token [s]."""
-    requests: int
-    """Generations seen."""
-
-
-class _Sums:
-    """Exponentially weighted sums; each generation leaves `1 - 1 / _RECENT` of those before.
-
-    Rates are the least squares of `seconds = prefill_s * prefilled + decode_s * passes` over all
-    spans, each weighted by the inverse of its seconds.
-    """
-
-    __slots__ = ("_sums", "seen")
-
-    def __init__(self) -> None:
-        self.seen = 0
-        self.forget()
-
-    def forget(self) -> None:
-        """Begin anew; what was seen has been seen."""
-        self._sums = [0.0] * 8
-
-    def add(self, seen: Seen) -> None:
-        self.seen += 1
-        self.decay()
-        terms = [0.0] * 5
-        for span in seen.spans:
-            x, y, weight = span.prefilled, span.passes, 1 / max(span.seconds, 1e-6)
-            for i, term in enumerate((x * x, x * y, y * y, x * span.seconds, y * span.seconds)):
-                terms[i] += weight * term
-        added = (1.0, seen.new_tokens, seen.tokens, *terms)
-        self._sums = [total + term for total, term in zip(self._sums, added, strict=True)]
-
-    def decay(self) -> None:
-        keep = 1 - 1 / _RECENT
-        self._sums = [keep * total for total in self._sums]
-
-    @property
-    def requests(self) -> float:
-        return self._sums[0]
-
-    @property
-    def work(self) -> tuple[float, float]:
-        """(new tokens, generated tokens)."""
-        return self._sums[1], self._sums[2]
-
-    @property
-    def rates(self) -> Rates:
-        *_, xx, xy, yy, xs, ys = self._sums
-        determinant = xx * yy - xy * xy
-        if determinant > 1e-9 * xx * yy:
-            prefill_s = (xs * yy - ys * xy) / determinant
-            decode_s = (ys * xx - xs * xy) / determinant
-            if prefill_s >= 0 and decode_s >= 0:
-                return prefill_s, decode_s
-        if xs * xs * yy > ys * ys * xx:  # prefill alone explains more than decode alone
-            return xs / xx, 0.0
-        return 0.0, ys / yy if yy else 0.0
-
-    def slower(self, rates: Rates) -> float:
-        """How many times as long as at these rates the generations took; least squares again."""
-        *_, xx, xy, yy, xs, ys = self._sums
-        p, q = rates
-        expected = p * p * xx + 2 * p * q * xy + q * q * yy
-        return (p * xs + q * ys) / expected if expected else 1.0
 
 
 class Profiler:
@@ -155,8 +51,8 @@ class Profiler:
     def __init__(self, emit: Emit) -> None:
         self._emit = emit
         self._workers: Counter[str] = Counter()
-        self._on: dict[tuple[str, str], _Sums] = {}
-        self._domains: dict[str, _Sums] = {}
+        self._on: dict[tuple[str, str], Sums] = {}
+        self._domains: dict[str, Sums] = {}
         self._noted: dict[tuple[str, str], Rates] = {}
         self._mapping: dict[str, str] = {}
         self._preferred: dict[str, str] = {}
@@ -194,11 +90,11 @@ class Profiler:
 
     def observe(self, seen: Seen) -> None:
         """Take a finished generation into account; judges the mapping now and then."""
-        self._on.setdefault((seen.domain, seen.hardware), _Sums()).add(seen)
+        self._on.setdefault((seen.domain, seen.hardware), Sums()).add(seen)
         for domain, sums in self._domains.items():
             if domain != seen.domain:
                 sums.decay()
-        self._domains.setdefault(seen.domain, _Sums()).add(seen)
+        self._domains.setdefault(seen.domain, Sums()).add(seen)
         self._until_judged -= 1
         if not self._until_judged:
             self._until_judged = EVERY

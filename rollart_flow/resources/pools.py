@@ -11,6 +11,7 @@ import ray
 from rollart_flow.errors import RunFailedError
 
 CPU = "CPU"
+_NO_CLASSES = frozenset({CPU, "GPU", "memory", "object_store_memory"})
 
 
 def grant(requested: str) -> str:
@@ -22,6 +23,20 @@ def grant(requested: str) -> str:
     if not ray.is_initialized():
         raise RunFailedError("no Ray cluster is connected; start the run through `rollart run`")
     return requested if ray.cluster_resources().get(requested, 0.0) > 0 else CPU
+
+
+def classes() -> tuple[str, ...]:
+    """Every class of the connected Ray cluster in order; CPU only where there is no other.
+
+    Raises:
+        RunFailedError: no Ray cluster is connected.
+    """
+    if not ray.is_initialized():
+        raise RunFailedError("no Ray cluster is connected; start the run through `rollart run`")
+    names = ray.cluster_resources().keys() - _NO_CLASSES
+    # Ray's own have a colon (nodes, accelerator types) or are parts of placement groups.
+    own = sorted(name for name in names if ":" not in name and "_group_" not in name)
+    return tuple(own) or (CPU,)
 
 
 def grant_all(affinity: Mapping[str, str]) -> dict[str, str]:

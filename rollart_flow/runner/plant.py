@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import ray
 
@@ -21,7 +21,7 @@ from rollart_flow.operators.coordinator import CoordinatorActor, CoordinatorSett
 from rollart_flow.operators.ipc import encode
 from rollart_flow.operators.recovery import Recovered
 from rollart_flow.pipeline import Pipeline
-from rollart_flow.resources import CPU, Cluster, Placement, Request, grant_all
+from rollart_flow.resources import CPU, Cluster, Placement, Request, classes, grant_all
 from rollart_flow.rows import events_table
 from rollart_flow.schema import to_table
 from rollart_flow.store.layout import policy_uri, weights_uri
@@ -47,8 +47,8 @@ class Plant:
     trainers: Cluster
     evaluators: Cluster | None
     recovered: Recovered
-    affinity: dict[str, str]
-    """Granted resource class by domain."""
+    affinity: dict[str, str] | Literal["auto"]
+    """Granted resource class by domain, or that profilers find it."""
     fallbacks: dict[str, str]
     """Granted resource class by the one that was asked for and is not there."""
 
@@ -94,9 +94,8 @@ def start_plant(pipeline: Pipeline, uri: str, source: Path | None) -> Plant:
     """
     buffer = _actor(BufferActor).remote(uri, _buffer_settings(pipeline))
     recovering = buffer.start.remote()
-    requested = {"default": CPU, **pipeline.rollout.hw_affinity}
-    affinity = grant_all(requested)
-    engines = _engines(pipeline, uri, requested, affinity)
+    affinity, placed = _placed(pipeline)
+    engines = _engines(pipeline, uri, placed)
     trainers = _trainers(pipeline, uri)
     evaluators = _evaluators(pipeline, uri)
     coordinator = _actor(CoordinatorActor).remote(_coordinator_settings(pipeline, uri))
@@ -186,20 +185,36 @@ def _engine_arguments(pipeline: Pipeline, uri: str) -> dict[str, Any]:
     }
 
 
-def _engines(
-    pipeline: Pipeline, uri: str, requested: dict[str, str], affinity: dict[str, str]
-) -> Cluster:
-    """Workers for each granted class; domains that fall back to the same one share its workers."""
-    placements = []
-    for granted in dict.fromkeys(affinity.values()):
-        requests = tuple(
+def _placed(
+    pipeline: Pipeline,
+) -> tuple[dict[str, str] | Literal["auto"], dict[str, tuple[Request, ...]]]:
+    """Granted class by domain, and whose requests the workers of each class serve.
+
+    Domains that fall back to the same class share its workers. Where profilers find the class of a
+    domain, there are workers of every class.
+    """
+    chosen = pipeline.rollout.hw_affinity
+    if isinstance(chosen, str):
+        return chosen, {each: (Request("default", each),) for each in classes()}
+    requested = {"default": CPU, **chosen}
+    affinity = grant_all(requested)
+    return affinity, {
+        granted: tuple(
             Request(domain, requested[domain])
             for domain, given in affinity.items()
             if given == granted
         )
-        for index in range(pipeline.rollout.engine_workers):
-            name = f"engine-{granted.lower()}-{index}"
-            placements.append(Placement(name, "generation", granted, requests))
+        for granted in affinity.values()
+    }
+
+
+def _engines(pipeline: Pipeline, uri: str, placed: dict[str, tuple[Request, ...]]) -> Cluster:
+    """So many workers of each class."""
+    placements = [
+        Placement(f"engine-{granted.lower()}-{index}", "generation", granted, requests)
+        for granted, requests in placed.items()
+        for index in range(pipeline.rollout.engine_workers)
+    ]
     return Cluster(
         EngineWorker,
         placements,
