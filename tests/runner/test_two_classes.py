@@ -25,7 +25,9 @@ def test_engine_workers_stand_on_every_class_and_domains_are_bound_as_they_are_s
 ) -> None:
     classes = {"H800": 1.0, "H20": 1.0}
     with tolerating_ray():
-        ray.init(num_cpus=2, resources=classes, include_dashboard=False, log_to_driver=False)
+        ray.init(
+            "local", num_cpus=2, resources=classes, include_dashboard=False, log_to_driver=False
+        )
         try:
             run = run_with(source(tmp_path, FOUND), tmp_path)
         finally:
