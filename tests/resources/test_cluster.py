@@ -9,7 +9,16 @@ import pytest
 import ray
 
 from rollart_flow.errors import RunFailedError, StoreError
-from rollart_flow.resources import CPU, Cluster, Placement, Request, Worker, grant, grant_all
+from rollart_flow.resources import (
+    CPU,
+    Cluster,
+    Placement,
+    Request,
+    Worker,
+    classes,
+    grant,
+    grant_all,
+)
 from rollart_flow.resources.reasons import is_ours, reason
 from rollart_flow.runner.cluster import ray_cluster
 from tests.local_ray import tolerating_ray
@@ -148,3 +157,7 @@ def test_an_error_of_ours_is_found_inside_what_ray_raises() -> None:
 )
 def test_any_error_comes_down_to_one_line(error: Exception, said: str) -> None:
     assert reason(error) == said
+
+
+def test_the_classes_of_a_cluster_are_its_own_resources() -> None:
+    assert classes() == (H20,)
