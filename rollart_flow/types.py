@@ -90,6 +90,8 @@ class EventKind(StrEnum):
     RELEASE = "release"
     RESUME = "resume"
     FALLBACK = "fallback"
+    AFFINITY = "affinity"
+    """A domain is bound to another hardware class."""
     CRASH = "crash"
     STALL = "stall"
     CHECKPOINT = "checkpoint"

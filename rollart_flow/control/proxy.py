@@ -12,8 +12,9 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mappi
 from contextlib import suppress
 
 from rollart_flow.control.joining import ChunkGapError, GenerationFailedError, Joined
+from rollart_flow.control.metering import Meter, Timing
 from rollart_flow.control.ports import Emit, Inference
-from rollart_flow.control.routing import Router
+from rollart_flow.control.routing import Given, Router
 from rollart_flow.control.waits import Signal, waiting
 from rollart_flow.errors import EngineError, RequestRefusedError
 from rollart_flow.types import (
@@ -41,9 +42,12 @@ never will (False). EngineError counts as never."""
 class _Live:
     """A generation in progress."""
 
-    def __init__(self, request: GenerationRequest, on_first: FirstToken | None) -> None:
+    def __init__(
+        self, request: GenerationRequest, on_first: FirstToken | None, timing: Timing | None
+    ) -> None:
         self.request = request
         self.on_first = on_first
+        self.timing = timing
         self.joined = Joined(request)
         self.task = asyncio.current_task()
         self.aborted = False
@@ -55,8 +59,11 @@ class _Live:
         """Append a chunk and tell of the first token."""
         first = not len(self.joined)
         self.joined.add(chunk)
-        if first and len(self.joined) and self.on_first is not None:
-            self.on_first(self.joined.versions[0])
+        if first and len(self.joined):
+            if self.timing is not None:
+                self.timing.first(chunk)
+            if self.on_first is not None:
+                self.on_first(self.joined.versions[0])
 
 
 class LLMProxy:
@@ -65,7 +72,8 @@ class LLMProxy:
     Args:
         workers: inference workers.
         emit: where fallbacks, lost workers and retries are reported.
-        hw_affinity: hardware class by domain, "default" for the others; empty: any.
+        hw_affinity: hardware class by domain, "default" for the others; empty: any. A meter has
+            them chosen by its profiler.
         recover: brings lost workers back; by default they stay lost until `add`.
     """
 
@@ -74,11 +82,14 @@ class LLMProxy:
         workers: Iterable[Inference],
         emit: Emit,
         *,
-        hw_affinity: Mapping[str, str] | None = None,
+        hw_affinity: Mapping[str, str] | Meter | None = None,
         recover: Recover | None = None,
     ) -> None:
         self._emit = emit
-        self._router = Router(workers, emit, hw_affinity or {})
+        self._meter = hw_affinity if isinstance(hw_affinity, Meter) else None
+        given = {} if isinstance(hw_affinity, Meter) else hw_affinity or {}
+        affinity = Given(given) if self._meter is None else self._meter.profiler
+        self._router = Router(workers, emit, affinity)
         self._live: dict[str, _Live] = {}
         self._sessions = itertools.count()
         self._aborts: set[asyncio.Task[None]] = set()
@@ -106,6 +117,8 @@ class LLMProxy:
     def release(self, trajectory_id: str) -> None:
         """A trajectory is over: its placement can be forgotten."""
         self._router.release(trajectory_id)
+        if self._meter is not None:
+            self._meter.release(trajectory_id)
 
     async def generate(
         self, request: GenerationRequest, on_first: FirstToken | None = None
@@ -120,7 +133,8 @@ class LLMProxy:
         """
         if request.request_id in self._live:
             raise ValueError(f"request {request.request_id!r} is in progress already")
-        live = _Live(request, on_first)
+        timing = None if self._meter is None else self._meter.begin(request)
+        live = _Live(request, on_first, timing)
         self._live[request.request_id] = live
         cancelling = live.task.cancelling() if live.task is not None else 0
         try:
@@ -132,7 +146,10 @@ class LLMProxy:
             live.joined.finish_reason = FinishReason.ABORT
         finally:
             del self._live[request.request_id]
-        return live.joined.generation()
+        generation = live.joined.generation()
+        if self._meter is not None and live.timing is not None and live.parts == 1:
+            self._meter.end(live.timing, request, generation)
+        return generation
 
     def abort(self, request_id: str) -> None:
         """End a generation: it returns the tokens that have arrived. Unknown ids are ignored."""
@@ -170,6 +187,8 @@ class LLMProxy:
         part = live.joined.rest(live.parts)
         live.parts += 1
         live.joined.begin_part(worker.hardware, worker.worker)
+        if live.timing is not None:
+            live.timing.sent(worker.worker)
         finished = False
         stream = worker.generate(part)
         try:

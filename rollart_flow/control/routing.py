@@ -1,6 +1,7 @@
 """Which worker serves a request: hardware class by domain, sticky by trajectory, then load.
 
-ROLLART section 5 (hardware affinity) with fallback to whatever is there. Requests that name a group
+ROLLART section 5 (hardware affinity) with fallback to whatever is there. The classes are given, or
+a profiler finds them. Requests that name a group
 go to that group's worker instead (ROLL Flash section 5.1.2, without prompt replication). The
 invariant: a request is routed as long as one worker is in use, and a domain's fallback is reported
 once.
@@ -8,10 +9,45 @@ once.
 
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
 
 from rollart_flow.control.ports import Emit, Inference
 from rollart_flow.errors import EngineError
 from rollart_flow.types import Event, EventKind, GenerationRequest, Reason
+
+
+class Affinity(Protocol):
+    """Says which hardware class a domain goes to."""
+
+    def wanted(self, domain: str) -> str | None:
+        """The class of a domain; None: any."""
+        ...
+
+    def place(self, domain: str) -> str | None:
+        """The class for a new trajectory of a domain; None: any."""
+        ...
+
+    def resize(self, hardware: Iterable[str]) -> None:
+        """The classes of all workers that are in use, once for each worker."""
+        ...
+
+
+class Given:
+    """Classes by domain, "default" for the others; whoever is not among them goes anywhere."""
+
+    def __init__(self, classes: Mapping[str, str]) -> None:
+        self._classes = classes
+
+    def wanted(self, domain: str) -> str | None:
+        """See `Affinity`."""
+        return self._classes.get(domain, self._classes.get("default"))
+
+    def place(self, domain: str) -> str | None:
+        """See `Affinity`."""
+        return self.wanted(domain)
+
+    def resize(self, hardware: Iterable[str]) -> None:
+        """Nothing: what is given stays."""
 
 
 class Router:
@@ -20,20 +56,19 @@ class Router:
     Args:
         workers: inference workers.
         emit: where fallbacks and lost workers are reported.
-        hw_affinity: hardware class by domain, "default" for the others; empty: any.
+        affinity: says which hardware class a domain goes to.
     """
 
-    def __init__(
-        self, workers: Iterable[Inference], emit: Emit, hw_affinity: Mapping[str, str]
-    ) -> None:
+    def __init__(self, workers: Iterable[Inference], emit: Emit, affinity: Affinity) -> None:
         self._emit = emit
-        self._affinity = hw_affinity
+        self._affinity = affinity
         self._workers = {worker.worker: worker for worker in workers}
         self._load = dict.fromkeys(self._workers, 0)
         self._placed: dict[str, str] = {}
         self._fallen_back: set[str] = set()
-        self._fitting: dict[str, list[str]] = {}
-        """Names by domain; forgotten whenever a worker comes or goes."""
+        self._fitting: dict[tuple[str, str | None], list[str]] = {}
+        """Names by domain and class; forgotten whenever a worker comes or goes."""
+        self._resized()
 
     def __len__(self) -> int:
         """Workers in use."""
@@ -52,12 +87,16 @@ class Router:
         """Use a worker."""
         self._workers[worker.worker] = worker
         self._load.setdefault(worker.worker, 0)
-        self._fitting.clear()
+        self._resized()
 
     def remove(self, name: str) -> None:
         """Use a worker no more."""
         self._workers.pop(name, None)
+        self._resized()
+
+    def _resized(self) -> None:
         self._fitting.clear()
+        self._affinity.resize(worker.hardware for worker in self._workers.values())
 
     def lost(self, worker: Inference, error: Exception) -> None:
         """A worker died; reported once, whoever notices first."""
@@ -93,7 +132,8 @@ class Router:
             EngineError: no worker is in use.
         """
         if request.placement is not None:
-            return self._workers[_turn(request.placement, self._candidates(request.domain))]
+            wanted = self._affinity.wanted(request.domain)
+            return self._workers[_turn(request.placement, self._candidates(request.domain, wanted))]
         placed = self._workers.get(self._placed.get(request.trajectory_id, ""))
         if placed is not None:
             return placed
@@ -105,23 +145,22 @@ class Router:
     def _least_loaded(self, request: GenerationRequest) -> str:
         """Of equals the first after a place that the trajectory's id names: clients that do not
         know each other spread their requests evenly, without a random number."""
-        candidates = self._candidates(request.domain)
+        candidates = self._candidates(request.domain, self._affinity.place(request.domain))
         loads = list(map(self._load.__getitem__, candidates))
         place = zlib.crc32(request.trajectory_id.encode()) % len(candidates)
         least = min(loads)
         return candidates[loads.index(least, place if least in loads[place:] else 0)]
 
-    def _candidates(self, domain: str) -> list[str]:
+    def _candidates(self, domain: str, wanted: str | None) -> list[str]:
         """Names of the workers for a domain in order, so that every client counts them alike."""
-        if domain not in self._fitting:
-            self._fitting[domain] = self._find(domain)
-        return self._fitting[domain]
+        if (domain, wanted) not in self._fitting:
+            self._fitting[domain, wanted] = self._find(domain, wanted)
+        return self._fitting[domain, wanted]
 
-    def _find(self, domain: str) -> list[str]:
+    def _find(self, domain: str, wanted: str | None) -> list[str]:
         if not self._workers:
             raise EngineError("no inference worker is left; start one and add it")
         names = sorted(self._workers)
-        wanted = self._affinity.get(domain, self._affinity.get("default"))
         fitting = [n for n in names if wanted is None or self._workers[n].hardware == wanted]
         if fitting:
             return fitting

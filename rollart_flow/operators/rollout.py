@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from uuid import uuid4
 
 import pyarrow as pa
@@ -19,7 +19,9 @@ import ray
 from rollart_flow.control.dispatch import FREE, Dispatch
 from rollart_flow.control.env_manager import EnvManager, Limits
 from rollart_flow.control.host import RolloutHost
+from rollart_flow.control.metering import Meter
 from rollart_flow.control.ports import Admission, Environment
+from rollart_flow.control.profiler import Profiler
 from rollart_flow.control.proxy import LLMProxy, Recover
 from rollart_flow.control.schedules import Schedule
 from rollart_flow.engines.remote import RemoteInference
@@ -46,8 +48,8 @@ class RolloutContext:
     step_timeout_s: float
     trajectory_timeout_s: float
     engines: Cluster
-    hw_affinity: Mapping[str, str]
-    """Granted resource class by domain."""
+    hw_affinity: Mapping[str, str] | Literal["auto"]
+    """Granted resource class by domain, or that a profiler in each process finds it."""
     buffer: Any
     """Events go there."""
     coordinator: Any = None
@@ -71,7 +73,9 @@ class Driver:
         workers = [RemoteInference(worker, self._host) for worker in context.engines.workers]
         if recover is None and context.coordinator is not None:
             recover = RemoteRecovery(context.coordinator)
-        self._proxy = LLMProxy(workers, self.emit, hw_affinity=context.hw_affinity, recover=recover)
+        given = context.hw_affinity
+        affinity = Meter(Profiler(self.emit)) if isinstance(given, str) else given
+        self._proxy = LLMProxy(workers, self.emit, hw_affinity=affinity, recover=recover)
         self._dispatch = FREE if context.schedule is None else Dispatch.of(context.schedule)
         self._admission: Admission | None = None
         self._scheduled: RolloutHost | None = None

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass as stdlib_dataclass
 from inspect import BoundArguments, signature
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeAlias, cast
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias, cast
 
 from pydantic import ConfigDict, Field, GetCoreSchemaHandler, InstanceOf
 from pydantic.dataclasses import dataclass
@@ -167,8 +167,9 @@ class Rollout(Generates, Trajectories):
     kind: ClassVar[str] = "rollout"
 
     up: InstanceOf[Tasks]
-    hw_affinity: dict[str, Name] = Field(default_factory=dict)
-    """Resource class by domain, `default` for the others (ROLLART section 3, R1)."""
+    hw_affinity: dict[str, Name] | Literal["auto"] = Field(default_factory=dict)
+    """Resource class by domain, `default` for the others (ROLLART section 3, R1). "auto": engine
+    workers on every class that the cluster has, and a profiler binds domains to them."""
     redundancy: NotNegative = 0
     """Attempts per group beyond `group_size`; surplus is cancelled (ROLL Flash 5.2)."""
     extra_groups: NotNegative = 0
@@ -185,7 +186,10 @@ class Rollout(Generates, Trajectories):
     name: Name = "rollout"
 
     def resource_class(self, domain: str) -> str:
-        """Resource class that generation for a domain is bound to; CPU where none is named."""
+        """Resource class that generation for a domain is bound to; CPU where none is named, and
+        "auto" where it is found."""
+        if isinstance(self.hw_affinity, str):
+            return self.hw_affinity
         return self.hw_affinity.get(domain, self.hw_affinity.get("default", "CPU"))
 
 

@@ -4,8 +4,9 @@ Every error is a `PipelineError` that starts with the node's name and says what 
 """
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
+from rollart_flow.control.profiler import AUTO
 from rollart_flow.envs.base import Domain
 from rollart_flow.errors import PipelineError
 from rollart_flow.models.policy import Policy
@@ -66,7 +67,7 @@ def rollout(
     up: nodes.Tasks,
     policy: Policy,
     *,
-    hw_affinity: Mapping[str, str] | None = None,
+    hw_affinity: Mapping[str, str] | Literal["auto"] | None = None,
     redundancy: int = 0,
     extra_groups: int = 0,
     max_replacements: int | None = None,
@@ -89,8 +90,17 @@ def rollout(
         PipelineError: a setting is wrong, or `hw_affinity` names an unknown domain.
     """
     expect(name, up, nodes.Tasks)
-    affinity = dict(hw_affinity or {})
-    known_domains(name, "hw_affinity", affinity.keys() - {"default"}, up.domains)
+    affinity: dict[str, str] | Literal["auto"]
+    if isinstance(hw_affinity, str):
+        if hw_affinity != AUTO:
+            raise PipelineError(
+                f"{name}: hw_affinity is {hw_affinity!r}, but takes a resource class by domain "
+                f"or {AUTO!r}"
+            )
+        affinity = hw_affinity
+    else:
+        affinity = dict(hw_affinity or {})
+        known_domains(name, "hw_affinity", affinity.keys() - {"default"}, up.domains)
     return nodes.Rollout(
         up=up,
         policy=policy,

@@ -18,6 +18,9 @@ from rollart_flow.resources.classes import COMPATIBLE, CPU, KINDS, Kind
 from rollart_flow.resources.declarations import DEFAULT, declarations, wanted_classes
 from rollart_flow.resources.worker import Placement, Request, Worker
 
+_SHARED = (Kind.LOCAL, Kind.CPU)
+"""Kinds whose units are counted again under the name of a class, or are no accelerators."""
+
 GRACE_S = 5.0
 """How long a class may be full before another one is granted: what has just been released takes
 Ray a moment to give out again."""
@@ -121,6 +124,13 @@ class ResourceManager:
                 return name, group
             ray.util.remove_placement_group(group)
         return CPU, None
+
+    def accelerators(self) -> tuple[str, ...]:
+        """Every class with accelerators, in order; CPU only where there is none."""
+        names = self.pools().keys() - {
+            name for name, kind in self._kinds.items() if kind in _SHARED
+        }
+        return tuple(sorted(names)) or (CPU,)
 
     def preferred(self, worker_class: type[Worker]) -> str:
         """The class that suits a role best, of those that there are (ROLLART section 5.2)."""

@@ -3,11 +3,11 @@
 The invariant: a preview asks for exactly what a run asks for.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rollart_flow.engines.worker import EngineWorker
 from rollart_flow.pipeline import Pipeline
-from rollart_flow.resources import ActorGen, ActorTrain, Placement, ResourceManager
+from rollart_flow.resources import ActorGen, ActorTrain, Placement, Request, ResourceManager
 from rollart_flow.trainers.worker import TrainWorker
 
 
@@ -27,16 +27,20 @@ class Grant:
         return self.requested != self.granted
 
 
-def generation_classes(pipeline: Pipeline, manager: ResourceManager) -> dict[str, str]:
-    """Resource class by domain; by default the one that suits generation best."""
-    return {"default": manager.preferred(ActorGen), **pipeline.rollout.hw_affinity}
-
-
 def place_engines(pipeline: Pipeline, manager: ResourceManager) -> list[Placement]:
-    """Inference workers: as many for each class that is asked for."""
-    wanted = generation_classes(pipeline, manager)
+    """Inference workers: as many for each class that is asked for.
+
+    By default that is the class that suits generation best. Where profilers are to find the class
+    of each domain, there are workers of every class.
+    """
+    affinity, role = pipeline.rollout.hw_affinity, EngineWorker.role
     workers = pipeline.rollout.engine_workers
-    return manager.place(EngineWorker.role, wanted, workers, prefix="engine")
+    if isinstance(affinity, str):
+        wanted = {name: name for name in manager.accelerators()}
+        placements = manager.place(role, wanted, workers, prefix="engine")
+        return [replace(p, requests=(Request("default", p.granted),)) for p in placements]
+    wanted = {"default": manager.preferred(ActorGen), **affinity}
+    return manager.place(role, wanted, workers, prefix="engine")
 
 
 def place_trainer(manager: ResourceManager) -> list[Placement]:

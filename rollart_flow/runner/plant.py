@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import ray
 
@@ -49,8 +49,8 @@ class Plant:
     trainers: Cluster
     evaluators: Cluster | None
     recovered: Recovered
-    affinity: dict[str, str]
-    """Granted resource class by domain."""
+    affinity: dict[str, str] | Literal["auto"]
+    """Granted resource class by domain, or that profilers find it."""
     fallbacks: dict[str, str]
     """Granted resource class by the one that was asked for and is not there."""
 
@@ -112,11 +112,16 @@ def start_plant(pipeline: Pipeline, uri: str, source: Path | None) -> Plant:
     ray.get(buffer.commit.remote(rows))
     engines.execute_all("serve", recovered.version)
     ray.get(coordinator.start.remote(recovered, buffer, engines))
-    affinity = {
-        request.domain: worker.placement.granted
-        for worker in engines.workers
-        for request in worker.placement.requests
-    }
+    chosen = pipeline.rollout.hw_affinity
+    affinity = (
+        chosen
+        if isinstance(chosen, str)
+        else {
+            request.domain: worker.placement.granted
+            for worker in engines.workers
+            for request in worker.placement.requests
+        }
+    )
     missing = {event.subject: str(event.detail["granted"]) for event in fallbacks}
     return Plant(buffer, coordinator, engines, trainers, evaluators, recovered, affinity, missing)
 

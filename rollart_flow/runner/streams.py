@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 import ray
@@ -163,7 +163,7 @@ class Streams:
         node: Generates,
         domains: tuple[Any, ...],
         engines: Cluster,
-        affinity: dict[str, str],
+        affinity: dict[str, str] | Literal["auto"],
         coordinator: Any = None,
     ) -> RolloutContext:
         return RolloutContext(

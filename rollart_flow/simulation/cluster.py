@@ -7,6 +7,7 @@ function of scenario, schedule and seed.
 
 import asyncio
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
 from rollart_flow.control.buffer import SampleBuffer
@@ -14,6 +15,8 @@ from rollart_flow.control.controller import AsyncController
 from rollart_flow.control.dispatch import Dispatch
 from rollart_flow.control.env_manager import EnvManager, Limits
 from rollart_flow.control.host import RolloutHost
+from rollart_flow.control.metering import Meter
+from rollart_flow.control.profiler import AUTO, Profiler
 from rollart_flow.control.proxy import LLMProxy
 from rollart_flow.control.scheduler import RolloutScheduler
 from rollart_flow.control.schedules import Schedule
@@ -92,7 +95,8 @@ class SimulatedCluster:
 
     def _make_engine(self, name: str, model: EngineModel, *, stored: bool) -> SimulatedEngine:
         batch = ContinuousBatch(model, stored=stored)
-        return SimulatedEngine(name, batch, self._left, self._lost)
+        metered = self.scenario.hw_affinity == AUTO
+        return SimulatedEngine(name, batch, self._left, self._lost, first_chunks=metered)
 
     def _left(self, trajectory_id: str, position: int) -> int:
         return self._scripts[trajectory_id].left(position)
@@ -133,13 +137,18 @@ class SimulatedCluster:
     async def _host(self, index: int, slots: int) -> None:
         dispatch = Dispatch.of(self.schedule)
         host = RolloutHost(f"host-{index}", self.scheduler, dispatch=dispatch)
-        proxy = LLMProxy(self._serving, self.record, hw_affinity=self.scenario.hw_affinity)
+        proxy = LLMProxy(self._serving, self.record, hw_affinity=self._affinity())
         self._fleet.tell(proxy)
         try:
             await asyncio.gather(*(self._slot(host, proxy, slot) for slot in range(slots)))
         finally:
             await proxy.close()
             await host.close()
+
+    def _affinity(self) -> Mapping[str, str] | Meter:
+        """Of one host; its profiler counts the tokens that ids stand for."""
+        given = self.scenario.hw_affinity
+        return Meter(Profiler(self.record), sum) if isinstance(given, str) else given
 
     async def _slot(self, host: RolloutHost, proxy: LLMProxy, slot: int) -> None:
         index = 0

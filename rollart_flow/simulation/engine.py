@@ -25,13 +25,24 @@ class SimulatedEngine:
         batch: what it computes.
         left: how long actions are.
         lost: counts tokens by trajectory that were drawn in actions that did not come to an end.
+        first_chunks: whether the first token of every request comes by itself, which a profiler
+            needs, and not only that of a trajectory.
     """
 
-    def __init__(self, worker: str, batch: ContinuousBatch, left: Left, lost: Counter[str]) -> None:
+    def __init__(
+        self,
+        worker: str,
+        batch: ContinuousBatch,
+        left: Left,
+        lost: Counter[str],
+        *,
+        first_chunks: bool = False,
+    ) -> None:
         self._worker = worker
         self.batch = batch
         self._left = left
         self._lost = lost
+        self._first_chunks = first_chunks
         self._first: dict[Job, asyncio.Future[None]] = {}
         self._done: dict[Job, asyncio.Future[None]] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -75,7 +86,7 @@ class SimulatedEngine:
             await asyncio.sleep(request_s * self.batch.slowdown)
         try:
             done = self._submit(job)
-            if len(request.prompt_ids) == 1:
+            if self._first_chunks or len(request.prompt_ids) == 1:
                 await self._first_token(job)
                 if job.spans:
                     yield _chunk(request, 0, 1, job.spans[0][0], None)

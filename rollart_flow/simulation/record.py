@@ -1,5 +1,6 @@
 """What a simulation leaves behind: plain rows, from which all figures are computed."""
 
+import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -114,6 +115,16 @@ def pool_times(engines: Iterable[SimulatedEngine]) -> dict[str, PoolTimes]:
     }
 
 
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """A host's profiler has bound a domain to a hardware class."""
+
+    at: float
+    """[s since the start]"""
+    domain: str
+    hardware: str
+
+
 @dataclass
 class Record:
     """A simulated run."""
@@ -127,6 +138,8 @@ class Record:
     """Committed trajectories that were not trained on, with the reason."""
     admitted: Counter[str] = field(default_factory=Counter)
     """Groups by domain."""
+    bindings: list[Binding] = field(default_factory=list)
+    """Of all hosts, where hardware affinity is found and not given."""
     exposed_pull_s: list[float] = field(default_factory=list)
     weights: list[Span] = field(default_factory=list)
     """Pushes, and the inference workers' suspensions with the updates in them."""
@@ -146,3 +159,6 @@ class Record:
             self.left[event.subject] = event.reason
         elif event.kind is EventKind.ADMIT:
             self.admitted[event.domain or ""] += 1
+        elif event.kind is EventKind.AFFINITY:
+            now, hardware = asyncio.get_running_loop().time(), str(event.detail["hardware"])
+            self.bindings.append(Binding(now, event.subject, hardware))

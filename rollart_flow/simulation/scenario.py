@@ -6,8 +6,10 @@ a schedule is in a scenario, so that any schedule can be asked about any scenari
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from rollart_flow.control.intake import RolloutSettings
+from rollart_flow.control.profiler import AUTO
 from rollart_flow.control.schedules import Schedule
 from rollart_flow.errors import SettingsError
 from rollart_flow.simulation.hardware import (
@@ -71,8 +73,9 @@ class Scenario:
     train-rollout multiplexing)."""
     disaggregated: PrefillDecode | None = None
     """In place of `rollout`."""
-    hw_affinity: Mapping[str, str] = field(default_factory=dict, hash=False)
-    """Hardware class by domain, "default" for the others; empty: any."""
+    hw_affinity: Mapping[str, str] | Literal["auto"] = field(default_factory=dict, hash=False)
+    """Hardware class by domain, "default" for the others; empty: any. "auto": a profiler in each
+    host finds it."""
     redundancy: int = 0
     extra_groups: int = 0
     environments: int | None = None
@@ -95,6 +98,11 @@ class Scenario:
 
     def __post_init__(self) -> None:
         self.settings()
+        if isinstance(self.hw_affinity, str) and self.hw_affinity != AUTO:
+            raise SettingsError(
+                f"scenario {self.name}: hw_affinity is {self.hw_affinity!r}, but must be a "
+                f"hardware class by domain or {AUTO!r}"
+            )
         if not self.workers():
             raise SettingsError(f"scenario {self.name}: no devices for rollout")
         for worker, _ in self.workers():

@@ -66,6 +66,8 @@ def test_defaults_follow_the_other_settings() -> None:
     assert ATTEMPTS.resource_class("frozenlake") == "CPU"
     bound = rollout(PROMPTS, POLICY, hw_affinity={"frozenlake": "H800", "default": "H20"})
     assert [bound.resource_class(name) for name in PROMPTS.domain_names] == ["H800", "H20"]
+    found = rollout(PROMPTS, POLICY, hw_affinity="auto")
+    assert [found.resource_class(name) for name in PROMPTS.domain_names] == ["auto", "auto"]
 
 
 def test_tasks_may_come_from_lists_and_datasets() -> None:
@@ -95,6 +97,7 @@ def test_tasks_may_come_from_lists_and_datasets() -> None:
         (lambda: tasks("frozenlake"), r"^tasks: a source is a domain"),
         (lambda: untyped(tasks)(LAKE, group_sise=4), r"^tasks: .*mean group_size\?\); "),
         (lambda: rollout(PROMPTS, POLICY, hw_affinity={"chess": "H20"}), r"^rollout: .*chess"),
+        (lambda: untyped(rollout)(PROMPTS, POLICY, hw_affinity="x"), r"^rollout: hw_aff.*auto"),
         (lambda: untyped(rollout)(PROMPTS), r"^rollout: missing a required argument: 'policy'"),
         (lambda: untyped(rollout)(PROMPTS, "tiny"), r"^rollout: policy .*Policy"),
         (lambda: untyped(rollout)(SCORED, POLICY), r"^rollout: takes tasks\(...\), got reward"),

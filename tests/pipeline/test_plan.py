@@ -51,6 +51,15 @@ def test_resources_are_those_asked_for_with_what_cpus_give_instead() -> None:
     ]
 
 
+def test_where_resources_are_found_and_not_given_the_plan_says_so() -> None:
+    changed = two_domains().override({"rollout.hw_affinity": "auto"})
+    (rollout,) = [stage for stage in changed.plan().stages if stage.kind == "rollout"]
+    assert [(want.domain, want.resource, want.fallback) for want in rollout.wants] == [
+        ("frozenlake", "auto", "CPU"),
+        ("arithmetic", "auto", "CPU"),
+    ]
+
+
 def test_a_plan_is_json() -> None:
     plan = two_domains().plan()
     assert json.loads(json.dumps(plan.as_json()))["stages"][0]["node"] == "tasks"

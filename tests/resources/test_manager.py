@@ -95,6 +95,8 @@ def test_the_pools_are_those_of_rays_node_table() -> None:
     assert len(pools["H20"].nodes) == 1
     assert len(pools[CPU].nodes) == 3
     assert not {"memory", "object_store_memory"} & pools.keys()
+    assert ResourceManager().accelerators() == ("H20", "H800")
+    assert ResourceManager({}).accelerators() == (CPU,)
 
 
 def test_listing_1_one_controller_calls_every_worker_of_its_pool() -> None:

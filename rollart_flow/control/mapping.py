@@ -1,0 +1,56 @@
+"""Mapping of domains to hardware classes that finishes first, by what each takes on each.
+
+The invariant: pure functions, and exact: no mapping has a smaller predicted makespan.
+"""
+
+from collections.abc import Mapping
+
+Load = Mapping[tuple[str, str], float]
+"""(domain, hardware class) -> seconds of one worker that the domain's recent requests take."""
+
+
+def choose(
+    load: Load, workers: Mapping[str, int], fixed: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """The mapping of domains to hardware classes with the least predicted makespan.
+
+    A class takes the sum of the loads of its domains, divided by its workers; the makespan is that
+    of the class that takes longest, and of equal ones the mapping with the least work in sum wins.
+    The search is exact: domains are bound one after the other, the heaviest first, and a branch is
+    left as soon as it is no better than the best mapping so far. That is cheap for the handful of
+    domains and classes that a run has.
+
+    Args:
+        load: of every domain on every class.
+        workers: by class, at least one each.
+        fixed: classes that domains have, which stay.
+    """
+    fixed = fixed or {}
+    classes = sorted(workers)
+    domains = sorted({d for d, _ in load}, key=lambda d: (-min(load[d, c] for c in classes), d))
+    best: tuple[float, float, dict[str, str]] | None = None
+
+    def bind(index: int, taken: dict[str, float], mapping: dict[str, str]) -> None:
+        nonlocal best
+        bound = (max(taken[c] / workers[c] for c in classes), sum(taken.values()))
+        if best is not None and bound >= best[:2]:
+            return
+        if index == len(domains):
+            best = (*bound, mapping)
+            return
+        domain = domains[index]
+        free = sorted(classes, key=lambda c: (load[domain, c] / workers[c], c))
+        for hardware in (fixed[domain],) if domain in fixed else free:
+            more = taken | {hardware: taken[hardware] + load[domain, hardware]}
+            bind(index + 1, more, mapping | {domain: hardware})
+
+    bind(0, dict.fromkeys(classes, 0.0), {})
+    return {} if best is None else best[2]
+
+
+def makespan(load: Load, workers: Mapping[str, int], mapping: Mapping[str, str]) -> float:
+    """Seconds that the class which takes longest needs under a mapping."""
+    taken = dict.fromkeys(workers, 0.0)
+    for domain, hardware in mapping.items():
+        taken[hardware] += load[domain, hardware]
+    return max(taken[hardware] / count for hardware, count in workers.items())
