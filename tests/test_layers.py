@@ -14,7 +14,7 @@ LAYERS = (
     ("store",),
     ("models",),
     ("resources",),
-    ("engines", "trainers", "weights", "envs", "rewards", "algorithms"),
+    ("engines", "trainers", "weights", "envs", "rewards", "serverless", "algorithms"),
     ("operators",),
     ("pipeline", "runner", "replay", "simulation"),
     ("cli",),

@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 import typer
 
-from rollart_flow.cli import doctor, replay, runs, simulate, training
+from rollart_flow.cli import doctor, replay, rewards, runs, simulate, training
 from rollart_flow.cli.output import Interrupted, fail
 from rollart_flow.errors import (
     MissingExtraError,
@@ -48,6 +48,7 @@ app.command("show")(runs.show)
 app.command("query")(runs.query)
 app.command("replay")(replay.replay)
 app.add_typer(simulate.simulate_app, name="simulate")
+app.add_typer(rewards.reward_app, name="reward")
 app.command("doctor")(doctor.doctor)
 
 

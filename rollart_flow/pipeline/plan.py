@@ -110,7 +110,11 @@ def _words(node: nodes.Node) -> tuple[str, str, str, str]:
             where = "with the buffer" if node.scored else "with reward"
             return PRODUCER, where, "1", str(node.expr)
         case nodes.Reward():
-            scored_by = "the environment" if node.fn is None else node.fn.__qualname__
+            scored_by = (
+                "the environment"
+                if node.fn is None
+                else getattr(node.fn, "__qualname__", str(node.fn))
+            )
             return (
                 PRODUCER,
                 "Ray Data actors",
