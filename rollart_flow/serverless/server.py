@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
 LOOPBACK = "127.0.0.1"
+_GRACE_S = 5
+"""Calls that still run when the server is told to end have so long; then they are cut off."""
 _JSON = "application/json"
 _EXTRA = "pip install rollart-flow[serverless]"
 
@@ -80,7 +82,12 @@ def serve_http(
         import uvicorn
     except ModuleNotFoundError as error:
         raise MissingExtraError(f"serving rewards needs {error.name}; {_EXTRA}") from error
-    config = uvicorn.Config(http_app(function), log_level="warning", access_log=False)
+    config = uvicorn.Config(
+        http_app(function),
+        log_level="warning",
+        access_log=False,
+        timeout_graceful_shutdown=_GRACE_S,
+    )
     try:
         listener = socket.create_server((host, port), backlog=config.backlog)
     except (OSError, OverflowError) as error:

@@ -9,6 +9,7 @@ from itertools import count
 import pytest
 
 from rollart_flow.errors import SettingsError
+from rollart_flow.rewards.base import RewardFunction
 from rollart_flow.serverless import endpoint as module
 from rollart_flow.serverless.contract import WARM, Answer, Failure, decode, encode
 from rollart_flow.serverless.endpoint import Endpoint, load_function
@@ -96,7 +97,7 @@ def test_a_plain_function_runs_in_a_process_and_warm_ones_are_used() -> None:
         (functions.hangs_in_the_loop, Failure.LATE, "no reward within"),
     ],
 )
-def test_what_fails_is_an_answer(function: functions.Any, failure: Failure, said: str) -> None:
+def test_what_fails_is_an_answer(function: RewardFunction, failure: Failure, said: str) -> None:
     async def test() -> None:
         endpoint = Endpoint(function)
         answer = await ask(endpoint, call(deadline_s=0.5 if failure is Failure.LATE else 60.0))

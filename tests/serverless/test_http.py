@@ -18,6 +18,7 @@ from rollart_flow.errors import (
     ServerlessError,
     SettingsError,
 )
+from rollart_flow.rewards.base import RewardFunction
 from rollart_flow.rewards.score import Scorer
 from rollart_flow.serverless import CallPolicy, Endpoint, ServerlessReward
 from rollart_flow.types import Outcome, Reason, Trajectory
@@ -62,7 +63,7 @@ def test_it_runs_in_the_server_and_a_pickled_client_works_alike() -> None:
     ],
 )
 def test_the_functions_own_errors_are_permanent(
-    function: functions.Any, error: type[Exception], said: str
+    function: RewardFunction, error: type[Exception], said: str
 ) -> None:
     async def test() -> None:
         async with serving(function) as url:

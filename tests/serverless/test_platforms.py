@@ -111,7 +111,8 @@ def functions_framework_serving(target: str) -> Iterator[str]:
     from werkzeug.serving import make_server
 
     source = str(Path(__file__).parent / "hosted.py")
-    server = make_server("127.0.0.1", 0, create_app(target, source), threaded=True)
+    app = create_app(target, source)  # type: ignore[no-untyped-call]
+    server = make_server("127.0.0.1", 0, app, threaded=True)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     yield f"fc://127.0.0.1:{server.server_port}/"
