@@ -17,7 +17,7 @@ from rollart_flow.errors import (
 )
 from rollart_flow.rewards.base import Score
 from rollart_flow.serverless.caller import Caller
-from rollart_flow.serverless.contract import Answer, Call, Failure, decode, encode, request_id
+from rollart_flow.serverless.contract import Answer, Failure, decode, encode_call
 from rollart_flow.serverless.policy import CallPolicy
 from rollart_flow.serverless.transports import check_url, open_transport, public_address
 from rollart_flow.types import Trajectory
@@ -88,17 +88,17 @@ class ServerlessReward:
     async def _scored(self, trajectory: Trajectory) -> Score:
         deadline_s = self.policy.deadline_s
         deadline = datetime.now(UTC) + timedelta(seconds=deadline_s)
-        call = Call(request_id(trajectory), deadline, trajectory)
+        request_id, call = encode_call(trajectory, deadline)
         try:
             async with asyncio.timeout(deadline_s) as limit:
-                body = await self._open().call(encode(call.as_json()))
+                body = await self._open().call(call)
         except TimeoutError as error:
             if not limit.expired():
                 raise
             raise RewardTimeoutError(f"no answer within {deadline_s:g} s") from error
         answer = Answer.from_json(decode(body))
-        if answer.request_id != call.request_id and answer.failure is not Failure.REFUSED:
-            raise ContractError(f"an answer is to call {answer.request_id}, not {call.request_id}")
+        if answer.request_id != request_id and answer.failure is not Failure.REFUSED:
+            raise ContractError(f"an answer is to call {answer.request_id}, not {request_id}")
         return _score(answer)
 
 

@@ -49,21 +49,12 @@ class Failure(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One trajectory to score."""
+    """One trajectory to score, as it arrives; `encode_call` sends it."""
 
     request_id: str
     deadline: datetime
     """When the answer is of no more use; the clocks of both sides must roughly agree."""
     trajectory: Trajectory
-
-    def as_json(self) -> dict[str, Any]:
-        """The message, for `encode`."""
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "request_id": self.request_id,
-            "deadline": self.deadline.isoformat(),
-            "trajectory": _row(self.trajectory),
-        }
 
     @classmethod
     def from_json(cls, message: Mapping[str, Any]) -> "Call":
@@ -127,14 +118,22 @@ class Answer:
         return answer
 
 
-def request_id(trajectory: Trajectory) -> str:
-    """The same for the same trajectory, wherever and whenever it is asked.
+def encode_call(trajectory: Trajectory, deadline: datetime) -> tuple[str, bytes]:
+    """(request id, the call as bytes). The id is the same for the same trajectory, always.
+
+    The trajectory, which is nearly all of it, is encoded once.
 
     Raises:
         ContractError: the trajectory holds a number that is not finite.
     """
-    digest = hashlib.sha256(encode(_row(trajectory))).hexdigest()
-    return f"{trajectory.trajectory_id}:{digest[:24]}"
+    row = encode(_row(trajectory))
+    request_id = f"{trajectory.trajectory_id}:{hashlib.sha256(row).hexdigest()[:24]}"
+    head = {
+        "schema_version": SCHEMA_VERSION,
+        "request_id": request_id,
+        "deadline": deadline.isoformat(),
+    }
+    return request_id, encode(head)[:-1] + b',"trajectory":' + row + b"}"
 
 
 def encode(message: Mapping[str, Any]) -> bytes:

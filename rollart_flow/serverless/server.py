@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 LOOPBACK = "127.0.0.1"
 _GRACE_S = 5
 """Calls that still run when the server is told to end have so long; then they are cut off."""
+_WATCHED_S = 1.0
+"""How often Ray Serve looks at what is asked: rewards come in bursts, one a step."""
 _JSON = "application/json"
 _EXTRA = "pip install rollart-flow[serverless]"
 
@@ -163,6 +165,8 @@ def serve_app(
             "upscale_delay_s": 1.0,
             "downscale_delay_s": idle_s,
             "downscale_to_zero_delay_s": idle_s,
+            "metrics_interval_s": _WATCHED_S,
+            "look_back_period_s": 5 * _WATCHED_S,
         },
         logging_config={"enable_access_log": False, "log_level": "WARNING"},
     )

@@ -30,7 +30,7 @@ def app() -> Iterator[str]:
         import ray
         from ray import serve
 
-        ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+        ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False)
         try:
             serve.start(proxy_location="Disabled")
             serve.run(serve_app(pid, idle_s=2.0, num_cpus=0.1), name="rewards", route_prefix=None)

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from rollart_flow.serverless.contract import Call, encode, request_id
+from rollart_flow.serverless.contract import encode_call
 from rollart_flow.types import Outcome, Sampling, Split, Trajectory, Turn
 
 NOW = datetime(2025, 1, 1, 12, 30, 0, 123456, tzinfo=UTC)
@@ -43,5 +43,4 @@ def attempt(number: int) -> Trajectory:
 
 def call(trajectory: Trajectory = TRAJECTORY, deadline_s: float = 60.0) -> bytes:
     """A call that is sent now."""
-    deadline = datetime.now(UTC) + timedelta(seconds=deadline_s)
-    return encode(Call(request_id(trajectory), deadline, trajectory).as_json())
+    return encode_call(trajectory, datetime.now(UTC) + timedelta(seconds=deadline_s))[1]
