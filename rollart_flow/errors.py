@@ -12,6 +12,11 @@
     ├── EnvironmentFailedError (RuntimeError)   the environment raised or answered nonsense
     ├── EnvironmentTimeoutError (TimeoutError)  the environment did not answer in time
     ├── RewardFailedError (RuntimeError)        the reward function raised, or was not finite
+    │   └── RewardNotFiniteError                it gave a number that is NaN or infinite
+    ├── RewardTimeoutError (TimeoutError)       a remote reward did not answer by its deadline
+    ├── ServerlessError (RuntimeError)          a reward endpoint that refuses a call for good
+    │   ├── ContractError (ValueError)          a message that is not of the reward contract
+    │   └── EndpointTroubleError (ConnectionError)  it cannot be reached now; worth another try
     ├── EngineError (RuntimeError)              an inference engine died
     │   ├── RequestRefusedError (ValueError)    it refused one request and is well otherwise
     │   └── WorkerLostError                     it died for good: no process takes its place
@@ -79,6 +84,31 @@ class EnvironmentTimeoutError(RollartError, TimeoutError):
 
 class RewardFailedError(RollartError, RuntimeError):
     """A reward function raised, or returned something that is not a finite number."""
+
+
+class RewardNotFiniteError(RewardFailedError):
+    """A reward function returned a number that is NaN or infinite."""
+
+
+class RewardTimeoutError(RollartError, TimeoutError):
+    """A remote reward function did not answer by its deadline."""
+
+
+class ServerlessError(RollartError, RuntimeError):
+    """A reward endpoint refuses a call, and would refuse it again."""
+
+
+class ContractError(ServerlessError, ValueError):
+    """A message that is not of the reward contract, or of another version of it."""
+
+
+class EndpointTroubleError(ServerlessError, ConnectionError):
+    """A reward endpoint cannot be reached or is too busy; another try may succeed."""
+
+    def __init__(self, message: str, retry_after_s: float = 0.0) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+        """What the endpoint asked to wait; 0 where it did not say."""
 
 
 class EngineError(RollartError, RuntimeError):

@@ -33,7 +33,7 @@ _TURN = tuple(field.name for field in fields(Turn))
 
 def trajectories_table(trajectories: Iterable[Trajectory]) -> pa.Table:
     """Uncommitted rows of `trajectories`."""
-    return to_table("trajectories", [_trajectory_row(t) for t in trajectories])
+    return to_table("trajectories", [trajectory_row(t) for t in trajectories])
 
 
 def with_scores(rows: pa.Table, scored: Sequence[Trajectory]) -> pa.Table:
@@ -58,7 +58,8 @@ def _values(value: Trajectory | Turn) -> dict[str, Any]:
     return {name: getattr(value, name) for name in names}
 
 
-def _trajectory_row(trajectory: Trajectory) -> dict[str, Any]:
+def trajectory_row(trajectory: Trajectory) -> dict[str, Any]:
+    """A row of `trajectories` as a mapping, less `seq` and `committed_at`."""
     row = _values(trajectory)
     row["turns"] = [_values(turn) for turn in trajectory.turns]
     row["sampling"] = asdict(trajectory.sampling)

@@ -34,12 +34,18 @@ def loaded_after(code: str) -> set[str]:
         "from rollart_flow.cli import main; main(['plan', 'pipelines/two_domains.py'])",
         "from rollart_flow.cli import main; main(['doctor'])",
         "import runpy; runpy.run_path('pipelines/scenario.py')",
+        "from rollart_flow.serverless import *",
         "from rollart_flow.cli import main\n"
         "main(['simulate', 'pipelines/scenario.py', '--steps', '1', '-S', 'one_off'])",
     ],
 )
 def test_nothing_heavy_is_loaded(code: str) -> None:
     assert not loaded_after(code) & set(HEAVY)
+
+
+def test_serverless_rewards_load_no_transports_library() -> None:
+    code = "from rollart_flow.serverless import *; ServerlessReward('lambda://name')"
+    assert not loaded_after(code) & {*HEAVY, "boto3", "httpx2", "starlette", "uvicorn"}
 
 
 def test_importing_the_library_alone_loads_no_dependency() -> None:

@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 import typer
 
-from rollart_flow.cli import doctor, redteam, replay, runs, simulate, training
+from rollart_flow.cli import doctor, redteam, replay, rewards, runs, simulate, training
 from rollart_flow.cli.output import Interrupted, fail
 from rollart_flow.errors import (
     MissingExtraError,
@@ -49,6 +49,7 @@ app.command("query")(runs.query)
 app.command("redteam")(redteam.redteam)
 app.command("replay")(replay.replay)
 app.add_typer(simulate.simulate_app, name="simulate")
+app.add_typer(rewards.reward_app, name="reward")
 app.command("doctor")(doctor.doctor)
 
 

@@ -6,6 +6,7 @@ node's temperature; tasks that training never sees are measured apart, with `/he
 what the environment reports, or else a final reward of at least 1.
 """
 
+import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import cycle, islice
@@ -19,7 +20,7 @@ from rollart_flow.control.intake import env_seed
 from rollart_flow.envs.base import Domain
 from rollart_flow.errors import EngineError
 from rollart_flow.operators.ipc import encode
-from rollart_flow.operators.reward import RewardSettings
+from rollart_flow.operators.reward import Reward, RewardSettings
 from rollart_flow.operators.rollout import Driver, RolloutContext
 from rollart_flow.resources.reasons import reason
 from rollart_flow.rows import trajectories_table
@@ -58,7 +59,7 @@ class Evaluate:
         self._context = context
         self._driver: Driver | None = None
         self._version = 0
-        self._scorer = context.reward.scorer()
+        self._reward = Reward(context.reward)
 
     async def __call__(self, block: pa.Table) -> pa.Table:
         """Evaluate the version of a one-row block and commit its rows; one row with the scores."""
@@ -71,10 +72,8 @@ class Evaluate:
         measures = [m for domain in context.domains for m in self._measures(domain, version)]
         assignments = [each for measure in measures for each in measure.assignments]
         trajectories = await self._driver.run_all(assignments)
-        scored = {
-            t.trajectory_id: await self._scorer.score(t, context.reward.timeout_s)
-            for t in trajectories
-        }
+        rewarded = await asyncio.gather(*map(self._reward.score, trajectories))
+        scored = {trajectory.trajectory_id: trajectory for trajectory in rewarded}
         rows = [row for measure in measures for row in _scores(measure, version, scored)]
         scores = to_table("evaluations", rows)
         tables = {

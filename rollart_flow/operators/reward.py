@@ -13,7 +13,7 @@ import polars as pl
 import pyarrow as pa
 
 from rollart_flow.operators.filters import keeps
-from rollart_flow.rewards.base import RewardFunction, environment_reward
+from rollart_flow.rewards.base import RewardFunction, as_remote, environment_reward
 from rollart_flow.rewards.score import Scorer
 from rollart_flow.rows import trajectory_from_row, with_scores
 from rollart_flow.types import Trajectory
@@ -45,17 +45,35 @@ class Reward:
         self._settings = settings
         self._scorer = settings.scorer()
         self._places = asyncio.Semaphore(settings.max_concurrent)
+        self._version = -1
+        """Newest policy version that a trajectory came from."""
+        self._warming: asyncio.Task[None] | None = None
 
     async def __call__(self, block: pa.Table) -> pa.Table:
         """The same trajectories with their rewards, or with why there is none."""
         kept = keeps(self._settings.before, block)
         trajectories = [trajectory_from_row(row) for row in block.to_pylist()]
+        self._warm(trajectories)
         scored = [
-            await self._score(trajectory) if keep else trajectory
+            await self.score(trajectory) if keep else trajectory
             for trajectory, keep in zip(trajectories, kept, strict=True)
         ]
         return with_scores(block, scored)
 
-    async def _score(self, trajectory: Trajectory) -> Trajectory:
+    async def score(self, trajectory: Trajectory) -> Trajectory:
+        """One trajectory, once there is a place for it."""
         async with self._places:
             return await self._scorer.score(trajectory, self._settings.timeout_s)
+
+    def _warm(self, trajectories: Sequence[Trajectory]) -> None:
+        """Make the function ready for a step's rewards when its first rollout has finished.
+
+        The others follow in a moment, and a function that has scaled to zero takes seconds to be
+        there again. Nobody waits for it.
+        """
+        newest = max((t.policy_version_end or 0 for t in trajectories), default=-1)
+        if newest <= self._version or as_remote(self._settings.function) is None:
+            return
+        self._version = newest
+        if self._warming is None or self._warming.done():
+            self._warming = asyncio.ensure_future(self._scorer.warm(self._settings.max_concurrent))

@@ -4,6 +4,7 @@ Every error is a `PipelineError` that starts with the node's name and says what 
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from rollart_flow.control.profiler import AUTO
@@ -143,7 +144,7 @@ def filter(up: nodes.Trajectories, expression: "pl.Expr", *, name: str = "filter
 @checked_node
 def reward(
     up: nodes.Trajectories,
-    fn: RewardFunction | None = None,
+    fn: RewardFunction | str | None = None,
     *,
     timeout_s: float = 30.0,
     max_concurrent: int = 64,
@@ -151,10 +152,23 @@ def reward(
 ) -> nodes.Reward:
     """Score trajectories: `fn(Trajectory) -> float | (float, parts)`, or the environment's own.
 
+    Args:
+        fn: a function, a `ServerlessReward`, or the URL of one, which is then called with this
+            node's `timeout_s` as its deadline and `max_concurrent` as its limit.
+
     Raises:
         PipelineError: a setting is wrong, or the trajectories are scored already.
     """
     expect(name, up, nodes.Rollout, nodes.Filter)
     if up.scored:
         raise PipelineError(f"{name}: these trajectories are scored already; reward stands once")
-    return nodes.Reward(up=up, fn=fn, timeout_s=timeout_s, max_concurrent=max_concurrent, name=name)
+    own = None if isinstance(fn, str) else fn
+    node = nodes.Reward(
+        up=up, fn=own, timeout_s=timeout_s, max_concurrent=max_concurrent, name=name
+    )
+    if not isinstance(fn, str):
+        return node
+    from rollart_flow.serverless import CallPolicy, ServerlessReward
+
+    policy = CallPolicy(deadline_s=node.timeout_s, max_concurrent=node.max_concurrent)
+    return replace(node, fn=ServerlessReward(fn, policy))

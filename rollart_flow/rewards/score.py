@@ -18,10 +18,11 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from rollart_flow.errors import RewardNotFiniteError, RewardTimeoutError, RollartError
 from rollart_flow.isolation.child import error_line
-from rollart_flow.isolation.process import Isolated, IsolatedError
+from rollart_flow.isolation.process import Isolated
 from rollart_flow.isolation.references import reference
-from rollart_flow.rewards.base import RewardFunction, environment_reward
+from rollart_flow.rewards.base import RewardFunction, as_remote, environment_reward
 from rollart_flow.rewards.checked import Checked, infinite_number, typed_score
 from rollart_flow.rewards.combined import Combined, call_here, is_async, name_of
 from rollart_flow.types import TRAINABLE, Outcome, Reason, Trajectory
@@ -60,16 +61,26 @@ class Scorer:
             if isinstance(error, TimeoutError) and limit.expired():
                 late = f"no reward within {timeout_s:g} s"
                 return self._unscored(trajectory, Reason.REWARD_TIMEOUT, late)
-            return self._unscored(trajectory, Reason.REWARD_ERROR, _message(error))
+            return self._unscored(trajectory, _reason(error), _message(error))
         if (infinite := infinite_number(score)) is not None:
             return self._unscored(trajectory, Reason.REWARD_NOT_FINITE, infinite)
         reward, parts = score
         return replace(trajectory, reward=reward, reward_parts=parts, scored_at=datetime.now(UTC))
 
+    async def warm(self, count: int) -> None:
+        """Have a remote function, or the processes of a plain one, ready for `count` calls."""
+        if (remote := as_remote(self._function)) is not None:
+            await remote.warm(count)
+        elif self._function is not environment_reward and not is_async(self._function):
+            missing = range(count - len(self._idle))
+            self._idle += await asyncio.gather(*(Isolated.start(_HANDLER) for _ in missing))
+
     async def close(self) -> None:
-        """End the idle processes. May be called twice."""
+        """End the idle processes, and the connections of a remote function. May be called twice."""
         while self._idle:
             await self._idle.pop().kill()
+        if (remote := as_remote(self._function)) is not None:
+            await remote.close()
 
     async def _call(self, function: RewardFunction, trajectory: Trajectory) -> Checked:
         if isinstance(function, Combined):
@@ -98,8 +109,17 @@ class Scorer:
         )
 
 
+def _reason(error: Exception) -> Reason:
+    """Why there is no reward, where the function itself did not take too long here."""
+    if isinstance(error, RewardTimeoutError):
+        return Reason.REWARD_TIMEOUT
+    return (
+        Reason.REWARD_NOT_FINITE if isinstance(error, RewardNotFiniteError) else Reason.REWARD_ERROR
+    )
+
+
 def _message(error: Exception) -> str:
-    return str(error) if isinstance(error, IsolatedError) else error_line(error)
+    return str(error) if isinstance(error, RollartError) else error_line(error)
 
 
 async def score(

@@ -39,6 +39,7 @@ from rollart_flow.pipeline.nodes import Generates
 from rollart_flow.resources import Cluster
 from rollart_flow.runner.generations import Generations
 from rollart_flow.runner.plant import Plant, sampling_of
+from rollart_flow.serverless import ServerlessReward
 from rollart_flow.store.layout import checkpoints_uri, policy_uri
 from rollart_flow.types import Assignment, Batch
 
@@ -145,6 +146,8 @@ class Streams:
         stages, places = self._pipeline.buffer.schedule.stages, reward.max_concurrent
         if stages is not None:
             places = min(places, stages.reward)
+        if isinstance(reward.fn, ServerlessReward):
+            places = min(places, reward.fn.policy.max_concurrent)
         return RewardSettings(reward.fn, reward.timeout_s, places, self._source, before)
 
     def _rollout_context(self) -> RolloutContext:

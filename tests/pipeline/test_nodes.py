@@ -1,5 +1,6 @@
 """Nodes are checked when they are built, and every error names the node."""
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,8 @@ from rollart_flow.control.schedules import one_off, rollart, sync, sync_plus
 from rollart_flow.envs import Arithmetic, FrozenLake
 from rollart_flow.errors import PipelineError
 from rollart_flow.pipeline import nodes
+from rollart_flow.pipeline.settings import describe_pipeline
+from rollart_flow.serverless import CallPolicy, ServerlessReward
 from rollart_flow.types import Task
 from tests.pipeline.parts import LAKE, POLICY, SUMS, two_domains
 
@@ -106,6 +109,9 @@ def test_tasks_may_come_from_lists_and_datasets() -> None:
         (lambda: rollout(PROMPTS, POLICY, temperature=float("nan")), r"^rollout: temperature"),
         (lambda: reward(SCORED), r"^reward: takes rollout\(...\) or filter\(...\), got reward"),
         (lambda: untyped(reward)(ATTEMPTS, 3), r"^reward: fn .*callable"),
+        (lambda: reward(ATTEMPTS, "ftp://host"), r"^reward: 'ftp://host' is no address"),
+        (lambda: reward(ATTEMPTS, "my_rewards:score"), r"^reward: .* is no address .*give http"),
+        (lambda: reward(ATTEMPTS, "http://h", timeout_s=0), r"^reward: timeout_s"),
         (lambda: untyped(buffer)(ATTEMPTS), r"^buffer: takes reward.* or filter.*got rollout"),
         (lambda: buffer(SCORED, alpha=-1), r"^buffer: alpha"),
         (lambda: buffer(SCORED, batch_size=60), r"^buffer: .* not divisible .*; take 64"),
@@ -122,6 +128,23 @@ def test_what_cannot_work_is_refused(build: Callable[[], object], message: str) 
     with pytest.raises(PipelineError, match=message) as raised:
         build()
     assert "\n" not in str(raised.value)
+
+
+def test_a_reward_may_be_the_address_of_one() -> None:
+    node = reward(ATTEMPTS, "http://user:secret@host/score?code=1", timeout_s=7, max_concurrent=3)
+    assert isinstance(node.fn, ServerlessReward)
+    assert (node.fn.policy.deadline_s, node.fn.policy.max_concurrent) == (7, 3)
+    batches = buffer(node, batch_size=64)
+    pipeline = Pipeline("remote", train(batches, POLICY, grpo(), steps=1))
+    described = json.dumps(describe_pipeline(pipeline)) + json.dumps(pipeline.plan().as_json())
+    assert described.count("http://host/score") == 2
+    assert "secret" not in described
+    assert "code" not in described
+
+
+def test_a_reward_may_be_a_remote_one_with_a_policy() -> None:
+    remote = ServerlessReward("serve://app", CallPolicy(attempts=2))
+    assert reward(ATTEMPTS, remote).fn is remote
 
 
 def test_sampling_that_cuts_the_distribution_is_allowed() -> None:

@@ -1,0 +1,83 @@
+"""The circuit breaker of one endpoint: what is broken is left alone for a while, then tried once.
+
+Invariant: while the breaker is open nobody is sent to the endpoint, and when its time is over one
+attempt alone is; the others wait, and nobody fails because of it.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from rollart_flow.errors import EndpointTroubleError, ServerlessError
+
+
+@dataclass(slots=True)
+class EndpointBreaker:
+    """Counts failures in a row; opens at `failures` of them for `reset_s` seconds."""
+
+    failures: int
+    reset_s: float
+    _failed: int = 0
+    _open_until: float | None = None
+    """Loop time; None: closed."""
+    _probing: bool = False
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def open(self) -> bool:
+        """Whether the endpoint counts as broken."""
+        return self._open_until is not None
+
+    @asynccontextmanager
+    async def attempt(self) -> AsyncIterator[None]:
+        """Wait until an attempt may be made, then watch how it ends.
+
+        Trouble is a failure. A refusal is not: the endpoint is there. An attempt that is cancelled
+        says nothing of it.
+        """
+        probe = await self._admit()
+        try:
+            yield
+        except EndpointTroubleError:
+            self._fail(probe)
+            raise
+        except ServerlessError:
+            self._succeed()
+            raise
+        except asyncio.CancelledError:
+            self._probing = self._probing and not probe
+            self._announce()
+            raise
+        self._succeed()
+
+    async def _admit(self) -> bool:
+        """Whether the attempt that may go now is the one that tries a broken endpoint."""
+        loop = asyncio.get_running_loop()
+        while self._open_until is not None:
+            if not self._probing and loop.time() >= self._open_until:
+                self._probing = True
+                return True
+            until = None if self._probing else self._open_until
+            try:
+                async with asyncio.timeout_at(until) as limit:
+                    await self._changed.wait()
+            except TimeoutError:
+                if not limit.expired():
+                    raise
+        return False
+
+    def _succeed(self) -> None:
+        self._failed, self._probing, self._open_until = 0, False, None
+        self._announce()
+
+    def _fail(self, probe: bool) -> None:
+        self._failed += 1
+        if probe or (not self.open and self._failed >= self.failures):
+            self._probing = False
+            self._open_until = asyncio.get_running_loop().time() + self.reset_s
+            self._announce()
+
+    def _announce(self) -> None:
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()

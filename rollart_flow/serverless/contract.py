@@ -1,0 +1,216 @@
+"""The one contract of all reward endpoints: a trajectory in, reward and parts out, as plain JSON.
+
+    call    {"schema_version", "request_id", "deadline", "trajectory"}
+    answer  {"schema_version", "request_id", "reward", "parts", "failure", "error"}
+    warm    {"schema_version", "warm": true}; answered alike
+
+Times are ISO 8601 with an offset; numbers of an answer that are not finite travel as text, so that
+every message is strict JSON. The request id is a function of the trajectory alone, so that a call
+may be repeated by whoever lost its answer (ROLLART 5.1: a reward worker is a pure function).
+
+Invariant: what is decoded here is a whole message of this version, or a `ContractError`.
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from rollart_flow.errors import ContractError
+from rollart_flow.rows import trajectory_from_row, trajectory_row
+from rollart_flow.types import Trajectory
+
+SCHEMA_VERSION = 1
+"""Of calls and answers; the two sides must have the same."""
+
+WARM = {"schema_version": SCHEMA_VERSION, "warm": True}
+"""Asks an endpoint for nothing but to be there."""
+
+_TIMES = ("created_at", "finished_at", "scored_at")
+_SHOWN_CHARACTERS = 80
+
+
+class Failure(StrEnum):
+    """Why an answer has no reward. None of these becomes better by asking again."""
+
+    FUNCTION = "function"
+    """The reward function raised or returned no score."""
+    NOT_FINITE = "not_finite"
+    """It returned a number that is NaN or infinite."""
+    LATE = "late"
+    """The deadline passed."""
+    REFUSED = "refused"
+    """The call was not of the contract."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One trajectory to score, as it arrives; `encode_call` sends it."""
+
+    request_id: str
+    deadline: datetime
+    """When the answer is of no more use; the clocks of both sides must roughly agree."""
+    trajectory: Trajectory
+
+    @classmethod
+    def from_json(cls, message: Mapping[str, Any]) -> "Call":
+        """The call that a message is.
+
+        Raises:
+            ContractError: another version, or a field is missing or of a wrong kind.
+        """
+        try:
+            return cls(
+                request_id=_text(message["request_id"]),
+                deadline=_time(message["deadline"]),
+                trajectory=_trajectory(message["trajectory"]),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise ContractError(f"a call is malformed: {_said(error)}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What became of a call: a reward, or a failure and the error in one line."""
+
+    request_id: str
+    reward: float | None = None
+    parts: Mapping[str, float] | None = None
+    failure: Failure | None = None
+    error: str | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """The message, for `encode`."""
+        parts = self.parts
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "request_id": self.request_id,
+            "reward": None if self.reward is None else _number_out(self.reward),
+            "parts": None if parts is None else {k: _number_out(v) for k, v in parts.items()},
+            "failure": self.failure,
+            "error": self.error,
+        }
+
+    @classmethod
+    def from_json(cls, message: Mapping[str, Any]) -> "Answer":
+        """The answer that a message is.
+
+        Raises:
+            ContractError: a field is missing or of a wrong kind, or neither reward nor failure.
+        """
+        try:
+            reward, parts, failure = message["reward"], message["parts"], message["failure"]
+            answer = cls(
+                request_id=_text(message["request_id"]),
+                reward=None if reward is None else float(reward),
+                parts=None if parts is None else {k: float(v) for k, v in parts.items()},
+                failure=None if failure is None else Failure(failure),
+                error=message["error"],
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise ContractError(f"an answer is malformed: {_said(error)}") from error
+        if (answer.reward is None) == (answer.failure is None):
+            raise ContractError("an answer is malformed: it has a reward or a failure, one of them")
+        return answer
+
+
+def encode_call(trajectory: Trajectory, deadline: datetime) -> tuple[str, bytes]:
+    """(request id, the call as bytes). The id is the same for the same trajectory, always.
+
+    The trajectory, which is nearly all of it, is encoded once.
+
+    Raises:
+        ContractError: the trajectory holds a number that is not finite.
+    """
+    row = encode(_row(trajectory))
+    request_id = f"{trajectory.trajectory_id}:{hashlib.sha256(row).hexdigest()[:24]}"
+    head = {
+        "schema_version": SCHEMA_VERSION,
+        "request_id": request_id,
+        "deadline": deadline.isoformat(),
+    }
+    return request_id, encode(head)[:-1] + b',"trajectory":' + row + b"}"
+
+
+def encode(message: Mapping[str, Any]) -> bytes:
+    """A message as strict JSON.
+
+    Raises:
+        ContractError: it holds a number that is not finite.
+    """
+    try:
+        return json.dumps(message, allow_nan=False, separators=(",", ":")).encode()
+    except ValueError as error:
+        raise ContractError(f"a message cannot be sent as JSON: {error}") from error
+
+
+def decode(body: bytes) -> dict[str, Any]:
+    """A message of this version.
+
+    Raises:
+        ContractError: no JSON object, or of another version.
+    """
+    try:
+        message = json.loads(body)
+    except ValueError:
+        message = None
+    if not isinstance(message, dict):
+        raise ContractError(
+            f"{body[:_SHOWN_CHARACTERS]!r} is no message of the reward contract; "
+            "is this the address of a rollart reward endpoint?"
+        )
+    return check_version(message)
+
+
+def check_version(message: dict[str, Any]) -> dict[str, Any]:
+    """The message itself.
+
+    Raises:
+        ContractError: it is of another version.
+    """
+    version = message.get("schema_version")
+    if version != SCHEMA_VERSION:
+        raise ContractError(
+            f"a message has schema_version {version!r}, this side speaks {SCHEMA_VERSION}; "
+            "install the same rollart-flow on both sides"
+        )
+    return message
+
+
+def _row(trajectory: Trajectory) -> dict[str, Any]:
+    row = trajectory_row(trajectory)
+    for name in _TIMES:
+        row[name] = None if row[name] is None else row[name].isoformat()
+    return row
+
+
+def _trajectory(row: Any) -> Trajectory:
+    times = {name: None if row[name] is None else _time(row[name]) for name in _TIMES}
+    return trajectory_from_row({**row, **times})
+
+
+def _time(value: Any) -> datetime:
+    time = datetime.fromisoformat(_text(value))
+    if time.tzinfo is None:
+        raise ValueError(f"the time {value} has no offset from UTC")
+    return time
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} should be text")
+    return value
+
+
+def _number_out(value: float) -> float | str:
+    return value if math.isfinite(value) else str(value)
+
+
+def _said(error: Exception) -> str:
+    if isinstance(error, KeyError):
+        return f"it has no field {error}"
+    return " ".join(str(error).split())

@@ -1,0 +1,152 @@
+"""The endpoint's side of a call: any reward function as bytes in, bytes out.
+
+Invariant: one request id is evaluated once at a time, and once in all as long as its answer is
+remembered; who asks again, at the same time or later, gets the same answer.
+"""
+
+import asyncio
+import importlib
+from datetime import UTC, datetime
+from typing import Any, cast
+
+from rollart_flow.control.recent import Recent
+from rollart_flow.errors import ContractError, SettingsError
+from rollart_flow.isolation.child import error_line
+from rollart_flow.rewards.base import RewardFunction
+from rollart_flow.rewards.score import Scorer
+from rollart_flow.serverless.contract import (
+    WARM,
+    Answer,
+    Call,
+    Failure,
+    check_version,
+    decode,
+    encode,
+)
+from rollart_flow.types import TRAINABLE, Reason
+
+REMEMBERED = 4096
+"""Answers that are kept for whoever asks again; of a hundred bytes or so each."""
+
+_FAILURES = {
+    Reason.REWARD_ERROR: Failure.FUNCTION,
+    Reason.REWARD_NOT_FINITE: Failure.NOT_FINITE,
+    Reason.REWARD_TIMEOUT: Failure.LATE,
+}
+
+
+class Endpoint:
+    """A reward function behind the contract. Used by one event loop.
+
+    An async function runs in that loop; a plain one in processes, which are killed at the deadline.
+    """
+
+    def __init__(self, function: RewardFunction, *, max_concurrent: int = 64) -> None:
+        """Start nothing yet.
+
+        Args:
+            function: plain or async.
+            max_concurrent: evaluations at a time; more calls wait for their place.
+        """
+        self._scorer = Scorer(function)
+        self._places = asyncio.Semaphore(max_concurrent)
+        self._running: dict[str, asyncio.Task[Answer]] = {}
+        self._answers: Recent[str, Answer] = Recent(REMEMBERED)
+
+    async def __call__(self, body: bytes) -> bytes:
+        """The answer to a message, whatever it is."""
+        try:
+            message = decode(body)
+        except ContractError as error:
+            return encode(_refusal("", error).as_json())
+        return encode(await self.answer(message))
+
+    async def answer(self, message: dict[str, Any]) -> dict[str, Any]:
+        """The answer to a message that is no text any more; never an exception."""
+        if message == WARM:
+            return WARM
+        try:
+            call = Call.from_json(check_version(message))
+            if call.trajectory.outcome not in TRAINABLE:
+                raise ContractError(f"a trajectory that is {call.trajectory.outcome} has no reward")
+        except ContractError as error:
+            return _refusal(str(message.get("request_id", "")), error).as_json()
+        return (await self._answer(call)).as_json()
+
+    async def warm(self, count: int) -> None:
+        """Start processes for `count` evaluations at a time, where the function runs in one."""
+        await self._scorer.warm(count)
+
+    async def close(self) -> None:
+        """Give up what is being evaluated, and end the processes. May be called twice."""
+        running = tuple(self._running.values())
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        await self._scorer.close()
+
+    async def _answer(self, call: Call) -> Answer:
+        known = self._answers.get(call.request_id)
+        if known is not None:
+            return known
+        task = self._running.get(call.request_id)
+        if task is None:
+            task = asyncio.ensure_future(self._evaluate(call))
+            self._running[call.request_id] = task
+            task.add_done_callback(lambda _: self._running.pop(call.request_id))
+        return await asyncio.shield(task)
+
+    async def _evaluate(self, call: Call) -> Answer:
+        if not await self._place(call):
+            late = f"its deadline, {call.deadline.isoformat()}, passed before it was evaluated"
+            return Answer(call.request_id, failure=Failure.LATE, error=late)
+        try:
+            scored = await self._scorer.score(call.trajectory, _left_s(call))
+        finally:
+            self._places.release()
+        if scored.reason is not None and scored.reward is None:
+            failure = _FAILURES[scored.reason]
+            answer = Answer(call.request_id, failure=failure, error=scored.error)
+        else:
+            answer = Answer(call.request_id, scored.reward, scored.reward_parts)
+        if answer.failure is not Failure.LATE:
+            self._answers.add(call.request_id, answer)
+        return answer
+
+    async def _place(self, call: Call) -> bool:
+        """Whether there was a place for a call before its deadline."""
+        if (left_s := _left_s(call)) <= 0:
+            return False
+        try:
+            async with asyncio.timeout(left_s):
+                return await self._places.acquire()
+        except TimeoutError:
+            return False
+
+
+def load_function(name: str) -> RewardFunction:
+    """The reward function that `module:function` names.
+
+    Raises:
+        SettingsError: there is none of that name.
+    """
+    module, _, attribute = name.partition(":")
+    if not module or not attribute:
+        raise SettingsError(f"{name!r} is not module:function, such as my_rewards:exact_match")
+    try:
+        found: Any = importlib.import_module(module)
+    except Exception as error:  # the user's module ends here: its error is told
+        raise SettingsError(f"module {module} cannot be imported: {error_line(error)}") from error
+    for part in attribute.split("."):
+        found = getattr(found, part, None)
+    if not callable(found):
+        raise SettingsError(f"module {module} has no function {attribute!r}")
+    return cast(RewardFunction, found)
+
+
+def _left_s(call: Call) -> float:
+    return (call.deadline - datetime.now(UTC)).total_seconds()
+
+
+def _refusal(request_id: str, error: ContractError) -> Answer:
+    return Answer(request_id, failure=Failure.REFUSED, error=str(error))

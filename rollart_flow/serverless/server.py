@@ -1,0 +1,173 @@
+"""A reward function as what each platform hosts: a web app, two kinds of function, a Serve app.
+
+    app = http_app(function)            any ASGI server
+    handler = lambda_handler(function)  AWS Lambda
+    target = http_target(function)      functions-framework and the platforms that speak it
+    serve.run(serve_app(function), name="app", route_prefix=None)      Ray Serve
+
+An answer of the contract is always a success of the platform: what fails in the reward function is
+told in the answer, and a status of 4xx or 5xx is about the way there.
+"""
+
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from rollart_flow.errors import MissingExtraError, SettingsError
+from rollart_flow.rewards.base import RewardFunction
+from rollart_flow.serverless.background import BackgroundLoop
+from rollart_flow.serverless.endpoint import Endpoint
+
+if TYPE_CHECKING:
+    from ray.serve import Application
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+LOOPBACK = "127.0.0.1"
+_GRACE_S = 5
+"""Calls that still run when the server is told to end have so long; then they are cut off."""
+_WATCHED_S = 1.0
+"""How often Ray Serve looks at what is asked: rewards come in bursts, one a step."""
+_JSON = "application/json"
+_EXTRA = "pip install rollart-flow[serverless]"
+
+
+def http_app(function: RewardFunction, *, max_concurrent: int = 64) -> "Starlette":
+    """An ASGI app that answers POST at `/`; its processes end with the server.
+
+    Raises:
+        MissingExtraError: starlette is not installed.
+    """
+    try:
+        from starlette.applications import Starlette
+        from starlette.responses import Response
+        from starlette.routing import Route
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(f"serving rewards needs {error.name}; {_EXTRA}") from error
+    endpoint = Endpoint(function, max_concurrent=max_concurrent)
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        yield
+        await endpoint.close()
+
+    async def answer(request: "Request") -> "Response":
+        return Response(await endpoint(await request.body()), media_type=_JSON)
+
+    return Starlette(routes=[Route("/", answer, methods=["POST"])], lifespan=lifespan)
+
+
+def serve_http(
+    function: RewardFunction,
+    *,
+    host: str = LOOPBACK,
+    port: int = 0,
+    on_listening: Callable[[str], None],
+) -> None:
+    """Serve a reward function until SIGINT or SIGTERM.
+
+    There is no authentication: who reaches the address may have trajectories scored.
+
+    Args:
+        function: plain or async.
+        host: address to listen on; only this machine reaches the default.
+        port: 0 takes a free one.
+        on_listening: told the URL, once connections are accepted.
+
+    Raises:
+        SettingsError: the address cannot be listened on.
+        MissingExtraError: uvicorn is not installed.
+    """
+    try:
+        import uvicorn
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(f"serving rewards needs {error.name}; {_EXTRA}") from error
+    config = uvicorn.Config(
+        http_app(function),
+        log_level="warning",
+        access_log=False,
+        timeout_graceful_shutdown=_GRACE_S,
+    )
+    try:
+        listener = socket.create_server((host, port), backlog=config.backlog)
+    except (OSError, OverflowError) as error:
+        raise SettingsError(f"cannot listen on {host}:{port}: {error}") from error
+    with listener:
+        on_listening(f"http://{host}:{listener.getsockname()[1]}")
+        uvicorn.Server(config).run(sockets=[listener])
+
+
+def lambda_handler(function: RewardFunction) -> Callable[[dict[str, Any], object], dict[str, Any]]:
+    """A handler of AWS Lambda: `handler = lambda_handler(function)` in the function's module."""
+    endpoint, loop = Endpoint(function), BackgroundLoop()
+
+    def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
+        return loop.run(endpoint.answer(event))
+
+    return handler
+
+
+def http_target(function: RewardFunction) -> Callable[[Any], tuple[bytes, int, dict[str, str]]]:
+    """A target of functions-framework: `target = http_target(function)` in its source file."""
+    endpoint, loop = Endpoint(function), BackgroundLoop()
+
+    def target(request: Any) -> tuple[bytes, int, dict[str, str]]:
+        return loop.run(endpoint(request.get_data())), 200, {"Content-Type": _JSON}
+
+    return target
+
+
+class RewardReplica:
+    """One replica of a Ray Serve application."""
+
+    def __init__(self, function: RewardFunction, max_concurrent: int) -> None:
+        self._endpoint = Endpoint(function, max_concurrent=max_concurrent)
+
+    async def __call__(self, body: bytes) -> bytes:
+        """The answer to a message of the contract."""
+        return await self._endpoint(body)
+
+
+def serve_app(
+    function: RewardFunction,
+    *,
+    max_replicas: int = 8,
+    max_concurrent: int = 64,
+    idle_s: float = 60.0,
+    num_cpus: float = 1.0,
+) -> "Application":
+    """A Ray Serve application that scales to zero (ROLLART 7.3, R3).
+
+    Args:
+        function: plain or async.
+        max_replicas: most replicas; there is none while nothing is asked.
+        max_concurrent: evaluations at a time in a replica; another is started beyond that.
+        idle_s: seconds without a call after which the replicas end.
+        num_cpus: that each replica reserves.
+
+    Raises:
+        MissingExtraError: Ray Serve is not installed.
+    """
+    try:
+        from ray import serve
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(f"serve:// needs {error.name}; {_EXTRA}") from error
+    replicas = serve.deployment(
+        max_ongoing_requests=2 * max_concurrent,
+        ray_actor_options={"num_cpus": num_cpus},
+        autoscaling_config={
+            "min_replicas": 0,
+            "initial_replicas": 0,
+            "max_replicas": max_replicas,
+            "target_ongoing_requests": max_concurrent,
+            "upscale_delay_s": 1.0,
+            "downscale_delay_s": idle_s,
+            "downscale_to_zero_delay_s": idle_s,
+            "metrics_interval_s": _WATCHED_S,
+            "look_back_period_s": 5 * _WATCHED_S,
+        },
+        logging_config={"enable_access_log": False, "log_level": "WARNING"},
+    )
+    return replicas(RewardReplica).bind(function, max_concurrent)

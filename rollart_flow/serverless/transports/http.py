@@ -1,0 +1,74 @@
+"""`http://`, `https://` and `fc://`: a function behind a web address, called by POST.
+
+`fc://` is `https://`, as function platforms serve it, and `http://` for an emulator on this
+machine. A status of 2xx carries an answer; 429 and 5xx are trouble on the way; others are refusals.
+"""
+
+from contextlib import suppress
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from urllib.parse import urlsplit
+
+import httpx2
+
+from rollart_flow.errors import EndpointTroubleError, ServerlessError
+from rollart_flow.serverless.policy import CallPolicy
+from rollart_flow.serverless.transports.base import Transport, limited
+
+_LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
+_HEADERS = {"Content-Type": "application/json"}
+_SHOWN_CHARACTERS = 200
+_TOO_MANY, _SERVER_ERROR = 429, 500
+
+
+class HttpTransport(Transport):
+    """Keeps connections open between calls; two for each place, so that a hedge finds one."""
+
+    def __init__(self, url: str, places: int) -> None:
+        self._url = url
+        limits = httpx2.Limits(
+            max_connections=2 * places, max_keepalive_connections=2 * places, keepalive_expiry=60
+        )
+        self._client = httpx2.AsyncClient(limits=limits, headers=_HEADERS)
+
+    async def send(self, body: bytes, timeout_s: float) -> bytes:
+        """See `Transport`."""
+        async with limited(timeout_s):
+            try:
+                response = await self._client.post(self._url, content=body, timeout=timeout_s)
+            except httpx2.TransportError as error:
+                said = f"{type(error).__name__}: {error}".rstrip(": ")
+                raise EndpointTroubleError(f"it cannot be reached: {said}") from error
+        return _content(response)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.aclose()
+
+
+def open_transport(url: str, policy: CallPolicy) -> HttpTransport:
+    """The transport to a web address."""
+    if url.startswith("fc://"):
+        local = urlsplit(url).hostname in _LOCAL_HOSTS
+        url = ("http://" if local else "https://") + url.removeprefix("fc://")
+    return HttpTransport(url, policy.max_concurrent)
+
+
+def _content(response: httpx2.Response) -> bytes:
+    if response.is_success:
+        return response.content
+    status = response.status_code
+    said = f"it answered with status {status}: {response.text[:_SHOWN_CHARACTERS]}".rstrip(": ")
+    if status == _TOO_MANY or status >= _SERVER_ERROR:
+        raise EndpointTroubleError(said, _retry_after_s(response.headers.get("Retry-After", "")))
+    raise ServerlessError(said)
+
+
+def _retry_after_s(header: str) -> float:
+    """Seconds that a Retry-After header asks for, as a number or a date; 0 for anything else."""
+    if header.isdecimal():
+        return float(header)
+    with suppress(ValueError):
+        wait = parsedate_to_datetime(header) - datetime.now(UTC)
+        return max(0.0, wait.total_seconds())
+    return 0.0

@@ -1,0 +1,43 @@
+"""`local://module:function?processes=N`: a pool of processes of this machine, without a network.
+
+The same messages as over a network, so that what works here works there.
+"""
+
+import os
+from urllib.parse import parse_qsl
+
+from rollart_flow.errors import SettingsError
+from rollart_flow.serverless.endpoint import Endpoint, load_function
+from rollart_flow.serverless.policy import CallPolicy
+from rollart_flow.serverless.transports.base import Transport, limited
+
+
+class LocalTransport(Transport):
+    """An endpoint in this process, whose function runs in processes of its own."""
+
+    def __init__(self, name: str, processes: int) -> None:
+        self._endpoint = Endpoint(load_function(name), max_concurrent=processes)
+        self._processes = processes
+
+    async def send(self, body: bytes, timeout_s: float) -> bytes:
+        """See `Transport`."""
+        async with limited(timeout_s):
+            return await self._endpoint(body)
+
+    async def warm(self, count: int) -> None:
+        """Start up to `count` processes."""
+        await self._endpoint.warm(min(count, self._processes))
+
+    async def close(self) -> None:
+        """End the processes."""
+        await self._endpoint.close()
+
+
+def open_transport(url: str, policy: CallPolicy) -> LocalTransport:
+    """The transport to a function of this machine; by default one process for each CPU."""
+    name, _, query = url.removeprefix("local://").partition("?")
+    parameters = dict(parse_qsl(query))
+    processes = parameters.pop("processes", str(os.cpu_count() or 1))
+    if parameters or not processes.isdecimal() or int(processes) < 1:
+        raise SettingsError(f"local://{name}?{query} takes processes=N, N >= 1, and nothing else")
+    return LocalTransport(name, min(int(processes), policy.max_concurrent))

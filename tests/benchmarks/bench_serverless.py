@@ -1,0 +1,206 @@
+"""What a reward costs that runs elsewhere: the way there, many at a time, calls that hang."""
+
+import asyncio
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import count
+
+from rollart_flow.rewards.score import Scorer
+from rollart_flow.serverless import CallPolicy, Endpoint, ServerlessReward, serve_app
+from rollart_flow.serverless.contract import WARM, encode
+from rollart_flow.types import Trajectory
+from tests.benchmarks.records import Record, record
+from tests.serverless.servers import raw_server, response
+from tests.serverless.trajectories import TRAJECTORY
+
+CALLS = 300
+"""One after the other, for the cost of one."""
+TOKENS = 2_000
+"""Of each trajectory of these; of the others it is the calls that are measured, not JSON."""
+MANY, PLACES, REWARD_S = 2_000, 32, 0.01
+"""Through Ray Serve."""
+HEDGED, SLOW_S, HANGING = 1_600, 0.2, 20
+"""Rewards of the comparison with calls that hang; every so manieth request does."""
+COMMAND = (sys.executable, "-c", "import sys; from rollart_flow.cli import main; sys.exit(main())")
+
+LONG = replace(
+    TRAJECTORY,
+    token_ids=tuple(range(TOKENS)),
+    action_mask=(True,) * TOKENS,
+    logprobs=(-0.5,) * TOKENS,
+    token_versions=(1,) * TOKENS,
+    kept_token_ids=None,
+)
+
+
+async def nothing(trajectory: Trajectory) -> float:
+    """A reward that takes no time."""
+    return 1.0
+
+
+def plain(trajectory: Trajectory) -> float:
+    """The same, as a plain function."""
+    return 1.0
+
+
+async def ten_ms(trajectory: Trajectory) -> float:
+    """A reward that takes 10 ms, and no CPU."""
+    await asyncio.sleep(REWARD_S)
+    return 1.0
+
+
+async def slow(trajectory: Trajectory) -> float:
+    """A reward whose time is that of most rewards that ask another service."""
+    await asyncio.sleep(SLOW_S)
+    return 1.0
+
+
+def trajectory(number: int) -> Trajectory:
+    """One of many that are all different."""
+    return replace(TRAJECTORY, trajectory_id=f"t{number}")
+
+
+@contextmanager
+def served(function: str) -> Iterator[str]:
+    """The URL of a function of this module, behind `rollart reward serve`."""
+    name = f"{__name__}:{function}"
+    command = [*COMMAND, "reward", "serve", name]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        yield process.stdout.readline().strip()
+        process.send_signal(signal.SIGINT)
+
+
+async def median_ms(score: Callable[[Trajectory], Awaitable[object]]) -> float:
+    """Milliseconds of a call, the first ones left out."""
+    taken = []
+    for number in range(CALLS):
+        before = time.perf_counter()
+        await score(replace(LONG, trajectory_id=f"t{number}"))
+        taken.append(time.perf_counter() - before)
+    return 1e3 * statistics.median(taken[CALLS // 10 :])
+
+
+async def over_http(function: str) -> float:
+    """Milliseconds of a call through a served function."""
+    with served(function) as url:
+        reward = ServerlessReward(url)
+        try:
+            return await median_ms(reward)
+        finally:
+            await reward.close()
+
+
+async def in_a_process() -> float:
+    """Milliseconds of a call of the plain function, without a network."""
+    scorer = Scorer(plain)
+    try:
+        return await median_ms(lambda each: scorer.score(each, 60.0))
+    finally:
+        await scorer.close()
+
+
+async def seconds_of(reward: ServerlessReward, rewards: int) -> float:
+    """Seconds of many rewards at a time, as many as the policy lets."""
+    before = time.perf_counter()
+    await asyncio.gather(*(reward(trajectory(number)) for number in range(rewards)))
+    return time.perf_counter() - before
+
+
+async def through_serve() -> tuple[float, float]:
+    """Seconds of `MANY` rewards of 10 ms, on a replica that is up; and of as many bare calls."""
+    policy = CallPolicy(max_concurrent=PLACES, deadline_s=120.0, hedge_after_s=None)
+    reward = ServerlessReward("serve://bench", policy)
+    await reward(LONG)
+    try:
+        return await seconds_of(reward, MANY), await bare_seconds()
+    finally:
+        await reward.close()
+
+
+async def bare_seconds() -> float:
+    """Seconds of `MANY` calls of the same replica by Ray Serve's own handle, of no work at all."""
+    from ray import serve
+
+    handle, places, message = serve.get_app_handle("bench"), asyncio.Semaphore(PLACES), encode(WARM)
+
+    async def call() -> None:
+        async with places:
+            await handle.remote(message)
+
+    before = time.perf_counter()
+    await asyncio.gather(*(call() for _ in range(MANY)))
+    return time.perf_counter() - before
+
+
+def serve_seconds() -> tuple[float, float]:
+    """`through_serve` on a Ray of its own."""
+    import ray
+    from ray import serve
+
+    ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False)
+    try:
+        serve.start(proxy_location="Disabled")
+        app = serve_app(ten_ms, max_replicas=1, max_concurrent=PLACES, num_cpus=0.1)
+        serve.run(app, name="bench", route_prefix=None)
+        return asyncio.run(through_serve())
+    finally:
+        serve.shutdown()
+        ray.shutdown()
+
+
+async def with_hanging(*, hang: bool) -> float:
+    """Rewards a second where requests hang, or none does."""
+    endpoint, requests = Endpoint(slow), count(1)
+
+    async def handle(body: bytes) -> bytes:
+        if hang and next(requests) % HANGING == 0:
+            await asyncio.Event().wait()
+        return response("200 OK", await endpoint(body))
+
+    policy = CallPolicy(max_concurrent=PLACES, hedge_after_s=1.2 * SLOW_S, attempt_timeout_s=1.0)
+    async with raw_server(handle) as url:
+        reward = ServerlessReward(url, policy)
+        try:
+            return HEDGED / await seconds_of(reward, HEDGED)
+        finally:
+            await reward.close()
+
+
+def run() -> list[Record]:
+    """The three figures, each with what it is to be compared with."""
+    far, far_plain = asyncio.run(over_http("nothing")), asyncio.run(over_http("plain"))
+    near_plain = asyncio.run(in_a_process())
+    ideal_s = MANY * REWARD_S / PLACES
+    serve_s, bare_s = serve_seconds()
+    well = asyncio.run(with_hanging(hang=False))
+    hanging = asyncio.run(with_hanging(hang=True))
+    return [
+        record(
+            f"serverless: what loopback HTTP adds to a reward, {TOKENS:,} tokens",
+            far,
+            "ms",
+            at_most=10,
+            peer=f"plain function {far_plain:.1f} ms; without a network {near_plain:.1f} ms",
+        ),
+        record(
+            f"serverless: {MANY:,} rewards of 10 ms, {PLACES} at a time through Ray Serve, / ideal",
+            serve_s / ideal_s,
+            "x",
+            at_most=1.3,
+            peer=f"{serve_s:.2f} s; ideal {ideal_s:.2f} s; Ray Serve's own calls {bare_s:.2f} s",
+        ),
+        record(
+            "serverless: throughput with 1 request in 20 hanging, hedged, / without",
+            hanging / well,
+            "x",
+            at_least=0.9,
+            peer=f"{hanging:.0f}/s; {well:.0f}/s",
+        ),
+    ]

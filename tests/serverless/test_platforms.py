@@ -1,0 +1,161 @@
+"""The platforms' own software at the other end: AWS's runtime client, functions-framework."""
+
+import asyncio
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rollart_flow.errors import (
+    EndpointTroubleError,
+    RewardFailedError,
+    ServerlessError,
+    SettingsError,
+)
+from rollart_flow.rewards.base import Score
+from rollart_flow.serverless import CallPolicy, ServerlessReward
+from tests.serverless.lambda_front import LambdaFront, lambda_front
+from tests.serverless.trajectories import TRAJECTORY, attempt
+
+QUICK = CallPolicy(deadline_s=20.0, backoff_s=0.001, hedge_after_s=None)
+WITH_PARTS = (0.5, {"right": 1.0, "short": -0.5})
+
+
+def score(url: str, policy: CallPolicy = QUICK) -> Score:
+    """One reward through a client of its own."""
+
+    async def call() -> Score:
+        reward = ServerlessReward(url, policy)
+        try:
+            return await reward(TRAJECTORY)
+        finally:
+            await reward.close()
+
+    return asyncio.run(call())
+
+
+@pytest.fixture(scope="module")
+def front() -> Iterator[LambdaFront]:
+    """A Lambda whose function is `hosted.handler`; AWS's tools are pointed at it."""
+    with (
+        lambda_front("tests.serverless.hosted.handler") as front,
+        pytest.MonkeyPatch.context() as p,
+    ):
+        p.setenv("AWS_ENDPOINT_URL_LAMBDA", f"http://{front.address}")
+        p.setenv("AWS_ACCESS_KEY_ID", "none")
+        p.setenv("AWS_SECRET_ACCESS_KEY", "none")
+        p.setenv("AWS_EC2_METADATA_DISABLED", "true")
+        yield front
+
+
+def test_lambda_scores_in_awss_own_runtime(front: LambdaFront) -> None:
+    assert score("lambda://score?region=eu-central-1") == WITH_PARTS
+
+
+def test_lambda_is_called_many_at_a_time_and_warmed(front: LambdaFront) -> None:
+    async def test() -> None:
+        reward = ServerlessReward("lambda://score?region=eu-central-1", QUICK)
+        await reward.warm(3)
+        scores = await asyncio.gather(*(reward(attempt(n)) for n in range(8)))
+        await reward.close()
+        assert scores == [WITH_PARTS] * 8
+
+    asyncio.run(test())
+
+
+def test_lambda_that_throttles_is_asked_again(front: LambdaFront) -> None:
+    before = front.requests
+    front.throttled = 2
+    assert score("lambda://score?region=eu-central-1") == WITH_PARTS
+    assert front.requests - before == 3
+
+
+def test_a_lambda_that_is_not_there_is_refused_at_once(front: LambdaFront) -> None:
+    before = front.requests
+    with pytest.raises(ServerlessError, match="no such function"):
+        score("lambda://other?region=eu-central-1")
+    assert front.requests - before == 1
+
+
+def test_a_lambda_that_breaks_off_is_trouble(monkeypatch: pytest.MonkeyPatch) -> None:
+    with lambda_front("tests.serverless.hosted.target") as front:  # not made for Lambda
+        monkeypatch.setenv("AWS_ENDPOINT_URL_LAMBDA", f"http://{front.address}")
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "none")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "none")
+        with pytest.raises(EndpointTroubleError, match=r"the function broke off: .*TypeError"):
+            score("lambda://score?region=eu-central-1", replace(QUICK, attempts=2))
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [("lambda://score?zone=a", "takes region, not 'zone'"), ("lambda://score", "give .region")],
+)
+def test_what_lambda_needs_is_said(
+    url: str, said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    with pytest.raises(SettingsError, match=said):
+        score(url)
+
+
+@contextmanager
+def functions_framework_serving(target: str) -> Iterator[str]:
+    """The URL of a target of `hosted`, under functions-framework."""
+    from functions_framework import create_app
+    from werkzeug.serving import make_server
+
+    source = str(Path(__file__).parent / "hosted.py")
+    app = create_app(target, source)  # type: ignore[no-untyped-call]
+    server = make_server("127.0.0.1", 0, app, threaded=True)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"fc://127.0.0.1:{server.server_port}/"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_target_of_functions_framework_scores() -> None:
+    with functions_framework_serving("target") as url:
+        assert score(url) == WITH_PARTS
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_target_tells_what_its_function_raises() -> None:
+    with (
+        functions_framework_serving("failing_target") as url,
+        pytest.raises(RewardFailedError, match="KeyError: 'gold answer'"),
+    ):
+        score(url)
+
+
+def test_local_runs_in_a_pool_of_processes() -> None:
+    async def test() -> None:
+        reward = ServerlessReward("local://tests.rewards.functions:pid?processes=2", QUICK)
+        await reward.warm(64)
+        scores = await asyncio.gather(*(reward(attempt(n)) for n in range(6)))
+        await reward.close()
+        assert len(set(scores)) == 2
+        assert float(os.getpid()) not in scores
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize(
+    ("rest", "said"),
+    [
+        ("tests.rewards.functions:pid?processes=0", "takes processes=N, N >= 1"),
+        ("tests.rewards.functions:pid?threads=2", "takes processes=N, N >= 1"),
+        ("tests.rewards.functions:missing", "has no function 'missing'"),
+    ],
+)
+def test_what_local_needs_is_said(rest: str, said: str) -> None:
+    with pytest.raises(SettingsError, match=said):
+        score(f"local://{rest}")
