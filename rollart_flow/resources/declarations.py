@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from rollart_flow.errors import SettingsError
 from rollart_flow.resources.dispatch import MODES, Call, Collect, Dispatch, Mode
+from rollart_flow.serverless.transports import check_url
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -130,12 +131,9 @@ def register_serverless(url: str, attribute: str | None = None) -> Callable[[F],
             an async function that calls the endpoint.
 
     Raises:
-        SettingsError: the URL has no scheme, or the method does not take just one argument.
+        SettingsError: no transport takes the URL, or the method does not take just one argument.
     """
-    if "://" not in url:
-        raise SettingsError(
-            f"{url!r} is no URL; write it as http://HOST:PORT or local://MODULE:NAME"
-        )
+    check_url(url)
 
     def declare(function: F) -> F:
         taken = list(inspect.signature(function).parameters.values())[1:]

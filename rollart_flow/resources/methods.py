@@ -173,4 +173,6 @@ def _without_self(method: Callable[..., Any]) -> inspect.Signature | None:
         signature = inspect.signature(method)
     except ValueError:
         return None
-    return signature.replace(parameters=list(signature.parameters.values())[1:])
+    # Ray adds a parameter of its own to the methods of a class that it makes actors of.
+    own = [p for p in signature.parameters.values() if not p.name.startswith("_ray")]
+    return signature.replace(parameters=own[1:])

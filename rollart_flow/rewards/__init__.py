@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from rollart_flow.rewards.base import RewardFunction, Score, environment_reward
     from rollart_flow.rewards.completions import ChatCompletions, Completes
     from rollart_flow.rewards.composition import Part, compose
-    from rollart_flow.rewards.engine_completions import EngineCompletions, PolicyCompletions
     from rollart_flow.rewards.judge import Judge
     from rollart_flow.rewards.judgements import Judgements
     from rollart_flow.rewards.rules import exact, numeric, regex
@@ -21,11 +20,9 @@ if TYPE_CHECKING:
 __all__ = [
     "ChatCompletions",
     "Completes",
-    "EngineCompletions",
     "Judge",
     "Judgements",
     "Part",
-    "PolicyCompletions",
     "RewardFunction",
     "Score",
     "compose",
@@ -40,7 +37,6 @@ _HOMES = {
     "base": ("RewardFunction", "Score", "environment_reward"),
     "completions": ("ChatCompletions", "Completes"),
     "composition": ("Part", "compose"),
-    "engine_completions": ("EngineCompletions", "PolicyCompletions"),
     "judge": ("Judge",),
     "judgements": ("Judgements",),
     "rules": ("exact", "numeric", "regex"),

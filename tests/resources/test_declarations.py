@@ -95,7 +95,7 @@ def test_what_cannot_work_is_refused_where_it_is_declared() -> None:
         hw_mapping({})
     with pytest.raises(SettingsError, match="no parameter 'domain' to route by"):
         hw_mapping({"default": "H20"})(Decorated.plain)
-    with pytest.raises(SettingsError, match=r"'fc.example' is no URL"):
+    with pytest.raises(SettingsError, match=r"'fc.example' is no address"):
         register_serverless("fc.example")
     with pytest.raises(SettingsError, match="must take one trajectory to run at fc://x"):
         register_serverless("fc://x")(Decorated.plain)

@@ -15,8 +15,8 @@ HEAVY = ("ray", "torch", "httpx2", "polars", "pyarrow", "pydantic")
 
 def test_every_exported_name_is_there() -> None:
     assert rewards.__all__ == [
-        "ChatCompletions", "Completes", "EngineCompletions", "Judge", "Judgements", "Part",
-        "PolicyCompletions", "RewardFunction", "Score", "compose", "environment_reward", "exact",
+        "ChatCompletions", "Completes", "Judge", "Judgements", "Part",
+        "RewardFunction", "Score", "compose", "environment_reward", "exact",
         "majority", "numeric", "regex",
     ]  # fmt: skip
     for name in rewards.__all__:

@@ -12,17 +12,16 @@ from typing import Any
 
 import pytest
 
+from rollart_flow.engines.completions import EngineCompletions, PolicyCompletions
 from rollart_flow.engines.registry import build_engine
 from rollart_flow.errors import RewardFailedError, SettingsError
 from rollart_flow.models.policy import Policy, load_codec, materialize
 from rollart_flow.pipeline.settings import describe
 from rollart_flow.rewards import (
     ChatCompletions,
-    EngineCompletions,
     Judge,
     Judgements,
     Part,
-    PolicyCompletions,
     compose,
     exact,
 )
