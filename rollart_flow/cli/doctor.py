@@ -25,9 +25,10 @@ _EXTRAS = {
     "megatron": ("megatron-core",),
     "mooncake": ("mooncake-transfer-engine", "mooncake-transfer-engine-non-cuda"),
     "boto3": ("boto3",),
+    "httpx2": ("httpx2",),
 }
 """Optional backends, with the packages of which any will do."""
-_EXTRA_NAMES = {"boto3": "s3"}
+_EXTRA_NAMES = {"boto3": "s3", "httpx2": "serverless"}
 _GIB = 1 << 30
 _TIMEOUT_S = 10.0
 
