@@ -40,7 +40,7 @@ def ray_cluster(address: str | None = None) -> Iterator[None]:
         return
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
-    _start(address)
+    _start(address or os.environ.get("RAY_ADDRESS"))
     try:
         yield
     finally:
@@ -51,9 +51,14 @@ def _start(address: str | None) -> None:
     try:
         with _native_stderr_held_back():
             if address is None:
-                ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+                ray.init(
+                    "local",
+                    include_dashboard=False,
+                    log_to_driver=False,
+                    logging_level=logging.ERROR,
+                )
             else:
-                ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+                ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
     except Exception as error:  # Ray raises a bare Exception where its node is late
         lines = str(error).splitlines() or [type(error).__name__]
         if address is not None:

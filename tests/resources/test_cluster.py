@@ -54,7 +54,9 @@ def counters(*names: str, **arguments: object) -> Cluster:
 def local_ray() -> Iterator[None]:
     """A Ray of this machine that has an H20, besides its CPUs."""
     with tolerating_ray():
-        ray.init(num_cpus=2, resources={H20: 2}, include_dashboard=False, log_to_driver=False)
+        ray.init(
+            "local", num_cpus=2, resources={H20: 2}, include_dashboard=False, log_to_driver=False
+        )
         with ray_cluster():  # uses what is connected, and leaves it
             yield
         ray.shutdown()
