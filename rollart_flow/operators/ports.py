@@ -8,9 +8,11 @@ import ray
 from rollart_flow.control.ports import Cancellation, Change
 from rollart_flow.errors import EngineError, WorkerAwayError, WorkerLostError
 from rollart_flow.resources import WorkerHandle
-from rollart_flow.resources.manager import live_pools
 from rollart_flow.resources.reasons import reason
 from rollart_flow.types import Assignment, Batch
+
+_NODE_S = 2.0
+"""How long a worker may be silent before its node is looked for [s]."""
 
 
 class RemoteBuffer:
@@ -107,13 +109,24 @@ class RemoteCommands:
 
     async def ping(self) -> None:
         """See `control.ports.EngineCommands`."""
+        answer = asyncio.ensure_future(self._ask(self._handle.actor.ping.remote()))
         try:
-            await self._ask(self._handle.actor.ping.remote())
+            # Ray keeps calls of an actor that waits for a node, and says nothing of it.
+            while not (await asyncio.wait((answer,), timeout=_NODE_S))[0]:
+                await self._check_node()
+            await answer
         except ray.exceptions.RayError as error:
-            hardware = self._handle.placement.granted
-            if hardware not in await asyncio.to_thread(live_pools):
-                raise WorkerAwayError(f"no node has {hardware} now") from error
+            await self._check_node()
             raise EngineError(f"worker {self.name} is being restarted: {reason(error)}") from error
+        finally:
+            answer.cancel()
+
+    async def _check_node(self) -> None:
+        placement = self._handle.placement
+        if placement.group is not None:
+            table = await asyncio.to_thread(ray.util.placement_group_table, placement.group)
+            if table["state"] != "CREATED":
+                raise WorkerAwayError(f"no node has a free {placement.granted} now")
 
     def restart(self) -> None:
         """See `control.ports.EngineCommands`."""
