@@ -65,6 +65,9 @@ def describe(value: Any) -> Any:
         fields = {key: describe(item) for key, item in fields_of(value).items()}
         return {"type": type(value).__name__, **name, **fields}
     if callable(value):
-        named = value if hasattr(value, "__qualname__") else type(value)
-        return f"{named.__module__}:{named.__qualname__}"
+        if hasattr(value, "__qualname__"):
+            return f"{value.__module__}:{value.__qualname__}"
+        defined = f"{type(value).__module__}:{type(value).__qualname__}"
+        # An instance may say which one it is, as the reward at an address does.
+        return f"{defined}({value.__name__})" if hasattr(value, "__name__") else defined
     return str(value)

@@ -3,6 +3,7 @@
 import asyncio
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from rollart_flow.resources import (
     Placement,
     ResourceManager,
     Reward,
+    WorkerHandle,
     hw_mapping,
     register,
 )
@@ -141,12 +143,20 @@ def test_the_readmes_workers_run(capsys: pytest.CaptureFixture[str]) -> None:
     made["generators"].shutdown()
 
 
+def kill(worker: WorkerHandle) -> None:
+    """Kill a worker; returns once it answers no more."""
+    ray.kill(worker.actor)
+    with suppress(ray.exceptions.ActorDiedError):
+        while True:
+            ray.get(worker.actor.node.remote())
+
+
 def test_a_call_whose_worker_died_is_run_by_another_class() -> None:
     cluster = Cluster(ResourceManager({"H800": 1, "H20": 1}), HeteroGen, max_restarts=0)
     cluster.wait_until_ready()
-    ray.kill(cluster.workers[0].actor)
+    kill(cluster.workers[0])
     assert cluster.generate([1], "frozenlake") == "H20"
-    ray.kill(cluster.workers[1].actor)
+    kill(cluster.workers[1])
     with pytest.raises(ray.exceptions.ActorDiedError):
         cluster.generate([1], "frozenlake")
     cluster.shutdown()

@@ -54,6 +54,7 @@ def hardware(run: Run) -> set[tuple[str, str]]:
     return set(turns.select("domain", pl.col("turns").struct.field("hardware")).unique().rows())
 
 
+@pytest.mark.whole
 def test_domains_are_generated_where_they_ask_for_and_elsewhere_once_that_is_gone(
     nodes: RayCluster, tmp_path: Path
 ) -> None:
