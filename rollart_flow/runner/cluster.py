@@ -2,6 +2,7 @@
 
 import logging
 import os
+import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +19,10 @@ _ENVIRONMENT = {
     "RAY_BACKEND_LOG_LEVEL": "fatal",
     "RAY_USAGE_STATS_ENABLED": "0",
 }
+
+
+_REACH_S = 10.0
+"""Longest time to wait for a cluster's address to answer [s]."""
 
 
 @contextmanager
@@ -48,6 +53,7 @@ def ray_cluster(address: str | None = None) -> Iterator[None]:
 
 
 def _start(address: str | None) -> None:
+    _check_reachable(address)
     try:
         with _native_stderr_held_back():
             if address is None:
@@ -67,6 +73,20 @@ def _start(address: str | None) -> None:
                 "`ray start --head`, or leave the address out"
             ) from error
         raise RunFailedError(f"Ray cannot be started: {lines[0]}; try again") from error
+
+
+def _check_reachable(address: str | None) -> None:
+    """Ray itself would try for many minutes to reach an address where nobody listens."""
+    host, colon, port = (address or "").rpartition(":")
+    if not colon or "/" in host or not port.isdigit():
+        return
+    try:
+        socket.create_connection((host, int(port)), timeout=_REACH_S).close()
+    except OSError as error:
+        raise RunFailedError(
+            f"there is no Ray cluster at {address}: {error}; start one with "
+            "`ray start --head`, or leave the address out"
+        ) from error
 
 
 @contextmanager

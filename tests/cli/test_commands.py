@@ -21,6 +21,11 @@ def test_plan_draws_the_graph_and_says_what_runs_where() -> None:
     assert "else CPU" in said.out
 
 
+def test_plan_says_where_no_cluster_is() -> None:
+    line = refused(rollart("plan", TWO_DOMAINS, "--address", "127.0.0.1:1"), code=1)
+    assert "there is no Ray cluster at 127.0.0.1:1" in line
+
+
 def test_plan_is_json_and_takes_overrides() -> None:
     plan = json.loads(rollart("plan", TWO_DOMAINS, "-s", "steps=7", "-s", "alpha=3", "--json").out)
     settings = {stage["node"]: stage["settings"] for stage in plan["stages"]}
