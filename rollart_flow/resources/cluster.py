@@ -77,6 +77,7 @@ class Cluster:
             asked = list(resources)
         ranks = data_parallel or len(asked)
         if ranks < 0 or (asked and len(asked) % ranks):
+            self._release(asked)
             raise SettingsError(
                 f"data_parallel is {data_parallel}, but must divide the {len(asked)} workers"
             )
@@ -167,8 +168,13 @@ class Cluster:
         """Kill every worker, and give back what was reserved for them."""
         for worker in self.workers:
             ray.kill(worker.actor)
-        release = free_gangs if self._manager is None else self._manager.release
-        release([worker.placement for worker in self.workers])
+        self._release([worker.placement for worker in self.workers])
+
+    def _release(self, placements: Sequence[Placement]) -> None:
+        if self._manager is None:
+            free_gangs(placements)
+        else:
+            self._manager.release(placements)
 
 
 def _reservation(placement: Placement) -> dict[str, Any]:

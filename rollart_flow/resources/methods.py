@@ -61,14 +61,14 @@ class BoundMethod:
         if not self._routed:
             references, collect = self._start(call)
             return collect(ray.get(references))
-        left = self._candidates(call)
+        left, others = self._in_turn(call)
         while True:
-            worker = self._least_loaded(left)
+            worker = self._least_loaded(left or others)
             try:
                 with self._counted(worker):
                     return ray.get(self._send(worker, call))
             except _GONE as error:
-                self._pass_over(worker, left, error)
+                self._pass_over(worker, (left, others), error)
 
     async def aio(self, *args: Any, **kwargs: Any) -> Any:
         """The same for callers in an event loop."""
@@ -78,14 +78,14 @@ class BoundMethod:
         if not self._routed:
             references, collect = self._start(call)
             return collect(list(await asyncio.gather(*references)))
-        left = self._candidates(call)
+        left, others = self._in_turn(call)
         while True:
-            worker = self._least_loaded(left)
+            worker = self._least_loaded(left or others)
             try:
                 with self._counted(worker):
                     return await self._send(worker, call)
             except _GONE as error:
-                self._pass_over(worker, left, error)
+                self._pass_over(worker, (left, others), error)
 
     @property
     def _remote(self) -> bool:
@@ -137,21 +137,29 @@ class BoundMethod:
         finally:
             self._in_flight[worker.name] -= 1
 
+    def _in_turn(self, call: Call) -> "tuple[list[WorkerHandle], list[WorkerHandle]]":
+        """Workers to ask first, and those to ask where none of them can be reached."""
+        first = self._candidates(call)
+        return first, [w for w in self._workers if w not in first and w.name not in self._gone]
+
     def _pass_over(
-        self, worker: "WorkerHandle", left: "list[WorkerHandle]", error: Exception
+        self,
+        worker: "WorkerHandle",
+        in_turn: "tuple[list[WorkerHandle], list[WorkerHandle]]",
+        error: Exception,
     ) -> None:
-        """A worker cannot be reached: its call goes to another one of its class, then to any.
+        """A worker cannot be reached: this call asks it no more, and others neither if it died.
 
         Raises:
             RayError: nobody is left.
         """
-        left.remove(worker)
+        for workers in in_turn:
+            if worker in workers:
+                workers.remove(worker)
         if isinstance(error, ray.exceptions.ActorDiedError):
             self._gone.add(worker.name)
-        if not left:
-            left += [w for w in self._workers if w.name not in self._gone and w is not worker]
-            if not left:
-                raise error
+        if not any(in_turn):
+            raise error
 
     async def _at_endpoint(self, call: Call) -> Any:
         from rollart_flow.serverless import ServerlessReward

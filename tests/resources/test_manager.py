@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from rollart_flow.resources import (
     hw_mapping,
     register,
 )
+from rollart_flow.resources.dispatch import Call
 from rollart_flow.resources.manager import live_pools
 from tests.local_ray import tolerating_ray
 
@@ -143,6 +144,18 @@ def test_the_readmes_workers_run(capsys: pytest.CaptureFixture[str]) -> None:
     made["generators"].shutdown()
 
 
+def raising(get: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """`ray.get` that raises an error which was put, as it does for one of an actor."""
+
+    def got(reference: Any) -> Any:
+        value = get(reference)
+        if isinstance(value, ray.exceptions.RayError):
+            raise value
+        return value
+
+    return got
+
+
 def kill(worker: WorkerHandle) -> None:
     """Kill a worker; returns once it answers no more."""
     ray.kill(worker.actor)
@@ -159,6 +172,25 @@ def test_a_call_whose_worker_died_is_run_by_another_class() -> None:
     kill(cluster.workers[1])
     with pytest.raises(ray.exceptions.ActorDiedError):
         cluster.generate([1], "frozenlake")
+    cluster.shutdown()
+
+
+def test_a_call_ends_where_no_worker_can_be_reached() -> None:
+    cluster = Cluster(ResourceManager({"H800": 1, "H20": 1}), HeteroGen)
+    asked: list[str] = []
+
+    def unreachable(worker: WorkerHandle, call: Call) -> Any:
+        asked.append(worker.placement.granted)
+        return ray.put(ray.exceptions.ActorUnavailableError("restarting", None))
+
+    with pytest.MonkeyPatch.context() as patched:
+        # Ray's own restarts take as long as they like: here both are in one at the same time.
+        patched.setattr(cluster.generate, "_send", unreachable)
+        patched.setattr(ray, "get", raising(ray.get))
+        with pytest.raises(ray.exceptions.ActorUnavailableError):
+            cluster.generate([1], "frozenlake")
+    assert asked == ["H800", "H20"], "each once"
+    assert cluster.generate([1], "frozenlake") == "H800", "they are asked again by the next call"
     cluster.shutdown()
 
 
