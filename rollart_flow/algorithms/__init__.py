@@ -1,5 +1,6 @@
 """Algorithms of a policy gradient: frozen settings that load no torch until they run."""
 
-from rollart_flow.algorithms.grpo import GRPO, grpo
+from rollart_flow.algorithms.algorithm import Algorithm
+from rollart_flow.algorithms.grpo import grpo
 
-__all__ = ["GRPO", "grpo"]
+__all__ = ["Algorithm", "grpo"]

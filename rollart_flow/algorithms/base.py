@@ -1,8 +1,8 @@
-"""The protocol of algorithms. One variant, one short file beside this one.
+"""The protocols that an algorithm is composed of. One variant, one short file beside this one.
 
-An algorithm is frozen settings that a pipeline file can name without loading torch; its two
-methods are pure. `advantages` sees Arrow columns of one batch, `token_loss` sees tensors of
-action tokens.
+Two sides. An `Estimator` sees Arrow columns of one batch, before it is trained on; what it gives is
+stored with the batch. A `Loss` sees tensors of action tokens, while the batch is trained on. Both
+are frozen settings that a pipeline file can name without loading torch, and pure.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ import pyarrow as pa
 if TYPE_CHECKING:
     import torch
 
+Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
+
 
 @dataclass(frozen=True, slots=True)
 class Advantages:
@@ -24,10 +26,33 @@ class Advantages:
 
     values: tuple[np.ndarray[tuple[int], np.dtype[np.float32]], ...]
     """Each of shape [1] (one for all action tokens) or [action tokens]."""
-    weights: tuple[float, ...]
-    """Factor on each trajectory's loss."""
     zero_variance_groups: int
     """Groups whose rewards were all equal."""
+
+
+class Estimator(ABC):
+    """Advantages of one batch from its rewards."""
+
+    @abstractmethod
+    def __call__(self, batch: pa.Table) -> Advantages:
+        """Advantages from group_id, domain, reward, turns, action_mask of a batch.
+
+        Raises:
+            TrainerError: a trajectory has no reward.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """Action tokens of whole trajectories, in row order; each of shape [action tokens]."""
+
+    logprobs: torch.Tensor
+    """log pi_theta, differentiable."""
+    behavior_logprobs: torch.Tensor
+    """log mu, as stored with the trajectory."""
+    advantages: torch.Tensor
+    reference_logprobs: torch.Tensor | None = None
+    """log pi_ref; None where the algorithm needs no reference policy."""
 
 
 @dataclass(frozen=True)
@@ -36,37 +61,14 @@ class TokenLoss:
 
     loss: torch.Tensor
     ratio: torch.Tensor
-    """Importance ratio of the current to the behavior policy, detached."""
+    """Importance ratio that the loss used, detached."""
     clipped: torch.Tensor
     """bool: whether the clip was active."""
 
 
-class Algorithm(ABC):
-    """Advantages and loss of one family of policy gradients."""
+class Loss(ABC):
+    """Loss of one family of policy gradients, to be minimised."""
 
     @abstractmethod
-    def advantages(self, batch: pa.Table) -> Advantages:
-        """Advantages from group_id, domain, reward, action_mask (and staleness) of a batch."""
-
-    @abstractmethod
-    def token_loss(
-        self,
-        logprobs: torch.Tensor,
-        behavior_logprobs: torch.Tensor,
-        advantages: torch.Tensor,
-        reference_logprobs: torch.Tensor | None = None,
-    ) -> TokenLoss:
-        """Loss of each action token; all arguments have shape [action tokens].
-
-        `logprobs` is differentiable; `behavior_logprobs` are those stored with the trajectory.
-        """
-
-    @property
-    @abstractmethod
-    def kl_coefficient(self) -> float:
-        """0: no reference policy is needed."""
-
-    @property
-    def entropy_coefficient(self) -> float:
-        """The trainer subtracts this times the policy's entropy from the loss of each token."""
-        return 0.0
+    def __call__(self, tokens: Tokens) -> TokenLoss:
+        """Loss of each action token, before aggregation."""

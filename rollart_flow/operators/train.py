@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import ray
 
-from rollart_flow.algorithms.base import Algorithm
+from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.operators.ipc import decode, encode
 from rollart_flow.resources import Cluster
 from rollart_flow.rows import events_table
@@ -70,9 +70,9 @@ class Train:
 
     def _write_manifest(self, batch: Mapping[str, Any], rows: pa.Table) -> tuple[pa.Table, int]:
         advantages = self._context.algorithm.advantages(rows)
-        rows = rows.append_column(
-            "advantage", pa.array([v.tolist() for v in advantages.values], pa.list_(pa.float32()))
-        ).append_column("weight", pa.array(advantages.weights, pa.float64()))
+        values = pa.array([v.tolist() for v in advantages.values], pa.list_(pa.float32()))
+        weights = pa.array(self._context.algorithm.weights(rows), pa.float64())
+        rows = rows.append_column("advantage", values).append_column("weight", weights)
         manifest = [
             {
                 **row,

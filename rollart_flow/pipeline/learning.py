@@ -3,7 +3,7 @@
 Every error is a `PipelineError` that starts with the node's name and says what to do.
 """
 
-from rollart_flow.algorithms.base import Algorithm
+from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.control.schedules import Schedule, named_schedule, rollart
 from rollart_flow.envs.base import Domain
 from rollart_flow.errors import PipelineError

@@ -15,7 +15,7 @@ from pydantic import ConfigDict, Field, GetCoreSchemaHandler, InstanceOf
 from pydantic.dataclasses import dataclass
 from pydantic_core import CoreSchema, core_schema
 
-from rollart_flow.algorithms.base import Algorithm
+from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.control.schedules import Schedule, named_schedule
 from rollart_flow.envs.base import Domain
 from rollart_flow.models.policy import Policy

@@ -125,7 +125,7 @@ def _words(node: nodes.Node) -> tuple[str, str, str, str]:
             )
             return PRODUCER, "Ray Data sink + Delta tables", "1 writer", bound
         case nodes.Train():
-            algorithm = type(node.algorithm).__name__
+            algorithm = node.algorithm.name
             return CONSUMER, "Ray Data actor + trainer", "1", f"{algorithm}, {node.steps} steps"
         case nodes.Evaluate():
             often = f"every {node.every} versions, {node.episodes} episodes by domain"

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from rollart_flow.algorithms.base import Algorithm
+from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.errors import TrainerError
 from rollart_flow.models.folder import check_tensors, load_folder
 from rollart_flow.models.qwen3 import ModelConfig, Qwen3
@@ -51,7 +51,7 @@ class EmbeddedTrainer(Trainer):
         Args:
             config: shape of the model.
             tensors: initial weights in Hugging Face names, copied and trained in float32; also
-                the reference policy where the algorithm has a KL coefficient.
+                the reference policy where the algorithm needs one.
             algorithm: the loss.
             settings: how a batch is cut, the optimizer, threads.
 
@@ -67,7 +67,7 @@ class EmbeddedTrainer(Trainer):
         self._version = 0
         self._reference_name: str | None = None
         reference = None
-        if algorithm.kl_coefficient > 0:
+        if algorithm.needs_reference:
             reference = _build(config, tensors).requires_grad_(False)
             self._reference_name = fingerprint(self.weights())
         self._updater = Updater(self._model, algorithm, reference, self.settings.micro_batch_tokens)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rollart_flow.algorithms.base import Algorithm
+from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.algorithms.checks import check_choice, check_count
 from rollart_flow.trainers.optimizer import AdamW
 

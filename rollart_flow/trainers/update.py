@@ -16,7 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from rollart_flow.algorithms.base import Algorithm
+from rollart_flow.algorithms.algorithm import Algorithm
+from rollart_flow.algorithms.base import Tokens
 from rollart_flow.models.qwen3 import Qwen3
 from rollart_flow.trainers.batch import MicroBatch, TrainingBatch
 from rollart_flow.trainers.buckets import buckets
@@ -84,14 +85,14 @@ class Updater:
 
     def _loss(self, micro: MicroBatch, tally: Tally) -> torch.Tensor:
         """Weighted sum of the losses of a micro-batch's action tokens."""
-        bonus = self.algorithm.entropy_coefficient
+        bonus = self.algorithm.entropy
         scores = score(self.model, micro, entropy_gradient=bonus > 0)
         reference = None
         if self.reference is not None:
             with torch.no_grad():
                 reference = score(self.reference, micro).logprobs
         found = self.algorithm.token_loss(
-            scores.logprobs, micro.behavior_logprobs, micro.advantages, reference
+            Tokens(scores.logprobs, micro.behavior_logprobs, micro.advantages, reference)
         )
         tally.add(
             found.ratio, found.clipped, micro, scores.logprobs.detach(), scores.entropies.detach()

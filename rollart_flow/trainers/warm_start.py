@@ -18,7 +18,7 @@ import pyarrow as pa
 from safetensors import SafetensorError
 
 from rollart_flow.algorithms.checks import check_count
-from rollart_flow.algorithms.supervised import Supervised
+from rollart_flow.algorithms.supervised import supervised
 from rollart_flow.control.ports import Codec
 from rollart_flow.envs.base import Domain, Environment
 from rollart_flow.errors import SettingsError, TrainerError
@@ -91,7 +91,7 @@ def warm_start(
         raise TrainerError(f"a warm start needs one {_WEIGHTS} in {str(folder)!r}, not shards")
     config, stored = load_folder(folder)
     settings = TrainerSettings(optimizer=adamw(lr), threads=threads)
-    trainer = EmbeddedTrainer(config, stored, Supervised(), settings)
+    trainer = EmbeddedTrainer(config, stored, supervised(), settings)
     context = config.max_position_embeddings
     with closing(_episodes(domains, codec, seed, context)) as played:
         losses = [

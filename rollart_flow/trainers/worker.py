@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from rollart_flow.algorithms.base import Algorithm
+from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.resources import CPU, ActorTrain, Placement
 from rollart_flow.trainers.base import StepResult, Trainer
 from rollart_flow.trainers.registry import TrainerSettings, build_trainer

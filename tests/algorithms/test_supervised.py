@@ -3,12 +3,13 @@
 import pyarrow as pa
 import torch
 
-from rollart_flow.algorithms.supervised import Supervised
+from rollart_flow.algorithms.base import Tokens
+from rollart_flow.algorithms.supervised import supervised
 
 
 def test_it_is_the_negative_log_likelihood() -> None:
     logprobs = torch.tensor([-0.5, -2.0], requires_grad=True)
-    found = Supervised().token_loss(logprobs, torch.zeros(2), torch.ones(2))
+    found = supervised().token_loss(Tokens(logprobs, torch.zeros(2), torch.ones(2)))
     found.loss.sum().backward()  # type: ignore[no-untyped-call]
     assert torch.equal(found.loss, -logprobs)
     assert logprobs.grad is not None
@@ -17,7 +18,6 @@ def test_it_is_the_negative_log_likelihood() -> None:
 
 
 def test_every_trajectory_counts_whatever_its_reward() -> None:
-    found = Supervised().advantages(pa.table({"reward": [0.0, None, 7.0]}))
+    found = supervised().advantages(pa.table({"reward": [0.0, None, 7.0]}))
     assert [value.tolist() for value in found.values] == [[1.0]] * 3
-    assert found.weights == (1.0, 1.0, 1.0)
-    assert Supervised().kl_coefficient == 0.0
+    assert not supervised().needs_reference

@@ -22,11 +22,11 @@ def test_keys_name_a_node_or_stand_alone_where_they_fit_only_one() -> None:
 
 def test_settings_within_settings_have_dots() -> None:
     changed = two_domains().override(
-        {"optimizer.lr": "1e-4", "train.algorithm.clip": "0.1", "clip_norm": "0.5"}
+        {"optimizer.lr": "1e-4", "algorithm.loss.clip": "0.1", "clip_norm": "0.5"}
     )
     assert changed.train.optimizer.lr == 1e-4
     assert changed.train.optimizer.clip_norm == 0.5
-    assert fields_of(changed.train.algorithm)["clip"] == 0.1
+    assert fields_of(changed.train.algorithm.loss)["clip"] == 0.1
 
 
 def test_a_schedule_is_set_by_name_and_brings_its_own_alpha() -> None:
@@ -96,7 +96,7 @@ def test_a_default_that_depends_on_another_setting_follows_it() -> None:
         ("alpha", "-1", r"^buffer.alpha should be greater than or equal to 0"),
         ("rollout.hw_affinity", "{", r"^rollout.hw_affinity is wrong: Invalid JSON.*got '\{'"),
         ("optimizer.schedule", "steep", r"^train.optimizer.schedule should be 'constant'"),
-        ("algorithm.clip", "-1", r"grpo.clip=-1.0"),
+        ("clip", "-1", r"clip=-1.0"),
         ("expression", "x", r"^no setting 'expression'"),
     ],
 )  # fmt: skip
@@ -120,6 +120,6 @@ def test_settings_are_json_and_name_what_ran() -> None:
     nodes = settings["nodes"]
     assert nodes["buffer"]["alpha"] == 1.0
     assert nodes["buffer"]["upstream"] == ["no_nonsense"]
-    assert nodes["train"]["algorithm"]["type"] == "GRPO"
+    assert nodes["train"]["algorithm"]["name"] == "grpo"
     assert nodes["tasks"]["sources"][0]["name"] == "frozenlake"
     assert "reward" in nodes["no_nonsense"]["expression"]

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from rollart_flow import Pipeline, Policy, buffer, evaluate, filter, reward, rollout, tasks, train
-from rollart_flow.algorithms.grpo import GRPO
+from rollart_flow.algorithms import Algorithm, grpo
 from rollart_flow.envs.base import Domain, Environment
 from rollart_flow.types import Split, Task
 
@@ -84,14 +84,17 @@ async def tokens_seen(trajectory):
     return sum(turn.reward for turn in trajectory.turns) + sum(trajectory.token_ids) % 97 / 970
 
 
-class Gated(GRPO):
+class Gated(Algorithm):
     def advantages(self, batch):
         gate("advantages")
         return super().advantages(batch)
 
-    def token_loss(self, *arguments):
+    def token_loss(self, tokens):
         gate("training")
-        return super().token_loss(*arguments)
+        return super().token_loss(tokens)
+
+
+gated = Gated("gated", grpo().loss, grpo().advantage)
 
 
 policy = Policy.tiny(hidden=32, layers=1, heads=2, warm_start=<warm_start>)
@@ -102,7 +105,7 @@ prompts = tasks(Coin(), group_size=4)
 trajectories = rollout(prompts, policy, max_tokens=6, engine_workers=<engine_workers>)
 scored = reward(trajectories, tokens_seen)
 batches = buffer(scored, batch_size=8, alpha=<alpha>)
-steps = train(batches, policy, Gated(), steps=<steps>, checkpoint_every=3)
+steps = train(batches, policy, gated, steps=<steps>, checkpoint_every=3)
 scores = evaluate(policy, Coin(), every=<every>, episodes=2, max_tokens=6)
 pipeline = Pipeline("coins", steps, scores)
 """

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from rollart_flow.algorithms import grpo
-from rollart_flow.algorithms.base import Algorithm
+from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.errors import TrainerError
 from rollart_flow.models.qwen3 import ModelConfig, Qwen3
 from rollart_flow.trainers import adamw

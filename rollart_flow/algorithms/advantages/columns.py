@@ -1,0 +1,52 @@
+"""Columns of a batch as estimators read them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rollart_flow.algorithms.base import Floats
+from rollart_flow.errors import TrainerError
+
+Places = np.ndarray[tuple[int], np.dtype[np.int64]]
+
+
+def rewards_of(batch: pa.Table) -> Floats:
+    """Rewards [trajectories].
+
+    Raises:
+        TrainerError: one is missing or not finite.
+    """
+    rewards = batch["reward"].cast(pa.float64())
+    values: Floats = pc.fill_null(rewards, float("nan")).combine_chunks().to_numpy()
+    if not np.isfinite(values).all():
+        at = int(np.flatnonzero(~np.isfinite(values))[0])
+        raise TrainerError(f"trajectory {at} of the batch has no finite reward; it must be scored")
+    return values
+
+
+def groups_of(batch: pa.Table) -> Iterator[Places]:
+    """Places of the members of each group, in order of its first member."""
+    encoded = pc.dictionary_encode(batch["group_id"].combine_chunks())
+    group_of = encoded.indices.to_numpy(zero_copy_only=False)
+    for group in range(len(encoded.dictionary)):
+        yield np.flatnonzero(group_of == group)
+
+
+def action_counts(batch: pa.Table) -> Floats:
+    """Action tokens of each trajectory [trajectories].
+
+    Raises:
+        TrainerError: a trajectory has none, or there is no trajectory.
+    """
+    masks = batch["action_mask"].combine_chunks()
+    ends = np.concatenate([[0], np.cumsum(masks.flatten().to_numpy(zero_copy_only=False))])
+    lengths = pc.list_value_length(masks).to_numpy(zero_copy_only=False)
+    stops = np.cumsum(lengths)
+    counts = ends[stops] - ends[stops - lengths]
+    if len(counts) == 0 or counts.min() < 1:
+        raise TrainerError("the batch is empty or has a trajectory without an action token")
+    return np.asarray(counts, dtype=np.float64)

@@ -1,0 +1,46 @@
+"""Rewards normalized within each group (GRPO).
+
+    A_i = (r_i - mean(r)) / (std(r) + eps)      over the attempts i of one group
+
+Source: ROLL Flash (2510.11345) section 2.1, eq. 2. The standard deviation is that of the group
+itself (divided by G, not G - 1). The invariant: a group whose rewards are all equal teaches exactly
+nothing, and is counted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from rollart_flow.algorithms.advantages.columns import groups_of, rewards_of
+from rollart_flow.algorithms.base import Advantages, Estimator
+from rollart_flow.algorithms.checks import check_number
+
+
+@dataclass(frozen=True, slots=True)
+class GroupNormalized(Estimator):
+    """See the module."""
+
+    eps: float = 1e-6
+    """Added to the standard deviation of a group's rewards."""
+
+    def __post_init__(self) -> None:
+        check_number("eps", self.eps, low=0, open_low=True)
+
+    def __call__(self, batch: pa.Table) -> Advantages:
+        """See `Estimator`."""
+        rewards = rewards_of(batch)
+        values = np.zeros(len(rewards))
+        constant = 0
+        for members in groups_of(batch):
+            of_group = rewards[members]
+            if of_group.min() == of_group.max():
+                constant += 1  # exactly zero, though the mean may differ by a rounding
+                continue
+            values[members] = (of_group - of_group.mean()) / (of_group.std() + self.eps)
+        return Advantages(
+            tuple(np.array([value], dtype=np.float32) for value in values),
+            zero_variance_groups=constant,
+        )
