@@ -41,6 +41,10 @@ class Book:
             heapq.heappop(self._lacking)
         return self._opened
 
+    def count(self, state: GroupState) -> int:
+        """Groups in a state."""
+        return sum(group.state is state for group in self.groups.values())
+
     def open(self, group_id: str, task: Task) -> Group:
         """Add a group and give it a credit."""
         position = group_cursor(group_id)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from rollart_flow.control.book import Book
 from rollart_flow.control.breaker import CircuitBreaker
 from rollart_flow.control.desk import Desk
-from rollart_flow.control.groups import GroupRecord
+from rollart_flow.control.groups import GroupRecord, GroupState
 from rollart_flow.control.hosts import HostFeeds
 from rollart_flow.control.intake import RolloutSettings, TaskIntake, group_name
 from rollart_flow.control.lifecycle import GroupLifecycle
@@ -86,6 +86,11 @@ class RolloutScheduler:
     def in_flight(self) -> int:
         """Attempts that were launched and have not ended."""
         return len(self._book.attempts)
+
+    def batch_ready(self) -> bool:
+        """See `control.ports.Scheduling`."""
+        needed = self._settings.batch_size // self._settings.group_size
+        return self._book.count(GroupState.COMPLETE) >= needed
 
     @property
     def failure(self) -> RunFailedError | None:

@@ -20,7 +20,7 @@ from rollart_flow.control.feed import Feed
 from rollart_flow.engines.base import Engine
 from rollart_flow.engines.registry import build_engine
 from rollart_flow.engines.remote import Delivery, Failure
-from rollart_flow.errors import EngineError
+from rollart_flow.errors import EngineError, WorkerLeftError
 from rollart_flow.models.policy import Policy
 from rollart_flow.resources import ActorGen, Placement
 from rollart_flow.types import GenerationRequest
@@ -48,6 +48,8 @@ class EngineWorker(ActorGen):
         self._running: dict[str, asyncio.Task[None]] = {}
         self._incarnation = uuid4().hex
         self._serves = False
+        self._left = False
+        """Told to serve nothing until `serve`."""
         self._commands = asyncio.Lock()
 
     async def ping(self) -> None:
@@ -67,7 +69,9 @@ class EngineWorker(ActorGen):
         if incarnation != self._incarnation:
             return
         for request in requests:
-            if request.request_id not in self._running:
+            if self._left:
+                self._feed(client).publish(Failure(request.request_id, self._gone()))
+            elif request.request_id not in self._running:
                 task = asyncio.create_task(self._generate(self._feed(client), request))
                 self._running[request.request_id] = task
                 task.add_done_callback(partial(self._ended, request.request_id))
@@ -105,6 +109,19 @@ class EngineWorker(ActorGen):
             return await self._engine.release()
 
     @ray.method(max_task_retries=-1)
+    async def leave(self) -> int:
+        """End what is in flight with WorkerLeftError, after the tokens that it has, take no more
+        until `serve`, and give back the memory that only generation needs; its bytes."""
+        async with self._commands:
+            await self._engine.suspend()
+            self._left = True
+            tasks = tuple(self._running.values())
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            return await self._engine.release()
+
+    @ray.method(max_task_retries=-1)
     async def update(self, version: int) -> None:
         """Read a version from the weight store and swap to it; nothing to do if it is held."""
         async with self._commands:
@@ -119,7 +136,7 @@ class EngineWorker(ActorGen):
         async with self._commands:
             await self._hold(version)
             await self._engine.resume()
-            begins, self._serves = not self._serves, True
+            begins, self._serves, self._left = not self._serves, True, False
             return begins
 
     async def _hold(self, version: int) -> None:
@@ -127,6 +144,9 @@ class EngineWorker(ActorGen):
             await self._engine.suspend()
             tensors = await asyncio.to_thread(self._weights.read, version)
             await self._engine.load(version, tensors)
+
+    def _gone(self) -> WorkerLeftError:
+        return WorkerLeftError(f"worker {self.placement.worker} serves nothing for now")
 
     async def version(self) -> int:
         """The policy version that is served."""
@@ -139,6 +159,10 @@ class EngineWorker(ActorGen):
         try:
             async for chunk in self._engine.generate(request):
                 feed.publish(chunk)
+        except asyncio.CancelledError:
+            if self._left:
+                feed.publish(Failure(request.request_id, self._gone()))
+            raise
         except EngineError as error:
             feed.publish(Failure(request.request_id, error))
         except Exception as error:  # noqa: BLE001  the client waits: it must hear of any end

@@ -110,10 +110,11 @@ class ResourceManager:
             if (limit := self._limits.get(name, pool.total if name == CPU else 0))
         }
 
-    def _reserve(self, wanted: str, workers: int, cpus: float) -> tuple[str, Any]:
-        """(class, placement group of one bundle for each worker) for a gang; no group on CPU."""
+    def _reserve(self, names: Sequence[str], workers: int, cpus: float) -> tuple[str, Any]:
+        """(class, placement group of one bundle for each worker) for a gang of the first class that
+        has room; no group on CPU."""
         pools = self.pools()
-        for name in (wanted, *self._compatible.get(wanted, ())):
+        for name in names:
             if name == CPU or name not in pools:
                 continue
             if pools[name].total - (self._granted[name] if self._limits else 0) < workers:
@@ -149,6 +150,7 @@ class ResourceManager:
         *,
         prefix: str | None = None,
         cpus: float = 0.1,
+        stand_ins: Mapping[str, Sequence[str]] | None = None,
     ) -> list[Placement]:
         """Workers for each class that is asked for, reserved at once: all of a class or none.
 
@@ -161,12 +163,17 @@ class ResourceManager:
             workers: for each class; a mapping where they differ.
             prefix: of the workers' names, followed by class and number; None: the role.
             cpus: share of a CPU for each.
+            stand_ins: by class, those that may stand in for it here; the manager's where not said.
         """
         counts = {
             name: workers if isinstance(workers, int) else workers.get(name, 1)
             for name in dict.fromkeys(wanted.values())
         }
-        granted = {name: self._reserve(name, count, cpus) for name, count in counts.items()}
+        compatible = {**self._compatible, **(stand_ins or {})}
+        granted = {
+            name: self._reserve((name, *compatible.get(name, ())), count, cpus)
+            for name, count in counts.items()
+        }
         placements = []
         for given in dict.fromkeys(name for name, _ in granted.values()):
             asked = [name for name, (each, _) in granted.items() if each == given]

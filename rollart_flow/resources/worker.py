@@ -30,6 +30,8 @@ class Placement:
     """Resource class."""
     requests: tuple[Request, ...] = (Request("default", "CPU"),)
     cpus: float = 0.1
+    units: float = 1.0
+    """Of the class; 0 where it shares what is reserved for another worker."""
     gpus: float = 0.0
     rank: int = 0
     """Place among the workers of its cluster."""
@@ -39,6 +41,11 @@ class Placement:
     """Ray placement group that holds what was reserved for it; None: nothing was."""
     bundle: int = 0
     """Its bundle of the group."""
+
+    @property
+    def stands_for(self) -> frozenset[str]:
+        """Classes whose requests it serves: its own, and those that it was granted in place of."""
+        return frozenset((self.granted, *(request.resource for request in self.requests)))
 
 
 class Worker:

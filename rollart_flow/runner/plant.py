@@ -19,12 +19,13 @@ from rollart_flow.models.policy import load_codec
 from rollart_flow.operators.buffer import BufferActor, BufferSettings
 from rollart_flow.operators.coordinator import CoordinatorActor, CoordinatorSettings
 from rollart_flow.operators.ipc import encode
+from rollart_flow.operators.rebinding import Spawning
 from rollart_flow.operators.recovery import Recovered
 from rollart_flow.pipeline import Pipeline
 from rollart_flow.resources import CPU, Cluster, Placement, ResourceManager
 from rollart_flow.resources.nodes import beside_driver
 from rollart_flow.rows import events_table
-from rollart_flow.runner.placing import place_engines, place_trainer
+from rollart_flow.runner.placing import place_engines, place_sliding, place_trainer
 from rollart_flow.schema import to_table
 from rollart_flow.store.layout import policy_uri, weights_uri
 from rollart_flow.trainers.registry import TrainerSettings
@@ -50,7 +51,7 @@ class Plant:
     evaluators: Cluster | None
     recovered: Recovered
     affinity: dict[str, str] | Literal["auto"]
-    """Granted resource class by domain, or that profilers find it."""
+    """Resource class by domain, or that profilers find it."""
     fallbacks: dict[str, str]
     """Granted resource class by the one that was asked for and is not there."""
 
@@ -82,13 +83,16 @@ class Plant:
             ray.kill(actor)
 
 
-def start_plant(pipeline: Pipeline, uri: str, source: Path | None) -> Plant:
+def start_plant(
+    pipeline: Pipeline, uri: str, source: Path | None, *, nodes_may_join: bool = False
+) -> Plant:
     """Start every process of a run and wait until all are ready.
 
     Args:
         pipeline: with its overrides applied.
         uri: of the run, whose folder is complete.
         source: file of the pipeline, for what cannot be imported by name.
+        nodes_may_join: whether the Ray cluster may get what it lacks now.
 
     Raises:
         StoreError: the run cannot be written.
@@ -97,10 +101,19 @@ def start_plant(pipeline: Pipeline, uri: str, source: Path | None) -> Plant:
     buffer = _actor(BufferActor).remote(uri, _buffer_settings(pipeline))
     recovering = buffer.start.remote()
     manager = ResourceManager()
-    engines = _engines(pipeline, uri, manager)
-    trainers = _trainers(pipeline, uri, manager)
+    placed = place_engines(pipeline, manager)
+    training = place_trainer(manager)
+    placed += place_sliding(pipeline, training)
+    engines = Cluster(
+        placed,
+        EngineWorker,
+        arguments=_engine_arguments(pipeline, uri),
+        max_concurrency=CONCURRENT_CALLS,
+    )
+    trainers = _trainers(pipeline, uri, training)
     evaluators = _evaluators(pipeline, uri)
-    coordinator = _actor(CoordinatorActor).remote(_coordinator_settings(pipeline, uri))
+    settings = _coordinator_settings(pipeline, uri, nodes_may_join=nodes_may_join)
+    coordinator = _actor(CoordinatorActor).remote(settings)
     recovered: Recovered = ray.get(recovering)
     clusters = [cluster for cluster in (engines, trainers, evaluators) if cluster is not None]
     bindings = [row for cluster in clusters for row in cluster.bindings()]
@@ -117,9 +130,10 @@ def start_plant(pipeline: Pipeline, uri: str, source: Path | None) -> Plant:
         chosen
         if isinstance(chosen, str)
         else {
-            request.domain: worker.placement.granted
-            for worker in engines.workers
-            for request in worker.placement.requests
+            request.domain: request.resource
+            for placement in placed
+            if placement.units
+            for request in placement.requests
         }
     )
     missing = {event.subject: str(event.detail["granted"]) for event in fallbacks}
@@ -165,9 +179,12 @@ def sampling_of(node: Any, uri: str) -> Sampling:
     )
 
 
-def _coordinator_settings(pipeline: Pipeline, uri: str) -> CoordinatorSettings:
+def _coordinator_settings(
+    pipeline: Pipeline, uri: str, *, nodes_may_join: bool
+) -> CoordinatorSettings:
     tasks, rollout, buffer = pipeline.tasks, pipeline.rollout, pipeline.buffer
     group_size = tasks.group_size
+    spawning = Spawning(_engine_arguments(pipeline, uri), CONCURRENT_CALLS, rollout.engine_workers)
     return CoordinatorSettings(
         sources=tasks.sources,
         task_seed=tasks.seed,
@@ -186,6 +203,7 @@ def _coordinator_settings(pipeline: Pipeline, uri: str) -> CoordinatorSettings:
         steps=pipeline.train.steps,
         evaluate_every=pipeline.evaluate.every if pipeline.evaluate is not None else None,
         health=HealthLimits(answer_s=rollout.engine_timeout_s),
+        spawning=spawning if nodes_may_join else None,
     )
 
 
@@ -199,19 +217,10 @@ def _engine_arguments(pipeline: Pipeline, uri: str) -> dict[str, Any]:
     }
 
 
-def _engines(pipeline: Pipeline, uri: str, manager: ResourceManager) -> Cluster:
-    return Cluster(
-        place_engines(pipeline, manager),
-        EngineWorker,
-        arguments=_engine_arguments(pipeline, uri),
-        max_concurrency=CONCURRENT_CALLS,
-    )
-
-
-def _trainers(pipeline: Pipeline, uri: str, manager: ResourceManager) -> Cluster:
+def _trainers(pipeline: Pipeline, uri: str, placed: Sequence[Placement]) -> Cluster:
     train = pipeline.train
     return Cluster(
-        place_trainer(manager),
+        placed,
         TrainWorker,
         arguments={
             "settings": trainer_settings(pipeline),

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 import ray
 
+from rollart_flow.control.health import HealthLimits
 from rollart_flow.operators.assignments import write_assignment
 from rollart_flow.operators.evaluate import Evaluate, EvaluateContext
 from rollart_flow.operators.ipc import decode
@@ -132,6 +133,7 @@ class Streams:
             sampling=sampling_of(node, self._uri),
             seed=node.seed,
             coordinator=self._plant.coordinator,
+            health=HealthLimits(answer_s=self._pipeline.rollout.engine_timeout_s),
         )
         with streaming_context():
             versions = read_endless("versions", Versions(self._plant.coordinator))

@@ -121,7 +121,7 @@ HANGS = """
 prompts = tasks(Coin(), group_size=4)
 trajectories = rollout(prompts, policy, max_tokens=6, engine_workers=2, engine_timeout_s=3)
 batches = buffer(reward(trajectories, tokens_seen), batch_size=8, alpha=0)
-pipeline = Pipeline("coins", train(batches, policy, Gated(), steps=3))
+pipeline = Pipeline("coins", train(batches, policy, gated, steps=3))
 """
 
 

@@ -29,7 +29,7 @@ prompts = tasks(Coin(), Token(), group_size=4)
 affinity = {"coin": "H800", "default": "H20"}
 trajectories = rollout(prompts, policy, max_tokens=6, hw_affinity=affinity, engine_timeout_s=16)
 batches = buffer(reward(trajectories, tokens_seen), batch_size=8, alpha=1)
-pipeline = Pipeline("coins", train(batches, policy, Gated(), steps=<steps>))
+pipeline = Pipeline("coins", train(batches, policy, gated, steps=<steps>))
 """
 
 
@@ -87,3 +87,28 @@ def test_domains_are_generated_where_they_ask_for_and_elsewhere_once_that_is_gon
     assert "engine-h800-0" in removed["subject"].to_list()
     trained = run.batches.join(run.trajectories, on="trajectory_id").collect()
     assert len(trained) == 8 * STEPS
+
+
+@pytest.mark.whole
+def test_generation_moves_to_the_class_that_it_asks_for_once_a_node_brings_it(
+    nodes: RayCluster, tmp_path: Path
+) -> None:
+    nodes.wait_for_nodes()
+    steps = 14
+
+    def after_step(step: int) -> None:
+        if step == 1:
+            nodes.add_node(num_cpus=1, resources={"H800": 1})
+
+    run = run_with(source(tmp_path, TWO_DOMAINS, steps=steps), tmp_path, after_step)
+    assert run.info.status is RunStatus.FINISHED
+    (fallback,) = events(run, EventKind.FALLBACK)["subject"].to_list()
+    (moved,) = events(run, EventKind.REBIND)["subject"].to_list()
+    assert fallback == moved == "H800"
+    assert hardware(run) == {("coin", "H20"), ("token", "H20"), ("coin", "H800")}
+    newest = run.trajectories.filter(pl.col("domain") == "coin").sort("seq").tail(1).collect()
+    assert newest["turns"][0][-1]["hardware"] == "H800"
+    bindings = run.bindings.filter(pl.col("domain") == "coin").sort("seq").collect()
+    assert bindings["granted"].to_list() == ["H20", "H800"]
+    assert bindings["fallback"].to_list() == [True, False]
+    assert events(run, EventKind.CRASH).is_empty()

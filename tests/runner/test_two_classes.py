@@ -15,7 +15,7 @@ FOUND = """
 prompts = tasks(Coin(), group_size=4)
 trajectories = rollout(prompts, policy, max_tokens=6, hw_affinity="auto")
 batches = buffer(reward(trajectories, tokens_seen), batch_size=16, alpha=1)
-pipeline = Pipeline("coins", train(batches, policy, Gated(), steps=6))
+pipeline = Pipeline("coins", train(batches, policy, gated, steps=6))
 """
 
 
