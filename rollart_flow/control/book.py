@@ -88,17 +88,6 @@ class Book:
                 return attempt
         return None
 
-    def leave_source(self, source: str) -> None:
-        """Queue again what a source took and nobody runs; what is cancelled of it is over."""
-        for attempt in list(self.attempts.values()):
-            if attempt.source != source or attempt.hosts:
-                continue
-            if attempt.cancellation is None:
-                attempt.source = None
-                self._enqueue(attempt, self.groups[attempt.assignment.group_id].position)
-            else:
-                self.unlaunch(attempt)
-
     def leave_host(self, host: str) -> int:
         """Nobody runs the attempts of this host any more; how many there were."""
         left = [attempt for attempt in self.attempts.values() if host in attempt.hosts]

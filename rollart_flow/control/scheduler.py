@@ -147,12 +147,6 @@ class RolloutScheduler:
         self._hosts.remove(host)
         self._emit(Event(EventKind.CRASH, host, reason=Reason.WORKER_LOST, detail=detail))
 
-    def source_lost(self, source: str) -> None:
-        """A source is gone for good: what it took and nobody runs is handed to others."""
-        self._desk.forget(source)
-        self._book.leave_source(source)
-        self._pump()
-
     def batch_taken(self, batch: Batch) -> None:
         """What is admitted from now on starts under the version that follows this batch.
 

@@ -5,6 +5,7 @@ where the tables say that the run stands. Placement is committed to `bindings`.
 """
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -52,8 +53,8 @@ class Plant:
     recovered: Recovered
     affinity: dict[str, str] | Literal["auto"]
     """Resource class by domain, or that profilers find it."""
-    fallbacks: dict[str, str]
-    """Granted resource class by the one that was asked for and is not there."""
+    fallbacks: tuple[tuple[str, str], ...]
+    """Resource classes that were asked for and are not there, with what was granted instead."""
 
     def dead(self) -> tuple[str, ...]:
         """Names of the processes that have died, of those that are not replaced by themselves."""
@@ -98,46 +99,58 @@ def start_plant(
         StoreError: the run cannot be written.
         RunFailedError: a worker cannot start.
     """
-    buffer = _actor(BufferActor).remote(uri, _buffer_settings(pipeline))
-    recovering = buffer.start.remote()
+    with ExitStack() as started:
+        buffer = _actor(BufferActor).remote(uri, _buffer_settings(pipeline))
+        started.callback(ray.kill, buffer)
+        recovering = buffer.start.remote()
+        engines, trainers = _workers(pipeline, uri)
+        started.callback(trainers.shutdown)
+        started.callback(engines.shutdown)
+        clusters = [engines, trainers]
+        if (evaluators := _evaluators(pipeline, uri)) is not None:
+            started.callback(evaluators.shutdown)
+            clusters.append(evaluators)
+        settings = _coordinator_settings(pipeline, uri, nodes_may_join=nodes_may_join)
+        coordinator = _actor(CoordinatorActor).remote(settings)
+        started.callback(ray.kill, coordinator)
+        recovered: Recovered = ray.get(recovering)
+        bindings = [row for cluster in clusters for row in cluster.bindings()]
+        fallbacks = _fallbacks(bindings)
+        rows = {
+            "bindings": encode(to_table("bindings", bindings)),
+            "events": encode(events_table((datetime.now(UTC), event) for event in fallbacks)),
+        }
+        ray.get(buffer.commit.remote(rows))
+        engines.execute_all("serve", recovered.version)
+        ray.get(coordinator.start.remote(recovered, buffer, engines))
+        started.pop_all()
+    chosen = pipeline.rollout.hw_affinity
+    affinity = chosen if isinstance(chosen, str) else _wanted(engines)
+    missing = tuple((event.subject, str(event.detail["granted"])) for event in fallbacks)
+    return Plant(buffer, coordinator, engines, trainers, evaluators, recovered, affinity, missing)
+
+
+def _workers(pipeline: Pipeline, uri: str) -> tuple[Cluster, Cluster]:
+    """Inference workers and trainers."""
     manager = ResourceManager()
-    placed = place_engines(pipeline, manager)
-    training = place_trainer(manager)
-    placed += place_sliding(pipeline, training)
+    placed, training = place_engines(pipeline, manager), place_trainer(manager)
     engines = Cluster(
-        placed,
+        [*placed, *place_sliding(pipeline, training)],
         EngineWorker,
         arguments=_engine_arguments(pipeline, uri),
         max_concurrency=CONCURRENT_CALLS,
     )
-    trainers = _trainers(pipeline, uri, training)
-    evaluators = _evaluators(pipeline, uri)
-    settings = _coordinator_settings(pipeline, uri, nodes_may_join=nodes_may_join)
-    coordinator = _actor(CoordinatorActor).remote(settings)
-    recovered: Recovered = ray.get(recovering)
-    clusters = [cluster for cluster in (engines, trainers, evaluators) if cluster is not None]
-    bindings = [row for cluster in clusters for row in cluster.bindings()]
-    fallbacks = _fallbacks(bindings)
-    rows = {
-        "bindings": encode(to_table("bindings", bindings)),
-        "events": encode(events_table((datetime.now(UTC), event) for event in fallbacks)),
+    return engines, _trainers(pipeline, uri, training)
+
+
+def _wanted(engines: Cluster) -> dict[str, str]:
+    """Resource class by domain, of those that asked for one."""
+    return {
+        request.domain: request.resource
+        for worker in engines.workers
+        if worker.placement.units
+        for request in worker.placement.requests
     }
-    ray.get(buffer.commit.remote(rows))
-    engines.execute_all("serve", recovered.version)
-    ray.get(coordinator.start.remote(recovered, buffer, engines))
-    chosen = pipeline.rollout.hw_affinity
-    affinity = (
-        chosen
-        if isinstance(chosen, str)
-        else {
-            request.domain: request.resource
-            for placement in placed
-            if placement.units
-            for request in placement.requests
-        }
-    )
-    missing = {event.subject: str(event.detail["granted"]) for event in fallbacks}
-    return Plant(buffer, coordinator, engines, trainers, evaluators, recovered, affinity, missing)
 
 
 def _died(answer: Any) -> bool:
@@ -260,9 +273,11 @@ def _evaluators(pipeline: Pipeline, uri: str) -> Cluster | None:
 
 
 def _fallbacks(bindings: list[dict[str, Any]]) -> list[Event]:
-    """One event for each class that was asked for and is not there."""
+    """One event for each class that stands in for one that was asked for."""
     rows = [row for row in bindings if row["fallback"]]
-    by_class = {row["requested"]: row["granted"] for row in rows}
+    by_class: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in rows:
+        by_class.setdefault((row["requested"], row["granted"]), []).append(row)
     return [
         Event(
             EventKind.FALLBACK,
@@ -270,9 +285,9 @@ def _fallbacks(bindings: list[dict[str, Any]]) -> list[Event]:
             detail={
                 "requested": requested,
                 "granted": granted,
-                "domains": sorted({r["domain"] for r in rows if r["requested"] == requested}),
-                "workers": sorted({r["worker"] for r in rows if r["requested"] == requested}),
+                "domains": sorted({row["domain"] for row in of_class}),
+                "workers": sorted({row["worker"] for row in of_class}),
             },
         )
-        for requested, granted in by_class.items()
+        for (requested, granted), of_class in by_class.items()
     ]

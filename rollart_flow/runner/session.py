@@ -115,7 +115,7 @@ class Session:
         )
         try:
             plant.report_restarted(died)
-            for requested, granted in plant.fallbacks.items():
+            for requested, granted in plant.fallbacks:
                 self._on_progress(Progress.note(f"no {requested} here, {granted} is used instead"))
             catch_up(self._uri, plant, self._on_progress, accept_divergence=accept_divergence)
             self._drive(plant)

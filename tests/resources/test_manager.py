@@ -228,6 +228,16 @@ def test_a_class_that_is_full_or_missing_falls_back_to_a_compatible_one() -> Non
         manager.release(placements)
 
 
+def test_whoever_asks_may_say_what_stands_in() -> None:
+    manager = ResourceManager(grace_s=2)
+    asked = {"web": "A800", "default": "H800"}
+    placements = manager.place("generation", asked, stand_ins={"A800": ("H20",)})
+    assert [(p.granted, sorted(p.stands_for)) for p in placements] == [
+        ("H20", ["A800", "H20"]), ("H800", ["H800"]),
+    ]  # fmt: skip
+    manager.release(placements)
+
+
 def test_domains_that_fall_back_to_cpus_share_the_workers() -> None:
     placements = ResourceManager({}).place("generation", {"a": "H800", "b": "H20"}, workers=2)
     assert [p.worker for p in placements] == ["generation-cpu-0", "generation-cpu-1"]

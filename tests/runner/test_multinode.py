@@ -1,5 +1,6 @@
 """One pipeline on a Ray cluster of several nodes: hardware by domain, and a node that leaves."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -94,21 +95,25 @@ def test_generation_moves_to_the_class_that_it_asks_for_once_a_node_brings_it(
     nodes: RayCluster, tmp_path: Path
 ) -> None:
     nodes.wait_for_nodes()
-    steps = 14
+    moved = {("coin", "H20"), ("token", "H20"), ("coin", "H800")}
 
     def after_step(step: int) -> None:
         if step == 1:
             nodes.add_node(num_cpus=1, resources={"H800": 1})
+        if hardware(Run(str(tmp_path / "coins"))) == moved:
+            raise KeyboardInterrupt
 
-    run = run_with(source(tmp_path, TWO_DOMAINS, steps=steps), tmp_path, after_step)
-    assert run.info.status is RunStatus.FINISHED
-    (fallback,) = events(run, EventKind.FALLBACK)["subject"].to_list()
-    (moved,) = events(run, EventKind.REBIND)["subject"].to_list()
-    assert fallback == moved == "H800"
-    assert hardware(run) == {("coin", "H20"), ("token", "H20"), ("coin", "H800")}
+    with pytest.raises(KeyboardInterrupt):
+        run_with(source(tmp_path, TWO_DOMAINS, steps=500), tmp_path, after_step)
+    run = Run(str(tmp_path / "coins"))
+    fallbacks = events(run, EventKind.FALLBACK).select("subject", "detail").rows()
+    generation, training = (json.loads(detail) for _, detail in fallbacks)
+    assert (generation["requested"], generation["granted"]) == ("H800", "H20")
+    assert (training["requested"], training["granted"]) == ("H20", "CPU")
+    assert events(run, EventKind.REBIND)["subject"].to_list() == ["H800"]
     newest = run.trajectories.filter(pl.col("domain") == "coin").sort("seq").tail(1).collect()
     assert newest["turns"][0][-1]["hardware"] == "H800"
     bindings = run.bindings.filter(pl.col("domain") == "coin").sort("seq").collect()
-    assert bindings["granted"].to_list() == ["H20", "H800"]
-    assert bindings["fallback"].to_list() == [True, False]
+    assert bindings["granted"].to_list() == ["H20", "H20", "H800"]
+    assert bindings["fallback"].to_list() == [True, True, False]
     assert events(run, EventKind.CRASH).is_empty()
