@@ -125,6 +125,13 @@ pipeline = Pipeline("coins", train(batches, policy, gated, steps=3))
 """
 
 
+HANGS_SCORED = HANGS.replace(
+    'pipeline = Pipeline("coins", ',
+    "scores = evaluate(policy, Coin(), every=1, episodes=2, max_tokens=6)\n"
+    'pipeline = Pipeline("coins", scores, ',
+)
+
+
 def hang_in_the_midst(worker: Any) -> int:
     """Stop the process of an engine worker once it has drawn something; its pid."""
     generate = worker._engine.generate
@@ -161,3 +168,20 @@ def test_an_engine_that_hangs_is_restarted_and_its_trajectories_go_on_elsewhere(
     assert set(run.trajectories.collect()["outcome"]) <= {"completed", "truncated", "cancelled"}
     with pytest.raises(ProcessLookupError):
         os.kill(stopped[0], 0)
+
+
+@pytest.mark.whole
+def test_an_evaluator_that_hangs_is_restarted_and_every_version_is_scored(
+    tmp_path: Path, plants: list[Plant]
+) -> None:
+    def after_step(step: int) -> None:
+        if step == 1:
+            evaluators = plants[-1].evaluators
+            assert evaluators is not None
+            ray.get(evaluators.workers[0].actor.__ray_call__.remote(hang_in_the_midst))
+
+    run = run_with(source(tmp_path, HANGS_SCORED), tmp_path, after_step)
+    check_sound(run, 3, alpha=0)
+    crashes = events(run, EventKind.CRASH).filter(subject="evaluator-0")
+    assert crashes["detail"].str.contains("it hangs: no sign of life within 3 s").sum() == 1
+    assert set(run.evaluations.collect()["policy_version"]) == {0, 1, 2, 3}
