@@ -46,6 +46,8 @@ class TrainContext:
     checkpoint_every: int
     keep_versions: int
     steps: int
+    evaluated: frozenset[int]
+    """Versions that are evaluated, or will be."""
     start: int
     """Version that the run started from."""
 
@@ -90,9 +92,10 @@ class Train:
         """Publish, checkpoint, commit the rows of the step, and report it as trained."""
         context, step = self._context, result.step
         started = time.monotonic()
-        manifest: Manifest = context.trainers.execute_all("publish")[0]
-        publish_s = time.monotonic() - started
         checkpoint = step % context.checkpoint_every == 0 or step == context.steps
+        lasting = checkpoint or step in context.evaluated
+        manifest: Manifest = context.trainers.execute_all("publish", lasting=lasting)[0]
+        publish_s = time.monotonic() - started
         events = []
         if checkpoint:
             context.trainers.execute_all("save", checkpoint_folder(context.checkpoints, step))

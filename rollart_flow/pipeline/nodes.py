@@ -282,7 +282,8 @@ class Train(Node):
     """Newest published versions that are kept, beside those with a checkpoint."""
     backend: str = "embedded"
     weights: str = "local"
-    """Weight store that carries versions to the engines."""
+    """Weight store that carries versions to the engines: "local", the run's folder; "mooncake", the
+    memory of servers that the run starts (section 6.2); "mooncake://HOST:PORT", of others."""
     name: Name = "train"
 
 

@@ -110,6 +110,7 @@ class Streams:
             checkpoint_every=train.checkpoint_every,
             keep_versions=train.keep_versions,
             steps=train.steps,
+            evaluated=frozenset(self._evaluated()),
             start=self._plant.recovered.start,
         )
         batches = Batches(self._plant.coordinator, self._plant.buffer, first)
@@ -119,6 +120,13 @@ class Streams:
             )
         for block in drain(rows):
             yield read_trained(block)
+
+    def _evaluated(self) -> Iterator[int]:
+        """Versions that are evaluated at some time."""
+        steps = self._pipeline.train.steps
+        if self._pipeline.evaluate is not None:
+            yield from range(0, steps, self._pipeline.evaluate.every)
+            yield steps
 
     def evaluation(self) -> Iterator[list[dict[str, Any]]]:
         """Evaluate versions as they become due; yields rows of `evaluations` of one version."""

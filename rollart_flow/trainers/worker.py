@@ -46,9 +46,14 @@ class TrainWorker(ActorTrain):
             self._result = self._trainer.train_step(step, pa.ipc.open_stream(batch).read_all())
         return self._result
 
-    def publish(self) -> Manifest:
-        """Publish the current weights under the current version."""
-        return self._weights.publish(self._trainer.version, self._trainer.weights())
+    def publish(self, *, lasting: bool) -> Manifest:
+        """Publish the current weights under the current version.
+
+        Args:
+            lasting: whether the version must outlive this run's processes.
+        """
+        publish = self._weights.publish_lasting if lasting else self._weights.publish
+        return publish(self._trainer.version, self._trainer.weights())
 
     def retain(self, newest: int, keep: frozenset[int]) -> tuple[int, ...]:
         """Remove published versions but the newest and those in `keep`; what was removed."""

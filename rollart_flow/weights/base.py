@@ -11,6 +11,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rollart_flow.weights.fingerprint import dtype_name, fingerprint
+
 if TYPE_CHECKING:
     import torch
 
@@ -35,6 +37,20 @@ class Manifest:
     checksum: str
 
 
+def describe(version: int, uri: str, tensors: Mapping[str, torch.Tensor]) -> Manifest:
+    """The manifest of tensors that are to be published under this address."""
+    return Manifest(
+        version=version,
+        uri=uri,
+        tensors=tuple(
+            TensorEntry(name, dtype_name(tensors[name]), tuple(tensors[name].shape))
+            for name in sorted(tensors)
+        ),
+        size_bytes=sum(t.numel() * t.element_size() for t in tensors.values()),
+        checksum=fingerprint(tensors),
+    )
+
+
 class WeightStore(ABC):
     """Published versions of a policy's weights, by number."""
 
@@ -45,6 +61,11 @@ class WeightStore(ABC):
         Raises:
             WeightsError: the version is there with other tensors.
         """
+
+    def publish_lasting(self, version: int, tensors: Mapping[str, torch.Tensor]) -> Manifest:
+        """Publish a version that must outlive the processes of its run. Where all do, as here, it
+        is published like any other; see `publish`."""
+        return self.publish(version, tensors)
 
     @abstractmethod
     def read(self, version: int) -> dict[str, torch.Tensor]:
