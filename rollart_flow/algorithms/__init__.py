@@ -2,5 +2,6 @@
 
 from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.algorithms.grpo import grpo
+from rollart_flow.algorithms.staleness import Decayed
 
-__all__ = ["Algorithm", "grpo"]
+__all__ = ["Algorithm", "Decayed", "grpo"]
