@@ -159,7 +159,10 @@ def _start_from(
 def _refer_to_itself(checkpoint: Path) -> None:
     """Make the weights of a checkpoint the reference policy of whoever goes on from it."""
     from rollart_flow.trainers.checkpoint import read_checkpoint, write_checkpoint
+    from rollart_flow.trainers.reference import REFERENCE
     from rollart_flow.weights.fingerprint import fingerprint
 
     found = read_checkpoint(checkpoint)
-    write_checkpoint(checkpoint, replace(found, reference=fingerprint(found.weights)))
+    own = {k: tensor for k, tensor in found.state.items() if not k.endswith(f"/{REFERENCE}")}
+    name = fingerprint(found.weights)
+    write_checkpoint(checkpoint, replace(found, reference=name, state=own))

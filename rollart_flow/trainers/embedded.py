@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import asdict, fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,16 +24,23 @@ from rollart_flow.errors import TrainerError
 from rollart_flow.models.folder import check_tensors, load_folder
 from rollart_flow.models.qwen3 import ModelConfig, Qwen3
 from rollart_flow.trainers.base import StepResult, Trainer
-from rollart_flow.trainers.batch import TrainingBatch, read_batch
+from rollart_flow.trainers.batch import TrainingBatch, read_batch, read_scorable
 from rollart_flow.trainers.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from rollart_flow.trainers.critic import ValueHead
 from rollart_flow.trainers.kernels import describe_kernels, pinned
+from rollart_flow.trainers.mismatch import measure
 from rollart_flow.trainers.ragged import Array
+from rollart_flow.trainers.reference import Reference
 from rollart_flow.trainers.registry import TrainerSettings
+from rollart_flow.trainers.scoring import Start, assess
+from rollart_flow.trainers.undo import undone_on_error
 from rollart_flow.trainers.update import Tally, Updater
 from rollart_flow.weights.fingerprint import fingerprint
 
 _OPTIMIZER_TENSORS = ("step", "exp_avg", "exp_avg_sq")
 _RNG = "rng"
+_VALUE = "value"
+"""Kind of a tensor of a checkpoint's state that is a parameter of the critic's head."""
 
 
 class EmbeddedTrainer(Trainer):
@@ -62,15 +69,19 @@ class EmbeddedTrainer(Trainer):
         self.algorithm = algorithm
         self._model = _build(config, tensors)
         self._parameters = dict(self._model.named_parameters())
-        self._optimizer = self.settings.optimizer.build(self._parameters.values())
+        head: dict[str, torch.nn.Parameter] = {}
+        self._critic: ValueHead | None = None
+        scale = 1.0
+        if algorithm.critic is not None:
+            self._critic, scale = ValueHead(config.hidden_size), algorithm.critic.lr_scale
+            head = self._critic.parameters_by_name()
+        self._head = head
+        self._optimizer = self.settings.optimizer.build(
+            self._parameters.values(), head.values(), scale
+        )
         self._generator = torch.Generator().manual_seed(self.settings.seed)
         self._version = 0
-        self._reference_name: str | None = None
-        reference = None
-        if algorithm.needs_reference:
-            reference = _build(config, tensors).requires_grad_(False)
-            self._reference_name = fingerprint(self.weights())
-        self._updater = Updater(self._model, algorithm, reference, self.settings.micro_batch_tokens)
+        self._reference = Reference(config, self.weights(), algorithm)
 
     @classmethod
     def from_folder(
@@ -97,15 +108,21 @@ class EmbeddedTrainer(Trainer):
         started = time.perf_counter()
         rows = read_batch(batch)
         rows.check(self._model.config.vocab_size)
+        rows.columns.check(self.algorithm)
         if rows.rows < self.settings.minibatches:
             raise TrainerError(
                 f"step {step}: {rows.rows} trajectories cannot be cut into "
                 f"{self.settings.minibatches} minibatches; lower train.minibatches"
             )
         rate = self.settings.optimizer.learning_rate(step)
-        with pinned(self.settings.threads), self._undone_on_error():
-            tally, grad_norm = self._train(step, rows, rate)
+        several = self.settings.minibatches * self.settings.epochs > 1
+        undone = undone_on_error(
+            self._trained.values(), self._optimizer, self._generator, several=several
+        )
+        with pinned(self.settings.threads), undone:
+            tally, grad_norm, start = self._train(step, rows, rate)
         self._version = step
+        self._reference.reached(step, self._parameters)
         return StepResult(
             step=step,
             loss=tally.loss,
@@ -119,10 +136,32 @@ class EmbeddedTrainer(Trainer):
             tokens=int(rows.tokens.starts[-1]),
             action_tokens=int(rows.actions.starts[-1]),
             train_s=time.perf_counter() - started,
-            fingerprint=fingerprint(self._parameters),
+            fingerprint=fingerprint(self._trained),
             threads=self.settings.threads,
             kernels=describe_kernels(),
+            value_loss=None if self._critic is None else tally.value_loss / tally.count,
+            **_mismatch(start, rows),
         )
+
+    def assess(self, batch: pa.Table) -> pa.Table:
+        """One forward pass over a batch. See `Trainer.assess`."""
+        rows = read_scorable(batch)
+        with pinned(self.settings.threads):
+            start = assess(self._model, rows, self.settings.micro_batch_tokens, self._critic)
+        found = {"old_logprobs": start.logprobs, "values": start.values}
+        starts = pa.array(rows.actions.starts, pa.int32())
+        return pa.table(
+            {
+                name: pa.ListArray.from_arrays(starts, pa.array(values, pa.float32()))
+                for name, values in found.items()
+                if values is not None
+            }
+        )
+
+    @property
+    def _trained(self) -> dict[str, torch.nn.Parameter]:
+        """Everything that a step changes: the policy, and the critic's head."""
+        return {**self._parameters, **self._head}
 
     def weights(self) -> dict[str, torch.Tensor]:
         """Copies of the current weights in Hugging Face names, float32."""
@@ -134,8 +173,10 @@ class EmbeddedTrainer(Trainer):
         Raises:
             TrainerError: it cannot be written; an older one is as it was.
         """
-        state = {_RNG: self._generator.get_state()}
-        for name, parameter in self._parameters.items():
+        state = {_RNG: self._generator.get_state(), **self._reference.state()}
+        for name, parameter in self._head.items():
+            state[f"{name}/{_VALUE}"] = parameter.detach()
+        for name, parameter in self._trained.items():
             for kind, tensor in self._optimizer.state[parameter].items():
                 state[f"{name}/{kind}"] = tensor
         checkpoint = Checkpoint(
@@ -143,7 +184,7 @@ class EmbeddedTrainer(Trainer):
             model=asdict(self._model.config),
             settings=asdict(self.settings),
             learning_rate=self.settings.optimizer.learning_rate(max(1, self._version)),
-            reference=self._reference_name,
+            reference=self._reference.name,
             weights=self._parameters,
             state=state,
         )
@@ -154,11 +195,13 @@ class EmbeddedTrainer(Trainer):
         found = read_checkpoint(Path(folder))
         if dict(found.model) != asdict(self._model.config):
             raise TrainerError(f"checkpoint {folder} is of a model of another shape")
-        if self._reference_name is not None and found.reference != self._reference_name:
-            raise TrainerError(f"checkpoint {folder} was trained towards another reference policy")
+        if missing := [name for name in self._head if f"{name}/{_VALUE}" not in found.state]:
+            raise TrainerError(f"checkpoint {folder} has no critic: {missing[0]} is not in it")
+        self._reference.restore(found, Path(folder))
         with torch.no_grad():
-            for name, parameter in self._parameters.items():
-                parameter.copy_(found.weights[name])
+            for name, parameter in self._trained.items():
+                head = name in self._head
+                parameter.copy_(found.state[f"{name}/{_VALUE}"] if head else found.weights[name])
                 state = {
                     kind: found.state[f"{name}/{kind}"]
                     for kind in _OPTIMIZER_TENSORS
@@ -168,17 +211,25 @@ class EmbeddedTrainer(Trainer):
         self._generator.set_state(found.state[_RNG])
         self._version = found.version
 
-    def _train(self, step: int, batch: TrainingBatch, rate: float) -> tuple[Tally, float]:
-        """All updates of one step: (sums, norm of the last gradient before clipping)."""
-        tally = Tally()
+    def _train(
+        self, step: int, batch: TrainingBatch, rate: float
+    ) -> tuple[Tally, float, Start | None]:
+        """All updates of one step: (sums, norm of the last gradient before clipping, the start)."""
+        tally, start = Tally(), self._start(batch)
+        updater = Updater(
+            self._model, self.algorithm, self._reference.model,
+            self.settings.micro_batch_tokens, self._critic,
+        )  # fmt: skip
         for group in self._optimizer.param_groups:
-            group["lr"] = rate
+            group["lr"] = rate * group["lr_scale"]
         grad_norm = math.nan
         for _ in range(self.settings.epochs):
             for rows in self._minibatches(batch.rows):
                 self._optimizer.zero_grad(set_to_none=True)
                 share = len(rows) / batch.rows / self.settings.epochs
-                self._updater.accumulate(batch, rows, share, tally)
+                updater.accumulate(batch, rows, share, tally, start)
+                if start is not None:
+                    start.complete = True
                 grad_norm = self._clip()
                 if not (math.isfinite(tally.loss) and math.isfinite(grad_norm)):
                     raise TrainerError(
@@ -187,7 +238,18 @@ class EmbeddedTrainer(Trainer):
                     )
                 self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
-        return tally, grad_norm
+        return tally, grad_norm, start
+
+    def _start(self, batch: TrainingBatch) -> Start | None:
+        """Where the step starts from: still to be filled in by the first update, which sees the
+        whole batch, or recomputed where somebody needs it and it does not."""
+        if self.settings.minibatches == 1:
+            return Start.empty(batch, self._critic)
+        critic = self.algorithm.critic
+        clips_values = critic is not None and critic.clip > 0
+        if clips_values or self.settings.mismatch or "old_logprobs" in self.algorithm.needs:
+            return assess(self._model, batch, self.settings.micro_batch_tokens, self._critic)
+        return None
 
     def _minibatches(self, rows: int) -> list[Array]:
         """Rows of each minibatch, shuffled unless there is only one."""
@@ -199,31 +261,16 @@ class EmbeddedTrainer(Trainer):
     def _clip(self) -> float:
         """Scale the gradient down to the largest norm; the norm before that."""
         largest = self.settings.optimizer.clip_norm or math.inf
-        norm = torch.nn.utils.clip_grad_norm_(self._parameters.values(), largest, foreach=False)
+        norm = torch.nn.utils.clip_grad_norm_(self._trained.values(), largest, foreach=False)
         return float(norm)
 
-    @contextmanager
-    def _undone_on_error(self) -> Iterator[None]:
-        """Put weights, optimizer and RNG back if anything fails; a failed step leaves no trace."""
-        several = self.settings.minibatches * self.settings.epochs > 1
-        weights = self.weights() if several else {}
-        state = {
-            parameter: {kind: tensor.clone() for kind, tensor in tensors.items()}
-            for parameter, tensors in (self._optimizer.state.items() if several else ())
-        }
-        generator = self._generator.get_state()
-        try:
-            yield
-        except BaseException:
-            self._optimizer.zero_grad(set_to_none=True)
-            self._generator.set_state(generator)
-            if several:
-                with torch.no_grad():
-                    for name, tensor in weights.items():
-                        self._parameters[name].copy_(tensor)
-                self._optimizer.state.clear()
-                self._optimizer.state.update(state)
-            raise
+
+def _mismatch(start: Start | None, batch: TrainingBatch) -> dict[str, Any]:
+    """Columns of `steps` about the mismatch; none where the start of the step is not known."""
+    if start is None:
+        return {}
+    found = measure(start.logprobs, batch.behavior_logprobs, batch.columns.lags)
+    return {field.name: getattr(found, field.name) for field in fields(found)}
 
 
 def _build(config: ModelConfig, tensors: Mapping[str, torch.Tensor]) -> Qwen3:

@@ -146,27 +146,29 @@ def test_a_common_keyword_is_used_or_refused(recipe: Recipe, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("build", "message"),
+    ("recipe", "given", "message"),
     [
-        (lambda: grpo(clp=0.1), r"grpo has no setting 'clp'"),
-        (lambda: grpo(agregation="token"), r"no setting 'agregation'; did you mean aggregation\?"),
-        (lambda: grpo(loss=Vanilla()), r"no setting 'loss'; common ones are advantage, "),
-        (lambda: grpo(eps=0.1, advantage=LeaveOneOut()), r"eps=0.1 is of GRPO's own advantage"),
-        (lambda: grpo(advantage=GAE()), r"GAE needs values; give critic=Critic\(\)"),
-        (lambda: grpo(critic=Critic()), r"nothing trains the critic"),
-        (lambda: ppo(critic=None), r"GAE needs values"),
-        (lambda: ppo(lam=1.5), r"lam=1.5: expected"),
-        (lambda: Critic(coefficient=0.0), r"critic.coefficient=0.0: expected"),
-        (lambda: Critic(clip=-1.0), r"critic.clip=-1.0: expected"),
-        (lambda: Critic(lr_scale=0.0), r"critic.lr_scale=0.0: expected"),
-        (lambda: grpo(constant_tokens=5), r"constant_tokens=5: expected 0"),
-        (lambda: ipa(correction=tis()), r"would correct twice"),
-        (lambda: grpo(kl=0.1, kl_estimator="k4"), r"kl_estimator='k4': expected"),
+        (grpo, {"clp": 0.1}, r"grpo has no setting 'clp'"),
+        (grpo, {"agregation": "token"}, r"no setting 'agregation'; did you mean aggregation\?"),
+        (grpo, {"loss": Vanilla()}, r"no setting 'loss'; common ones are advantage, "),
+        (grpo, {"eps": 0.1, "advantage": LeaveOneOut()}, r"eps=0.1 is of GRPO's own advantage"),
+        (grpo, {"advantage": GAE()}, r"GAE needs values; give critic=Critic\(\)"),
+        (grpo, {"critic": Critic()}, r"nothing trains the critic"),
+        (ppo, {"critic": None}, r"GAE needs values"),
+        (ppo, {"lam": 1.5}, r"lam=1.5: expected"),
+        (Critic, {"coefficient": 0.0}, r"critic.coefficient=0.0: expected"),
+        (Critic, {"clip": -1.0}, r"critic.clip=-1.0: expected"),
+        (Critic, {"lr_scale": 0.0}, r"critic.lr_scale=0.0: expected"),
+        (grpo, {"constant_tokens": 5}, r"constant_tokens=5: expected 0"),
+        (ipa, {"correction": tis()}, r"would correct twice"),
+        (grpo, {"kl": 0.1, "kl_estimator": "k4"}, r"kl_estimator='k4': expected"),
     ],
 )
-def test_a_wrong_keyword_is_one_line(build: Callable[[], Algorithm], message: str) -> None:
+def test_a_wrong_keyword_is_one_line(
+    recipe: Callable[..., object], given: dict[str, Any], message: str
+) -> None:
     with pytest.raises(SettingsError, match=message) as caught:
-        build()
+        recipe(**given)
     assert "\n" not in str(caught.value)
 
 
