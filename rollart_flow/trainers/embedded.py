@@ -21,13 +21,13 @@ import torch
 
 from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.errors import TrainerError
-from rollart_flow.models.folder import check_tensors, load_folder
-from rollart_flow.models.qwen3 import ModelConfig, Qwen3
+from rollart_flow.models.folder import load_folder
+from rollart_flow.models.qwen3 import ModelConfig
 from rollart_flow.trainers.base import StepResult, Trainer
 from rollart_flow.trainers.batch import TrainingBatch, read_batch, read_scorable
 from rollart_flow.trainers.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
-from rollart_flow.trainers.critic import ValueHead
 from rollart_flow.trainers.kernels import describe_kernels, pinned
+from rollart_flow.trainers.learned import Learned
 from rollart_flow.trainers.mismatch import measure
 from rollart_flow.trainers.ragged import Array
 from rollart_flow.trainers.reference import Reference
@@ -37,10 +37,7 @@ from rollart_flow.trainers.undo import undone_on_error
 from rollart_flow.trainers.update import Tally, Updater
 from rollart_flow.weights.fingerprint import fingerprint
 
-_OPTIMIZER_TENSORS = ("step", "exp_avg", "exp_avg_sq")
 _RNG = "rng"
-_VALUE = "value"
-"""Kind of a tensor of a checkpoint's state that is a parameter of the critic's head."""
 
 
 class EmbeddedTrainer(Trainer):
@@ -67,18 +64,8 @@ class EmbeddedTrainer(Trainer):
         """
         self.settings = settings or TrainerSettings()
         self.algorithm = algorithm
-        self._model = _build(config, tensors)
-        self._parameters = dict(self._model.named_parameters())
-        head: dict[str, torch.nn.Parameter] = {}
-        self._critic: ValueHead | None = None
-        scale = 1.0
-        if algorithm.critic is not None:
-            self._critic, scale = ValueHead(config.hidden_size), algorithm.critic.lr_scale
-            head = self._critic.parameters_by_name()
-        self._head = head
-        self._optimizer = self.settings.optimizer.build(
-            self._parameters.values(), head.values(), scale
-        )
+        self._learned = Learned(config, tensors, algorithm, self.settings.optimizer)
+        self._model, self._critic = self._learned.model, self._learned.critic
         self._generator = torch.Generator().manual_seed(self.settings.seed)
         self._version = 0
         self._reference = Reference(config, self.weights(), algorithm)
@@ -115,14 +102,14 @@ class EmbeddedTrainer(Trainer):
                 f"{self.settings.minibatches} minibatches; lower train.minibatches"
             )
         rate = self.settings.optimizer.learning_rate(step)
-        several = self.settings.minibatches * self.settings.epochs > 1
+        learned, several = self._learned, self.settings.minibatches * self.settings.epochs > 1
         undone = undone_on_error(
-            self._trained.values(), self._optimizer, self._generator, several=several
+            learned.parameters.values(), learned.optimizer, self._generator, several=several
         )
         with pinned(self.settings.threads), undone:
             tally, grad_norm, start = self._train(step, rows, rate)
         self._version = step
-        self._reference.reached(step, self._parameters)
+        self._reference.reached(step, learned.policy)
         return StepResult(
             step=step,
             loss=tally.loss,
@@ -136,7 +123,7 @@ class EmbeddedTrainer(Trainer):
             tokens=int(rows.tokens.starts[-1]),
             action_tokens=int(rows.actions.starts[-1]),
             train_s=time.perf_counter() - started,
-            fingerprint=fingerprint(self._trained),
+            fingerprint=fingerprint(learned.parameters),
             threads=self.settings.threads,
             kernels=describe_kernels(),
             value_loss=None if self._critic is None else tally.value_loss / tally.count,
@@ -158,14 +145,9 @@ class EmbeddedTrainer(Trainer):
             }
         )
 
-    @property
-    def _trained(self) -> dict[str, torch.nn.Parameter]:
-        """Everything that a step changes: the policy, and the critic's head."""
-        return {**self._parameters, **self._head}
-
     def weights(self) -> dict[str, torch.Tensor]:
         """Copies of the current weights in Hugging Face names, float32."""
-        return {name: p.detach().clone() for name, p in self._parameters.items()}
+        return {name: p.detach().clone() for name, p in self._learned.policy.items()}
 
     def save(self, folder: Path) -> None:
         """Write a checkpoint; one that is there is replaced. See `Trainer.save`.
@@ -173,19 +155,18 @@ class EmbeddedTrainer(Trainer):
         Raises:
             TrainerError: it cannot be written; an older one is as it was.
         """
-        state = {_RNG: self._generator.get_state(), **self._reference.state()}
-        for name, parameter in self._head.items():
-            state[f"{name}/{_VALUE}"] = parameter.detach()
-        for name, parameter in self._trained.items():
-            for kind, tensor in self._optimizer.state[parameter].items():
-                state[f"{name}/{kind}"] = tensor
+        state = {
+            _RNG: self._generator.get_state(),
+            **self._reference.state(),
+            **self._learned.state(),
+        }
         checkpoint = Checkpoint(
             version=self._version,
             model=asdict(self._model.config),
             settings=asdict(self.settings),
             learning_rate=self.settings.optimizer.learning_rate(max(1, self._version)),
             reference=self._reference.name,
-            weights=self._parameters,
+            weights=self._learned.policy,
             state=state,
         )
         write_checkpoint(Path(folder), checkpoint)
@@ -195,19 +176,8 @@ class EmbeddedTrainer(Trainer):
         found = read_checkpoint(Path(folder))
         if dict(found.model) != asdict(self._model.config):
             raise TrainerError(f"checkpoint {folder} is of a model of another shape")
-        if missing := [name for name in self._head if f"{name}/{_VALUE}" not in found.state]:
-            raise TrainerError(f"checkpoint {folder} has no critic: {missing[0]} is not in it")
+        self._learned.restore(found, Path(folder))
         self._reference.restore(found, Path(folder))
-        with torch.no_grad():
-            for name, parameter in self._trained.items():
-                head = name in self._head
-                parameter.copy_(found.state[f"{name}/{_VALUE}"] if head else found.weights[name])
-                state = {
-                    kind: found.state[f"{name}/{kind}"]
-                    for kind in _OPTIMIZER_TENSORS
-                    if f"{name}/{kind}" in found.state
-                }
-                self._optimizer.state[parameter] = state
         self._generator.set_state(found.state[_RNG])
         self._version = found.version
 
@@ -220,24 +190,24 @@ class EmbeddedTrainer(Trainer):
             self._model, self.algorithm, self._reference.model,
             self.settings.micro_batch_tokens, self._critic,
         )  # fmt: skip
-        for group in self._optimizer.param_groups:
-            group["lr"] = rate * group["lr_scale"]
+        optimizer = self._learned.optimizer
+        self._learned.set_rate(rate)
         grad_norm = math.nan
         for _ in range(self.settings.epochs):
             for rows in self._minibatches(batch.rows):
-                self._optimizer.zero_grad(set_to_none=True)
+                optimizer.zero_grad(set_to_none=True)
                 share = len(rows) / batch.rows / self.settings.epochs
                 updater.accumulate(batch, rows, share, tally, start)
                 if start is not None:
                     start.complete = True
-                grad_norm = self._clip()
+                grad_norm = self._learned.clip()
                 if not (math.isfinite(tally.loss) and math.isfinite(grad_norm)):
                     raise TrainerError(
                         f"step {step}: loss {tally.loss} or gradient norm {grad_norm} is not "
                         "finite; weights are unchanged, look at the batch's logprobs and advantages"
                     )
-                self._optimizer.step()
-        self._optimizer.zero_grad(set_to_none=True)
+                optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
         return tally, grad_norm, start
 
     def _start(self, batch: TrainingBatch) -> Start | None:
@@ -258,12 +228,6 @@ class EmbeddedTrainer(Trainer):
         order = torch.randperm(rows, generator=self._generator).numpy()
         return list(np.array_split(order, self.settings.minibatches))
 
-    def _clip(self) -> float:
-        """Scale the gradient down to the largest norm; the norm before that."""
-        largest = self.settings.optimizer.clip_norm or math.inf
-        norm = torch.nn.utils.clip_grad_norm_(self._trained.values(), largest, foreach=False)
-        return float(norm)
-
 
 def _mismatch(start: Start | None, batch: TrainingBatch) -> dict[str, Any]:
     """Columns of `steps` about the mismatch; none where the start of the step is not known."""
@@ -271,11 +235,3 @@ def _mismatch(start: Start | None, batch: TrainingBatch) -> dict[str, Any]:
         return {}
     found = measure(start.logprobs, batch.behavior_logprobs, batch.columns.lags)
     return {field.name: getattr(found, field.name) for field in fields(found)}
-
-
-def _build(config: ModelConfig, tensors: Mapping[str, torch.Tensor]) -> Qwen3:
-    """A model with these weights in float32."""
-    check_tensors(config, tensors)
-    model = Qwen3(config)
-    model.load_state_dict({name: tensor.float() for name, tensor in tensors.items()})
-    return model
