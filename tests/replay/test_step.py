@@ -131,3 +131,11 @@ def test_a_fork_without_its_first_checkpoint_is_refused(finished_run: Run, tmp_p
     )
     with pytest.raises(TrainerError, match=r"no checkpoint in .*000002"):
         replay_step(lacks.uri, 3)
+
+
+def test_a_run_without_further_passes_says_how_far_its_engines_are_off(finished_run: Run) -> None:
+    steps = finished_run.steps.sort("step").collect()
+    assert steps["value_loss"].null_count() == FINISHED_STEPS
+    assert (steps["mismatch_kl"] < 1e-5).all()
+    assert steps["ess"].is_between(0.99, 1.0 + 1e-9).all()
+    assert steps["lags"].list.len().max() <= 3
