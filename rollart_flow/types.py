@@ -54,6 +54,9 @@ class Reason(StrEnum):
     CONTEXT_OVERFLOW = "context_overflow"
     TURN_LIMIT = "turn_limit"
     FILTERED = "filtered"
+    """A filter refused the trajectory."""
+    GROUP_FILTERED = "group_filtered"
+    """A filter refused its group, once that was complete."""
     WORKER_LOST = "worker_lost"
 
 

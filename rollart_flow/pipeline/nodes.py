@@ -195,7 +195,8 @@ class Rollout(Generates, Trajectories):
 
 @dataclass(frozen=True, eq=False, config=_CONFIG, kw_only=True)
 class Filter(Trajectories):
-    """Keeps the trajectories for which an expression is true; the others are recorded."""
+    """Keeps the trajectories, or the groups, for which an expression is true; what it refuses is
+    recorded."""
 
     kind: ClassVar[str] = "filter"
 
@@ -207,6 +208,13 @@ class Filter(Trajectories):
     @property
     def scored(self) -> bool:
         return self.up.scored
+
+    @property
+    def of_groups(self) -> bool:
+        """Whether it compares the attempts of a group, so that it judges complete groups."""
+        from rollart_flow.pipeline.filters import compares_attempts
+
+        return compares_attempts(self.expr)
 
     @property
     def expr(self) -> "pl.Expr":

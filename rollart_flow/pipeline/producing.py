@@ -129,10 +129,14 @@ def filter(up: nodes.Trajectories, expression: "pl.Expr", *, name: str = "filter
     """Keep the trajectories for which a polars expression is true; each drop is recorded.
 
     The expression is over the columns of `trajectories` and gives one boolean a row; null drops.
-    It may stand before reward, where the columns of scores are not known yet, or after it.
+    It may stand before reward, where the columns of scores are not known yet, or after it. One that
+    compares the attempts of a group, with `.over("group_id")`, judges the members of each complete
+    group: where it is not true of all, the group is evicted whole, and another is admitted.
+    `rollart_flow.algorithms.filters` has the usual ones.
 
     Raises:
-        PipelineError: an unknown column, or an expression that is no boolean for each row.
+        PipelineError: an unknown column, an expression that is no boolean for each row, or one that
+            compares attempts before reward or across groups.
     """
     from rollart_flow.pipeline.filters import check_expression
 
