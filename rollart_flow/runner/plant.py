@@ -181,6 +181,7 @@ def _coordinator_settings(pipeline: Pipeline, uri: str) -> CoordinatorSettings:
         task_seed=tasks.seed,
         task_weights=dict(tasks.weights) if tasks.weights else None,
         domains=tasks.domain_names,
+        curriculum=tasks.curriculum,
         rollout=RolloutSettings(
             batch_size=buffer.batch_size,
             group_size=group_size,

@@ -1,7 +1,7 @@
-"""A filter of groups in a real run: refused groups are replaced, and the same filter reads the run.
+"""A filter of groups and a curriculum in a real run: what teaches nothing is replaced and avoided.
 
-Tosses of an even number are never rewarded, so that their groups have no variance; of the others
-every second attempt is.
+One of two tasks is always solved, so that its groups have no variance; of the other's attempts
+every second one is.
 """
 
 import json
@@ -16,18 +16,21 @@ from rollart_flow.types import EventKind, Reason
 from tests.runner.local import events, local_ray, run_with
 from tests.runner.world import check_sound, source
 
-STEPS = 3
+STEPS = 4
 
-VARIED = """
+PIPELINE = """
+from rollart_flow.algorithms import Curriculum
 from rollart_flow.algorithms.filters import varied
 
 
-async def every_second(trajectory):
-    return float(int(trajectory.task_id.removeprefix("toss-")) % 2 and trajectory.attempt % 2)
+async def of_name(trajectory):
+    return float(trajectory.task_id == "solved" or trajectory.attempt % 2)
 
 
-trajectories = rollout(tasks(Coin(), group_size=2), policy, max_tokens=4)
-scored = reward(trajectories, every_second)
+names = [Task(name, "coin") for name in ("solved", "even")]
+chosen = Curriculum(easy=0.05, window=4)
+prompts = tasks(names, domains=[Coin()], group_size=2, curriculum=chosen)
+scored = reward(rollout(prompts, policy, max_tokens=4), of_name)
 judged = filter(scored, varied(), name="judged")
 pipeline = Pipeline("varied", train(buffer(judged, batch_size=4), policy, gated, steps=<steps>))
 """
@@ -39,19 +42,22 @@ def shared_ray() -> Iterator[None]:
         yield
 
 
-def test_groups_without_variance_are_never_trained_on(tmp_path: Path) -> None:
-    run = run_with(source(tmp_path, VARIED, steps=STEPS), tmp_path)
+def test_what_is_always_solved_is_never_trained_on_and_comes_up_less(tmp_path: Path) -> None:
+    text = source(tmp_path, PIPELINE, steps=STEPS).replace('"success": False', '"left": 0')
+    run = run_with(text, tmp_path)
     check_sound(run, STEPS, batch_size=4)
     trained = run.trajectories.join(run.batches, on="trajectory_id", how="semi").collect()
-    assert sorted(trained["reward"]) == [0.0] * 6 + [1.0] * 6
+    assert set(trained["task_id"]) == {"even"}
     assert run.steps.collect()["zero_variance_groups"].to_list() == [0] * STEPS
 
     evicted = events(run, EventKind.EVICT).filter(pl.col("reason") == Reason.GROUP_FILTERED)
-    groups = [json.loads(detail) for detail in evicted["detail"]]
-    assert {group["filter"] for group in groups} == {"judged"}
-    assert not {group["group_id"] for group in groups} & set(trained["group_id"])
-    assert evicted.height >= 2 * (STEPS * 4 // 2 - 1), "between two good groups is one of the other"
+    assert evicted.height > 0
+    assert {json.loads(detail)["filter"] for detail in evicted["detail"]} == {"judged"}
+    scored = run.trajectories.filter(pl.col("reward").is_not_null())
+    refused = scored.filter(~varied()).collect()
+    assert set(evicted["subject"]) <= set(refused["trajectory_id"]), "the same filter, offline"
+    assert not set(trained["trajectory_id"]) & set(refused["trajectory_id"])
 
-    seen = run.trajectories.filter(varied()).collect()
-    assert set(trained["trajectory_id"]) <= set(seen["trajectory_id"])
-    assert not set(evicted["subject"]) & set(seen["trajectory_id"])
+    names = [json.loads(detail)["task_id"] for detail in events(run, EventKind.ADMIT)["detail"]]
+    assert "solved" in names[:2], "as long as it is new, it is admitted"
+    assert names.count("solved") < names.count("even")
