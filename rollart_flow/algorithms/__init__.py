@@ -19,10 +19,12 @@ from rollart_flow.algorithms.rloo import rloo
 from rollart_flow.algorithms.staleness import Decayed
 from rollart_flow.algorithms.tis_loss import tis_loss
 from rollart_flow.algorithms.topr import topr
+from rollart_flow.control.curriculum import Curriculum
 
 __all__ = [
     "Algorithm",
     "Critic",
+    "Curriculum",
     "Decayed",
     "cispo",
     "dapo",
