@@ -1,9 +1,9 @@
 """The train operator: one batch in, one row of `steps` out.
 
 Order of what becomes durable, so that a kill at any moment can be resumed: the manifest (`batches`)
-before the step trains; the weights' files, then the checkpoint, before the rows that name them; the
-row of `steps` last, in one commit with its row of `weights`. Only then is the step reported as
-trained.
+before the step trains; the weights' files and the checkpoint, one beside the other, before the rows
+that name them; the row of `steps` last, in one commit with its row of `weights`. Only then is the
+step reported as trained. Of several ranks of a trainer, the first one answers for all.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Train:
             zero_variance = self._advantages(rows).zero_variance_groups
         else:
             rows, zero_variance = self._write_manifest(batch, rows)
-        (result,) = self._context.trainers.execute_all("train_step", step, encode(rows))
+        result = self._context.trainers.execute_all("train_step", step, encode(rows))[0]
         return self._record(rows, result, zero_variance)
 
     def _write_manifest(self, batch: Mapping[str, Any], rows: pa.Table) -> tuple[pa.Table, int]:
@@ -96,7 +96,7 @@ class Train:
         """Advantages of a batch, whose estimator may ask what the trainer's weights say of it."""
         algorithm = self._context.algorithm
         if algorithm.advantage.needs_values or algorithm.advantage.needs_old_logprobs:
-            (assessed,) = self._context.trainers.execute_all("assess", encode(rows))
+            assessed = self._context.trainers.execute_all("assess", encode(rows))[0]
             found = decode(assessed)
             for name in found.column_names:
                 rows = rows.append_column(name, found[name])
@@ -105,13 +105,16 @@ class Train:
     def _record(self, rows: pa.Table, result: StepResult, zero_variance: int) -> pa.Table:
         """Publish, checkpoint, commit the rows of the step, and report it as trained."""
         context, step = self._context, result.step
+        checkpoint = step % context.checkpoint_every == 0 or step == context.steps
+        if checkpoint:
+            folder = checkpoint_folder(context.checkpoints, step)
+            context.trainers.execute_all("begin_save", folder)
         started = time.monotonic()
         manifest: Manifest = context.trainers.execute_all("publish")[0]
         publish_s = time.monotonic() - started
-        checkpoint = step % context.checkpoint_every == 0 or step == context.steps
         events = []
         if checkpoint:
-            context.trainers.execute_all("save", checkpoint_folder(context.checkpoints, step))
+            context.trainers.execute_all("finish_save")
             events = [Event(EventKind.CHECKPOINT, str(step), policy_version=step, step=step)]
         ended, now = time.monotonic(), datetime.now(UTC)
         row = {

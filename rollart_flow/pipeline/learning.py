@@ -11,6 +11,7 @@ from rollart_flow.models.policy import Policy
 from rollart_flow.pipeline import nodes
 from rollart_flow.pipeline.checks import checked_node, expect, unique_names
 from rollart_flow.trainers.optimizer import AdamW, adamw
+from rollart_flow.trainers.registry import check_backend
 
 
 def _bound(
@@ -98,6 +99,7 @@ def train(
     checkpoint_every: int = 10,
     keep_versions: int = 4,
     backend: str = "embedded",
+    ranks: int = 1,
     weights: str = "local",
     name: str = "train",
 ) -> nodes.Train:
@@ -111,6 +113,7 @@ def train(
         raise PipelineError(
             f"{name}: {minibatches} minibatches of a batch of {up.batch_size}; take fewer"
         )
+    check_backend(backend, ranks)
     return nodes.Train(
         up=up,
         policy=policy,
@@ -125,6 +128,7 @@ def train(
         checkpoint_every=checkpoint_every,
         keep_versions=keep_versions,
         backend=backend,
+        ranks=ranks,
         weights=weights,
         name=name,
     )

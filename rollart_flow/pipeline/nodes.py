@@ -290,6 +290,9 @@ class Train(Node):
     keep_versions: Annotated[int, Field(ge=2)] = 4
     """Newest published versions that are kept, beside those with a checkpoint."""
     backend: str = "embedded"
+    """embedded: one process on a CPU; fsdp2: `ranks` processes that share the policy."""
+    ranks: Count = 1
+    """Processes that train together, placed as one gang."""
     weights: str = "local"
     """Weight store that carries versions to the engines."""
     name: Name = "train"

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 from rollart_flow.errors import RunFailedError, SettingsError
 from rollart_flow.models.policy import Policy, materialize
@@ -25,6 +26,9 @@ from rollart_flow.runner.setup import create_run, publish_start
 from rollart_flow.store import Parent, Run, RunWriter
 from rollart_flow.store.layout import checkpoints_uri, policy_uri
 from rollart_flow.telemetry import OnProgress, Progress, ignore_progress
+
+if TYPE_CHECKING:
+    from rollart_flow.trainers.checkpoint import Checkpoint
 
 _TOKENIZER = "tokenizer.json"
 _MAY_DIFFER = ("max_position_embeddings", "initializer_range")
@@ -137,6 +141,7 @@ def _start_from(
     """Put the parent's policy and trainer state at a version into the folder of the new run."""
     from rollart_flow.models.folder import read_config, save_folder
     from rollart_flow.models.tokenizer import tokenizer_files
+    from rollart_flow.trainers.checkpoint import write_checkpoint
 
     on_progress(Progress.phase(f"reading version {version} of {parent.info.name}"))
     trainer = stored_trainer(parent, stored_pipeline(parent))
@@ -150,19 +155,15 @@ def _start_from(
     save_folder(policy_uri(uri), read_config(theirs), trainer.weights(), files)
     if version:
         folder = Path(checkpoint_folder(checkpoints_uri(uri), version))
-        trainer.save(folder)
-        _refer_to_itself(folder)
+        write_checkpoint(folder, _referring_to_itself(trainer.snapshot()))
     with_checkpoint = version > 0
     publish_start(pipeline, uri, RunWriter.open(uri), version, checkpoint=with_checkpoint)
 
 
-def _refer_to_itself(checkpoint: Path) -> None:
-    """Make the weights of a checkpoint the reference policy of whoever goes on from it."""
-    from rollart_flow.trainers.checkpoint import read_checkpoint, write_checkpoint
+def _referring_to_itself(found: Checkpoint) -> Checkpoint:
+    """A checkpoint whose weights are the reference policy of whoever goes on from it."""
     from rollart_flow.trainers.reference import REFERENCE
     from rollart_flow.weights.fingerprint import fingerprint
 
-    found = read_checkpoint(checkpoint)
     own = {k: tensor for k, tensor in found.state.items() if not k.endswith(f"/{REFERENCE}")}
-    name = fingerprint(found.weights)
-    write_checkpoint(checkpoint, replace(found, reference=name, state=own))
+    return replace(found, reference=fingerprint(found.weights), state=own)

@@ -43,10 +43,10 @@ def place_engines(pipeline: Pipeline, manager: ResourceManager) -> list[Placemen
     return manager.place(role, wanted, workers, prefix="engine")
 
 
-def place_trainer(manager: ResourceManager) -> list[Placement]:
-    """The trainer, where training runs best."""
+def place_trainer(pipeline: Pipeline, manager: ResourceManager) -> list[Placement]:
+    """The trainer's ranks as one gang, where training runs best."""
     wanted = {"default": manager.preferred(ActorTrain)}
-    return manager.place(TrainWorker.role, wanted, prefix="trainer")
+    return manager.place(TrainWorker.role, wanted, pipeline.train.ranks, prefix="trainer")
 
 
 def preview(pipeline: Pipeline) -> list[Grant]:
@@ -56,7 +56,7 @@ def preview(pipeline: Pipeline) -> list[Grant]:
         RunFailedError: no Ray cluster is connected.
     """
     manager = ResourceManager()
-    placements = place_engines(pipeline, manager) + place_trainer(manager)
+    placements = place_engines(pipeline, manager) + place_trainer(pipeline, manager)
     manager.release(placements)
     counts: dict[tuple[str, str, str, str], int] = {}
     for placement in placements:

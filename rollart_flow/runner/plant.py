@@ -30,7 +30,7 @@ from rollart_flow.runner.placing import place_engines, place_trainer
 from rollart_flow.schema import to_table
 from rollart_flow.store.layout import policy_uri, weights_uri
 from rollart_flow.trainers.registry import TrainerSettings
-from rollart_flow.trainers.worker import TrainWorker
+from rollart_flow.trainers.worker import TrainWorker, gather_ranks
 from rollart_flow.types import Event, EventKind, Reason, Sampling
 
 CONCURRENT_CALLS = 10_000
@@ -104,6 +104,7 @@ def start_plant(pipeline: Pipeline, uri: str, source: Path | None) -> Plant:
     evaluators = _evaluators(pipeline, uri)
     coordinator = _actor(CoordinatorActor).remote(_coordinator_settings(pipeline, uri))
     recovered: Recovered = ray.get(recovering)
+    gather_ranks(trainers)
     clusters = [cluster for cluster in (engines, trainers, evaluators) if cluster is not None]
     bindings = [row for cluster in clusters for row in cluster.bindings()]
     fallbacks = _fallbacks(bindings)
@@ -220,7 +221,7 @@ def _engines(pipeline: Pipeline, uri: str, manager: ResourceManager) -> Cluster:
 def _trainers(pipeline: Pipeline, uri: str, manager: ResourceManager) -> Cluster:
     train = pipeline.train
     return Cluster(
-        place_trainer(manager),
+        place_trainer(pipeline, manager),
         TrainWorker,
         arguments={
             "settings": trainer_settings(pipeline),
@@ -239,6 +240,7 @@ def trainer_settings(pipeline: Pipeline) -> TrainerSettings:
     train = pipeline.train
     return TrainerSettings(
         backend=train.backend,
+        ranks=train.ranks,
         optimizer=train.optimizer,
         minibatches=train.minibatches,
         epochs=train.epochs,

@@ -5,12 +5,14 @@ gradient and updated weights, to the last bit on the same machine.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 import torch
 
+from rollart_flow.trainers.checkpoint import Checkpoint
 from rollart_flow.trainers.mismatch import LagStatistics
 
 
@@ -87,8 +89,20 @@ class Trainer(ABC):
         """Current weights in Hugging Face names, detached, safe to keep."""
 
     @abstractmethod
+    def snapshot(self) -> Checkpoint:
+        """Everything that `save` saves, in memory and whole, for whoever goes on differently."""
+
+    @abstractmethod
     def save(self, folder: Path) -> None:
         """Checkpoint model, optimizer, schedule, RNG and version into a folder, atomically."""
+
+    def begin_save(self, folder: Path) -> Callable[[], None]:
+        """Begin to save the current version; the call that is returned waits until it is saved.
+
+        Until then the caller may do anything but train. Raises as `save` does, now or then.
+        """
+        self.save(folder)
+        return lambda: None
 
     @abstractmethod
     def load(self, folder: Path) -> None:

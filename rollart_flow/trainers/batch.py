@@ -9,7 +9,8 @@ Shapes: B rows of a micro-batch, T their longest, A action tokens in row order, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -53,6 +54,16 @@ class MicroBatch:
     """int64 [A]: versions that its policy is behind; None where the batch does not say."""
     value_targets: torch.Tensor | None
     """float32 [A]: what a critic is trained towards; None where there is none."""
+
+    def to(self, device: torch.device) -> MicroBatch:
+        """The same with all tensors on a device."""
+        if device.type == "cpu":
+            return self
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        moved: dict[str, Any] = {
+            k: v.to(device) for k, v in values.items() if isinstance(v, torch.Tensor)
+        }
+        return replace(self, **moved)
 
 
 @dataclass(frozen=True, slots=True)

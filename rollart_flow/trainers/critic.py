@@ -24,8 +24,8 @@ class ValueHead(nn.Module):
         nn.init.zeros_(self.value.bias)
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        """[A, E] to float32 [A]."""
-        values: torch.Tensor = self.value(hidden).float().squeeze(-1)
+        """[A, E] to float32 [A, 1]; no view of it, which a sharded head must not return."""
+        values: torch.Tensor = self.value(hidden).float()
         return values
 
     def parameters_by_name(self) -> dict[str, nn.Parameter]:

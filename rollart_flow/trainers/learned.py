@@ -26,7 +26,7 @@ _VALUE = "value"
 
 
 class Learned:
-    """Model, head and optimizer in this process, float32."""
+    """Model, head and optimizer in this process, float32. Subclasses spread them."""
 
     def __init__(
         self,
@@ -43,13 +43,13 @@ class Learned:
         check_tensors(config, tensors)
         self.model = Qwen3(config)
         self.model.load_state_dict({name: tensor.float() for name, tensor in tensors.items()})
-        self.policy = dict(self.model.named_parameters())
-        self.head: dict[str, torch.nn.Parameter] = {}
         self.critic: ValueHead | None = None
         scale = 1.0
         if algorithm.critic is not None:
             self.critic, scale = ValueHead(config.hidden_size), algorithm.critic.lr_scale
-            self.head = self.critic.parameters_by_name()
+        self._arrange()
+        self.policy = dict(self.model.named_parameters())
+        self.head = {} if self.critic is None else self.critic.parameters_by_name()
         self._settings = settings
         self.optimizer = settings.build(self.policy.values(), self.head.values(), scale)
 
@@ -68,6 +68,20 @@ class Learned:
         largest = self._settings.clip_norm or math.inf
         trained = self.parameters.values()
         return float(torch.nn.utils.clip_grad_norm_(trained, largest, foreach=False))
+
+    def settle(self) -> None:
+        """Make the parameters ready for an update, after passes without a gradient."""
+
+    def whole(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Some of these tensors, detached, where a process sees all of each; no copies."""
+        return {name: tensor.detach() for name, tensor in tensors.items()}
+
+    def _arrange(self) -> None:
+        """Put model and critic where they are trained, before their parameters are named."""
+
+    def _fitting(self, tensor: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+        """A tensor of a checkpoint, laid out as a parameter is."""
+        return tensor
 
     def state(self) -> dict[str, torch.Tensor]:
         """What a checkpoint needs beside the policy's weights, as `<parameter>/<tensor>`."""
@@ -88,9 +102,10 @@ class Learned:
         with torch.no_grad():
             for name, parameter in self.parameters.items():
                 of_head = name in self.head
-                parameter.copy_(found.state[f"{name}/{_VALUE}"] if of_head else found.weights[name])
+                value = found.state[f"{name}/{_VALUE}"] if of_head else found.weights[name]
+                parameter.copy_(self._fitting(value, parameter))
                 self.optimizer.state[parameter] = {
-                    kind: found.state[f"{name}/{kind}"]
+                    kind: self._fitting(found.state[f"{name}/{kind}"], parameter)
                     for kind in _OPTIMIZER_TENSORS
                     if f"{name}/{kind}" in found.state
                 }

@@ -7,7 +7,7 @@ in checkpoints, so that a resumed run and a replay need no weights that may have
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import torch
@@ -21,25 +21,34 @@ from rollart_flow.weights.fingerprint import fingerprint
 REFERENCE = "reference"
 """Kind of a tensor of a checkpoint's state that is the reference policy's parameter."""
 
+Weights = Callable[[], Mapping[str, torch.Tensor]]
+"""Gives whole weights under Hugging Face names; not called where nobody needs them."""
+_CPU = torch.device("cpu")
+
 
 class Reference:
     """Holds the reference policy, once it is there."""
 
     def __init__(
-        self, config: ModelConfig, weights: Mapping[str, torch.Tensor], algorithm: Algorithm
+        self,
+        config: ModelConfig,
+        weights: Weights,
+        algorithm: Algorithm,
+        device: torch.device = _CPU,
     ) -> None:
-        """Args: `weights` are the initial policy's, float32; copied."""
+        """Args: `weights` gives the initial policy's, float32, to be copied to `device`."""
         self._config = config
+        self._device = device
         self._wanted = algorithm.reference if algorithm.needs_reference else None
         self.model: Qwen3 | None = None
         self.name: str | None = None
         """Fingerprint of its weights; None while it is not there."""
         self.reached(0, weights)
 
-    def reached(self, version: int, weights: Mapping[str, torch.Tensor]) -> None:
-        """The trainer has become a version, with these weights."""
+    def reached(self, version: int, weights: Weights) -> None:
+        """The trainer has become a version, with the weights that a call gives."""
         if version == self._wanted:
-            self._take(weights)
+            self._take(weights())
 
     def state(self) -> dict[str, torch.Tensor]:
         """What a checkpoint needs of it, unless that is in the run's folder anyway."""
@@ -76,5 +85,5 @@ class Reference:
     def _take(self, weights: Mapping[str, torch.Tensor]) -> None:
         model = Qwen3(self._config)
         model.load_state_dict(dict(weights))
-        self.model = model.requires_grad_(False)
+        self.model = model.requires_grad_(False).to(self._device)
         self.name = fingerprint(weights)

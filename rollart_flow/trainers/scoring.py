@@ -11,9 +11,10 @@ import torch
 
 from rollart_flow.models.qwen3 import Qwen3
 from rollart_flow.trainers.batch import MicroBatch, TrainingBatch
-from rollart_flow.trainers.buckets import buckets
 from rollart_flow.trainers.critic import ValueHead
+from rollart_flow.trainers.passes import passes
 from rollart_flow.trainers.ragged import Array
+from rollart_flow.trainers.ranks import ALONE, Ranks
 
 EXCLUDED_LOGIT = -1e30
 """Stands for minus infinity; finite, so that 0 x log 0 is 0 in entropies and their gradients."""
@@ -51,7 +52,7 @@ def score(
     every = torch.log_softmax(logits, dim=-1)
     logprobs = every.gather(1, micro.targets[:, None]).squeeze(1)
     spread = every if entropy_gradient else every.detach()
-    values = None if critic is None else critic(hidden)
+    values = None if critic is None else critic(hidden).squeeze(-1)
     return Scores(logprobs, -(spread.exp() * spread).sum(-1), values)
 
 
@@ -78,15 +79,26 @@ class Start:
 
     def fill(self, micro: MicroBatch, scores: Scores) -> None:
         """Take in the scores of a micro-batch under the weights of the start."""
-        self.logprobs[micro.at] = scores.logprobs.detach().numpy()
+        self.logprobs[micro.at] = scores.logprobs.detach().cpu().numpy()
         if self.values is not None and scores.values is not None:
-            self.values[micro.at] = scores.values.detach().numpy()
+            self.values[micro.at] = scores.values.detach().cpu().numpy()
+
+    def share(self, ranks: Ranks) -> None:
+        """Every rank has filled in its rows: from now on it is complete, in all of them."""
+        self.logprobs = ranks.sum(self.logprobs)
+        if self.values is not None:
+            self.values = ranks.sum(self.values)
+        self.complete = True
 
 
 def assess(
-    model: Qwen3, batch: TrainingBatch, micro_batch_tokens: int, critic: ValueHead | None = None
+    model: Qwen3,
+    batch: TrainingBatch,
+    micro_batch_tokens: int,
+    critic: ValueHead | None = None,
+    ranks: Ranks = ALONE,
 ) -> Start:
-    """One forward pass over a batch.
+    """One forward pass over a batch, of which each rank computes its share; alone by default.
 
     Raises:
         TrainerError: a row cannot be scored (greedy, empty, tokens outside the vocabulary).
@@ -94,11 +106,15 @@ def assess(
     vocabulary = model.config.vocab_size
     batch.check(vocabulary)
     start = Start.empty(batch, critic)
+    every = np.arange(batch.rows)
+    todo = passes(batch.used_lengths, every, micro_batch_tokens, ranks.rank, ranks.count)
     with torch.no_grad():
-        for rows in buckets(batch.used_lengths, micro_batch_tokens):
-            micro = batch.micro_batch(rows, vocabulary)
+        for rows in todo.own:
+            micro = batch.micro_batch(rows, vocabulary).to(ranks.device)
             start.fill(micro, score(model, micro, critic=critic))
-    start.complete = True
+        for rows in todo.blank:
+            score(model, batch.micro_batch(rows, vocabulary).to(ranks.device), critic=critic)
+    start.share(ranks)
     return start
 
 

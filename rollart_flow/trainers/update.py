@@ -21,9 +21,10 @@ from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.algorithms.base import TokenLoss, Tokens
 from rollart_flow.models.qwen3 import Qwen3
 from rollart_flow.trainers.batch import MicroBatch, TrainingBatch
-from rollart_flow.trainers.buckets import buckets
 from rollart_flow.trainers.critic import ValueHead
+from rollart_flow.trainers.passes import passes
 from rollart_flow.trainers.ragged import Array
+from rollart_flow.trainers.ranks import ALONE, Ranks
 from rollart_flow.trainers.scoring import Scores, Start, score
 
 
@@ -53,6 +54,15 @@ class Tally:
         self.entropy += float(scores.entropies.detach().double().sum())
         self.count += len(found.ratio)
 
+    def share(self, ranks: Ranks) -> None:
+        """Become the sums of all ranks."""
+        names = ("loss", "ratio", "clipped", "kl", "entropy", "value_loss", "count")
+        sums = ranks.sum(np.array([getattr(self, name) for name in names], dtype=np.float64))
+        for name, value in zip(names, sums.tolist(), strict=True):
+            setattr(self, name, value)
+        self.count = int(self.count)
+        self.ratio_max = ranks.max(self.ratio_max)
+
 
 @dataclass(frozen=True, slots=True)
 class Updater:
@@ -64,6 +74,8 @@ class Updater:
     """Frozen; None where the algorithm needs none, or it is not there yet."""
     micro_batch_tokens: int
     critic: ValueHead | None = None
+    ranks: Ranks = ALONE
+    """Each accumulates the gradient of its share of the rows."""
 
     def accumulate(
         self,
@@ -81,13 +93,18 @@ class Updater:
             share: part of the step's loss that the minibatch stands for; weighs the tally only.
             tally: added to.
             start: what the weights that the step starts from say; one that is not complete is
-                filled in, as long as they have not changed. None where nobody needs it.
+                filled in, from all rows, before they change. None where nobody needs it.
         """
         every = batch.actions.starts[-1]
         scale = 1.0 / (float(every) * len(rows) / batch.rows)
-        ordered = np.sort(rows)
-        for bucket in buckets(batch.used_lengths[ordered], self.micro_batch_tokens):
-            self.backward(batch, ordered[bucket], scale, share, tally, start)
+        rank, ranks = self.ranks.rank, self.ranks.count
+        todo = passes(batch.used_lengths, rows, self.micro_batch_tokens, rank, ranks)
+        for own in todo.own:
+            self.backward(batch, own, scale, share, tally, start)
+        for blank in todo.blank:
+            self._gather(batch, blank)
+        if start is not None and not start.complete:
+            start.share(self.ranks)
 
     def backward(
         self,
@@ -99,10 +116,19 @@ class Updater:
         start: Start | None = None,
     ) -> None:
         """Add the gradient of one micro-batch, its loss times `scale`."""
-        micro = batch.micro_batch(rows, self.model.config.vocab_size)
+        micro = batch.micro_batch(rows, self.model.config.vocab_size).to(self.ranks.device)
         loss = self._loss(micro, tally, start) * scale
         loss.backward()  # type: ignore[no-untyped-call]
         tally.loss += share * float(loss.detach())
+
+    def _gather(self, batch: TrainingBatch, rows: Array) -> None:
+        """Take part in a pass of other ranks, and add nothing to the gradient."""
+        micro = batch.micro_batch(rows, self.model.config.vocab_size).to(self.ranks.device)
+        scores = score(self.model, micro, critic=self.critic)
+        nothing = scores.logprobs.sum() * 0.0
+        if scores.values is not None:
+            nothing = nothing + scores.values.sum() * 0.0
+        nothing.backward()  # type: ignore[no-untyped-call]
 
     def _loss(self, micro: MicroBatch, tally: Tally, start: Start | None) -> torch.Tensor:
         """Weighted sum of the losses of a micro-batch's action tokens."""
@@ -130,7 +156,7 @@ class Updater:
             behavior_logprobs=micro.behavior_logprobs,
             advantages=micro.advantages,
             reference_logprobs=reference,
-            old_logprobs=None if start is None else torch.from_numpy(start.logprobs[micro.at]),
+            old_logprobs=None if start is None else self._tensor(start.logprobs[micro.at]),
             rewards=micro.rewards,
             rows=micro.rows,
             chunks=micro.chunks,
@@ -147,7 +173,10 @@ class Updater:
         assert micro.value_targets is not None
         old = values.detach()
         if start is not None and start.values is not None:
-            old = torch.from_numpy(start.values[micro.at])
+            old = self._tensor(start.values[micro.at])
         loss = settings.loss(values, micro.value_targets, old)
         tally.value_loss += float(loss.detach().double().sum())
         return settings.coefficient * loss
+
+    def _tensor(self, values: Array) -> torch.Tensor:
+        return torch.from_numpy(values).to(self.ranks.device)
