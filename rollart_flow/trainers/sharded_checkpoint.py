@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.hf_storage import (
     HuggingFaceStorageReader,
     HuggingFaceStorageWriter,
@@ -60,7 +61,7 @@ def begin_writing(folder: Path, checkpoint: Checkpoint, ranks: Ranks) -> Callabl
     writing: Any = async_save(tensors, storage_writer=writer, process_group=ranks.background)
 
     def finish() -> None:
-        with _agreed(ranks, f"checkpoint {folder} was not written"):
+        with _agreed(ranks, f"checkpoint {folder} was not written"), _as_os_error():
             writing.result()
         with _agreed(ranks, f"checkpoint {folder} was not written"):
             if ranks.rank == 0:
@@ -108,7 +109,8 @@ def read_shards(
         # A process that is alone has nobody to plan with, and is told so.
         warnings.simplefilter("ignore")
         reader = HuggingFaceStorageReader(str(folder))
-        load(tensors, storage_reader=reader)
+        with as_trainer_error(f"checkpoint {folder} cannot be read"), _as_os_error():
+            load(tensors, storage_reader=reader)
     weights = {k.removeprefix(_WEIGHTS): v for k, v in tensors.items() if k.startswith(_WEIGHTS)}
     return Checkpoint(
         version=meta["version"],
@@ -158,6 +160,16 @@ def _places(names: list[str], learned: Sharded) -> dict[str, torch.Tensor]:
         elif name in parameters:
             places[full] = torch.zeros_like(parameters[name]).detach()
     return places
+
+
+@contextmanager
+def _as_os_error() -> Iterator[None]:
+    """Convert what torch raises in every rank where files fail in one: it is no `Exception`."""
+    try:
+        yield
+    except CheckpointException as error:
+        failures = "; ".join(str(failure[0]) for failure in error.failures.values())
+        raise OSError(failures) from error
 
 
 @contextmanager

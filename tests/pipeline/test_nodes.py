@@ -107,6 +107,15 @@ def test_tasks_may_come_from_lists_and_datasets() -> None:
         (lambda: rollout(PROMPTS, POLICY, top_p=0.0), r"^rollout: top_p"),
         (lambda: rollout(PROMPTS, POLICY, step_timeout_s=0), r"^rollout: step_timeout_s"),
         (lambda: rollout(PROMPTS, POLICY, temperature=float("nan")), r"^rollout: temperature"),
+        (
+            lambda: train(BATCHES, POLICY, grpo(), steps=1, ranks=2),
+            r"^train: .*ranks=2: the embedded trainer is one process; set backend to fsdp2",
+        ),
+        (lambda: train(BATCHES, POLICY, grpo(), steps=1, ranks=0), r"^train: ranks .*greater"),
+        (
+            lambda: train(BATCHES, POLICY, grpo(), steps=1, backend="fsdp3"),
+            r"^train: train.backend.*embedded, fsdp2",
+        ),
         (lambda: reward(SCORED), r"^reward: takes rollout\(...\) or filter\(...\), got reward"),
         (lambda: untyped(reward)(ATTEMPTS, 3), r"^reward: fn .*callable"),
         (lambda: reward(ATTEMPTS, "ftp://host"), r"^reward: 'ftp://host' is no address"),
