@@ -188,6 +188,14 @@ def test_a_damaged_shard_is_refused_by_all(ranks: Gang, tmp_path: Path) -> None:
         several.load(tmp_path / "c")
 
 
+def test_a_checkpoint_that_cannot_be_written_fails_in_all(ranks: Gang, tmp_path: Path) -> None:
+    several, _ = both(ranks, grpo(), CUT)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(TrainerError, match="was not written"):
+        several.save(tmp_path / "file" / "c")
+    several.save(tmp_path / "c")
+
+
 def test_every_row_is_in_one_pass_and_ranks_have_as_many_tokens_and_passes() -> None:
     generator = np.random.default_rng(0)
     lengths = generator.integers(1, 400, 200)
