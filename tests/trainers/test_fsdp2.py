@@ -15,6 +15,7 @@ from rollart_flow.errors import SettingsError, TrainerError
 from rollart_flow.models.qwen3 import ModelConfig
 from rollart_flow.trainers import adamw
 from rollart_flow.trainers.base import Trainer
+from rollart_flow.trainers.checkpoint import write_checkpoint
 from rollart_flow.trainers.embedded import EmbeddedTrainer
 from rollart_flow.trainers.passes import passes
 from rollart_flow.trainers.registry import TrainerSettings
@@ -173,6 +174,18 @@ def test_a_checkpoint_of_the_embedded_trainer_is_one_to_go_on_from(
     assert fingerprint(several.weights()) == fingerprint(one.weights())
     found, expected = (trainer.train_step(2, batch_of(2)) for trainer in (several, one))
     assert found.loss == pytest.approx(expected.loss, abs=1e-5)
+
+
+def test_a_snapshot_of_one_process_is_one_to_fork_from(tmp_path: Path) -> None:
+    from rollart_flow.trainers.fsdp2 import Fsdp2Trainer
+
+    alone = replace(CUT, backend="fsdp2")
+    parent = Fsdp2Trainer(CONFIG, initial_weights(), grpo(), alone)
+    parent.train_step(1, batch_of(1))
+    write_checkpoint(tmp_path / "c", parent.snapshot())
+    child = Fsdp2Trainer(CONFIG, initial_weights(seed=3), grpo(), alone)
+    child.load(tmp_path / "c")
+    assert bits(child.train_step(2, batch_of(2))) == bits(parent.train_step(2, batch_of(2)))
 
 
 def test_a_damaged_shard_is_refused_by_all(ranks: Gang, tmp_path: Path) -> None:
