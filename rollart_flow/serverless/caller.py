@@ -7,7 +7,7 @@ Invariant: a call ends by its deadline, and nothing that it has sent outlives it
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from random import Random
@@ -57,22 +57,29 @@ class Caller:
 
     async def _hedged(self, body: bytes) -> bytes:
         """One attempt: a request, and a second one if the first takes long."""
-        policy = self.policy
-        limit_s = policy.attempt_timeout_s or policy.deadline_s
-        requests = [self._send(body, limit_s)]
+        limit_s = self.policy.attempt_timeout_s or self.policy.deadline_s
+        patience_s = self.policy.hedge_after_s
+        if patience_s is None or patience_s >= limit_s:
+            return await self.transport.send(body, limit_s)
+        first = self._send(body, limit_s)
+        requests = [first]
         try:
-            if policy.hedge_after_s is not None and policy.hedge_after_s < limit_s:
-                await asyncio.wait(requests, timeout=policy.hedge_after_s)
-                if not requests[0].done():
-                    requests.append(self._send(body, limit_s - policy.hedge_after_s))
+            await asyncio.wait(requests, timeout=patience_s)
+            if first.done():
+                return first.result()
+            requests.append(self._send(body, limit_s - patience_s))
             return await _first_answer(requests)
         finally:
-            for request in requests:
-                request.cancel()
-            await asyncio.gather(*requests, return_exceptions=True)
+            await _give_up([request for request in requests if not request.done()])
 
     def _send(self, body: bytes, timeout_s: float) -> asyncio.Task[bytes]:
         return asyncio.ensure_future(self.transport.send(body, timeout_s))
+
+
+async def _give_up(requests: Sequence[asyncio.Task[bytes]]) -> None:
+    for request in requests:
+        request.cancel()
+    await asyncio.gather(*requests, return_exceptions=True)
 
 
 async def _first_answer(requests: Iterable[asyncio.Task[bytes]]) -> bytes:
