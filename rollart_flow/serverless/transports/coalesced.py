@@ -17,7 +17,7 @@ FIRST = 8
 """Calls of a message while it is not known how many the receiver works on at a time."""
 
 Answers = tuple[int, list[tuple[int, bytes]]]
-"""(calls that the receiver works on at a time, what it has answered: (place in message, answer))."""
+"""(calls that the receiver works on at a time, [(place in the message, answer)])."""
 
 Open = Callable[[list[bytes]], AsyncIterator[Answers]]
 """Sends a message of calls; what is read from it ends when all are answered. Raises the errors of
@@ -63,14 +63,16 @@ class Coalescer:
         while unsent:  # who receives gets no more at a time than it works on
             calls, unsent = unsent[: self._most], unsent[self._most :]
             waiting = {place: answer for place, (_, answer) in enumerate(calls)}
-            message = asyncio.ensure_future(self._exchange([body for body, _ in calls], waiting))
+            bodies = [body for body, _ in calls]
+            message = asyncio.create_task(self._exchange(bodies, waiting))
             self._messages.add(message)
             message.add_done_callback(partial(self._ended, waiting))
             for answer in waiting.values():
                 answer.add_done_callback(partial(_give_up, message, waiting))
 
     async def _exchange(self, calls: list[bytes], waiting: _Waiting) -> None:
-        async for self._most, answers in self._open(calls):
+        async for most, answers in self._open(calls):
+            self._most = most
             for place, body in answers:
                 if not (answer := waiting.pop(place)).done():
                     answer.set_result(body)
