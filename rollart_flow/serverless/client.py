@@ -5,6 +5,7 @@ no address that it tells anybody holds a user, a password or a query.
 """
 
 import asyncio
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from random import Random
 
@@ -13,6 +14,7 @@ from rollart_flow.errors import (
     RewardFailedError,
     RewardNotFiniteError,
     RewardTimeoutError,
+    RollartError,
     ServerlessError,
 )
 from rollart_flow.rewards.base import Score
@@ -72,7 +74,8 @@ class ServerlessReward:
 
     async def warm(self, count: int) -> None:
         """Have the endpoint ready for `count` calls at a time; what fails is left to the calls."""
-        await self._open().transport.warm(min(count, self.policy.max_concurrent))
+        with suppress(RollartError):
+            await self._open().transport.warm(min(count, self.policy.max_concurrent))
 
     async def close(self) -> None:
         """Give up connections, threads and processes. May be called twice, and used again after."""
