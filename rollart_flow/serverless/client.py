@@ -80,6 +80,7 @@ class ServerlessReward:
     async def close(self) -> None:
         """Give up connections, threads and processes. May be called twice, and used again after."""
         caller, self._caller = self._caller, None
+        self._places = asyncio.Semaphore(self.policy.max_concurrent)  # the next loop may be another
         if caller is not None:
             await caller.transport.close()
 
