@@ -47,7 +47,7 @@ class Caller:
             except EndpointTroubleError as error:
                 if attempt == self.policy.attempts:
                     raise EndpointTroubleError(f"{error} ({attempt} attempts)") from error
-                await asyncio.sleep(max(self._pause_s(attempt), error.retry_after_s))
+                await asyncio.sleep(error.retry_after_s + self._pause_s(attempt))
         raise AssertionError("the attempts are endless")
 
     def _pause_s(self, attempt: int) -> float:

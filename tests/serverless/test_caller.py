@@ -61,6 +61,10 @@ async def refuses() -> bytes:
     raise ServerlessError("status 404")
 
 
+async def breaks() -> bytes:
+    raise KeyError("bug")
+
+
 async def hangs() -> bytes:
     await asyncio.Event().wait()
     raise AssertionError
@@ -97,7 +101,7 @@ def test_pauses_are_drawn_so_that_calls_do_not_come_back_together() -> None:
 def test_what_an_endpoint_asks_to_wait_is_waited() -> None:
     endpoint = Scripted(fails(retry_after_s=30.0), answers(b"yes"))
     assert run(caller(endpoint).call(b"")) == b"yes"
-    assert endpoint.sent == [0, 30]
+    assert endpoint.sent == [0, 31]  # and then a drawn pause: all calls were told the same
 
 
 def test_attempts_come_to_an_end() -> None:
@@ -196,6 +200,21 @@ def test_a_trial_that_is_given_up_lets_another_try() -> None:
     endpoint = Scripted(fails(), hangs, answers(b"yes"))
     run(test())
     assert endpoint.sent == [0, 10, 14]
+
+
+def test_a_trial_that_ends_in_what_nobody_foresaw_lets_another_try() -> None:
+    async def test() -> None:
+        calls = caller(endpoint, breaker_failures=1, breaker_reset_s=10.0)
+        trial = asyncio.ensure_future(calls.call(b""))
+        await asyncio.sleep(9.0)
+        waiting = asyncio.ensure_future(calls.call(b""))
+        with pytest.raises(KeyError, match="bug"):
+            await trial
+        assert await waiting == b"yes"
+
+    endpoint = Scripted(fails(), breaks, answers(b"yes"))
+    run(test())
+    assert endpoint.sent == [0, 10, 10]
 
 
 def test_a_refusal_shows_that_the_endpoint_is_there() -> None:

@@ -108,7 +108,9 @@ async def called(replies: Iterator[bytes | None], policy: CallPolicy = QUICK) ->
         response("500 Internal Server Error", b"out of memory"),
         response("429 Too Many Requests", b"", "Retry-After: 0"),
         response("429 Too Many", b"", "Retry-After: Wed, 21 Oct 2015 07:28:00 GMT"),
+        response("429 Too Many", b"", "Retry-After: Wed, 21 Oct 2015 07:28:00 -0000"),
         response("503 Busy", b"", "Retry-After: a while"),
+        response("200 OK", b"no gzip", "Content-Encoding: gzip"),
         b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf an ans",
         b"HTTP/1.1 200",
     ],
@@ -211,6 +213,13 @@ def test_places_are_limited() -> None:
 def test_what_is_no_address_is_refused(url: str) -> None:
     with pytest.raises(SettingsError, match="is no address of a reward endpoint; give http://"):
         ServerlessReward(url)
+
+
+def test_an_address_that_no_client_takes_is_no_address() -> None:
+    reward = ServerlessReward("http://user:password@host:port/path")
+    with pytest.raises(SettingsError, match=r"'http://host:port/path' is no web address") as raised:
+        asyncio.run(reward(TRAJECTORY))
+    assert "password" not in str(raised.value)
 
 
 def test_secrets_of_an_address_are_told_nobody() -> None:
