@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from random import Random
 
-from rollart_flow.errors import EndpointTroubleError
+from rollart_flow.errors import EndpointTroubleError, RewardTimeoutError
 from rollart_flow.serverless.breaker import EndpointBreaker
 from rollart_flow.serverless.policy import CallPolicy
 from rollart_flow.serverless.transports.base import Transport
@@ -34,17 +34,33 @@ class Caller:
     async def call(self, body: bytes) -> bytes:
         """The endpoint's answer to a message, whatever number of attempts it takes.
 
-        A caller sets the deadline with `asyncio.timeout`; a broken endpoint is waited for.
+        A broken endpoint is waited for.
 
         Raises:
+            RewardTimeoutError: the deadline of the policy passed; tells the last trouble.
             EndpointTroubleError: every attempt came to nothing.
             ServerlessError: the endpoint refuses.
         """
+        troubles: list[EndpointTroubleError] = []
+        try:
+            async with asyncio.timeout(self.policy.deadline_s) as limit:
+                return await self._attempts(body, troubles)
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            last = f"; the last attempt: {troubles[-1]}" if troubles else ""
+            raise RewardTimeoutError(
+                f"no answer within {self.policy.deadline_s:g} s{last}"
+            ) from error
+
+    async def _attempts(self, body: bytes, troubles: list[EndpointTroubleError]) -> bytes:
+        """Attempts until one is answered; adds what the others came to."""
         for attempt in count(1):
             try:
                 async with self._breaker.attempt():
                     return await self._hedged(body)
             except EndpointTroubleError as error:
+                troubles.append(error)
                 if attempt == self.policy.attempts:
                     raise EndpointTroubleError(f"{error} ({attempt} attempts)") from error
                 await asyncio.sleep(error.retry_after_s + self._pause_s(attempt))

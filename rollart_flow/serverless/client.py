@@ -90,16 +90,9 @@ class ServerlessReward:
         return self._caller
 
     async def _scored(self, trajectory: Trajectory) -> Score:
-        deadline_s = self.policy.deadline_s
-        deadline = datetime.now(UTC) + timedelta(seconds=deadline_s)
+        deadline = datetime.now(UTC) + timedelta(seconds=self.policy.deadline_s)
         request_id, call = encode_call(trajectory, deadline)
-        try:
-            async with asyncio.timeout(deadline_s) as limit:
-                body = await self._open().call(call)
-        except TimeoutError as error:
-            if not limit.expired():
-                raise
-            raise RewardTimeoutError(f"no answer within {deadline_s:g} s") from error
+        body = await self._open().call(call)
         answer = Answer.from_json(decode(body))
         if answer.request_id != request_id and answer.failure is not Failure.REFUSED:
             raise ContractError(f"an answer is to call {answer.request_id}, not {request_id}")

@@ -7,7 +7,12 @@ from typing import Any
 
 import pytest
 
-from rollart_flow.errors import EndpointTroubleError, ServerlessError, SettingsError
+from rollart_flow.errors import (
+    EndpointTroubleError,
+    RewardTimeoutError,
+    ServerlessError,
+    SettingsError,
+)
 from rollart_flow.serverless.caller import Caller
 from rollart_flow.serverless.policy import CallPolicy
 from rollart_flow.serverless.transports import Transport
@@ -78,7 +83,9 @@ class Longest(Random):
 
 
 def caller(transport: Transport, **policy: Any) -> Caller:
-    settings: dict[str, Any] = {"breaker_failures": 1000, "hedge_after_s": None, "backoff_s": 1.0}
+    settings: dict[str, Any] = {
+        "breaker_failures": 1000, "hedge_after_s": None, "backoff_s": 1.0, "deadline_s": 3600.0
+    }  # fmt: skip
     return Caller(transport, CallPolicy(**{**settings, **policy}), Longest())
 
 
@@ -102,6 +109,17 @@ def test_what_an_endpoint_asks_to_wait_is_waited() -> None:
     endpoint = Scripted(fails(retry_after_s=30.0), answers(b"yes"))
     assert run(caller(endpoint).call(b"")) == b"yes"
     assert endpoint.sent == [0, 31]  # and then a drawn pause: all calls were told the same
+
+
+def test_a_deadline_tells_what_the_last_attempt_came_to() -> None:
+    async def test() -> float:
+        with pytest.raises(RewardTimeoutError, match=r"^no answer within 9 s; the last .* 503$"):
+            await caller(endpoint, deadline_s=9.0).call(b"")
+        return asyncio.get_running_loop().time()
+
+    endpoint = Scripted(fails(), hangs)
+    assert run(test()) == 9
+    assert endpoint.cancelled == [9]
 
 
 def test_attempts_come_to_an_end() -> None:

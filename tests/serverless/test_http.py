@@ -125,7 +125,8 @@ def test_retry_after_is_honoured_up_to_the_deadline() -> None:
     policy = replace(QUICK, deadline_s=0.2)
     error, requests = asyncio.run(called(repeat(busy), policy))
     assert isinstance(error, RewardTimeoutError)
-    assert str(error) == "no answer within 0.2 s"
+    told = "no answer within 0.2 s; the last attempt: it answered with status 429"
+    assert str(error) == told
     assert requests == 1
 
 
