@@ -92,7 +92,7 @@ class CoordinatorActor:
         remote = RemoteBuffer(buffer)
         shared = settings.schedule.shared
         commands = [RemoteCommands(worker) for worker in engines.workers]
-        sliding = [worker.name for worker in engines.workers if not worker.placement.units]
+        sliding = [worker.name for worker in engines.workers if worker.placement.shares]
         self._engines = Fleet(commands, version, self.emit, shared=shared, sliding=sliding)
         self._handles = {worker.name: worker for worker in engines.workers}
         self._controller = AsyncController(

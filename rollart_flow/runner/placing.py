@@ -59,7 +59,7 @@ def place_sliding(pipeline: Pipeline, trainers: Sequence[Placement]) -> list[Pla
             role=EngineWorker.role,
             requests=(Request("default", trainer.granted),),
             cpus=0.0,
-            units=0.0,
+            shares=True,
         )
         for index, trainer in enumerate(shared)
     ]

@@ -148,7 +148,7 @@ def _wanted(engines: Cluster) -> dict[str, str]:
     return {
         request.domain: request.resource
         for worker in engines.workers
-        if worker.placement.units
+        if not worker.placement.shares
         for request in worker.placement.requests
     }
 
