@@ -2,5 +2,7 @@
 
 from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.algorithms.grpo import grpo
+from rollart_flow.algorithms.staleness import Decayed
+from rollart_flow.control.curriculum import Curriculum
 
-__all__ = ["Algorithm", "grpo"]
+__all__ = ["Algorithm", "Curriculum", "Decayed", "grpo"]

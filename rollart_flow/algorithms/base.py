@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -28,10 +28,18 @@ class Advantages:
     """Each of shape [1] (one for all action tokens) or [action tokens]."""
     zero_variance_groups: int
     """Groups whose rewards were all equal."""
+    targets: tuple[np.ndarray[tuple[int], np.dtype[np.float32]], ...] | None = None
+    """What a critic is trained towards, each [action tokens]; only where values are needed."""
 
 
 class Estimator(ABC):
     """Advantages of one batch from its rewards."""
+
+    needs_values: ClassVar[bool] = False
+    """Reads a column `values`, list<float32> [action tokens]: the critic's, in order."""
+    needs_old_logprobs: ClassVar[bool] = False
+    """Reads a column `old_logprobs`, list<float32> [action tokens]: log pi of the weights that the
+    step starts from (`trained_version`)."""
 
     @abstractmethod
     def __call__(self, batch: pa.Table) -> Advantages:

@@ -12,10 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import polars as pl
 import pyarrow as pa
 
-from rollart_flow.operators.filters import keeps
+from rollart_flow.operators.filters import NamedFilter, refusals
 from rollart_flow.rewards.base import RewardFunction, environment_reward
 from rollart_flow.rewards.score import Scorer
 from rollart_flow.rows import trajectory_from_row, with_scores
@@ -33,7 +32,7 @@ class RewardSettings:
     """Calls of the function at a time."""
     source: Path | None = None
     """Pipeline file with the function, where it cannot be imported by name."""
-    before: Sequence[pl.Expr] = ()
+    before: Sequence[NamedFilter] = ()
     """Filters that stand before reward."""
 
     def scorer(self) -> Scorer:
@@ -54,12 +53,12 @@ class Reward:
 
     async def __call__(self, block: pa.Table) -> pa.Table:
         """The same trajectories with their rewards, or with why there is none."""
-        kept = keeps(self._settings.before, block)
+        refused = refusals(self._settings.before, block)
         trajectories = [trajectory_from_row(row) for row in block.to_pylist()]
         self._warm(trajectories)
         scored = [
-            await self.score(trajectory) if keep else trajectory
-            for trajectory, keep in zip(trajectories, kept, strict=True)
+            await self.score(trajectory) if by is None else trajectory
+            for trajectory, by in zip(trajectories, refused, strict=True)
         ]
         return with_scores(block, scored)
 

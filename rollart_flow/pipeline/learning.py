@@ -66,6 +66,11 @@ def buffer(
             f"take {-(-batch_size // group_size) * group_size}"
         )
     bound, schedule = _bound(name, alpha, schedule)
+    if up.tasks.curriculum is not None and schedule.order_checks:
+        raise PipelineError(
+            f"{name}: schedule {schedule.name} keeps to the order of tasks, of which a curriculum "
+            "skips some; leave one of them away"
+        )
     return nodes.Buffer(
         up=up,
         batch_size=batch_size,

@@ -16,6 +16,7 @@ from pydantic.dataclasses import dataclass
 from pydantic_core import CoreSchema, core_schema
 
 from rollart_flow.algorithms.algorithm import Algorithm
+from rollart_flow.control.curriculum import Curriculum
 from rollart_flow.control.schedules import Schedule, named_schedule
 from rollart_flow.envs.base import Domain
 from rollart_flow.models.policy import Policy
@@ -63,6 +64,7 @@ class _ScheduleOrName:
 OfPolicy: TypeAlias = Annotated[Policy, _IsA(Policy)]
 OfDomain: TypeAlias = Annotated[Domain, _IsA(Domain)]
 OfSchedule: TypeAlias = Annotated[Schedule, _ScheduleOrName()]
+OfCurriculum: TypeAlias = Annotated[Curriculum, _IsA(Curriculum)]
 OfAlgorithm: TypeAlias = Annotated[Algorithm, _IsA(Algorithm)]
 OfOptimizer: TypeAlias = Annotated[AdamW, _IsA(AdamW)]
 
@@ -130,6 +132,8 @@ class Tasks(Node):
     seed: int = 0
     weights: dict[str, Share] | None = None
     """Relative share of the groups by domain; None: equal shares."""
+    curriculum: OfCurriculum | None = None
+    """Which tasks are admitted, by how often they were solved lately; None: all."""
     name: Name = "tasks"
 
     @property
@@ -201,7 +205,8 @@ class Rollout(Generates, Trajectories):
 
 @dataclass(frozen=True, eq=False, config=_CONFIG, kw_only=True)
 class Filter(Trajectories):
-    """Keeps the trajectories for which an expression is true; the others are recorded."""
+    """Keeps the trajectories, or the groups, for which an expression is true; what it refuses is
+    recorded."""
 
     kind: ClassVar[str] = "filter"
 
@@ -213,6 +218,13 @@ class Filter(Trajectories):
     @property
     def scored(self) -> bool:
         return self.up.scored
+
+    @property
+    def of_groups(self) -> bool:
+        """Whether it compares the attempts of a group, so that it judges complete groups."""
+        from rollart_flow.pipeline.filters import compares_attempts
+
+        return compares_attempts(self.expr)
 
     @property
     def expr(self) -> "pl.Expr":

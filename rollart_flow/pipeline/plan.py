@@ -109,7 +109,8 @@ def _words(node: nodes.Node) -> tuple[str, str, str, str]:
             return PRODUCER, "Ray Data actors + engines", parallel, _sampling(node) + surplus
         case nodes.Filter():
             where = "with the buffer" if node.scored else "with reward"
-            return PRODUCER, where, "1", str(node.expr)
+            whole = ", whole groups" if node.of_groups else ""
+            return PRODUCER, where, "1", f"{node.expr}{whole}"
         case nodes.Reward():
             scored_by = "the environment" if node.fn is None else name_of(node.fn)
             return (

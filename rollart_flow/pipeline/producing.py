@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from rollart_flow.control.curriculum import Curriculum
 from rollart_flow.control.profiler import AUTO
 from rollart_flow.envs.base import Domain
 from rollart_flow.errors import PipelineError
@@ -33,6 +34,7 @@ def tasks(
     group_size: int = 8,
     seed: int = 0,
     weights: Mapping[str, float] | None = None,
+    curriculum: Curriculum | None = None,
     name: str = "tasks",
 ) -> nodes.Tasks:
     """Groups of `group_size` attempts at tasks.
@@ -43,6 +45,7 @@ def tasks(
         domains: domains that run the tasks of datasets and iterables, where they are not among
             the sources.
         weights: relative share of the groups by domain; equal shares by default.
+        curriculum: which tasks are admitted, by how often they were solved lately; all by default.
 
     Raises:
         PipelineError: no source, one of another kind, or a domain that is not there.
@@ -65,6 +68,7 @@ def tasks(
         group_size=group_size,
         seed=seed,
         weights=dict(weights) if weights else None,
+        curriculum=curriculum,
         name=name,
     )
 
@@ -142,10 +146,14 @@ def filter(up: nodes.Trajectories, expression: "pl.Expr", *, name: str = "filter
     """Keep the trajectories for which a polars expression is true; each drop is recorded.
 
     The expression is over the columns of `trajectories` and gives one boolean a row; null drops.
-    It may stand before reward, where the columns of scores are not known yet, or after it.
+    It may stand before reward, where the columns of scores are not known yet, or after it. One that
+    compares the attempts of a group, with `.over("group_id")`, judges the members of each complete
+    group: where it is not true of all, the group is evicted whole, and another is admitted.
+    `rollart_flow.algorithms.filters` has the usual ones.
 
     Raises:
-        PipelineError: an unknown column, or an expression that is no boolean for each row.
+        PipelineError: an unknown column, an expression that is no boolean for each row, or one that
+            compares attempts before reward or across groups.
     """
     from rollart_flow.pipeline.filters import check_expression
 

@@ -19,10 +19,12 @@ from rollart_flow.engines.worker import EngineWorker
 from rollart_flow.models.policy import load_codec
 from rollart_flow.operators.buffer import BufferActor, BufferSettings
 from rollart_flow.operators.coordinator import CoordinatorActor, CoordinatorSettings
+from rollart_flow.operators.filters import NamedFilter
 from rollart_flow.operators.ipc import encode
 from rollart_flow.operators.rebinding import Spawning
 from rollart_flow.operators.recovery import Recovered
 from rollart_flow.pipeline import Pipeline
+from rollart_flow.pipeline.nodes import Filter
 from rollart_flow.resources import CPU, Cluster, Placement, ResourceManager
 from rollart_flow.resources.nodes import beside_driver
 from rollart_flow.rows import events_table
@@ -176,8 +178,14 @@ def _buffer_settings(pipeline: Pipeline) -> BufferSettings:
         group_size=pipeline.tasks.group_size,
         commit_rows=pipeline.buffer.commit_rows,
         commit_ms=pipeline.buffer.commit_ms,
-        filters=tuple(node.expr for node in pipeline.filters),
+        filters=named_filters(pipeline.filters, of_groups=False),
+        group_filters=named_filters(pipeline.filters, of_groups=True),
     )
+
+
+def named_filters(nodes: Sequence[Filter], *, of_groups: bool) -> tuple[NamedFilter, ...]:
+    """The filters that judge trajectories by themselves, or those that judge whole groups."""
+    return tuple(NamedFilter(n.name, n.expr) for n in nodes if n.of_groups is of_groups)
 
 
 def sampling_of(node: Any, uri: str) -> Sampling:
@@ -203,6 +211,7 @@ def _coordinator_settings(
         task_seed=tasks.seed,
         task_weights=dict(tasks.weights) if tasks.weights else None,
         domains=tasks.domain_names,
+        curriculum=tasks.curriculum,
         rollout=RolloutSettings(
             batch_size=buffer.batch_size,
             group_size=group_size,
