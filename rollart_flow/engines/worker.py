@@ -4,12 +4,14 @@ Its commands are those of ROLL Flash section 4.2: ADD (`submit`), ABORT, and the
 a read with a cursor (`poll`). Every message is idempotent: a request id that arrives twice is
 started once, a read that is repeated answers again.
 
-A worker that was restarted holds the initial weights. The invariant: it takes no request before it
+A worker that was restarted holds the initial weights, and one whose engine has failed for good
+ends, so that another is started in its place. The invariant: it takes no request before it
 was told which version to serve (`serve`), and a message that was meant for the process before it
 is answered with the name of this one, so that its sender learns what is lost.
 """
 
 import asyncio
+import os
 from collections.abc import Sequence
 from functools import partial
 from uuid import uuid4
@@ -52,6 +54,7 @@ class EngineWorker(ActorGen):
 
     async def ping(self) -> None:
         """A sign of life, whatever the engine does; only a process that hangs gives none."""
+        self._end_if_failed()
 
     async def connect(self) -> str:
         """What this process is called in `submit` and `poll`; empty before it may serve."""
@@ -132,6 +135,10 @@ class EngineWorker(ActorGen):
         """The policy version that is served."""
         return self._engine.version
 
+    def _end_if_failed(self) -> None:
+        if self._engine.failed:
+            os._exit(1)
+
     def _feed(self, client: str) -> Feed[Delivery]:
         return self._feeds.setdefault(client, Feed(f"{self.placement.worker}/{client}"))
 
@@ -141,6 +148,7 @@ class EngineWorker(ActorGen):
                 feed.publish(chunk)
         except EngineError as error:
             feed.publish(Failure(request.request_id, error))
+            self._end_if_failed()
         except Exception as error:  # noqa: BLE001  the client waits: it must hear of any end
             failed = EngineError(f"{type(error).__name__}: {' '.join(str(error).split())}")
             feed.publish(Failure(request.request_id, failed))

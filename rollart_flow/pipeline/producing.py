@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from rollart_flow.control.profiler import AUTO
+from rollart_flow.engines.registry import check_engine
 from rollart_flow.envs.base import Domain
 from rollart_flow.errors import PipelineError
 from rollart_flow.models.policy import Policy
@@ -89,8 +90,10 @@ def rollout(
 
     Raises:
         PipelineError: a setting is wrong, or `hw_affinity` names an unknown domain.
+        MissingExtraError: the policy's engine is not installed.
     """
     expect(name, up, nodes.Tasks)
+    check_engine(policy)
     affinity: dict[str, str] | Literal["auto"]
     if isinstance(hw_affinity, str):
         if hw_affinity != AUTO:

@@ -1,0 +1,79 @@
+"""Our sampling settings as vLLM's, and its logprobs as ours. Function of the request alone.
+
+A draw is seeded by (engine seed, request id, length of the prompt), so that what a request draws
+does not depend on its batch mates, and one that continues elsewhere does not repeat its numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from hashlib import blake2b
+from math import inf
+from typing import TYPE_CHECKING
+
+from rollart_flow.engines.requests import check_request, refused
+from rollart_flow.types import GenerationRequest
+
+if TYPE_CHECKING:
+    from vllm import SamplingParams
+    from vllm.logprobs import FlatLogprobs
+
+_COLDEST = 0.01
+"""vLLM takes lower temperatures, but draws with this one."""
+
+
+def check(request: GenerationRequest, *, context: int, vocabulary: int) -> None:
+    """Refuse what vLLM cannot serve exactly.
+
+    Raises:
+        EngineError: names the request and says what is wrong.
+    """
+    check_request(request, context=context, vocabulary=vocabulary)
+    if 0 < request.sampling.temperature < _COLDEST:
+        raise refused(request, f"temperature must be 0 or at least {_COLDEST}")
+
+
+def parameters(
+    request: GenerationRequest, *, context: int, vocabulary: int, seed: int
+) -> SamplingParams:
+    """vLLM's settings for a request that was checked.
+
+    Where top-p or top-k cut the distribution, the logprobs of all tokens that may be left are
+    asked for: top-p alone may leave any, which is dear for a large vocabulary.
+    """
+    from vllm import SamplingParams
+    from vllm.sampling_params import RequestOutputKind
+
+    sampling, prompt = request.sampling, len(request.prompt_ids)
+    may_be_kept = min(sampling.top_k or vocabulary, vocabulary)
+    return SamplingParams(
+        temperature=sampling.temperature,
+        top_p=sampling.top_p,
+        top_k=min(sampling.top_k, vocabulary),
+        max_tokens=min(sampling.max_tokens, context - prompt),
+        stop_token_ids=list(sampling.stop_token_ids),
+        allowed_token_ids=list(sampling.allowed_token_ids) or None,
+        ignore_eos=True,
+        seed=_seed(seed, request.request_id, prompt),
+        logprobs=may_be_kept if sampling.truncates else 0,
+        flat_logprobs=True,
+        detokenize=False,
+        output_kind=RequestOutputKind.DELTA,
+    )
+
+
+def drawn(logprobs: FlatLogprobs) -> list[float]:
+    """Logprob of each token that was drawn: the first of its position."""
+    return [logprobs.logprobs[start] for start in logprobs.start_indices]
+
+
+def kept(logprobs: FlatLogprobs) -> Iterator[tuple[int, ...]]:
+    """For each token the ids that were left to draw from, ascending."""
+    for start, end in zip(logprobs.start_indices, logprobs.end_indices, strict=True):
+        pairs = zip(logprobs.token_ids[start:end], logprobs.logprobs[start:end], strict=True)
+        yield tuple(sorted({token for token, value in pairs if value > -inf}))
+
+
+def _seed(seed: int, request_id: str, prompt: int) -> int:
+    digest = blake2b(f"{seed}:{request_id}:{prompt}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1
