@@ -1,6 +1,7 @@
 """Engines by the name that a pipeline uses. Heavy modules are loaded only when they are chosen."""
 
 from importlib.util import find_spec
+from zlib import crc32
 
 from rollart_flow.algorithms.checks import check_choice
 from rollart_flow.engines.base import Engine
@@ -34,8 +35,15 @@ def check_engine(policy: Policy) -> None:
         )
 
 
-def build_engine(policy: Policy, folder: str, *, seed: int) -> Engine:
+def build_engine(policy: Policy, folder: str, *, seed: int, worker: str = "") -> Engine:
     """The engine that `policy.engine` names, serving the model in `folder` as version 0.
+
+    Args:
+        policy: its settings are the engine's.
+        folder: a Hugging Face folder.
+        seed: of every draw.
+        worker: who holds the engine. vLLM draws in the order of its own work, so that workers of
+            equal numbers would give equal answers to equal prompts: each gets its own.
 
     Raises:
         SettingsError, MissingExtraError: as `check_engine`.
@@ -50,7 +58,7 @@ def build_engine(policy: Policy, folder: str, *, seed: int) -> Engine:
             dtype=policy.dtype,
             max_context=policy.max_context,
             max_batch=policy.max_batch,
-            seed=seed,
+            seed=crc32(f"{seed}:{worker}".encode()),
         )
         return VllmEngine(folder, settings)
     from rollart_flow.engines.embedded import EmbeddedEngine

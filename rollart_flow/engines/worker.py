@@ -44,7 +44,7 @@ class EngineWorker(ActorGen):
     ) -> None:
         """Args: `folder` holds the policy's model and tokenizer, `weights_uri` its versions."""
         super().__init__(placement)
-        self._engine: Engine = build_engine(policy, folder, seed=seed)
+        self._engine: Engine = build_engine(policy, folder, seed=seed, worker=placement.worker)
         self._weights: WeightStore = open_weights(weights, weights_uri)
         self._feeds: dict[str, Feed[Delivery]] = {}
         self._running: dict[str, asyncio.Task[None]] = {}

@@ -93,7 +93,6 @@ def rollout(
         MissingExtraError: the policy's engine is not installed.
     """
     expect(name, up, nodes.Tasks)
-    check_engine(policy)
     affinity: dict[str, str] | Literal["auto"]
     if isinstance(hw_affinity, str):
         if hw_affinity != AUTO:
@@ -105,7 +104,7 @@ def rollout(
     else:
         affinity = dict(hw_affinity or {})
         known_domains(name, "hw_affinity", affinity.keys() - {"default"}, up.domains)
-    return nodes.Rollout(
+    node = nodes.Rollout(
         up=up,
         policy=policy,
         hw_affinity=affinity,
@@ -125,6 +124,8 @@ def rollout(
         max_tokens=max_tokens,
         name=name,
     )
+    check_engine(policy)
+    return node
 
 
 @checked_node

@@ -271,7 +271,7 @@ class EngineConformance(ABC):
     def test_a_stop_token_is_the_last(self, folders: tuple[Path, Path]) -> None:
         async def scenario(engine: Engine) -> None:
             sampling = Sampling(
-                max_tokens=60, temperature=3.0, allowed_token_ids=(1, 2, 9), stop_token_ids=(1, 2)
+                max_tokens=60, temperature=2.0, allowed_token_ids=(1, 2, 9), stop_token_ids=(1, 2)
             )
             for index in range(8):
                 answer = await generate(engine, ask(str(index), prompt(index, 5), sampling))

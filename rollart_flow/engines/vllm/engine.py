@@ -12,6 +12,7 @@ import asyncio
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Mapping
+from multiprocessing import active_children
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,7 +57,9 @@ class VllmEngine(Engine):
             )
         self._settings = settings
         self._version = version
+        before = set(active_children())
         self._llm: Any = start(folder, self._config, settings)
+        self._processes = set(active_children()) - before
         self._streams: dict[str, Stream] = {}
         self._tasks: dict[Stream, asyncio.Task[None]] = {}
         self._ready: asyncio.Task[None] | None = None
@@ -155,6 +158,8 @@ class VllmEngine(Engine):
             await asyncio.wait(tuple(self._tasks.values()))
         self._llm.shutdown()
         self._llm = None
+        for process in self._processes:
+            process.join()  # vLLM has ended or killed it, but not waited for that
 
     def _check(self, request: GenerationRequest) -> None:
         if self._closed:
@@ -175,12 +180,7 @@ class VllmEngine(Engine):
             return
         try:
             await self._begin()
-            asked = parameters(
-                request,
-                context=self._context,
-                vocabulary=self._config.vocab_size,
-                seed=self._settings.seed,
-            )
+            asked = parameters(request, context=self._context, vocabulary=self._config.vocab_size)
             stream.drawing = True
             prompt = tokens_input(list(request.prompt_ids))
             async for output in self._llm.generate(prompt, asked, request.request_id):

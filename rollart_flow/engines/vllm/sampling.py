@@ -1,13 +1,12 @@
-"""Our sampling settings as vLLM's, and its logprobs as ours. Function of the request alone.
+"""Our sampling settings as vLLM's, and its logprobs as ours.
 
-A draw is seeded by (engine seed, request id, length of the prompt), so that what a request draws
-does not depend on its batch mates, and one that continues elsewhere does not repeat its numbers.
+No request has a seed of its own: with one, vLLM 0.32 fails on CPUs where a prefill is cut in two.
+So what is drawn depends on the engine's seed and on all that it has served before.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from hashlib import blake2b
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -18,8 +17,8 @@ if TYPE_CHECKING:
     from vllm import SamplingParams
     from vllm.logprobs import FlatLogprobs
 
-_COLDEST = 0.01
-"""vLLM takes lower temperatures, but draws with this one."""
+_COLDEST, _HOTTEST = 0.01, 2.0
+"""vLLM takes lower temperatures, but draws with the first; it takes no higher ones."""
 
 
 def check(request: GenerationRequest, *, context: int, vocabulary: int) -> None:
@@ -29,13 +28,15 @@ def check(request: GenerationRequest, *, context: int, vocabulary: int) -> None:
         EngineError: names the request and says what is wrong.
     """
     check_request(request, context=context, vocabulary=vocabulary)
-    if 0 < request.sampling.temperature < _COLDEST:
-        raise refused(request, f"temperature must be 0 or at least {_COLDEST}")
+    temperature = request.sampling.temperature
+    if temperature != 0 and not _COLDEST <= temperature <= _HOTTEST:
+        raise refused(
+            request,
+            f"vLLM takes temperature 0 or from {_COLDEST:g} to {_HOTTEST:g}, not {temperature:g}",
+        )
 
 
-def parameters(
-    request: GenerationRequest, *, context: int, vocabulary: int, seed: int
-) -> SamplingParams:
+def parameters(request: GenerationRequest, *, context: int, vocabulary: int) -> SamplingParams:
     """vLLM's settings for a request that was checked.
 
     Where top-p or top-k cut the distribution, the logprobs of all tokens that may be left are
@@ -44,17 +45,16 @@ def parameters(
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind
 
-    sampling, prompt = request.sampling, len(request.prompt_ids)
+    sampling = request.sampling
     may_be_kept = min(sampling.top_k or vocabulary, vocabulary)
     return SamplingParams(
         temperature=sampling.temperature,
         top_p=sampling.top_p,
         top_k=min(sampling.top_k, vocabulary),
-        max_tokens=min(sampling.max_tokens, context - prompt),
+        max_tokens=min(sampling.max_tokens, context - len(request.prompt_ids)),
         stop_token_ids=list(sampling.stop_token_ids),
         allowed_token_ids=list(sampling.allowed_token_ids) or None,
         ignore_eos=True,
-        seed=_seed(seed, request.request_id, prompt),
         logprobs=may_be_kept if sampling.truncates else 0,
         flat_logprobs=True,
         detokenize=False,
@@ -72,8 +72,3 @@ def kept(logprobs: FlatLogprobs) -> Iterator[tuple[int, ...]]:
     for start, end in zip(logprobs.start_indices, logprobs.end_indices, strict=True):
         pairs = zip(logprobs.token_ids[start:end], logprobs.logprobs[start:end], strict=True)
         yield tuple(sorted({token for token, value in pairs if value > -inf}))
-
-
-def _seed(seed: int, request_id: str, prompt: int) -> int:
-    digest = blake2b(f"{seed}:{request_id}:{prompt}".encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "little") >> 1

@@ -23,7 +23,7 @@ class VllmSettings:
     chunk_tokens: int = 32
     """Tokens that are streamed at once; a shorter answer is one chunk."""
     seed: int = 0
-    """Of every draw, together with the request id."""
+    """Of all draws, in their order. Engines of one seed would draw alike: give each its own."""
 
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES:
