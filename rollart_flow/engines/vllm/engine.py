@@ -9,8 +9,7 @@ has died, nothing is drawn any more (`failed`).
 from __future__ import annotations
 
 import asyncio
-import shutil
-import tempfile
+import os
 from collections.abc import AsyncIterator, Awaitable, Mapping
 from multiprocessing import active_children
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from rollart_flow.engines.base import Engine
 from rollart_flow.engines.requests import refused
+from rollart_flow.engines.vllm.handover import written
 from rollart_flow.engines.vllm.process import start
 from rollart_flow.engines.vllm.sampling import check, parameters
 from rollart_flow.engines.vllm.settings import VllmSettings
@@ -25,12 +25,9 @@ from rollart_flow.engines.vllm.stream import Stream
 from rollart_flow.errors import EngineError, SettingsError
 from rollart_flow.models.folder import check_tensors, read_config
 from rollart_flow.types import Chunk, FinishReason, GenerationRequest
-from rollart_flow.weights.local import save_tensors
 
 if TYPE_CHECKING:
     import torch
-
-_SHARED_MEMORY = Path("/dev/shm")
 
 
 class VllmEngine(Engine):
@@ -76,6 +73,8 @@ class VllmEngine(Engine):
     @property
     def failed(self) -> str:
         """Why nothing can be drawn any more. See `Engine.failed`."""
+        if not self._failed and self._llm is not None and self._llm.errored:
+            self._failed = "vLLM's process has died"
         return self._failed
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Chunk]:
@@ -129,12 +128,12 @@ class VllmEngine(Engine):
         """Swap all weights; requests in flight keep their tokens and rebuild their KV cache."""
         check_tensors(self._config, tensors)
         suspended = self._suspended
-        await self.suspend()
-        folder = await asyncio.to_thread(_write, tensors)
+        descriptor = await asyncio.to_thread(written, tensors)
         try:
-            await self._ask(self._transfer(folder / "model.safetensors", version))
+            await self.suspend()
+            await self._ask(self._transfer(f"/proc/{os.getpid()}/fd/{descriptor}", version))
         finally:
-            await asyncio.to_thread(shutil.rmtree, folder)
+            os.close(descriptor)
         self._version = version
         if not suspended:
             await self.resume()
@@ -210,11 +209,11 @@ class VllmEngine(Engine):
         await self._llm.init_weight_transfer_engine(WeightTransferInitRequest())
         await self._llm.update_weight_version(str(self._version))
 
-    async def _transfer(self, path: Path, version: int) -> None:
+    async def _transfer(self, path: str, version: int) -> None:
         from vllm.distributed.weight_transfer.base import WeightTransferUpdateRequest
 
         await self._llm.start_weight_update()
-        await self._llm.update_weights(WeightTransferUpdateRequest({"path": str(path)}))
+        await self._llm.update_weights(WeightTransferUpdateRequest({"path": path}))
         await self._llm.finish_weight_update(weight_version=str(version))
 
     async def _ask(self, answer: Awaitable[Any]) -> Any:
@@ -230,12 +229,3 @@ class VllmEngine(Engine):
         if self._llm.errored:
             self._failed = f"vLLM's process has died: {line}"
         return EngineError(self._failed or f"vLLM has failed: {line}")
-
-
-def _write(tensors: Mapping[str, torch.Tensor]) -> Path:
-    """A new folder with the tensors as a file, in shared memory where there is room."""
-    size = sum(tensor.nbytes for tensor in tensors.values())
-    shared = _SHARED_MEMORY.is_dir() and shutil.disk_usage(_SHARED_MEMORY).free > 2 * size
-    folder = Path(tempfile.mkdtemp(prefix="rollart-", dir=_SHARED_MEMORY if shared else None))
-    save_tensors(tensors, folder / "model.safetensors")
-    return folder
