@@ -86,4 +86,5 @@ def _cpu_s() -> float:
     """CPU seconds of this process and those below it so far."""
     here = psutil.Process()
     times = [process.cpu_times() for process in (here, *here.children(recursive=True))]
-    return sum(time.user + time.system for time in times)
+    total: float = sum(time.user + time.system for time in times)
+    return total
