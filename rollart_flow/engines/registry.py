@@ -13,15 +13,25 @@ _HEAD_WIDTH = 32
 """vLLM's attention takes heads of multiples of this width on every kind of machine."""
 
 
-def check_engine(policy: Policy) -> None:
+def check_engine(policy: Policy, *, units: int = 1) -> None:
     """Refuse, before a run starts, an engine that will not serve the policy; loads no engine.
 
+    Args:
+        policy: names the engine.
+        units: of a resource class that one engine is to compute on.
+
     Raises:
-        SettingsError: no engine has that name, or it does not compute a model of this shape.
+        SettingsError: no engine has that name, or it does not compute a model of this shape, or
+            not on so many units.
         MissingExtraError: the engine's packages are not installed.
     """
     check_choice("policy.engine", policy.engine, ENGINES)
     if policy.engine != "vllm":
+        if units > 1:
+            raise SettingsError(
+                f"engine_units={units}: the {policy.engine} engine computes on one unit; "
+                "take 1, or policy.engine=vllm"
+            )
         return
     if find_spec("vllm") is None:
         raise MissingExtraError(
@@ -35,7 +45,9 @@ def check_engine(policy: Policy) -> None:
         )
 
 
-def build_engine(policy: Policy, folder: str, *, seed: int, worker: str = "") -> Engine:
+def build_engine(
+    policy: Policy, folder: str, *, seed: int, worker: str = "", units: int = 1
+) -> Engine:
     """The engine that `policy.engine` names, serving the model in `folder` as version 0.
 
     Args:
@@ -44,12 +56,13 @@ def build_engine(policy: Policy, folder: str, *, seed: int, worker: str = "") ->
         seed: of every draw.
         worker: who holds the engine. vLLM draws in the order of its own work, so that workers of
             equal numbers would give equal answers to equal prompts: each gets its own.
+        units: of a resource class that it computes on.
 
     Raises:
         SettingsError, MissingExtraError: as `check_engine`.
         EngineError: it could not start.
     """
-    check_engine(policy)
+    check_engine(policy, units=units)
     if policy.engine == "vllm":
         from rollart_flow.engines.vllm.engine import VllmEngine
         from rollart_flow.engines.vllm.settings import VllmSettings
@@ -58,6 +71,7 @@ def build_engine(policy: Policy, folder: str, *, seed: int, worker: str = "") ->
             dtype=policy.dtype,
             max_context=policy.max_context,
             max_batch=policy.max_batch,
+            tensor_parallel=units,
             seed=crc32(f"{seed}:{worker}".encode()),
         )
         return VllmEngine(folder, settings)

@@ -12,7 +12,8 @@ is answered with the name of this one, so that its sender learns what is lost.
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from uuid import uuid4
 
@@ -44,7 +45,13 @@ class EngineWorker(ActorGen):
     ) -> None:
         """Args: `folder` holds the policy's model and tokenizer, `weights_uri` its versions."""
         super().__init__(placement)
-        self._engine: Engine = build_engine(policy, folder, seed=seed, worker=placement.worker)
+        self._engine: Engine = build_engine(
+            policy,
+            folder,
+            seed=seed,
+            worker=placement.worker,
+            units=max(1, int(placement.gpus)),
+        )
         self._weights: WeightStore = open_weights(weights, weights_uri)
         self._feeds: dict[str, Feed[Delivery]] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
@@ -97,20 +104,20 @@ class EngineWorker(ActorGen):
     @ray.method(max_task_retries=-1)
     async def suspend(self) -> None:
         """Return once the engine draws no token."""
-        async with self._commands:
+        async with self._command():
             await self._engine.suspend()
 
     @ray.method(max_task_retries=-1)
     async def release(self) -> int:
         """Give back the memory that only generation needs, until `serve`; its bytes."""
-        async with self._commands:
+        async with self._command():
             await self._engine.suspend()  # a process that was restarted meanwhile is not
             return await self._engine.release()
 
     @ray.method(max_task_retries=-1)
     async def update(self, version: int) -> None:
         """Read a version from the weight store and swap to it; nothing to do if it is held."""
-        async with self._commands:
+        async with self._command():
             await self._hold(version)
 
     @ray.method(max_task_retries=-1)
@@ -119,7 +126,7 @@ class EngineWorker(ActorGen):
 
         Whether this process has begun to serve with this call.
         """
-        async with self._commands:
+        async with self._command():
             await self._hold(version)
             await self._engine.resume()
             begins, self._serves = not self._serves, True
@@ -134,6 +141,16 @@ class EngineWorker(ActorGen):
     async def version(self) -> int:
         """The policy version that is served."""
         return self._engine.version
+
+    @asynccontextmanager
+    async def _command(self) -> AsyncIterator[None]:
+        """One command at a time; one that finds the engine dead ends the process."""
+        async with self._commands:
+            try:
+                yield
+            except EngineError:
+                self._end_if_failed()
+                raise
 
     def _end_if_failed(self) -> None:
         if self._engine.failed:

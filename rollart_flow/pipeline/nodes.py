@@ -181,6 +181,8 @@ class Rollout(Generates, Trajectories):
     max_concurrent: Count | None = None
     """Attempts in flight in one worker; None: as many as are admitted."""
     engine_workers: Count = 1
+    engine_units: Count = 1
+    """Units of its resource class that one engine worker gets, over which vLLM splits the model."""
     engine_timeout_s: Seconds = 60.0
     """An engine worker that gives no sign of life for so long is restarted, then removed."""
     name: Name = "rollout"

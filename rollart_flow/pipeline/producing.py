@@ -79,6 +79,7 @@ def rollout(
     max_concurrent: int | None = None,
     workers: int = 1,
     engine_workers: int = 1,
+    engine_units: int = 1,
     engine_timeout_s: float = 60.0,
     temperature: float = 1.0,
     top_p: float = 1.0,
@@ -117,6 +118,7 @@ def rollout(
         max_concurrent=max_concurrent,
         workers=workers,
         engine_workers=engine_workers,
+        engine_units=engine_units,
         engine_timeout_s=engine_timeout_s,
         temperature=temperature,
         top_p=top_p,
@@ -124,7 +126,7 @@ def rollout(
         max_tokens=max_tokens,
         name=name,
     )
-    check_engine(policy)
+    check_engine(policy, units=engine_units)
     return node
 
 

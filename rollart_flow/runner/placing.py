@@ -34,13 +34,13 @@ def place_engines(pipeline: Pipeline, manager: ResourceManager) -> list[Placemen
     of each domain, there are workers of every class.
     """
     affinity, role = pipeline.rollout.hw_affinity, EngineWorker.role
-    workers = pipeline.rollout.engine_workers
+    workers, units = pipeline.rollout.engine_workers, pipeline.rollout.engine_units
     if isinstance(affinity, str):
         wanted = {name: name for name in manager.accelerators()}
-        placements = manager.place(role, wanted, workers, prefix="engine")
+        placements = manager.place(role, wanted, workers, prefix="engine", units=units)
         return [replace(p, requests=(Request("default", p.granted),)) for p in placements]
     wanted = {"default": manager.preferred(ActorGen), **affinity}
-    return manager.place(role, wanted, workers, prefix="engine")
+    return manager.place(role, wanted, workers, prefix="engine", units=units)
 
 
 def place_trainer(manager: ResourceManager) -> list[Placement]:

@@ -21,6 +21,12 @@ def test_an_unknown_engine_is_refused() -> None:
         built(Policy.tiny(engine="sglang"))
 
 
+def test_the_embedded_engine_is_not_split() -> None:
+    wanted = "^rollout: engine_units=2: the embedded engine computes on one unit"
+    with pytest.raises(PipelineError, match=wanted):
+        rollout(tasks(FrozenLake()), Policy.tiny(), engine_units=2)
+
+
 def test_an_engine_that_is_not_installed_is_refused_with_its_extra(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

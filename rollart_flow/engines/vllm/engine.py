@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from multiprocessing import active_children
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,8 @@ from rollart_flow.types import Chunk, FinishReason, GenerationRequest
 
 if TYPE_CHECKING:
     import torch
+
+_DEAD = "vLLM's process has died"
 
 
 class VllmEngine(Engine):
@@ -64,6 +66,7 @@ class VllmEngine(Engine):
         self._released = False
         self._closed = False
         self._failed = ""
+        self._died = asyncio.Event()
 
     @property
     def version(self) -> int:
@@ -73,8 +76,6 @@ class VllmEngine(Engine):
     @property
     def failed(self) -> str:
         """Why nothing can be drawn any more. See `Engine.failed`."""
-        if not self._failed and self._llm is not None and self._llm.errored:
-            self._failed = "vLLM's process has died"
         return self._failed
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Chunk]:
@@ -140,6 +141,7 @@ class VllmEngine(Engine):
 
     async def resume(self) -> None:
         """Go on with held and paused requests."""
+        await self._begin()
         if self._released:
             await self._ask(self._llm.wake_up(["kv_cache"]))
             self._released = False
@@ -155,6 +157,8 @@ class VllmEngine(Engine):
             await self.abort(request_id)
         if self._tasks:
             await asyncio.wait(tuple(self._tasks.values()))
+        if self._ready is not None:
+            self._watch(False)
         self._llm.shutdown()
         self._llm = None
         for process in self._processes:
@@ -205,6 +209,7 @@ class VllmEngine(Engine):
     async def _introduce(self) -> None:
         from vllm.distributed.weight_transfer.base import WeightTransferInitRequest
 
+        self._watch(True)
         await self._llm.get_supported_tasks()
         await self._llm.init_weight_transfer_engine(WeightTransferInitRequest())
         await self._llm.update_weight_version(str(self._version))
@@ -216,16 +221,41 @@ class VllmEngine(Engine):
         await self._llm.update_weights(WeightTransferUpdateRequest({"path": path}))
         await self._llm.finish_weight_update(weight_version=str(version))
 
-    async def _ask(self, answer: Awaitable[Any]) -> Any:
+    def _watch(self, begin: bool) -> None:
+        """Hear of the death of vLLM's process, or no more; it answers nothing then."""
+        loop = asyncio.get_running_loop()
+        for process in self._processes:
+            loop.remove_reader(process.sentinel)
+            if begin:
+                loop.add_reader(process.sentinel, self._bury)
+
+    def _bury(self) -> None:
+        self._watch(False)
+        self._failed = _DEAD
+        self._died.set()
+        for stream in self._streams.values():
+            stream.fail(EngineError(_DEAD))
+
+    async def _ask(self, answer: Coroutine[Any, Any, Any]) -> Any:
         """The answer of a command, without which vLLM is in no known state."""
+        asked, died = asyncio.create_task(answer), asyncio.create_task(self._died.wait())
         try:
-            return await answer
+            await asyncio.wait((asked, died), return_when=asyncio.FIRST_COMPLETED)
+            if self._died.is_set():
+                raise EngineError(_DEAD)
+            return await asked
         except Exception as error:  # vLLM raises bare ones for whatever its processes do
-            self._failed = str(self._fault(error))
-            raise EngineError(self._failed) from error
+            fault = self._fault(error)
+            self._failed = fault.message
+            raise fault from error
+        finally:
+            asked.cancel()
+            died.cancel()
 
     def _fault(self, error: Exception) -> EngineError:
+        from vllm.v1.engine.exceptions import EngineDeadError
+
+        if isinstance(error, EngineDeadError):
+            self._failed = _DEAD
         line = " ".join(str(error).split()) or type(error).__name__
-        if self._llm.errored:
-            self._failed = f"vLLM's process has died: {line}"
         return EngineError(self._failed or f"vLLM has failed: {line}")

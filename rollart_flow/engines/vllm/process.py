@@ -67,6 +67,7 @@ def start(folder: str | Path, config: ModelConfig, settings: VllmSettings) -> As
         dtype=settings.dtype,
         max_model_len=context,
         max_num_seqs=settings.max_batch,
+        tensor_parallel_size=settings.tensor_parallel,
         seed=settings.seed,
         skip_tokenizer_init=True,
         generation_config="vllm",

@@ -22,12 +22,14 @@ class VllmSettings:
     """Requests that decode together; others wait."""
     chunk_tokens: int = 32
     """Tokens that are streamed at once; a shorter answer is one chunk."""
+    tensor_parallel: int = 1
+    """Devices, or processes on CPUs, that the model is split over."""
     seed: int = 0
     """Of all draws, in their order. Engines of one seed would draw alike: give each its own."""
 
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES:
             raise SettingsError(f"engine: dtype must be one of {', '.join(DTYPES)}")
-        for name in ("max_batch", "chunk_tokens"):
+        for name in ("max_batch", "chunk_tokens", "tensor_parallel"):
             if getattr(self, name) < 1:
                 raise SettingsError(f"engine: {name} must be at least 1")
