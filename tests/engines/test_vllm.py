@@ -68,7 +68,7 @@ class Served:
                 await engine.load(0, load_folder(folder)[1])
             await scenario(engine)
 
-        self.runner.run(asyncio.wait_for(main(), 120))
+        self.runner.run(asyncio.wait_for(main(), 300))
 
     def close(self) -> None:
         """End the engine's process."""
