@@ -190,6 +190,8 @@ class Rollout(Generates, Trajectories):
     sliding_workers: NotNegative = 0
     """More of them on the trainer's devices, which serve while training waits for a batch and give
     their memory back while it computes (train-rollout multiplexing)."""
+    engine_units: Count = 1
+    """Units of its resource class that one engine worker gets, over which vLLM splits the model."""
     engine_timeout_s: Seconds = 60.0
     """An engine worker that gives no sign of life for so long is restarted, then removed."""
     name: Name = "rollout"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rollart_flow.control.curriculum import Curriculum
 from rollart_flow.control.profiler import AUTO
+from rollart_flow.engines.registry import check_engine
 from rollart_flow.envs.base import Domain
 from rollart_flow.errors import PipelineError
 from rollart_flow.models.policy import Policy
@@ -89,6 +90,7 @@ def rollout(
     workers: int = 1,
     engine_workers: int = 1,
     sliding_workers: int = 0,
+    engine_units: int = 1,
     engine_timeout_s: float = 60.0,
     temperature: float = 1.0,
     top_p: float = 1.0,
@@ -101,6 +103,7 @@ def rollout(
     Raises:
         PipelineError: a setting is wrong, or `hw_affinity` names an unknown domain, no class, or
             different stand-ins for one class.
+        MissingExtraError: the policy's engine is not installed.
     """
     expect(name, up, nodes.Tasks)
     affinity: dict[str, str | tuple[str, ...]] | Literal["auto"]
@@ -118,7 +121,7 @@ def rollout(
         }
         known_domains(name, "hw_affinity", affinity.keys() - {"default"}, up.domains)
     stand_ins(name, affinity)
-    return nodes.Rollout(
+    node = nodes.Rollout(
         up=up,
         policy=policy,
         hw_affinity=affinity,
@@ -132,6 +135,7 @@ def rollout(
         workers=workers,
         engine_workers=engine_workers,
         sliding_workers=sliding_workers,
+        engine_units=engine_units,
         engine_timeout_s=engine_timeout_s,
         temperature=temperature,
         top_p=top_p,
@@ -139,6 +143,8 @@ def rollout(
         max_tokens=max_tokens,
         name=name,
     )
+    check_engine(policy, units=engine_units)
+    return node
 
 
 @checked_node

@@ -31,6 +31,7 @@ class Placement:
     requests: tuple[Request, ...] = (Request("default", "CPU"),)
     cpus: float = 0.1
     gpus: float = 0.0
+    """Units of the class that it runs on; 0 on CPU."""
     rank: int = 0
     """Place among the workers of its cluster."""
     world_size: int = 1

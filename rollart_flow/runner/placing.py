@@ -37,16 +37,16 @@ def place_engines(pipeline: Pipeline, manager: ResourceManager) -> list[Placemen
     of each domain, there are workers of every class.
     """
     affinity, role = pipeline.rollout.hw_affinity, EngineWorker.role
-    workers = pipeline.rollout.engine_workers
+    workers, units = pipeline.rollout.engine_workers, pipeline.rollout.engine_units
     if isinstance(affinity, str):
         wanted = {name: name for name in manager.accelerators()}
-        placements = manager.place(role, wanted, workers, prefix="engine")
+        placements = manager.place(role, wanted, workers, prefix="engine", units=units)
         return [replace(p, requests=(Request("default", p.granted),)) for p in placements]
     rollout = pipeline.rollout
     wanted = {"default": manager.preferred(ActorGen)}
     wanted |= {domain: rollout.resource_class(domain) for domain in affinity}
     allowed = stand_ins(rollout.name, affinity)
-    return manager.place(role, wanted, workers, prefix="engine", stand_ins=allowed)
+    return manager.place(role, wanted, workers, prefix="engine", units=units, stand_ins=allowed)
 
 
 def place_sliding(pipeline: Pipeline, trainers: Sequence[Placement]) -> list[Placement]:

@@ -205,7 +205,12 @@ def _coordinator_settings(
 ) -> CoordinatorSettings:
     tasks, rollout, buffer = pipeline.tasks, pipeline.rollout, pipeline.buffer
     group_size = tasks.group_size
-    spawning = Spawning(_engine_arguments(pipeline, uri), CONCURRENT_CALLS, rollout.engine_workers)
+    spawning = Spawning(
+        _engine_arguments(pipeline, uri),
+        CONCURRENT_CALLS,
+        rollout.engine_workers,
+        rollout.engine_units,
+    )
     return CoordinatorSettings(
         sources=tasks.sources,
         task_seed=tasks.seed,
