@@ -17,12 +17,10 @@ from rollart_flow.errors import TrainerError
 from rollart_flow.models.folder import check_tensors
 from rollart_flow.models.qwen3 import ModelConfig, Qwen3
 from rollart_flow.trainers.checkpoint import Checkpoint
-from rollart_flow.trainers.critic import ValueHead
+from rollart_flow.trainers.critic import VALUE, ValueHead
 from rollart_flow.trainers.optimizer import AdamW
 
 _OPTIMIZER_TENSORS = ("step", "exp_avg", "exp_avg_sq")
-_VALUE = "value"
-"""Kind of a tensor of a checkpoint's state that is a parameter of the critic's head."""
 
 
 class Learned:
@@ -71,7 +69,7 @@ class Learned:
 
     def state(self) -> dict[str, torch.Tensor]:
         """What a checkpoint needs beside the policy's weights, as `<parameter>/<tensor>`."""
-        state = {f"{name}/{_VALUE}": p.detach() for name, p in self.head.items()}
+        state = {f"{name}/{VALUE}": p.detach() for name, p in self.head.items()}
         for name, parameter in self.parameters.items():
             for kind, tensor in self.optimizer.state[parameter].items():
                 state[f"{name}/{kind}"] = tensor
@@ -83,12 +81,12 @@ class Learned:
         Raises:
             TrainerError: it has no critic, and one is needed; nothing has changed.
         """
-        if missing := [name for name in self.head if f"{name}/{_VALUE}" not in found.state]:
+        if missing := [name for name in self.head if f"{name}/{VALUE}" not in found.state]:
             raise TrainerError(f"checkpoint {folder} has no critic: {missing[0]} is not in it")
         with torch.no_grad():
             for name, parameter in self.parameters.items():
                 of_head = name in self.head
-                parameter.copy_(found.state[f"{name}/{_VALUE}"] if of_head else found.weights[name])
+                parameter.copy_(found.state[f"{name}/{VALUE}"] if of_head else found.weights[name])
                 self.optimizer.state[parameter] = {
                     kind: found.state[f"{name}/{kind}"]
                     for kind in _OPTIMIZER_TENSORS
