@@ -46,3 +46,13 @@ def check_choice(setting: str, value: object, choices: Collection[str]) -> None:
     """
     if value not in choices:
         raise SettingsError(f"{setting}={value!r}: expected one of {', '.join(sorted(choices))}")
+
+
+def check_flag(setting: str, value: object) -> None:
+    """Refuse what is neither True nor False.
+
+    Raises:
+        SettingsError: names the setting and the value.
+    """
+    if not isinstance(value, bool):
+        raise SettingsError(f"{setting}={value!r}: expected True or False")

@@ -10,16 +10,18 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import ray
 
 from rollart_flow.algorithms.algorithm import Algorithm
+from rollart_flow.algorithms.base import Advantages
 from rollart_flow.operators.ipc import decode, encode
 from rollart_flow.resources import Cluster
 from rollart_flow.rows import events_table
@@ -62,29 +64,43 @@ class Train:
         (batch,) = block.to_pylist()
         step, rows = batch["step"], decode(batch["rows"])
         if "advantage" in rows.column_names:  # a manifest that was written before a restart
-            zero_variance = self._context.algorithm.advantages(rows).zero_variance_groups
+            zero_variance = self._advantages(rows).zero_variance_groups
         else:
             rows, zero_variance = self._write_manifest(batch, rows)
         (result,) = self._context.trainers.execute_all("train_step", step, encode(rows))
         return self._record(rows, result, zero_variance)
 
     def _write_manifest(self, batch: Mapping[str, Any], rows: pa.Table) -> tuple[pa.Table, int]:
-        advantages = self._context.algorithm.advantages(rows)
-        values = pa.array([v.tolist() for v in advantages.values], pa.list_(pa.float32()))
+        advantages = self._advantages(rows)
         weights = pa.array(self._context.algorithm.weights(rows), pa.float64())
-        rows = rows.append_column("advantage", values).append_column("weight", weights)
+        trained = pa.array([batch["trained_version"]] * rows.num_rows, pa.int32())
+        rows = rows.append_column("advantage", _lists(advantages.values))
+        rows = rows.append_column("weight", weights).append_column("trained_version", trained)
+        stored = list(_MANIFEST_COLUMNS)
+        if advantages.targets is not None:
+            rows = rows.append_column("targets", _lists(advantages.targets))
+            stored.append("targets")
         manifest = [
             {
                 **row,
                 "step": batch["step"],
                 "position": position,
                 "policy_version": batch["policy_version"],
-                "trained_version": batch["trained_version"],
             }
-            for position, row in enumerate(rows.select(list(_MANIFEST_COLUMNS)).to_pylist())
+            for position, row in enumerate(rows.select(stored).to_pylist())
         ]
         self._commit({"batches": to_table("batches", manifest)})
         return rows, advantages.zero_variance_groups
+
+    def _advantages(self, rows: pa.Table) -> Advantages:
+        """Advantages of a batch, whose estimator may ask what the trainer's weights say of it."""
+        algorithm = self._context.algorithm
+        if algorithm.advantage.needs_values or algorithm.advantage.needs_old_logprobs:
+            (assessed,) = self._context.trainers.execute_all("assess", encode(rows))
+            found = decode(assessed)
+            for name in found.column_names:
+                rows = rows.append_column(name, found[name])
+        return algorithm.advantages(rows)
 
     def _record(self, rows: pa.Table, result: StepResult, zero_variance: int) -> pa.Table:
         """Publish, checkpoint, commit the rows of the step, and report it as trained."""
@@ -173,7 +189,14 @@ def read_trained(block: pa.Table) -> Trained:
     return Trained(row, json.loads(said["rewards"]), said["committed"])
 
 
-_MANIFEST_COLUMNS = ("trajectory_id", "group_id", "advantage", "weight", "staleness")
+_MANIFEST_COLUMNS = (
+    "trajectory_id", "group_id", "advantage", "weight", "staleness", "trained_version",
+)  # fmt: skip
+
+
+def _lists(values: Sequence[np.ndarray[tuple[int], np.dtype[np.float32]]]) -> pa.Array:
+    """Numbers of each trajectory as a column of lists."""
+    return pa.array([each.tolist() for each in values], pa.list_(pa.float32()))
 
 
 def checkpoint_folder(checkpoints: str, step: int) -> str:

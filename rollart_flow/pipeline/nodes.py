@@ -290,6 +290,9 @@ class Train(Node):
     """Tokens of one forward and backward pass."""
     threads: Count = 1
     """Intra-op threads, pinned and recorded, so that replay gives the same bits."""
+    mismatch: bool = False
+    """Recompute logprobs before a step of several minibatches, for the mismatch columns of `steps`;
+    one that is a single minibatch has them anyway."""
     checkpoint_every: Count = 10
     """Steps between checkpoints of model, optimizer and position."""
     keep_versions: Annotated[int, Field(ge=2)] = 4

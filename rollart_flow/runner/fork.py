@@ -15,6 +15,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.errors import RunFailedError, SettingsError
 from rollart_flow.models.policy import Policy, materialize
 from rollart_flow.operators.train import checkpoint_folder
@@ -151,15 +152,25 @@ def _start_from(
     if version:
         folder = Path(checkpoint_folder(checkpoints_uri(uri), version))
         trainer.save(folder)
-        _refer_to_itself(folder)
+        _begin_anew(folder, pipeline.train.algorithm)
     with_checkpoint = version > 0
     publish_start(pipeline, uri, RunWriter.open(uri), version, checkpoint=with_checkpoint)
 
 
-def _refer_to_itself(checkpoint: Path) -> None:
-    """Make the weights of a checkpoint the reference policy of whoever goes on from it."""
+def _begin_anew(checkpoint: Path, algorithm: Algorithm) -> None:
+    """Make a parent's checkpoint one of the fork's algorithm.
+
+    Its weights become the reference policy of whoever goes on from it, and a critic that the parent
+    did not have begins with it.
+    """
     from rollart_flow.trainers.checkpoint import read_checkpoint, write_checkpoint
+    from rollart_flow.trainers.critic import fresh_head
+    from rollart_flow.trainers.reference import REFERENCE
     from rollart_flow.weights.fingerprint import fingerprint
 
     found = read_checkpoint(checkpoint)
-    write_checkpoint(checkpoint, replace(found, reference=fingerprint(found.weights)))
+    state = {k: tensor for k, tensor in found.state.items() if not k.endswith(f"/{REFERENCE}")}
+    if algorithm.critic is not None:
+        state = {**fresh_head(found.model["hidden_size"]), **state}
+    name = fingerprint(found.weights)
+    write_checkpoint(checkpoint, replace(found, reference=name, state=state))

@@ -271,6 +271,7 @@ def trainer_settings(pipeline: Pipeline) -> TrainerSettings:
         epochs=train.epochs,
         micro_batch_tokens=train.micro_batch_tokens,
         threads=train.threads,
+        mismatch=train.mismatch,
         seed=pipeline.seed,
     )
 

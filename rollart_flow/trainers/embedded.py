@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import asdict, fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,18 +21,22 @@ import torch
 
 from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.errors import TrainerError
-from rollart_flow.models.folder import check_tensors, load_folder
-from rollart_flow.models.qwen3 import ModelConfig, Qwen3
+from rollart_flow.models.folder import load_folder
+from rollart_flow.models.qwen3 import ModelConfig
 from rollart_flow.trainers.base import StepResult, Trainer
-from rollart_flow.trainers.batch import TrainingBatch, read_batch
+from rollart_flow.trainers.batch import TrainingBatch, read_batch, read_scorable
 from rollart_flow.trainers.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from rollart_flow.trainers.kernels import describe_kernels, pinned
+from rollart_flow.trainers.learned import Learned
+from rollart_flow.trainers.mismatch import measure
 from rollart_flow.trainers.ragged import Array
+from rollart_flow.trainers.reference import Reference
 from rollart_flow.trainers.registry import TrainerSettings
+from rollart_flow.trainers.scoring import Start, assess
+from rollart_flow.trainers.undo import undone_on_error
 from rollart_flow.trainers.update import Tally, Updater
 from rollart_flow.weights.fingerprint import fingerprint
 
-_OPTIMIZER_TENSORS = ("step", "exp_avg", "exp_avg_sq")
 _RNG = "rng"
 
 
@@ -60,17 +64,11 @@ class EmbeddedTrainer(Trainer):
         """
         self.settings = settings or TrainerSettings()
         self.algorithm = algorithm
-        self._model = _build(config, tensors)
-        self._parameters = dict(self._model.named_parameters())
-        self._optimizer = self.settings.optimizer.build(self._parameters.values())
+        self._learned = Learned(config, tensors, algorithm, self.settings.optimizer)
+        self._model, self._critic = self._learned.model, self._learned.critic
         self._generator = torch.Generator().manual_seed(self.settings.seed)
         self._version = 0
-        self._reference_name: str | None = None
-        reference = None
-        if algorithm.needs_reference:
-            reference = _build(config, tensors).requires_grad_(False)
-            self._reference_name = fingerprint(self.weights())
-        self._updater = Updater(self._model, algorithm, reference, self.settings.micro_batch_tokens)
+        self._reference = Reference(config, self.weights(), algorithm)
 
     @classmethod
     def from_folder(
@@ -97,15 +95,21 @@ class EmbeddedTrainer(Trainer):
         started = time.perf_counter()
         rows = read_batch(batch)
         rows.check(self._model.config.vocab_size)
+        rows.columns.check(self.algorithm)
         if rows.rows < self.settings.minibatches:
             raise TrainerError(
                 f"step {step}: {rows.rows} trajectories cannot be cut into "
                 f"{self.settings.minibatches} minibatches; lower train.minibatches"
             )
         rate = self.settings.optimizer.learning_rate(step)
-        with pinned(self.settings.threads), self._undone_on_error():
-            tally, grad_norm = self._train(step, rows, rate)
+        learned, several = self._learned, self.settings.minibatches * self.settings.epochs > 1
+        undone = undone_on_error(
+            learned.parameters.values(), learned.optimizer, self._generator, several=several
+        )
+        with pinned(self.settings.threads), undone:
+            tally, grad_norm, start = self._train(step, rows, rate)
         self._version = step
+        self._reference.reached(step, learned.policy)
         return StepResult(
             step=step,
             loss=tally.loss,
@@ -119,14 +123,31 @@ class EmbeddedTrainer(Trainer):
             tokens=int(rows.tokens.starts[-1]),
             action_tokens=int(rows.actions.starts[-1]),
             train_s=time.perf_counter() - started,
-            fingerprint=fingerprint(self._parameters),
+            fingerprint=fingerprint(learned.parameters),
             threads=self.settings.threads,
             kernels=describe_kernels(),
+            value_loss=None if self._critic is None else tally.value_loss / tally.count,
+            **_mismatch(start, rows),
+        )
+
+    def assess(self, batch: pa.Table) -> pa.Table:
+        """One forward pass over a batch. See `Trainer.assess`."""
+        rows = read_scorable(batch)
+        with pinned(self.settings.threads):
+            start = assess(self._model, rows, self.settings.micro_batch_tokens, self._critic)
+        found = {"old_logprobs": start.logprobs, "values": start.values}
+        starts = pa.array(rows.actions.starts, pa.int32())
+        return pa.table(
+            {
+                name: pa.ListArray.from_arrays(starts, pa.array(values, pa.float32()))
+                for name, values in found.items()
+                if values is not None
+            }
         )
 
     def weights(self) -> dict[str, torch.Tensor]:
         """Copies of the current weights in Hugging Face names, float32."""
-        return {name: p.detach().clone() for name, p in self._parameters.items()}
+        return {name: p.detach().clone() for name, p in self._learned.policy.items()}
 
     def save(self, folder: Path) -> None:
         """Write a checkpoint; one that is there is replaced. See `Trainer.save`.
@@ -134,17 +155,18 @@ class EmbeddedTrainer(Trainer):
         Raises:
             TrainerError: it cannot be written; an older one is as it was.
         """
-        state = {_RNG: self._generator.get_state()}
-        for name, parameter in self._parameters.items():
-            for kind, tensor in self._optimizer.state[parameter].items():
-                state[f"{name}/{kind}"] = tensor
+        state = {
+            _RNG: self._generator.get_state(),
+            **self._reference.state(),
+            **self._learned.state(),
+        }
         checkpoint = Checkpoint(
             version=self._version,
             model=asdict(self._model.config),
             settings=asdict(self.settings),
             learning_rate=self.settings.optimizer.learning_rate(max(1, self._version)),
-            reference=self._reference_name,
-            weights=self._parameters,
+            reference=self._reference.name,
+            weights=self._learned.policy,
             state=state,
         )
         write_checkpoint(Path(folder), checkpoint)
@@ -154,40 +176,50 @@ class EmbeddedTrainer(Trainer):
         found = read_checkpoint(Path(folder))
         if dict(found.model) != asdict(self._model.config):
             raise TrainerError(f"checkpoint {folder} is of a model of another shape")
-        if self._reference_name is not None and found.reference != self._reference_name:
-            raise TrainerError(f"checkpoint {folder} was trained towards another reference policy")
-        with torch.no_grad():
-            for name, parameter in self._parameters.items():
-                parameter.copy_(found.weights[name])
-                state = {
-                    kind: found.state[f"{name}/{kind}"]
-                    for kind in _OPTIMIZER_TENSORS
-                    if f"{name}/{kind}" in found.state
-                }
-                self._optimizer.state[parameter] = state
+        self._learned.restore(found, Path(folder))
+        self._reference.restore(found, Path(folder))
         self._generator.set_state(found.state[_RNG])
         self._version = found.version
 
-    def _train(self, step: int, batch: TrainingBatch, rate: float) -> tuple[Tally, float]:
-        """All updates of one step: (sums, norm of the last gradient before clipping)."""
-        tally = Tally()
-        for group in self._optimizer.param_groups:
-            group["lr"] = rate
+    def _train(
+        self, step: int, batch: TrainingBatch, rate: float
+    ) -> tuple[Tally, float, Start | None]:
+        """All updates of one step: (sums, norm of the last gradient before clipping, the start)."""
+        tally, start = Tally(), self._start(batch)
+        updater = Updater(
+            self._model, self.algorithm, self._reference.model,
+            self.settings.micro_batch_tokens, self._critic,
+        )  # fmt: skip
+        optimizer = self._learned.optimizer
+        self._learned.set_rate(rate)
         grad_norm = math.nan
         for _ in range(self.settings.epochs):
             for rows in self._minibatches(batch.rows):
-                self._optimizer.zero_grad(set_to_none=True)
+                optimizer.zero_grad(set_to_none=True)
                 share = len(rows) / batch.rows / self.settings.epochs
-                self._updater.accumulate(batch, rows, share, tally)
-                grad_norm = self._clip()
+                updater.accumulate(batch, rows, share, tally, start)
+                if start is not None:
+                    start.complete = True
+                grad_norm = self._learned.clip()
                 if not (math.isfinite(tally.loss) and math.isfinite(grad_norm)):
                     raise TrainerError(
                         f"step {step}: loss {tally.loss} or gradient norm {grad_norm} is not "
                         "finite; weights are unchanged, look at the batch's logprobs and advantages"
                     )
-                self._optimizer.step()
-        self._optimizer.zero_grad(set_to_none=True)
-        return tally, grad_norm
+                optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        return tally, grad_norm, start
+
+    def _start(self, batch: TrainingBatch) -> Start | None:
+        """Where the step starts from: still to be filled in by the first update, which sees the
+        whole batch, or recomputed where somebody needs it and it does not."""
+        if self.settings.minibatches == 1:
+            return Start.empty(batch, self._critic)
+        critic = self.algorithm.critic
+        clips_values = critic is not None and critic.clip > 0
+        if clips_values or self.settings.mismatch or "old_logprobs" in self.algorithm.needs:
+            return assess(self._model, batch, self.settings.micro_batch_tokens, self._critic)
+        return None
 
     def _minibatches(self, rows: int) -> list[Array]:
         """Rows of each minibatch, shuffled unless there is only one."""
@@ -196,39 +228,10 @@ class EmbeddedTrainer(Trainer):
         order = torch.randperm(rows, generator=self._generator).numpy()
         return list(np.array_split(order, self.settings.minibatches))
 
-    def _clip(self) -> float:
-        """Scale the gradient down to the largest norm; the norm before that."""
-        largest = self.settings.optimizer.clip_norm or math.inf
-        norm = torch.nn.utils.clip_grad_norm_(self._parameters.values(), largest, foreach=False)
-        return float(norm)
 
-    @contextmanager
-    def _undone_on_error(self) -> Iterator[None]:
-        """Put weights, optimizer and RNG back if anything fails; a failed step leaves no trace."""
-        several = self.settings.minibatches * self.settings.epochs > 1
-        weights = self.weights() if several else {}
-        state = {
-            parameter: {kind: tensor.clone() for kind, tensor in tensors.items()}
-            for parameter, tensors in (self._optimizer.state.items() if several else ())
-        }
-        generator = self._generator.get_state()
-        try:
-            yield
-        except BaseException:
-            self._optimizer.zero_grad(set_to_none=True)
-            self._generator.set_state(generator)
-            if several:
-                with torch.no_grad():
-                    for name, tensor in weights.items():
-                        self._parameters[name].copy_(tensor)
-                self._optimizer.state.clear()
-                self._optimizer.state.update(state)
-            raise
-
-
-def _build(config: ModelConfig, tensors: Mapping[str, torch.Tensor]) -> Qwen3:
-    """A model with these weights in float32."""
-    check_tensors(config, tensors)
-    model = Qwen3(config)
-    model.load_state_dict({name: tensor.float() for name, tensor in tensors.items()})
-    return model
+def _mismatch(start: Start | None, batch: TrainingBatch) -> dict[str, Any]:
+    """Columns of `steps` about the mismatch; none where the start of the step is not known."""
+    if start is None:
+        return {}
+    found = measure(start.logprobs, batch.behavior_logprobs, batch.columns.lags)
+    return {field.name: getattr(found, field.name) for field in fields(found)}

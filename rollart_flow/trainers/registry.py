@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rollart_flow.algorithms.algorithm import Algorithm
-from rollart_flow.algorithms.checks import check_choice, check_count
+from rollart_flow.algorithms.checks import check_choice, check_count, check_flag
 from rollart_flow.trainers.optimizer import AdamW
 
 if TYPE_CHECKING:
@@ -31,6 +31,9 @@ class TrainerSettings:
     """Intra-op threads, pinned and recorded."""
     seed: int = 0
     """Of the order in which minibatches are drawn from a batch."""
+    mismatch: bool = False
+    """Recompute the logprobs of a batch before the first of several minibatches, so that `steps`
+    can say how far the engines are off. With one minibatch they are known anyway."""
 
     def __post_init__(self) -> None:
         check_choice("train.backend", self.backend, TRAINERS)
@@ -39,6 +42,7 @@ class TrainerSettings:
         check_count("train.micro_batch_tokens", self.micro_batch_tokens, low=1)
         check_count("train.threads", self.threads, low=1)
         check_count("train.seed", self.seed, low=0)
+        check_flag("train.mismatch", self.mismatch)
 
 
 def build_trainer(settings: TrainerSettings, algorithm: Algorithm, folder: str) -> Trainer:

@@ -46,6 +46,14 @@ class TrainWorker(ActorTrain):
             self._result = self._trainer.train_step(step, pa.ipc.open_stream(batch).read_all())
         return self._result
 
+    def assess(self, batch: bytes) -> bytes:
+        """What the current weights say of a batch, both as Arrow IPC; see `Trainer.assess`."""
+        found = self._trainer.assess(pa.ipc.open_stream(batch).read_all())
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, found.schema) as writer:
+            writer.write_table(found)
+        return bytes(sink.getvalue())
+
     def publish(self) -> Manifest:
         """Publish the current weights under the current version."""
         return self._weights.publish(self._trainer.version, self._trainer.weights())
