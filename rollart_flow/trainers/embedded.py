@@ -93,14 +93,7 @@ class EmbeddedTrainer(Trainer):
         if step != self._version + 1:
             raise TrainerError(f"step {step} cannot follow version {self._version}")
         started = time.perf_counter()
-        rows = read_batch(batch)
-        rows.check(self._model.config.vocab_size)
-        rows.columns.check(self.algorithm)
-        if rows.rows < self.settings.minibatches:
-            raise TrainerError(
-                f"step {step}: {rows.rows} trajectories cannot be cut into "
-                f"{self.settings.minibatches} minibatches; lower train.minibatches"
-            )
+        rows = self._read(step, batch)
         rate = self.settings.optimizer.learning_rate(step)
         learned, several = self._learned, self.settings.minibatches * self.settings.epochs > 1
         undone = undone_on_error(
@@ -176,10 +169,23 @@ class EmbeddedTrainer(Trainer):
         found = read_checkpoint(Path(folder))
         if dict(found.model) != asdict(self._model.config):
             raise TrainerError(f"checkpoint {folder} is of a model of another shape")
-        self._learned.restore(found, Path(folder))
+        self._learned.check(found, Path(folder))
         self._reference.restore(found, Path(folder))
+        self._learned.restore(found)
         self._generator.set_state(found.state[_RNG])
         self._version = found.version
+
+    def _read(self, step: int, batch: pa.Table) -> TrainingBatch:
+        """A batch that can be trained on; anything else is refused."""
+        rows = read_batch(batch)
+        rows.check(self._model.config.vocab_size)
+        rows.columns.check(self.algorithm)
+        if rows.rows < self.settings.minibatches:
+            raise TrainerError(
+                f"step {step}: {rows.rows} trajectories cannot be cut into "
+                f"{self.settings.minibatches} minibatches; lower train.minibatches"
+            )
+        return rows
 
     def _train(
         self, step: int, batch: TrainingBatch, rate: float

@@ -75,14 +75,17 @@ class Learned:
                 state[f"{name}/{kind}"] = tensor
         return state
 
-    def restore(self, found: Checkpoint, folder: Path) -> None:
-        """Become what a checkpoint holds.
+    def check(self, found: Checkpoint, folder: Path) -> None:
+        """Refuse a checkpoint that lacks what is needed.
 
         Raises:
-            TrainerError: it has no critic, and one is needed; nothing has changed.
+            TrainerError: it has no critic.
         """
         if missing := [name for name in self.head if f"{name}/{VALUE}" not in found.state]:
             raise TrainerError(f"checkpoint {folder} has no critic: {missing[0]} is not in it")
+
+    def restore(self, found: Checkpoint) -> None:
+        """Become what a checkpoint that was checked holds."""
         with torch.no_grad():
             for name, parameter in self.parameters.items():
                 of_head = name in self.head
