@@ -32,8 +32,8 @@ def plants(monkeypatch: pytest.MonkeyPatch) -> list[Plant]:
     """The processes of each run that is started, as they are started."""
     started: list[Plant] = []
 
-    def start(*arguments: object) -> Plant:
-        started.append(start_plant(*arguments))  # type: ignore[arg-type]
+    def start(*arguments: Any, **settings: Any) -> Plant:
+        started.append(start_plant(*arguments, **settings))
         return started[-1]
 
     monkeypatch.setattr(session, "start_plant", start)
