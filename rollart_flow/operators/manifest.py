@@ -18,7 +18,7 @@ from rollart_flow.algorithms.base import Advantages
 Assess = Callable[[pa.Table], pa.Table]
 """`Trainer.assess`: what the trainer's weights say of a batch."""
 
-_COLUMNS = (
+_COLUMNS: tuple[str, ...] = (
     "trajectory_id", "group_id", "advantage", "weight", "staleness", "trained_version",
 )  # fmt: skip
 
