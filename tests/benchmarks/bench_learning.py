@@ -19,6 +19,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
+from hashlib import blake2b
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
@@ -27,21 +28,9 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from tests.benchmarks.learning import GOAL, demo, learn
-from tests.benchmarks.recipes import RECIPES
+from tests.benchmarks.learning import GOAL, PIPELINE, demo, learn
+from tests.benchmarks.recipes import ON_PAR, ON_PAR_FOR, RECIPES, SAMPLE
 from tests.benchmarks.records import Record, record
-
-SAMPLE = (
-    ("grpo", 0), ("grpo", 1), ("grpo", 2), ("grpo", 8),
-    ("decoupled_ppo", 1), ("tis_loss", 1), ("cispo", 1), ("topr", 1),
-)  # fmt: skip
-"""What `make bench` runs, of one seed: the methods of the takeaway. Some eight minutes of two cores
-where nothing else runs."""
-SMALL = 2
-"""Largest alpha that a goal is set for."""
-ON_PAR = 1.5
-"""Most steps at a small alpha, relative to on-policy GRPO. The paper shows curves that differ
-little, and no number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +45,9 @@ class Case:
 
     @property
     def key(self) -> str:
-        """What it is told from other runs by, its settings included."""
-        return f"{self} {RECIPES[self.recipe]}"
+        """What it is told from other runs by, the settings of recipe and demo included."""
+        demo_is = blake2b(PIPELINE.read_bytes(), digest_size=4).hexdigest()
+        return f"{self} of demo {demo_is} by {RECIPES[self.recipe]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +131,7 @@ def run() -> list[Record]:
         return records
     for (recipe, alpha), runs in settings.items():
         name = f"learning: {recipe} at alpha {alpha}, steps of on-policy GRPO over its own"
-        least = 1 / ON_PAR if alpha <= SMALL else None
+        least = 1 / ON_PAR if (recipe, alpha) in ON_PAR_FOR else None
         records.append(
             record(name, speed(runs, on_policy), "x", at_least=least, peer=_line(runs[0]))
         )
