@@ -123,6 +123,10 @@ class WorkerAwayError(EngineError):
     """An inference worker has no node to run on, and may come back once there is one."""
 
 
+class WorkerLeftError(EngineError):
+    """An inference worker stopped serving because it was told to; others serve in its place."""
+
+
 class WorkerLostError(EngineError):
     """An inference worker is lost for good: none will take its place under its name."""
 

@@ -58,6 +58,7 @@ class Reason(StrEnum):
     GROUP_FILTERED = "group_filtered"
     """A filter refused its group, once that was complete."""
     WORKER_LOST = "worker_lost"
+    WORKER_LEFT = "worker_left"
 
 
 class FinishReason(StrEnum):
@@ -95,6 +96,10 @@ class EventKind(StrEnum):
     FALLBACK = "fallback"
     AFFINITY = "affinity"
     """A domain is bound to another hardware class."""
+    SLIDE = "slide"
+    """A worker goes over to training, or back to rollout."""
+    REBIND = "rebind"
+    """A worker of the class that was asked for takes the place of one of another class."""
     CRASH = "crash"
     STALL = "stall"
     CHECKPOINT = "checkpoint"

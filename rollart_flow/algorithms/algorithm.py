@@ -27,7 +27,7 @@ from rollart_flow.algorithms.base import (
     TokenLoss,
     Tokens,
 )
-from rollart_flow.algorithms.checks import check_choice, check_count, check_number
+from rollart_flow.algorithms.checks import check_choice, check_count, check_kind, check_number
 from rollart_flow.algorithms.corrections.exact import Exact
 from rollart_flow.algorithms.critic import Critic
 from rollart_flow.algorithms.divergence import KLEstimator, divergence
@@ -68,6 +68,16 @@ class Algorithm:
     """What the aggregation `constant` divides by [tokens]; 0 with the others."""
 
     def __post_init__(self) -> None:
+        check_kind("loss", self.loss, Loss)
+        check_kind("advantage", self.advantage, Estimator)
+        check_kind("correction", self.correction, Correction, optional=True)
+        check_kind("critic", self.critic, Critic, optional=True)
+        check_kind("staleness", self.staleness, StalenessWeight, optional=True)
+        self._check_numbers()
+        self._check_corrections()
+        self._check_critic()
+
+    def _check_numbers(self) -> None:
         check_aggregation(self.aggregation, self.constant_tokens)
         check_number("kl", self.kl, low=0)
         check_number("entropy", self.entropy, low=0)
@@ -75,12 +85,16 @@ class Algorithm:
         check_count("reference", self.reference, low=0)
         if self.kl == 0 and (self.kl_estimator != "k3" or self.reference != 0):
             raise SettingsError(f"{self.name}: kl_estimator and reference need kl above 0")
+
+    def _check_corrections(self) -> None:
         if self.correction is not None and self.loss.anchor == "behavior":
             raise SettingsError(
                 f"{self.name}: correction={self.correction} would correct twice, since "
                 f"{type(self.loss).__name__} reaches the behavior policy by itself; take one of "
                 "them, or a ratio_to='old' where the loss has it"
             )
+
+    def _check_critic(self) -> None:
         if self.advantage.needs_values and self.critic is None:
             raise SettingsError(
                 f"{self.name}: {type(self.advantage).__name__} needs values; give critic=Critic()"

@@ -142,8 +142,10 @@ class Correction(ABC):
     may be versions behind; both are in this factor, and neither is in the ratio.
     """
 
-    needs: ClassVar[frozenset[Column]] = frozenset({"old_logprobs"})
-    """Fields of `Tokens` that it reads beyond logprobs and advantages."""
+    @property
+    def needs(self) -> frozenset[Column]:
+        """Fields of `Tokens` that it reads beyond logprobs and advantages."""
+        return frozenset({"old_logprobs"})
 
     @abstractmethod
     def __call__(self, tokens: Tokens) -> torch.Tensor:

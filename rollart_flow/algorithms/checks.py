@@ -56,3 +56,16 @@ def check_flag(setting: str, value: object) -> None:
     """
     if not isinstance(value, bool):
         raise SettingsError(f"{setting}={value!r}: expected True or False")
+
+
+def check_kind(setting: str, value: object, kind: type, *, optional: bool = False) -> None:
+    """Refuse what is not an instance of a class; with `optional`, None is taken too.
+
+    Raises:
+        SettingsError: names the setting, the value and the class.
+    """
+    if not (isinstance(value, kind) or (optional and value is None)):
+        name = getattr(value, "__name__", None)
+        hint = f"; call it: {name}()" if callable(value) and name else ""
+        kinds = f"None or a {kind.__name__}" if optional else f"a {kind.__name__}"
+        raise SettingsError(f"{setting}={value!r}: expected {kinds}{hint}")

@@ -108,6 +108,8 @@ def render_details(row: "Row") -> RenderableType:
     table.add_row("staleness", _listed(ages, ".1%"))
     table.add_row("wasted tokens", _listed(report.wasted, ".1%"))
     table.add_row("share of domains", _listed(report.represented, ".2f") + " (1: as in the tasks)")
+    if found := report.found_affinity:
+        table.add_row("found affinity", ", ".join(f"{d} on {h}" for d, h in sorted(found.items())))
     table.add_row("bound", _bound(report))
     table.add_row("upper bounds", _upper_bounds(row.propositions))
     head = Text(f"\n{report.scenario}, {report.schedule}, seed {report.seed}", style="bold")

@@ -41,6 +41,10 @@ class Book:
             heapq.heappop(self._lacking)
         return self._opened
 
+    def count(self, state: GroupState) -> int:
+        """Groups in a state."""
+        return sum(group.state is state for group in self.groups.values())
+
     def open(self, group_id: str, task: Task) -> Group:
         """Add a group and give it a credit."""
         position = group_cursor(group_id)
@@ -83,17 +87,6 @@ class Book:
                 attempt.source = source
                 return attempt
         return None
-
-    def leave_source(self, source: str) -> None:
-        """Queue again what a source took and nobody runs; what is cancelled of it is over."""
-        for attempt in list(self.attempts.values()):
-            if attempt.source != source or attempt.hosts:
-                continue
-            if attempt.cancellation is None:
-                attempt.source = None
-                self._enqueue(attempt, self.groups[attempt.assignment.group_id].position)
-            else:
-                self.unlaunch(attempt)
 
     def leave_host(self, host: str) -> int:
         """Nobody runs the attempts of this host any more; how many there were."""

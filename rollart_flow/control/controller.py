@@ -130,6 +130,7 @@ class AsyncController:
         """Run the phases up to training, or start them where they run beside it."""
         await self._exchanged()
         batch = await self._get_batch(step)
+        await self._inference.to_training()
         if step == self._steps:
             self._scheduler.stop()
         if self._schedule.overlapped:
@@ -176,6 +177,8 @@ class AsyncController:
         if self._pending is not None and self._pending.step == step:
             batch = self._pending
         else:
+            if not self._scheduler.batch_ready():
+                await self._inference.to_rollout()
             batch = await self._batch_or_failure(step)
         self._note(step, "wait_s", asyncio.get_running_loop().time() - started)
         return batch

@@ -59,15 +59,7 @@ class Desk:
             self._forgotten[source] = max(index, self._forgotten.get(source, -1))
         future.set_result(assignment)
 
-    def dismiss(self, source: str | None = None) -> None:
-        """Answer all open questions (of one source) with None: there is nothing more."""
-        for key in [k for k in self._asks if source is None or k[0] == source]:
-            self._asks.pop(key).set_result(None)
-
-    def forget(self, source: str) -> None:
-        """A source is gone for good: dismiss it and forget its answers."""
-        self.dismiss(source)
-        self._forgotten.pop(source, None)
-        for key in self._answers.keys():  # noqa: SIM118  a copy, since entries are removed
-            if key[0] == source:
-                self._answers.remove(key)
+    def dismiss(self) -> None:
+        """Answer all open questions with None: there is nothing more."""
+        while self._asks:
+            self._asks.popitem()[1].set_result(None)

@@ -3,12 +3,14 @@
 The invariant: a worker whose process was restarted draws its first token under the version that
 the others serve, and none while they are suspended. One that is lost for good, or has no node to
 run on, is left out, once, with an event; nobody waits for it, and one that gets a node is back.
+Those that share their devices with training are left out while it needs them.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TypeVar
 
+from rollart_flow.control.feed import Feed
 from rollart_flow.control.ports import Emit, EngineCommands
 from rollart_flow.control.waits import Signal, waiting
 from rollart_flow.errors import RunFailedError, WorkerAwayError, WorkerLostError
@@ -28,6 +30,7 @@ class Fleet:
         emit: where returned and removed workers are reported, and what they release.
         shared: whether suspended workers give back the memory that only generation needs.
         suspended: whether whoever commanded them before has left them suspended.
+        sliding: names of those that share their devices with training (train-rollout multiplexing).
     """
 
     def __init__(
@@ -38,10 +41,21 @@ class Fleet:
         *,
         shared: bool = False,
         suspended: bool = False,
+        sliding: Iterable[str] = (),
     ) -> None:
         self._workers = {worker.name: worker for worker in workers}
+        self._sliding = frozenset(sliding)
         self._away: dict[str, EngineCommands] = {}
         """Workers without a node."""
+        self._training: dict[str, EngineCommands] = {}
+        """Sliding workers whose devices training has."""
+        self._idle: set[str] = set()
+        """Workers that serve nothing yet, or were told to leave, so that they begin (again)."""
+        self._successors: dict[str, tuple[str, ...]] = {}
+        """By a worker that was replaced: who serves in its place."""
+        self._joined: Feed[EngineCommands] = Feed("workers")
+        for worker in self.workers:
+            self._joined.publish(worker)
         self._leaving = {name: asyncio.Event() for name in self._workers}
         """Set while a worker is away: what waits for its answer gives up."""
         self._version = version
@@ -55,6 +69,11 @@ class Fleet:
     def workers(self) -> tuple[EngineCommands, ...]:
         """Workers that were not given up and have a node."""
         return tuple(self._workers.values())
+
+    async def joined(self, after: int) -> tuple[int, tuple[EngineCommands, ...]]:
+        """Wait for workers that have joined past the cursor, the first ones included; none once
+        all are lost."""
+        return await self._joined.read(after)
 
     @property
     def version(self) -> int:
@@ -90,29 +109,93 @@ class Fleet:
             self._suspended = False
             self._resumed.notify()
 
-    async def revive(self, name: str) -> bool:
-        """Wait until a worker that was lost serves again; False where it never will."""
+    async def to_training(self) -> None:
+        """See `control.ports.InferenceControl`."""
+        async with self._commands:
+            leaving = {n: w for n, w in self._workers.items() if n in self._sliding}
+            for name, worker in leaving.items():
+                del self._workers[name]
+                self._training[name] = worker
+            freed = await asyncio.gather(*(self._leave(worker) for worker in leaving.values()))
+            for name, given_back in zip(leaving, freed, strict=True):
+                self._slid(name, {"to": "training", "bytes": given_back or 0})
+
+    async def to_rollout(self) -> None:
+        """See `control.ports.InferenceControl`."""
+        async with self._commands:
+            coming, self._training = self._training, {}
+            self._workers |= coming
+            if not self._suspended:
+                await asyncio.gather(*(self._serve(w) for w in coming.values()))
+            for name in coming:
+                self._slid(name, {"to": "rollout"})
+            if coming:
+                self._resumed.notify()
+
+    async def _leave(self, worker: EngineCommands) -> int | None:
+        self._idle.add(worker.name)
+        return await self._reach(worker, "leave", lambda worker: worker.leave())
+
+    def _slid(self, name: str, detail: dict[str, object]) -> None:
+        self._emit(Event(EventKind.SLIDE, name, policy_version=self._version, detail=detail))
+
+    async def revive(self, name: str) -> tuple[str, ...]:
+        """Wait until who serves in place of a worker that was lost does: itself, or those that it
+        was replaced by; none where nobody ever will."""
         while True:
+            names = self._successors.get(name, (name,))
             async with self._commands:
                 if not self._suspended:
-                    if name in self._workers:
-                        await self._serve(self._workers[name])
-                    if name not in self._away:
-                        return name in self._workers
-            with waiting(f"resume, or a node, to revive {name}"):
+                    for each in names:
+                        if each in self._workers:
+                            await self._serve(self._workers[each])
+                    if not any(each in self._away or each in self._training for each in names):
+                        return tuple(each for each in names if each in self._workers)
+            with waiting(f"resume, a node or the end of training, to revive {name}"):
                 await self._resumed.wait()
+
+    async def replace(self, old: Mapping[str, bool], new: Iterable[EngineCommands]) -> None:
+        """Workers take the place of others: what is in flight there goes on with them.
+
+        Args:
+            old: by name of a worker that is replaced, whether it goes on to serve beside them.
+            new: hold no version yet.
+        """
+        async with self._commands:
+            names = []
+            for worker in new:
+                names.append(worker.name)
+                self._workers[worker.name] = worker
+                self._leaving[worker.name] = asyncio.Event()
+                self._idle.add(worker.name)
+                if not self._suspended:
+                    await self._serve(worker)
+                self._joined.publish(worker)
+            for name, stays in old.items():
+                self._successors[name] = (*names, name) if stays else tuple(names)
+                if (leaving := self._workers.get(name)) is not None:
+                    await self._leave(leaving)
+                    if stays and not self._suspended:
+                        await self._serve(leaving)
+                if not stays:
+                    for place in (self._workers, self._away, self._training):
+                        place.pop(name, None)
+            self._resumed.notify()
 
     def remove(self, name: str, error: WorkerLostError) -> None:
         """Leave out a worker that is lost for good; reported once, whoever notices first."""
-        away = self._away.pop(name, None)
-        if self._workers.pop(name, away) is not None:
+        idle = self._away.pop(name, None) or self._training.pop(name, None)
+        if self._workers.pop(name, idle) is not None:
             detail = {"error": str(error), "removed": True}
             self._emit(Event(EventKind.CRASH, name, reason=Reason.WORKER_LOST, detail=detail))
             self._resumed.notify()
+            if self.lost:
+                self._joined.close()
 
     def leave(self, name: str, error: WorkerAwayError) -> None:
         """Wait no more for a worker that has no node; reported once. `rejoin` takes it back."""
-        if (worker := self._workers.pop(name, None)) is not None:
+        worker = self._workers.pop(name, None) or self._training.pop(name, None)
+        if worker is not None:
             self._away[name] = worker
             self._leaving[name].set()
             detail = {"error": str(error), "away": True}
@@ -131,12 +214,15 @@ class Fleet:
                 self._resumed.notify()
 
     async def _serve(self, worker: EngineCommands) -> None:
-        """Let a worker draw tokens; reported where its process is a new one."""
+        """Let a worker draw tokens; reported where another process took the place of its own."""
         name, version = worker.name, self._version
-        if await self._reach(worker, "serve", lambda worker: worker.serve(version)):
+        begins = await self._reach(worker, "serve", lambda worker: worker.serve(version))
+        if begins and name not in self._idle:
             self._emit(
                 Event(EventKind.RETRY, name, reason=Reason.WORKER_LOST, policy_version=version)
             )
+        if begins is not None:
+            self._idle.discard(name)
 
     async def _all(
         self, command: str, ask: Callable[[EngineCommands], Awaitable[T]]
@@ -147,8 +233,13 @@ class Fleet:
         self._check_any()
         return {worker.name: answer for worker, answer in zip(workers, answers, strict=True)}
 
+    @property
+    def lost(self) -> bool:
+        """Whether no worker is left, nor one that may come back."""
+        return not (self._workers or self._away or self._training)
+
     def _check_any(self) -> None:
-        if not self._workers:
+        if self.lost:
             raise RunFailedError(NO_WORKER)
 
     async def _reach(

@@ -44,13 +44,18 @@ async def watch(fleet: Fleet, emit: Emit, limits: HealthLimits) -> None:
     """Ask all workers of a fleet for signs of life until none is left, or it is cancelled.
 
     Args:
-        fleet: its workers have given signs of life already.
+        fleet: its workers have given signs of life already, and so have those that join it.
         emit: where restarts are reported; the fleet reports removals.
         limits: how long each may be silent.
     """
+    cursor = 0
     async with asyncio.TaskGroup() as watches:
-        for worker in fleet.workers:
-            watches.create_task(_watch(worker, fleet, emit, limits))
+        while True:
+            cursor, workers = await fleet.joined(cursor)
+            if not workers:
+                return
+            for worker in workers:
+                watches.create_task(_watch(worker, fleet, emit, limits))
 
 
 async def _watch(worker: EngineCommands, fleet: Fleet, emit: Emit, limits: HealthLimits) -> None:

@@ -38,6 +38,11 @@ class Inference(Protocol):
         """Hardware class that it was granted."""
         ...
 
+    @property
+    def stands_for(self) -> frozenset[str]:
+        """Classes whose requests it serves: its own, and those that it was granted in place of."""
+        ...
+
     def generate(self, request: GenerationRequest) -> AsyncIterator[Chunk]:
         """Stream the tokens of one request; the last chunk has a finish reason.
 
@@ -45,6 +50,7 @@ class Inference(Protocol):
         `FinishReason.ABORT`. Closing the iterator aborts the request.
 
         Raises:
+            WorkerLeftError: it was told to serve no longer; chunks so far stay valid.
             EngineError: the worker died or refused the request; chunks so far stay valid.
         """
         ...
@@ -104,6 +110,11 @@ class EngineCommands(Protocol):
         """Give back the memory that only generation needs, until `serve`; its bytes."""
         ...
 
+    async def leave(self) -> int:
+        """End what is in flight with WorkerLeftError, take no more until `serve`, and give back
+        the memory that only generation needs; its bytes."""
+        ...
+
     async def ping(self) -> None:
         """Return once it answers, whatever it does besides.
 
@@ -132,6 +143,15 @@ class InferenceControl(Protocol):
 
     async def resume(self) -> None:
         """Go on: paused requests keep their tokens and rebuild their KV under the new weights."""
+        ...
+
+    async def to_training(self) -> None:
+        """The devices that rollout and training share go over to training: what is in flight
+        there goes on elsewhere."""
+        ...
+
+    async def to_rollout(self) -> None:
+        """They serve again."""
         ...
 
 
@@ -239,6 +259,10 @@ class Buffered(Protocol):
 
 class Scheduling(Protocol):
     """The RolloutScheduler as the AsyncController sees it, in the same process. Idempotent each."""
+
+    def batch_ready(self) -> bool:
+        """Whether the buffer holds a whole batch, as far as the scheduler has heard."""
+        ...
 
     def batch_taken(self, batch: Batch) -> None:
         """The batch is formed and the engines are suspended, or need not be: its credits are free

@@ -8,7 +8,7 @@ whatever is repeated, interrupted or continued on another worker.
 
 import asyncio
 import itertools
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from rollart_flow.control.joining import ChunkGapError, GenerationFailedError, Joined
@@ -16,7 +16,7 @@ from rollart_flow.control.metering import Meter, Timing
 from rollart_flow.control.ports import Emit, Inference
 from rollart_flow.control.routing import Given, Router
 from rollart_flow.control.waits import Signal, waiting
-from rollart_flow.errors import EngineError, RequestRefusedError
+from rollart_flow.errors import EngineError, RequestRefusedError, WorkerLeftError
 from rollart_flow.types import (
     Chunk,
     Event,
@@ -34,9 +34,9 @@ may be the request that kills its workers."""
 FirstToken = Callable[[int], None]
 """Told once per generation: the policy version of its first token."""
 
-Recover = Callable[[str], Awaitable[bool]]
-"""Told the name of a lost worker; returns once it serves the current version again (True) or
-never will (False). EngineError counts as never."""
+Recover = Callable[[Inference], Awaitable[Sequence[Inference]]]
+"""Told a worker that was lost; returns once those serve the current version that take its place:
+itself, or others. None where nobody ever will; EngineError counts as that."""
 
 
 class _Live:
@@ -168,7 +168,10 @@ class LLMProxy:
         except RequestRefusedError as error:
             raise GenerationFailedError(str(error), live.joined.generation()) from error
         except EngineError as error:
-            live.fruitless = 0 if len(live.joined) > length else live.fruitless + 1
+            if len(live.joined) > length:
+                live.fruitless = 0
+            elif not isinstance(error, WorkerLeftError):
+                live.fruitless += 1
             self._interrupted(live, worker, error)
         finally:
             self._router.end(worker)
@@ -218,7 +221,7 @@ class LLMProxy:
             Event(
                 EventKind.RETRY,
                 subject=live.request.trajectory_id or live.request.request_id,
-                reason=Reason.ENGINE_ERROR,
+                reason=_reason(error),
                 domain=live.request.domain,
                 detail={"worker": worker.worker, "tokens": len(live.joined), "error": str(error)},
             )
@@ -234,8 +237,8 @@ class LLMProxy:
     async def _recovery(self, recover: Recover, worker: Inference) -> None:
         try:
             with suppress(EngineError), waiting(f"recovery of {worker.worker}"):
-                if await recover(worker.worker):
-                    self._router.add(worker)
+                for each in await recover(worker):
+                    self._router.add(each)
         finally:
             del self._recovering[worker.worker]
             self._recovered.notify()
@@ -255,6 +258,10 @@ class LLMProxy:
         while self._aborts:
             with waiting("aborts"):
                 await asyncio.wait(self._aborts)
+
+
+def _reason(error: Exception) -> Reason:
+    return Reason.WORKER_LEFT if isinstance(error, WorkerLeftError) else Reason.ENGINE_ERROR
 
 
 async def _abort(worker: Inference, request_id: str) -> None:

@@ -25,14 +25,6 @@ class Recent(Generic[K, V]):
         """The value, or None where the key is unknown or forgotten."""
         return self._entries.get(key)
 
-    def remove(self, key: K) -> None:
-        """Forget one entry, known or not."""
-        self._entries.pop(key, None)
-
-    def keys(self) -> tuple[K, ...]:
-        """Keys from the oldest to the newest."""
-        return tuple(self._entries)
-
     def __contains__(self, key: object) -> bool:
         return key in self._entries
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from rollart_flow.control.ports import Emit, Inference
-from rollart_flow.errors import EngineError
+from rollart_flow.errors import EngineError, WorkerLeftError
 from rollart_flow.types import Event, EventKind, GenerationRequest, Reason
 
 
@@ -99,9 +99,11 @@ class Router:
         self._affinity.resize(worker.hardware for worker in self._workers.values())
 
     def lost(self, worker: Inference, error: Exception) -> None:
-        """A worker died; reported once, whoever notices first."""
-        if self._workers.get(worker.worker) is worker:
-            self.remove(worker.worker)
+        """A worker died, or left as it was told to; a death is reported once."""
+        if self._workers.get(worker.worker) is not worker:
+            return
+        self.remove(worker.worker)
+        if not isinstance(error, WorkerLeftError):
             self._emit(
                 Event(
                     EventKind.CRASH,
@@ -161,7 +163,7 @@ class Router:
         if not self._workers:
             raise EngineError("no inference worker is left; start one and add it")
         names = sorted(self._workers)
-        fitting = [n for n in names if wanted is None or self._workers[n].hardware == wanted]
+        fitting = [n for n in names if wanted is None or wanted in self._workers[n].stands_for]
         if fitting:
             return fitting
         if domain not in self._fallen_back:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from rollart_flow.control.book import Book
 from rollart_flow.control.breaker import CircuitBreaker
 from rollart_flow.control.desk import Desk
-from rollart_flow.control.groups import GroupRecord
+from rollart_flow.control.groups import GroupRecord, GroupState
 from rollart_flow.control.hosts import HostFeeds
 from rollart_flow.control.intake import RolloutSettings, TaskIntake, group_name
 from rollart_flow.control.lifecycle import GroupLifecycle
@@ -87,6 +87,11 @@ class RolloutScheduler:
         """Attempts that were launched and have not ended."""
         return len(self._book.attempts)
 
+    def batch_ready(self) -> bool:
+        """See `control.ports.Scheduling`."""
+        needed = self._settings.batch_size // self._settings.group_size
+        return self._book.count(GroupState.COMPLETE) >= needed
+
     @property
     def failure(self) -> RunFailedError | None:
         """Why the run cannot go on; None while it can."""
@@ -141,12 +146,6 @@ class RolloutScheduler:
         detail = {"attempts": self._book.leave_host(host)}
         self._hosts.remove(host)
         self._emit(Event(EventKind.CRASH, host, reason=Reason.WORKER_LOST, detail=detail))
-
-    def source_lost(self, source: str) -> None:
-        """A source is gone for good: what it took and nobody runs is handed to others."""
-        self._desk.forget(source)
-        self._book.leave_source(source)
-        self._pump()
 
     def batch_taken(self, batch: Batch) -> None:
         """What is admitted from now on starts under the version that follows this batch.

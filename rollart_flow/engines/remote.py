@@ -53,6 +53,11 @@ class RemoteInference:
         """Resource class that the worker was granted."""
         return self._handle.placement.granted
 
+    @property
+    def stands_for(self) -> frozenset[str]:
+        """See `control.ports.Inference`."""
+        return self._handle.placement.stands_for
+
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Chunk]:
         """Stream a request's chunks; see `control.ports.Inference.generate`."""
         queue: asyncio.Queue[Delivery] = asyncio.Queue()

@@ -12,6 +12,9 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
 
+import pyarrow as pa
+import ray
+
 from rollart_flow.control import recovery as control
 from rollart_flow.control.controller import AsyncController
 from rollart_flow.control.curriculum import Curriculum, Successes, by_difficulty
@@ -22,10 +25,14 @@ from rollart_flow.control.ports import Cancellation
 from rollart_flow.control.scheduler import RolloutScheduler
 from rollart_flow.control.schedules import Phase, Schedule
 from rollart_flow.control.waits import Signal, Watchdog, describe, waiting
+from rollart_flow.errors import RollartError
+from rollart_flow.operators.ipc import encode
 from rollart_flow.operators.ports import RemoteBuffer, RemoteCommands
+from rollart_flow.operators.rebinding import Rebinding, Spawning
 from rollart_flow.operators.recovery import Recovered
 from rollart_flow.operators.tasks import task_stream
-from rollart_flow.resources import Cluster
+from rollart_flow.resources import Cluster, WorkerHandle
+from rollart_flow.resources.reasons import reason
 from rollart_flow.types import Assignment, Batch, Event, Task
 
 STALL_S = 120.0
@@ -50,6 +57,8 @@ class CoordinatorSettings:
     """None: nothing is evaluated."""
     health: HealthLimits
     """Of engine workers."""
+    spawning: Spawning | None
+    """How more engine workers are made, where nodes may join; None where none will."""
 
 
 class CoordinatorActor:
@@ -80,7 +89,9 @@ class CoordinatorActor:
         remote = RemoteBuffer(buffer)
         shared = settings.schedule.shared
         commands = [RemoteCommands(worker) for worker in engines.workers]
-        self._engines = Fleet(commands, version, self.emit, shared=shared)
+        sliding = [worker.name for worker in engines.workers if worker.placement.shares]
+        self._engines = Fleet(commands, version, self.emit, shared=shared, sliding=sliding)
+        self._handles = {worker.name: worker for worker in engines.workers}
         self._controller = AsyncController(
             remote,
             self._engines,
@@ -94,7 +105,10 @@ class CoordinatorActor:
             pending=recovered.untrained,
         )
         self._tasks = [asyncio.create_task(self._follow(remote))]
-        self._health = asyncio.create_task(watch(self._engines, self.emit, settings.health))
+        health = watch(self._engines, self.emit, settings.health)
+        self._watches = [asyncio.create_task(health)]
+        if settings.spawning is not None:
+            self._watches.append(asyncio.create_task(self._rebind(settings.spawning)))
         self._watchdog = Watchdog(self.emit, STALL_S)
 
     def _admissible(self, recovered: control.Recovered) -> Iterator[tuple[Task, int]]:
@@ -147,12 +161,23 @@ class CoordinatorActor:
         """See `control.ports.Admission`."""
         return await self._scheduler.cancellations(host, after)
 
-    async def revive(self, worker: str) -> bool:
-        """Wait until a lost engine worker serves the current version; False where it never will."""
-        returned = await self._engines.revive(worker)
-        if not self._engines.workers:
+    async def revive(self, worker: str) -> tuple[WorkerHandle, ...]:
+        """Wait until those serve the current version that take the place of a lost engine worker:
+        itself, or others; none where nobody ever will."""
+        names = await self._engines.revive(worker)
+        if self._engines.lost:
             self._scheduler.fail(NO_WORKER)
-        return returned
+        return tuple(self._handles[name] for name in names)
+
+    async def _rebind(self, spawning: Spawning) -> None:
+        rebinding = Rebinding(self._handles, self._engines, spawning, self.emit, self._bound)
+        try:
+            await rebinding.run()
+        except* (RollartError, ray.exceptions.RayError) as errors:
+            self._scheduler.fail(f"engine workers cannot be moved: {reason(errors.exceptions[0])}")
+
+    def _bound(self, bindings: pa.Table) -> None:
+        self._buffer.commit.remote({"bindings": encode(bindings)})
 
     # Training.
 
@@ -224,7 +249,8 @@ class CoordinatorActor:
         self._stopped = True
         self._changed.notify()
         self._scheduler.stop()
-        self._health.cancel()
+        for task in self._watches:
+            task.cancel()
         await self._controller.close()
 
     async def _wait_until_stopped(self) -> None:

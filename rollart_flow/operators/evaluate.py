@@ -14,15 +14,16 @@ from statistics import fmean
 from typing import Any
 
 import pyarrow as pa
-import ray
 
+from rollart_flow.control.fleet import Fleet
+from rollart_flow.control.health import HealthLimits, watch
 from rollart_flow.control.intake import env_seed
+from rollart_flow.control.ports import Inference
 from rollart_flow.envs.base import Domain
-from rollart_flow.errors import EngineError
 from rollart_flow.operators.ipc import encode
+from rollart_flow.operators.ports import RemoteCommands
 from rollart_flow.operators.reward import Reward, RewardSettings
 from rollart_flow.operators.rollout import Driver, RolloutContext
-from rollart_flow.resources.reasons import reason
 from rollart_flow.rows import trajectories_table
 from rollart_flow.schema import to_table
 from rollart_flow.types import Assignment, Sampling, Split, Task, Trajectory, solved_by
@@ -41,6 +42,8 @@ class EvaluateContext:
     sampling: Sampling
     seed: int
     coordinator: Any
+    health: HealthLimits
+    """Of the engine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +61,6 @@ class Evaluate:
     def __init__(self, context: EvaluateContext) -> None:
         self._context = context
         self._driver: Driver | None = None
-        self._version = 0
         self._reward = Reward(context.reward)
 
     async def __call__(self, block: pa.Table) -> pa.Table:
@@ -66,9 +68,10 @@ class Evaluate:
         (version,) = block["version"].to_pylist()
         context = self._context
         if self._driver is None:
-            self._driver = Driver(context.rollout, self._recover)
-        self._version = version
-        await context.rollout.engines.execute_all_async("serve", version)
+            self._driver = await self._start(version)
+        await self._fleet.suspend()
+        await self._fleet.update(version)
+        await self._fleet.resume()
         measures = [m for domain in context.domains for m in self._measures(domain, version)]
         assignments = [each for measure in measures for each in measure.assignments]
         trajectories = await self._driver.run_all(assignments)
@@ -84,13 +87,19 @@ class Evaluate:
         await context.coordinator.evaluated.remote(version)
         return pa.table({"version": [version], "scores": [tables["evaluations"]]})
 
-    async def _recover(self, worker: str) -> bool:
-        """Make a restarted evaluator serve the version that is measured."""
-        try:
-            await self._context.rollout.engines.execute_all_async("serve", self._version)
-        except ray.exceptions.RayError as error:
-            raise EngineError(f"evaluator {worker} is gone: {reason(error)}") from error
-        return True
+    async def _start(self, version: int) -> Driver:
+        """Watch over the evaluator's engine, as the coordinator does over those of the rollout."""
+        context = self._context
+        driver = Driver(context.rollout, self._recover)
+        await context.rollout.engines.execute_all_async("serve", version)
+        commands = [RemoteCommands(worker) for worker in context.rollout.engines.workers]
+        self._fleet = Fleet(commands, version, driver.emit)
+        self._health = asyncio.create_task(watch(self._fleet, driver.emit, context.health))
+        return driver
+
+    async def _recover(self, worker: Inference) -> Sequence[Inference]:
+        """Wait until a restarted evaluator serves the version that is measured."""
+        return [worker] if await self._fleet.revive(worker.worker) else []
 
     def _measures(self, domain: Domain, version: int) -> Iterator[_Measure]:
         context = self._context

@@ -5,7 +5,8 @@ from typing import Any
 
 import ray
 
-from rollart_flow.control.ports import Cancellation, Change
+from rollart_flow.control.ports import Cancellation, Change, Inference
+from rollart_flow.engines.remote import RemoteInference
 from rollart_flow.errors import EngineError, WorkerAwayError, WorkerLostError
 from rollart_flow.resources import WorkerHandle
 from rollart_flow.resources.reasons import reason
@@ -63,16 +64,23 @@ class RemoteAdmission:
 class RemoteRecovery:
     """The coordinator as it brings lost engine workers back; a `control.proxy.Recover`."""
 
-    def __init__(self, actor: Any) -> None:
+    def __init__(self, actor: Any, client: str) -> None:
         self._actor = actor
+        self._client = client
 
-    async def __call__(self, worker: str) -> bool:
-        """Wait until the worker serves again; False where it never will."""
+    async def __call__(self, worker: Inference) -> list[Inference]:
+        """Wait until those serve that take the place of a worker: itself, or others."""
         try:
-            returned: bool = await self._actor.revive.remote(worker)
+            handles: tuple[WorkerHandle, ...] = await self._actor.revive.remote(worker.worker)
         except ray.exceptions.RayError as error:
-            raise EngineError(f"nobody brings worker {worker} back: {reason(error)}") from error
-        return returned
+            name = worker.worker
+            raise EngineError(f"nobody brings worker {name} back: {reason(error)}") from error
+        return [
+            worker
+            if (handle.name, handle.placement.stands_for) == (worker.worker, worker.stands_for)
+            else RemoteInference(handle, self._client)
+            for handle in handles
+        ]
 
 
 class RemoteCommands:
@@ -105,6 +113,11 @@ class RemoteCommands:
     async def release(self) -> int:
         """See `control.ports.EngineCommands`."""
         freed: int = await self._ask(self._handle.actor.release.remote())
+        return freed
+
+    async def leave(self) -> int:
+        """See `control.ports.EngineCommands`."""
+        freed: int = await self._ask(self._handle.actor.leave.remote())
         return freed
 
     async def ping(self) -> None:

@@ -2,6 +2,9 @@
 
 Stateless: an actor that dies is started again and its trajectories are scored again. A trajectory
 that a filter before reward drops is not scored.
+
+Nothing is closed when such an actor ends, since Ray may end it by a signal at any time: what its
+rewards hold are connections and child processes, and the kernel ends both with it.
 """
 
 import asyncio
@@ -12,7 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from rollart_flow.operators.filters import NamedFilter, refusals
-from rollart_flow.rewards.base import RewardFunction, as_remote, environment_reward
+from rollart_flow.rewards.base import RewardFunction, environment_reward
 from rollart_flow.rewards.score import Scorer
 from rollart_flow.rows import trajectory_from_row, with_scores
 from rollart_flow.types import Trajectory
@@ -71,8 +74,9 @@ class Reward:
         there again. Nobody waits for it.
         """
         newest = max((t.policy_version_end or 0 for t in trajectories), default=-1)
-        if newest <= self._version or as_remote(self._settings.function) is None:
+        if newest <= self._version or not self._scorer.remotes:
             return
         self._version = newest
         if self._warming is None or self._warming.done():
-            self._warming = asyncio.ensure_future(self._scorer.warm(self._settings.max_concurrent))
+            places = self._settings.max_concurrent
+            self._warming = asyncio.ensure_future(self._scorer.warm_remotes(places))

@@ -49,7 +49,7 @@ class RolloutContext:
     trajectory_timeout_s: float
     engines: Cluster
     hw_affinity: Mapping[str, str] | Literal["auto"]
-    """Granted resource class by domain, or that a profiler in each process finds it."""
+    """Resource class by domain, or that a profiler in each process finds it."""
     buffer: Any
     """Events go there."""
     coordinator: Any = None
@@ -72,7 +72,7 @@ class Driver:
         self._codec = load_codec(context.policy_folder)
         workers = [RemoteInference(worker, self._host) for worker in context.engines.workers]
         if recover is None and context.coordinator is not None:
-            recover = RemoteRecovery(context.coordinator)
+            recover = RemoteRecovery(context.coordinator, self._host)
         given = context.hw_affinity
         affinity = Meter(Profiler(self.emit)) if isinstance(given, str) else given
         self._proxy = LLMProxy(workers, self.emit, hw_affinity=affinity, recover=recover)

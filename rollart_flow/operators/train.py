@@ -10,19 +10,18 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import ray
 
 from rollart_flow.algorithms.algorithm import Algorithm
-from rollart_flow.algorithms.base import Advantages
 from rollart_flow.operators.ipc import decode, encode
+from rollart_flow.operators.manifest import estimate, prepare
 from rollart_flow.resources import Cluster
 from rollart_flow.rows import events_table
 from rollart_flow.schema import to_table
@@ -64,22 +63,16 @@ class Train:
         (batch,) = block.to_pylist()
         step, rows = batch["step"], decode(batch["rows"])
         if "advantage" in rows.column_names:  # a manifest that was written before a restart
-            zero_variance = self._advantages(rows).zero_variance_groups
+            algorithm = self._context.algorithm
+            zero_variance = estimate(algorithm, rows, self._assess).zero_variance_groups
         else:
             rows, zero_variance = self._write_manifest(batch, rows)
         result = self._context.trainers.execute_all("train_step", step, encode(rows))[0]
         return self._record(rows, result, zero_variance)
 
     def _write_manifest(self, batch: Mapping[str, Any], rows: pa.Table) -> tuple[pa.Table, int]:
-        advantages = self._advantages(rows)
-        weights = pa.array(self._context.algorithm.weights(rows), pa.float64())
-        trained = pa.array([batch["trained_version"]] * rows.num_rows, pa.int32())
-        rows = rows.append_column("advantage", _lists(advantages.values))
-        rows = rows.append_column("weight", weights).append_column("trained_version", trained)
-        stored = list(_MANIFEST_COLUMNS)
-        if advantages.targets is not None:
-            rows = rows.append_column("targets", _lists(advantages.targets))
-            stored.append("targets")
+        algorithm = self._context.algorithm
+        prepared = prepare(algorithm, rows, batch["trained_version"], self._assess)
         manifest = [
             {
                 **row,
@@ -87,20 +80,14 @@ class Train:
                 "position": position,
                 "policy_version": batch["policy_version"],
             }
-            for position, row in enumerate(rows.select(stored).to_pylist())
+            for position, row in enumerate(prepared.rows.select(list(prepared.stored)).to_pylist())
         ]
         self._commit({"batches": to_table("batches", manifest)})
-        return rows, advantages.zero_variance_groups
+        return prepared.rows, prepared.zero_variance_groups
 
-    def _advantages(self, rows: pa.Table) -> Advantages:
-        """Advantages of a batch, whose estimator may ask what the trainer's weights say of it."""
-        algorithm = self._context.algorithm
-        if algorithm.advantage.needs_values or algorithm.advantage.needs_old_logprobs:
-            assessed = self._context.trainers.execute_all("assess", encode(rows))[0]
-            found = decode(assessed)
-            for name in found.column_names:
-                rows = rows.append_column(name, found[name])
-        return algorithm.advantages(rows)
+    def _assess(self, rows: pa.Table) -> pa.Table:
+        answers = self._context.trainers.execute_all("assess", encode(rows))
+        return decode(answers[0])
 
     def _record(self, rows: pa.Table, result: StepResult, zero_variance: int) -> pa.Table:
         """Publish, checkpoint, commit the rows of the step, and report it as trained."""
@@ -190,16 +177,6 @@ def read_trained(block: pa.Table) -> Trained:
     (said,) = block.to_pylist()
     (row,) = decode(said["steps"]).to_pylist()
     return Trained(row, json.loads(said["rewards"]), said["committed"])
-
-
-_MANIFEST_COLUMNS = (
-    "trajectory_id", "group_id", "advantage", "weight", "staleness", "trained_version",
-)  # fmt: skip
-
-
-def _lists(values: Sequence[np.ndarray[tuple[int], np.dtype[np.float32]]]) -> pa.Array:
-    """Numbers of each trajectory as a column of lists."""
-    return pa.array([each.tolist() for each in values], pa.list_(pa.float32()))
 
 
 def checkpoint_folder(checkpoints: str, step: int) -> str:

@@ -1,6 +1,6 @@
 """What the functions that compose a pipeline share: their checks, and the words of their errors."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from inspect import signature
 from typing import ParamSpec, TypeVar
@@ -70,3 +70,25 @@ def unique_names(node: str, domains: Iterable[Domain]) -> None:
         if domain.name in seen:
             raise PipelineError(f"{node}: two domains are named {domain.name!r}; give one of them")
         seen.add(domain.name)
+
+
+def stand_ins(
+    node: str, affinity: Mapping[str, str | tuple[str, ...]] | str
+) -> dict[str, tuple[str, ...]]:
+    """By resource class, those that `hw_affinity` lets stand in for it.
+
+    Raises:
+        PipelineError: a domain names no class, or two name different stand-ins for the same one.
+    """
+    declared: dict[str, tuple[str, ...]] = {}
+    for domain, classes in ({} if isinstance(affinity, str) else affinity).items():
+        if isinstance(classes, str):
+            continue
+        if not classes:
+            raise PipelineError(f"{node}: hw_affinity[{domain!r}] names no class")
+        if declared.setdefault(classes[0], classes[1:]) != classes[1:]:
+            raise PipelineError(
+                f"{node}: hw_affinity names different stand-ins for {classes[0]}; name the same "
+                "ones for every domain"
+            )
+    return declared

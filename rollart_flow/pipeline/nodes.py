@@ -171,9 +171,10 @@ class Rollout(Generates, Trajectories):
     kind: ClassVar[str] = "rollout"
 
     up: InstanceOf[Tasks]
-    hw_affinity: dict[str, Name] | Literal["auto"] = Field(default_factory=dict)
-    """Resource class by domain, `default` for the others (ROLLART section 3, R1). "auto": engine
-    workers on every class that the cluster has, and a profiler binds domains to them."""
+    hw_affinity: dict[str, Name | tuple[Name, ...]] | Literal["auto"] = Field(default_factory=dict)
+    """Resource class by domain, `default` for the others (ROLLART section 3, R1); of several the
+    first, and the others stand in for it where it is full or gone. "auto": engine workers on every
+    class that the cluster has, and a profiler binds domains to them."""
     redundancy: NotNegative = 0
     """Attempts per group beyond `group_size`; surplus is cancelled (ROLL Flash 5.2)."""
     extra_groups: NotNegative = 0
@@ -185,6 +186,12 @@ class Rollout(Generates, Trajectories):
     max_concurrent: Count | None = None
     """Attempts in flight in one worker; None: as many as are admitted."""
     engine_workers: Count = 1
+    """For each class."""
+    sliding_workers: NotNegative = 0
+    """More of them on the trainer's devices, which serve while training waits for a batch and give
+    their memory back while it computes (train-rollout multiplexing)."""
+    engine_units: Count = 1
+    """Units of its resource class that one engine worker gets, over which vLLM splits the model."""
     engine_timeout_s: Seconds = 60.0
     """An engine worker that gives no sign of life for so long is restarted, then removed."""
     name: Name = "rollout"
@@ -194,7 +201,8 @@ class Rollout(Generates, Trajectories):
         "auto" where it is found."""
         if isinstance(self.hw_affinity, str):
             return self.hw_affinity
-        return self.hw_affinity.get(domain, self.hw_affinity.get("default", "CPU"))
+        classes = self.hw_affinity.get(domain, self.hw_affinity.get("default", "CPU"))
+        return classes if isinstance(classes, str) else classes[0]
 
 
 @dataclass(frozen=True, eq=False, config=_CONFIG, kw_only=True)

@@ -3,17 +3,24 @@
 Every error is a `PipelineError` that starts with the node's name and says what to do.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from rollart_flow.control.curriculum import Curriculum
 from rollart_flow.control.profiler import AUTO
+from rollart_flow.engines.registry import check_engine
 from rollart_flow.envs.base import Domain
 from rollart_flow.errors import PipelineError
 from rollart_flow.models.policy import Policy
 from rollart_flow.pipeline import nodes
-from rollart_flow.pipeline.checks import checked_node, expect, known_domains, unique_names
+from rollart_flow.pipeline.checks import (
+    checked_node,
+    expect,
+    known_domains,
+    stand_ins,
+    unique_names,
+)
 from rollart_flow.pipeline.sources import read_source
 from rollart_flow.rewards.base import RewardFunction
 
@@ -72,7 +79,7 @@ def rollout(
     up: nodes.Tasks,
     policy: Policy,
     *,
-    hw_affinity: Mapping[str, str] | Literal["auto"] | None = None,
+    hw_affinity: Mapping[str, str | Sequence[str]] | Literal["auto"] | None = None,
     redundancy: int = 0,
     extra_groups: int = 0,
     max_replacements: int | None = None,
@@ -82,6 +89,8 @@ def rollout(
     max_concurrent: int | None = None,
     workers: int = 1,
     engine_workers: int = 1,
+    sliding_workers: int = 0,
+    engine_units: int = 1,
     engine_timeout_s: float = 60.0,
     temperature: float = 1.0,
     top_p: float = 1.0,
@@ -92,10 +101,12 @@ def rollout(
     """Attempts at tasks by a policy; fields of `nodes.Rollout` say what each setting means.
 
     Raises:
-        PipelineError: a setting is wrong, or `hw_affinity` names an unknown domain.
+        PipelineError: a setting is wrong, or `hw_affinity` names an unknown domain, no class, or
+            different stand-ins for one class.
+        MissingExtraError: the policy's engine is not installed.
     """
     expect(name, up, nodes.Tasks)
-    affinity: dict[str, str] | Literal["auto"]
+    affinity: dict[str, str | tuple[str, ...]] | Literal["auto"]
     if isinstance(hw_affinity, str):
         if hw_affinity != AUTO:
             raise PipelineError(
@@ -104,9 +115,13 @@ def rollout(
             )
         affinity = hw_affinity
     else:
-        affinity = dict(hw_affinity or {})
+        affinity = {
+            domain: classes if isinstance(classes, str) else tuple(classes)
+            for domain, classes in (hw_affinity or {}).items()
+        }
         known_domains(name, "hw_affinity", affinity.keys() - {"default"}, up.domains)
-    return nodes.Rollout(
+    stand_ins(name, affinity)
+    node = nodes.Rollout(
         up=up,
         policy=policy,
         hw_affinity=affinity,
@@ -119,6 +134,8 @@ def rollout(
         max_concurrent=max_concurrent,
         workers=workers,
         engine_workers=engine_workers,
+        sliding_workers=sliding_workers,
+        engine_units=engine_units,
         engine_timeout_s=engine_timeout_s,
         temperature=temperature,
         top_p=top_p,
@@ -126,6 +143,8 @@ def rollout(
         max_tokens=max_tokens,
         name=name,
     )
+    check_engine(policy, units=engine_units)
+    return node
 
 
 @checked_node

@@ -31,6 +31,7 @@ class Placement:
     requests: tuple[Request, ...] = (Request("default", "CPU"),)
     cpus: float = 0.1
     gpus: float = 0.0
+    """Units of the class that it runs on; 0 on CPU."""
     rank: int = 0
     """Place among the workers of its cluster."""
     world_size: int = 1
@@ -39,6 +40,13 @@ class Placement:
     """Ray placement group that holds what was reserved for it; None: nothing was."""
     bundle: int = 0
     """Its bundle of the group."""
+    shares: bool = False
+    """Whether it runs on what is reserved for another worker, and reserves nothing."""
+
+    @property
+    def stands_for(self) -> frozenset[str]:
+        """Classes whose requests it serves: its own, and those that it was granted in place of."""
+        return frozenset((self.granted, *(request.resource for request in self.requests)))
 
 
 class Worker:

@@ -26,8 +26,8 @@ _REACH_S = 10.0
 
 
 @contextmanager
-def ray_cluster(address: str | None = None) -> Iterator[None]:
-    """Connect to Ray for as long as the context lasts.
+def ray_cluster(address: str | None = None) -> Iterator[bool]:
+    """Connect to Ray for as long as the context lasts; whether others share it and nodes may join.
 
     A cluster that the caller has connected to is used and left as it is. Without an address, and
     without one in $RAY_ADDRESS, a local one is started, which ends with this process. Where that is
@@ -41,13 +41,14 @@ def ray_cluster(address: str | None = None) -> Iterator[None]:
         RunFailedError: there is no cluster at the address, or none can be started.
     """
     if ray.is_initialized():
-        yield
+        yield True
         return
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
-    _start(address or os.environ.get("RAY_ADDRESS"))
+    address = address or os.environ.get("RAY_ADDRESS")
+    _start(address)
     try:
-        yield
+        yield address is not None
     finally:
         ray.shutdown()
 

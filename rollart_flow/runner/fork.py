@@ -16,6 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.errors import RunFailedError, SettingsError
 from rollart_flow.models.policy import Policy, materialize
 from rollart_flow.operators.train import checkpoint_folder
@@ -155,15 +156,22 @@ def _start_from(
     save_folder(policy_uri(uri), read_config(theirs), trainer.weights(), files)
     if version:
         folder = Path(checkpoint_folder(checkpoints_uri(uri), version))
-        write_checkpoint(folder, _referring_to_itself(trainer.snapshot()))
+        write_checkpoint(folder, _begun_anew(trainer.snapshot(), pipeline.train.algorithm))
     with_checkpoint = version > 0
     publish_start(pipeline, uri, RunWriter.open(uri), version, checkpoint=with_checkpoint)
 
 
-def _referring_to_itself(found: Checkpoint) -> Checkpoint:
-    """A checkpoint whose weights are the reference policy of whoever goes on from it."""
+def _begun_anew(found: Checkpoint, algorithm: Algorithm) -> Checkpoint:
+    """A parent's checkpoint as one of the fork's algorithm.
+
+    Its weights become the reference policy of whoever goes on from it, and a critic that the parent
+    did not have begins with it.
+    """
+    from rollart_flow.trainers.critic import fresh_head
     from rollart_flow.trainers.reference import REFERENCE
     from rollart_flow.weights.fingerprint import fingerprint
 
-    own = {k: tensor for k, tensor in found.state.items() if not k.endswith(f"/{REFERENCE}")}
-    return replace(found, reference=fingerprint(found.weights), state=own)
+    state = {k: tensor for k, tensor in found.state.items() if not k.endswith(f"/{REFERENCE}")}
+    if algorithm.critic is not None:
+        state = {**fresh_head(found.model["hidden_size"]), **state}
+    return replace(found, reference=fingerprint(found.weights), state=state)

@@ -3,10 +3,13 @@
 The invariant: a preview asks for exactly what a run asks for.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import cycle, islice
 
 from rollart_flow.engines.worker import EngineWorker
 from rollart_flow.pipeline import Pipeline
+from rollart_flow.pipeline.checks import stand_ins
 from rollart_flow.resources import ActorGen, ActorTrain, Placement, Request, ResourceManager
 from rollart_flow.trainers.worker import TrainWorker
 
@@ -34,13 +37,32 @@ def place_engines(pipeline: Pipeline, manager: ResourceManager) -> list[Placemen
     of each domain, there are workers of every class.
     """
     affinity, role = pipeline.rollout.hw_affinity, EngineWorker.role
-    workers = pipeline.rollout.engine_workers
+    workers, units = pipeline.rollout.engine_workers, pipeline.rollout.engine_units
     if isinstance(affinity, str):
         wanted = {name: name for name in manager.accelerators()}
-        placements = manager.place(role, wanted, workers, prefix="engine")
+        placements = manager.place(role, wanted, workers, prefix="engine", units=units)
         return [replace(p, requests=(Request("default", p.granted),)) for p in placements]
-    wanted = {"default": manager.preferred(ActorGen), **affinity}
-    return manager.place(role, wanted, workers, prefix="engine")
+    rollout = pipeline.rollout
+    wanted = {"default": manager.preferred(ActorGen)}
+    wanted |= {domain: rollout.resource_class(domain) for domain in affinity}
+    allowed = stand_ins(rollout.name, affinity)
+    return manager.place(role, wanted, workers, prefix="engine", units=units, stand_ins=allowed)
+
+
+def place_sliding(pipeline: Pipeline, trainers: Sequence[Placement]) -> list[Placement]:
+    """Inference workers on what is reserved for training."""
+    shared = islice(cycle(trainers), pipeline.rollout.sliding_workers)
+    return [
+        replace(
+            trainer,
+            worker=f"sliding-{trainer.granted.lower()}-{index}",
+            role=EngineWorker.role,
+            requests=(Request("default", trainer.granted),),
+            cpus=0.0,
+            shares=True,
+        )
+        for index, trainer in enumerate(shared)
+    ]
 
 
 def place_trainer(pipeline: Pipeline, manager: ResourceManager) -> list[Placement]:
@@ -56,8 +78,9 @@ def preview(pipeline: Pipeline) -> list[Grant]:
         RunFailedError: no Ray cluster is connected.
     """
     manager = ResourceManager()
-    placements = place_engines(pipeline, manager) + place_trainer(pipeline, manager)
-    manager.release(placements)
+    engines, training = place_engines(pipeline, manager), place_trainer(pipeline, manager)
+    manager.release(engines + training)
+    placements = [*engines, *training, *place_sliding(pipeline, training)]
     counts: dict[tuple[str, str, str, str], int] = {}
     for placement in placements:
         for request in placement.requests:

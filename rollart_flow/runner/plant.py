@@ -5,6 +5,7 @@ where the tables say that the run stands. Placement is committed to `bindings`.
 """
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,13 +21,14 @@ from rollart_flow.operators.buffer import BufferActor, BufferSettings
 from rollart_flow.operators.coordinator import CoordinatorActor, CoordinatorSettings
 from rollart_flow.operators.filters import NamedFilter
 from rollart_flow.operators.ipc import encode
+from rollart_flow.operators.rebinding import Spawning
 from rollart_flow.operators.recovery import Recovered
 from rollart_flow.pipeline import Pipeline
 from rollart_flow.pipeline.nodes import Filter
 from rollart_flow.resources import CPU, Cluster, Placement, ResourceManager
 from rollart_flow.resources.nodes import beside_driver
 from rollart_flow.rows import events_table
-from rollart_flow.runner.placing import place_engines, place_trainer
+from rollart_flow.runner.placing import place_engines, place_sliding, place_trainer
 from rollart_flow.schema import to_table
 from rollart_flow.store.layout import policy_uri, weights_uri
 from rollart_flow.trainers.registry import TrainerSettings
@@ -52,9 +54,9 @@ class Plant:
     evaluators: Cluster | None
     recovered: Recovered
     affinity: dict[str, str] | Literal["auto"]
-    """Granted resource class by domain, or that profilers find it."""
-    fallbacks: dict[str, str]
-    """Granted resource class by the one that was asked for and is not there."""
+    """Resource class by domain, or that profilers find it."""
+    fallbacks: tuple[tuple[str, str], ...]
+    """Resource classes that were asked for and are not there, with what was granted instead."""
 
     def dead(self) -> tuple[str, ...]:
         """Names of the processes that have died, of those that are not replaced by themselves."""
@@ -84,49 +86,74 @@ class Plant:
             ray.kill(actor)
 
 
-def start_plant(pipeline: Pipeline, uri: str, source: Path | None) -> Plant:
+def start_plant(
+    pipeline: Pipeline, uri: str, source: Path | None, *, nodes_may_join: bool = False
+) -> Plant:
     """Start every process of a run and wait until all are ready.
 
     Args:
         pipeline: with its overrides applied.
         uri: of the run, whose folder is complete.
         source: file of the pipeline, for what cannot be imported by name.
+        nodes_may_join: whether the Ray cluster may get what it lacks now.
 
     Raises:
         StoreError: the run cannot be written.
         RunFailedError: a worker cannot start.
     """
-    buffer = _actor(BufferActor).remote(uri, _buffer_settings(pipeline))
-    recovering = buffer.start.remote()
-    manager = ResourceManager()
-    engines = _engines(pipeline, uri, manager)
-    trainers = _trainers(pipeline, uri, manager)
-    evaluators = _evaluators(pipeline, uri)
-    coordinator = _actor(CoordinatorActor).remote(_coordinator_settings(pipeline, uri))
-    recovered: Recovered = ray.get(recovering)
-    gather_ranks(trainers)
-    clusters = [cluster for cluster in (engines, trainers, evaluators) if cluster is not None]
-    bindings = [row for cluster in clusters for row in cluster.bindings()]
-    fallbacks = _fallbacks(bindings)
-    rows = {
-        "bindings": encode(to_table("bindings", bindings)),
-        "events": encode(events_table((datetime.now(UTC), event) for event in fallbacks)),
-    }
-    ray.get(buffer.commit.remote(rows))
-    engines.execute_all("serve", recovered.version)
-    ray.get(coordinator.start.remote(recovered, buffer, engines))
-    chosen = pipeline.rollout.hw_affinity
-    affinity = (
-        chosen
-        if isinstance(chosen, str)
-        else {
-            request.domain: worker.placement.granted
-            for worker in engines.workers
-            for request in worker.placement.requests
+    with ExitStack() as started:
+        buffer = _actor(BufferActor).remote(uri, _buffer_settings(pipeline))
+        started.callback(ray.kill, buffer)
+        recovering = buffer.start.remote()
+        engines, trainers = _workers(pipeline, uri)
+        started.callback(trainers.shutdown)
+        started.callback(engines.shutdown)
+        clusters = [engines, trainers]
+        if (evaluators := _evaluators(pipeline, uri)) is not None:
+            started.callback(evaluators.shutdown)
+            clusters.append(evaluators)
+        settings = _coordinator_settings(pipeline, uri, nodes_may_join=nodes_may_join)
+        coordinator = _actor(CoordinatorActor).remote(settings)
+        started.callback(ray.kill, coordinator)
+        recovered: Recovered = ray.get(recovering)
+        gather_ranks(trainers)
+        bindings = [row for cluster in clusters for row in cluster.bindings()]
+        fallbacks = _fallbacks(bindings)
+        rows = {
+            "bindings": encode(to_table("bindings", bindings)),
+            "events": encode(events_table((datetime.now(UTC), event) for event in fallbacks)),
         }
-    )
-    missing = {event.subject: str(event.detail["granted"]) for event in fallbacks}
+        ray.get(buffer.commit.remote(rows))
+        engines.execute_all("serve", recovered.version)
+        ray.get(coordinator.start.remote(recovered, buffer, engines))
+        started.pop_all()
+    chosen = pipeline.rollout.hw_affinity
+    affinity = chosen if isinstance(chosen, str) else _wanted(engines)
+    missing = tuple((event.subject, str(event.detail["granted"])) for event in fallbacks)
     return Plant(buffer, coordinator, engines, trainers, evaluators, recovered, affinity, missing)
+
+
+def _workers(pipeline: Pipeline, uri: str) -> tuple[Cluster, Cluster]:
+    """Inference workers and trainers."""
+    manager = ResourceManager()
+    placed, training = place_engines(pipeline, manager), place_trainer(pipeline, manager)
+    engines = Cluster(
+        [*placed, *place_sliding(pipeline, training)],
+        EngineWorker,
+        arguments=_engine_arguments(pipeline, uri),
+        max_concurrency=CONCURRENT_CALLS,
+    )
+    return engines, _trainers(pipeline, uri, training)
+
+
+def _wanted(engines: Cluster) -> dict[str, str]:
+    """Resource class by domain, of those that asked for one."""
+    return {
+        request.domain: request.resource
+        for worker in engines.workers
+        if not worker.placement.shares
+        for request in worker.placement.requests
+    }
 
 
 def _died(answer: Any) -> bool:
@@ -174,9 +201,17 @@ def sampling_of(node: Any, uri: str) -> Sampling:
     )
 
 
-def _coordinator_settings(pipeline: Pipeline, uri: str) -> CoordinatorSettings:
+def _coordinator_settings(
+    pipeline: Pipeline, uri: str, *, nodes_may_join: bool
+) -> CoordinatorSettings:
     tasks, rollout, buffer = pipeline.tasks, pipeline.rollout, pipeline.buffer
     group_size = tasks.group_size
+    spawning = Spawning(
+        _engine_arguments(pipeline, uri),
+        CONCURRENT_CALLS,
+        rollout.engine_workers,
+        rollout.engine_units,
+    )
     return CoordinatorSettings(
         sources=tasks.sources,
         task_seed=tasks.seed,
@@ -196,6 +231,7 @@ def _coordinator_settings(pipeline: Pipeline, uri: str) -> CoordinatorSettings:
         steps=pipeline.train.steps,
         evaluate_every=pipeline.evaluate.every if pipeline.evaluate is not None else None,
         health=HealthLimits(answer_s=rollout.engine_timeout_s),
+        spawning=spawning if nodes_may_join else None,
     )
 
 
@@ -209,19 +245,10 @@ def _engine_arguments(pipeline: Pipeline, uri: str) -> dict[str, Any]:
     }
 
 
-def _engines(pipeline: Pipeline, uri: str, manager: ResourceManager) -> Cluster:
-    return Cluster(
-        place_engines(pipeline, manager),
-        EngineWorker,
-        arguments=_engine_arguments(pipeline, uri),
-        max_concurrency=CONCURRENT_CALLS,
-    )
-
-
-def _trainers(pipeline: Pipeline, uri: str, manager: ResourceManager) -> Cluster:
+def _trainers(pipeline: Pipeline, uri: str, placed: Sequence[Placement]) -> Cluster:
     train = pipeline.train
     return Cluster(
-        place_trainer(pipeline, manager),
+        placed,
         TrainWorker,
         arguments={
             "settings": trainer_settings(pipeline),
@@ -263,9 +290,11 @@ def _evaluators(pipeline: Pipeline, uri: str) -> Cluster | None:
 
 
 def _fallbacks(bindings: list[dict[str, Any]]) -> list[Event]:
-    """One event for each class that was asked for and is not there."""
+    """One event for each class that stands in for one that was asked for."""
     rows = [row for row in bindings if row["fallback"]]
-    by_class = {row["requested"]: row["granted"] for row in rows}
+    by_class: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in rows:
+        by_class.setdefault((row["requested"], row["granted"]), []).append(row)
     return [
         Event(
             EventKind.FALLBACK,
@@ -273,9 +302,9 @@ def _fallbacks(bindings: list[dict[str, Any]]) -> list[Event]:
             detail={
                 "requested": requested,
                 "granted": granted,
-                "domains": sorted({r["domain"] for r in rows if r["requested"] == requested}),
-                "workers": sorted({r["worker"] for r in rows if r["requested"] == requested}),
+                "domains": sorted({row["domain"] for row in of_class}),
+                "workers": sorted({row["worker"] for row in of_class}),
             },
         )
-        for requested, granted in by_class.items()
+        for (requested, granted), of_class in by_class.items()
     ]

@@ -106,8 +106,8 @@ def drive(
     Raises:
         RunFailedError: it failed.
     """
-    with ray_cluster(address):
-        session = Session(pipeline, uri, _source(uri), on_progress)
+    with ray_cluster(address) as shared:
+        session = Session(pipeline, uri, _source(uri), on_progress, nodes_may_join=shared)
         session.run(accept_divergence=accept_divergence)
     return _result(uri)
 

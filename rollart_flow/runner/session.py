@@ -47,12 +47,19 @@ class Session:
     """Drives the streams of one run to their end."""
 
     def __init__(
-        self, pipeline: Pipeline, uri: str, source: Path | None, on_progress: OnProgress
+        self,
+        pipeline: Pipeline,
+        uri: str,
+        source: Path | None,
+        on_progress: OnProgress,
+        *,
+        nodes_may_join: bool = False,
     ) -> None:
         self._pipeline = pipeline
         self._uri = uri
         self._source = source
         self._on_progress = on_progress
+        self._nodes_may_join = nodes_may_join
         self._messages: SimpleQueue[Any] = SimpleQueue()
         self._plant: Plant | None = None
         self._restarts = 0
@@ -103,10 +110,12 @@ class Session:
         total = self._pipeline.train.steps
         self._messages = SimpleQueue()
         self._on_progress(Progress.phase("starting the workers", total_steps=total))
-        self._plant = plant = start_plant(self._pipeline, self._uri, self._source)
+        self._plant = plant = start_plant(
+            self._pipeline, self._uri, self._source, nodes_may_join=self._nodes_may_join
+        )
         try:
             plant.report_restarted(died)
-            for requested, granted in plant.fallbacks.items():
+            for requested, granted in plant.fallbacks:
                 self._on_progress(Progress.note(f"no {requested} here, {granted} is used instead"))
             catch_up(self._uri, plant, self._on_progress, accept_divergence=accept_divergence)
             self._drive(plant)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 import ray
 
+from rollart_flow.control.health import HealthLimits
 from rollart_flow.operators.assignments import write_assignment
 from rollart_flow.operators.evaluate import Evaluate, EvaluateContext
 from rollart_flow.operators.ipc import decode
@@ -37,6 +38,7 @@ from rollart_flow.operators.train import Train, TrainContext, Trained, read_trai
 from rollart_flow.pipeline import Pipeline
 from rollart_flow.pipeline.nodes import Generates
 from rollart_flow.resources import Cluster
+from rollart_flow.rewards.combined import single_functions
 from rollart_flow.runner.generations import Generations
 from rollart_flow.runner.plant import Plant, named_filters, sampling_of
 from rollart_flow.serverless import ServerlessReward
@@ -132,6 +134,7 @@ class Streams:
             sampling=sampling_of(node, self._uri),
             seed=node.seed,
             coordinator=self._plant.coordinator,
+            health=HealthLimits(answer_s=self._pipeline.rollout.engine_timeout_s),
         )
         with streaming_context():
             versions = read_endless("versions", Versions(self._plant.coordinator))
@@ -147,8 +150,9 @@ class Streams:
         stages, places = self._pipeline.buffer.schedule.stages, reward.max_concurrent
         if stages is not None:
             places = min(places, stages.reward)
-        if isinstance(reward.fn, ServerlessReward):
-            places = min(places, reward.fn.policy.max_concurrent)
+        for function in () if reward.fn is None else single_functions(reward.fn):
+            if isinstance(function, ServerlessReward):
+                places = min(places, function.policy.max_concurrent)
         return RewardSettings(reward.fn, reward.timeout_s, places, self._source, before)
 
     def _rollout_context(self) -> RolloutContext:

@@ -246,10 +246,8 @@ class SimulatedCluster:
         loop = asyncio.get_running_loop()
         for step in range(1, self.steps + 1):
             asked = loop.time()
-            self._fleet.to_rollout()
             batch = await self.controller.next_batch(step)
             assert batch is not None, "a batch for every step up to the last"
-            self._fleet.to_training()
             self.record.batches[step] = batch
             formed = loop.time()
             lengths = [self.record.attempts[t].tokens for t in batch.trajectory_ids]

@@ -49,6 +49,11 @@ class DisaggregatedEngine:
         """Hardware class of those that draw."""
         return self._decode[0].hardware
 
+    @property
+    def stands_for(self) -> frozenset[str]:
+        """See `control.ports.Inference`."""
+        return self._decode[0].stands_for
+
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Chunk]:
         """Prefill here, decode there."""
         position = sum(request.prompt_ids)

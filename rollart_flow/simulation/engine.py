@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable
 
 from rollart_flow.control.waits import waiting
-from rollart_flow.errors import EngineError
+from rollart_flow.errors import WorkerLeftError
 from rollart_flow.simulation.batching import ContinuousBatch, Job
 from rollart_flow.types import Chunk, FinishReason, GenerationRequest
 
@@ -62,6 +62,11 @@ class SimulatedEngine:
         return self.batch.model.hardware
 
     @property
+    def stands_for(self) -> frozenset[str]:
+        """See `control.ports.Inference`."""
+        return frozenset((self.hardware,))
+
+    @property
     def devices(self) -> int:
         """Accelerators that it occupies."""
         return self.batch.model.devices
@@ -75,7 +80,7 @@ class SimulatedEngine:
             prefilled: the KV cache of the prompt comes from another worker.
 
         Raises:
-            EngineError: the worker has left; what was drawn is given before.
+            WorkerLeftError: the worker has left; what was drawn is given before.
         """
         position = sum(request.prompt_ids)
         left = self._left(request.trajectory_id, position)
@@ -101,7 +106,7 @@ class SimulatedEngine:
             if not spans and job.left == 0:
                 yield _chunk(request, offset, 0, self.batch.version, FinishReason.STOP)
             if job.left:
-                raise EngineError(f"{self._worker} has left")
+                raise WorkerLeftError(f"{self._worker} has left")
         finally:
             self._give_up(job)
             if job.left:
@@ -130,7 +135,7 @@ class SimulatedEngine:
 
     def _submit(self, job: Job) -> "asyncio.Future[None]":
         if self.away_at is not None:
-            raise EngineError(f"{self._worker} has left")
+            raise WorkerLeftError(f"{self._worker} has left")
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._done[job] = done
         self._happened(self.batch.submit(self._now(), job))

@@ -93,7 +93,7 @@ class Fleet:
             for engine in self.sliding:
                 proxy.remove(engine.worker)
 
-    def to_training(self) -> None:
+    async def to_training(self) -> None:
         """The sliding devices train: what is in flight there goes on elsewhere."""
         if self.sliding and not self.at_training:
             self.at_training = True
@@ -102,7 +102,7 @@ class Fleet:
                     proxy.remove(engine.worker)
                 engine.leave()
 
-    def to_rollout(self) -> None:
+    async def to_rollout(self) -> None:
         """The sliding devices serve again."""
         if self.at_training:
             self.at_training = False

@@ -65,6 +65,9 @@ class Report:
     push_s: float
     reward_utilization: float | None
     """Share of the paid device time in which the reward model worked; None without one."""
+    found_affinity: Mapping[str, str]
+    """Hardware class by domain that profilers have found, the newest of each; empty where it was
+    given."""
 
     @property
     def staleness_max(self) -> int:
@@ -118,6 +121,7 @@ def report(
         reward_utilization=(
             record.reward_busy_s / record.reward_paid_s if record.reward_paid_s else None
         ),
+        found_affinity={each.domain: each.hardware for each in record.bindings},
     )
 
 

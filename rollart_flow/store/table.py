@@ -86,7 +86,7 @@ def missing_columns(table: str, handle: DeltaTable) -> list[pa.Field]:
     return [field for field in stored_schema(table) if field.name not in there]
 
 
-def add_missing_columns(handle: DeltaTable, table: str, epoch: int) -> None:
+def add_missing_columns(handle: DeltaTable, table: str, epoch: int) -> bool:
     """Bring the table of an older schema version up to the declared one; its rows stay.
 
     Args:
@@ -94,16 +94,21 @@ def add_missing_columns(handle: DeltaTable, table: str, epoch: int) -> None:
         table: which one.
         epoch: of the writer that does it.
 
+    Returns:
+        Whether there were any.
+
     Raises:
         CommitFailedError: another writer has taken over.
     """
     names = {field.name for field in missing_columns(table, handle)}
-    if names:
-        fields = [field for field in delta_schema(table).fields if field.name in names]
-        properties = CommitProperties(app_transactions=[Transaction(EPOCH, epoch)])
-        handle.alter.add_columns(
-            fields, commit_properties=properties, post_commithook_properties=_NO_HOOKS
-        )
+    if not names:
+        return False
+    fields = [field for field in delta_schema(table).fields if field.name in names]
+    properties = CommitProperties(app_transactions=[Transaction(EPOCH, epoch)])
+    handle.alter.add_columns(
+        fields, commit_properties=properties, post_commithook_properties=_NO_HOOKS
+    )
+    return True
 
 
 def _refuse_foreign(table: str, uri: str, handle: DeltaTable) -> None:

@@ -74,8 +74,8 @@ class TableLog:
                 continue
             self.refresh()
             with files.converting(f"{self.table}: cannot add columns to {self.handle.table_uri}"):
-                add_missing_columns(self.handle, self.table, self.epoch)
-            self.refresh()
+                if add_missing_columns(self.handle, self.table, self.epoch):
+                    self.refresh()
             return
         raise StoreError(f"{self.table}: another writer commits too fast to be taken over")
 

@@ -12,6 +12,8 @@ from torch import nn
 
 VALUE_HEAD = "value_head"
 """Prefix of the head's parameters beside those of the policy."""
+VALUE = "value"
+"""Kind of a tensor of a checkpoint's state that is a parameter of the head."""
 
 
 class ValueHead(nn.Module):
@@ -31,3 +33,9 @@ class ValueHead(nn.Module):
     def parameters_by_name(self) -> dict[str, nn.Parameter]:
         """Its parameters under the names that checkpoints have them."""
         return {f"{VALUE_HEAD}.{name}": p for name, p in self.value.named_parameters()}
+
+
+def fresh_head(hidden_size: int) -> dict[str, torch.Tensor]:
+    """Tensors of a head that has learned nothing, as a checkpoint's state has them."""
+    parameters = ValueHead(hidden_size).parameters_by_name()
+    return {f"{name}/{VALUE}": parameter.detach() for name, parameter in parameters.items()}

@@ -17,12 +17,10 @@ from rollart_flow.errors import TrainerError
 from rollart_flow.models.folder import check_tensors
 from rollart_flow.models.qwen3 import ModelConfig, Qwen3
 from rollart_flow.trainers.checkpoint import Checkpoint
-from rollart_flow.trainers.critic import ValueHead
+from rollart_flow.trainers.critic import VALUE, ValueHead
 from rollart_flow.trainers.optimizer import AdamW
 
 _OPTIMIZER_TENSORS = ("step", "exp_avg", "exp_avg_sq")
-_VALUE = "value"
-"""Kind of a tensor of a checkpoint's state that is a parameter of the critic's head."""
 
 
 class Learned:
@@ -85,24 +83,27 @@ class Learned:
 
     def state(self) -> dict[str, torch.Tensor]:
         """What a checkpoint needs beside the policy's weights, as `<parameter>/<tensor>`."""
-        state = {f"{name}/{_VALUE}": p.detach() for name, p in self.head.items()}
+        state = {f"{name}/{VALUE}": p.detach() for name, p in self.head.items()}
         for name, parameter in self.parameters.items():
             for kind, tensor in self.optimizer.state[parameter].items():
                 state[f"{name}/{kind}"] = tensor
         return state
 
-    def restore(self, found: Checkpoint, folder: Path) -> None:
-        """Become what a checkpoint holds.
+    def check(self, found: Checkpoint, folder: Path) -> None:
+        """Refuse a checkpoint that lacks what is needed.
 
         Raises:
-            TrainerError: it has no critic, and one is needed; nothing has changed.
+            TrainerError: it has no critic.
         """
-        if missing := [name for name in self.head if f"{name}/{_VALUE}" not in found.state]:
+        if missing := [name for name in self.head if f"{name}/{VALUE}" not in found.state]:
             raise TrainerError(f"checkpoint {folder} has no critic: {missing[0]} is not in it")
+
+    def restore(self, found: Checkpoint) -> None:
+        """Become what a checkpoint that was checked holds."""
         with torch.no_grad():
             for name, parameter in self.parameters.items():
                 of_head = name in self.head
-                value = found.state[f"{name}/{_VALUE}"] if of_head else found.weights[name]
+                value = found.state[f"{name}/{VALUE}"] if of_head else found.weights[name]
                 parameter.copy_(self._fitting(value, parameter))
                 self.optimizer.state[parameter] = {
                     kind: self._fitting(found.state[f"{name}/{kind}"], parameter)

@@ -168,8 +168,9 @@ class SteppingTrainer(Trainer):
     def _restore(self, found: Checkpoint, folder: Path) -> None:
         """Go on from a checkpoint, under this trainer's own settings."""
         self._check_shape(found.model, folder)
-        self._learned.restore(found, folder)
+        self._learned.check(found, folder)
         self._reference.restore(found, folder)
+        self._learned.restore(found)
         self._generator.set_state(found.state[RNG])
         self._version = found.version
 

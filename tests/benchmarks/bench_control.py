@@ -42,6 +42,7 @@ class IdleEngine:
 
     worker = "idle"
     hardware = "CPU"
+    stands_for = frozenset(("CPU",))
     version = 0
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Chunk]:
@@ -68,6 +69,12 @@ class IdleEngine:
 
     async def resume(self) -> None:
         """Nothing was held."""
+
+    async def to_training(self) -> None:
+        """Nothing is shared."""
+
+    async def to_rollout(self) -> None:
+        """Nothing is shared."""
 
 
 class IdleEnvironment:

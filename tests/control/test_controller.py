@@ -20,6 +20,7 @@ class Stage:
 
     def __init__(self) -> None:
         self.calls: list[str] = []
+        self.slides: list[str] = []
         self.ready = asyncio.Event()
         self.ready.set()
         self.broken: str | None = None
@@ -52,6 +53,15 @@ class Stage:
 
     async def resume(self) -> None:
         await self._take("resume", 3)
+
+    async def to_training(self) -> None:
+        self.slides.append("training")
+
+    async def to_rollout(self) -> None:
+        self.slides.append("rollout")
+
+    def batch_ready(self) -> bool:
+        return self.ready.is_set()
 
     def batch_taken(self, batch: Batch) -> None:
         self.calls.append(f"taken({batch.step})")
@@ -354,3 +364,18 @@ async def test_steps_out_of_turn_are_refused(
     control = controller(Stage(), rollart(1), steps=9, first_step=5)
     with pytest.raises(RunFailedError, match=message):
         await ask(control)  # type: ignore[misc]
+
+
+async def test_devices_slide_to_rollout_while_no_batch_waits_and_to_training_with_it() -> None:
+    stage = Stage()
+    control = controller(stage, rollart(1))
+    await control.next_batch(1)
+    assert stage.slides == ["training"], "a batch was there"
+    await control.trained(1)
+    stage.ready.clear()
+    asking = asyncio.create_task(control.next_batch(2))
+    await asyncio.sleep(100)
+    assert stage.slides == ["training", "rollout"]
+    stage.ready.set()
+    await asking
+    assert stage.slides == ["training", "rollout", "training"]

@@ -74,6 +74,7 @@ class OneLetterEngine:
 
     worker = "engine"
     hardware = "H20"
+    stands_for = frozenset(("H20",))
 
     def __init__(self, fail: Exception | None = None, silent: bool = False) -> None:
         self.requests: list[GenerationRequest] = []

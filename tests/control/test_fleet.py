@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from rollart_flow.control.fleet import Fleet
-from rollart_flow.errors import RunFailedError
+from rollart_flow.errors import RunFailedError, WorkerAwayError
 from rollart_flow.simulation.fuzz.log import EventLog
 from rollart_flow.types import EventKind, Reason
 from tests.control.workers import START_S, Commanded
@@ -112,3 +112,91 @@ async def test_a_fleet_that_was_left_suspended_revives_nobody_before_it_is_resum
     assert not revived.done()
     await fleet.resume()
     assert await revived
+
+
+async def test_sliding_workers_leave_for_training_and_come_back_under_the_newest_version() -> None:
+    log, (steady, sliding) = EventLog(), staff(2, frees=7)
+    fleet = Fleet((steady, sliding), 0, log, sliding=["w1"])
+    await fleet.to_training()
+    await fleet.to_training()
+    assert (fleet.workers, sliding.done, sliding.drawing) == ((steady,), ["leave"], False)
+    await exchange(fleet, 1)
+    assert sliding.done == ["leave"], "while it trains it is told nothing"
+    returning = asyncio.create_task(fleet.revive("w1"))
+    await asyncio.sleep(100)
+    assert not returning.done()
+    await fleet.to_rollout()
+    assert await returning == ("w1",)
+    assert (sliding.version, sliding.drawing, fleet.workers) == (1, True, (steady, sliding))
+    slides = [(event.subject, event.detail) for event in log.of(EventKind.SLIDE)]
+    assert slides == [("w1", {"to": "training", "bytes": 7}), ("w1", {"to": "rollout"})]
+    assert not log.of(EventKind.RETRY), "nothing was lost"
+
+
+async def test_a_sliding_worker_that_dies_at_training_is_not_waited_for() -> None:
+    steady, sliding = staff(2, restarts=0)
+    fleet = Fleet((steady, sliding), 0, EventLog(), sliding=["w1"])
+    await fleet.to_training()
+    sliding.die()
+    await fleet.to_rollout()
+    assert fleet.workers == (steady,)
+    assert await fleet.revive("w1") == ()
+
+
+async def test_a_run_with_sliding_workers_alone_waits_for_them() -> None:
+    (sliding,) = staff(1)
+    fleet = Fleet((sliding,), 0, EventLog(), sliding=["w0"])
+    await fleet.to_training()
+    await exchange(fleet, 3)
+    assert not fleet.lost
+    await fleet.to_rollout()
+    assert (sliding.version, sliding.drawing) == (3, True)
+
+
+async def test_workers_that_take_the_place_of_another_serve_before_it_leaves() -> None:
+    log, (old, shared) = EventLog(), staff(2)
+    new = [Commanded("n0"), Commanded("n1")]
+    for worker in new:
+        worker.drawing = False
+    fleet = Fleet((old, shared), 0, log)
+    await exchange(fleet, 4)
+    await fleet.replace({"w0": False, "w1": True}, new)
+    assert [worker.version for worker in new] == [4, 4]
+    assert old.done[-1] == "leave"
+    assert not old.drawing
+    assert shared.done[-2:] == ["leave", "serve 4"], "its requests are routed anew"
+    assert fleet.workers == (shared, *new)
+    assert await fleet.revive("w0") == ("n0", "n1")
+    assert await fleet.revive("w1") == ("n0", "n1", "w1")
+    await exchange(fleet, 5)
+    assert {worker.version for worker in (shared, *new)} == {5}
+    assert old.version == 4
+    assert not log.of(EventKind.RETRY)
+    assert not log.of(EventKind.CRASH)
+
+
+async def test_workers_that_come_while_the_others_are_suspended_serve_with_them() -> None:
+    (old,) = staff(1)
+    new = Commanded("n0")
+    new.drawing = False
+    fleet = Fleet((old,), 0, EventLog())
+    await fleet.suspend()
+    await fleet.replace({"w0": False}, [new])
+    assert not new.drawing
+    await fleet.update(1)
+    await fleet.resume()
+    assert (new.version, new.drawing) == (1, True)
+
+
+async def test_workers_without_a_node_are_waited_for_where_they_are_all_there_are() -> None:
+    workers = staff(2)
+    fleet = Fleet(workers, 0, EventLog())
+    for worker in workers:
+        worker.lose_node()
+        fleet.leave(worker.name, WorkerAwayError("no node"))
+    await fleet.suspend()
+    await fleet.update(1)
+    await fleet.resume()
+    workers[0].find_node()
+    await fleet.rejoin("w0")
+    assert (workers[0].version, workers[0].drawing) == (1, True)

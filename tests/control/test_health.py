@@ -7,6 +7,7 @@ import pytest
 
 from rollart_flow.control.fleet import Fleet
 from rollart_flow.control.health import HealthLimits, watch
+from rollart_flow.control.ports import Inference
 from rollart_flow.control.proxy import LLMProxy
 from rollart_flow.errors import EngineError, SettingsError
 from rollart_flow.simulation.fuzz.log import EventLog
@@ -158,6 +159,7 @@ class Streaming:
     """The same worker as its clients see it: a token each second while its process lives."""
 
     hardware = "H20"
+    stands_for = frozenset(("H20",))
 
     def __init__(self, commanded: Commanded) -> None:
         self.worker = commanded.name
@@ -181,7 +183,11 @@ async def test_requests_of_a_worker_that_hangs_go_on_elsewhere_from_the_tokens_t
     first, second = Commanded("w0"), Commanded("w1")
     watched = Watched(first, second)
     engines = {each.name: Streaming(each) for each in (first, second)}
-    proxy = LLMProxy([engines["w0"]], watched.log, recover=watched.fleet.revive)
+
+    async def recover(worker: Inference) -> list[Inference]:
+        return [engines[name] for name in await watched.fleet.revive(worker.worker)]
+
+    proxy = LLMProxy([engines["w0"]], watched.log, recover=recover)
     request = GenerationRequest("r", (7,), Sampling(max_tokens=50), "t")
     generation = asyncio.create_task(proxy.generate(request))
     await asyncio.sleep(20.5)

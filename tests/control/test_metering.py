@@ -28,6 +28,7 @@ class Paced:
     """Prefills for 2 s, then a chunk of two tokens every second, three in all."""
 
     hardware = "H20"
+    stands_for = frozenset(("H20",))
 
     def __init__(self, worker: str = "w", *, version: int = 0, dies: bool = False) -> None:
         self.worker = worker

@@ -6,8 +6,9 @@ from collections.abc import AsyncIterator, Callable, Sequence
 import pytest
 
 from rollart_flow.control.joining import GenerationFailedError
+from rollart_flow.control.ports import Inference
 from rollart_flow.control.proxy import LLMProxy
-from rollart_flow.errors import EngineError, RequestRefusedError
+from rollart_flow.errors import EngineError, RequestRefusedError, WorkerLeftError
 from rollart_flow.simulation.fuzz.log import EventLog
 from rollart_flow.types import Chunk, EventKind, FinishReason, GenerationRequest, Reason, Sampling
 
@@ -20,6 +21,7 @@ class Scripted:
     def __init__(self, worker: str, script: Script, hardware: str = "H20") -> None:
         self._worker = worker
         self._hardware = hardware
+        self.classes = frozenset((hardware,))
         self._script = script
         self.requests: list[GenerationRequest] = []
         self.aborted: list[str] = []
@@ -32,6 +34,10 @@ class Scripted:
     @property
     def hardware(self) -> str:
         return self._hardware
+
+    @property
+    def stands_for(self) -> frozenset[str]:
+        return self.classes
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Chunk]:
         self.requests.append(request)
@@ -376,12 +382,12 @@ class Nurse:
         self._seconds = seconds
         self.asked: list[str] = []
 
-    async def __call__(self, worker: str) -> bool:
-        self.asked.append(worker)
+    async def __call__(self, worker: Inference) -> list[Inference]:
+        self.asked.append(worker.worker)
         await asyncio.sleep(self._seconds)
         if isinstance(self._answer, Exception):
             raise self._answer
-        return self._answer
+        return [worker] if self._answer else []
 
 
 def once_dead(*then: Chunk) -> Script:
@@ -431,3 +437,45 @@ async def test_closing_gives_recoveries_up() -> None:
     with pytest.raises(GenerationFailedError):
         await generation
     assert len(asyncio.all_tasks()) == 1
+
+
+async def test_requests_of_a_worker_that_leaves_go_on_elsewhere_and_it_is_no_crash() -> None:
+    log = EventLog()
+    leaves: list[Sequence[Chunk | Exception | float]] = [
+        [WorkerLeftError("left")] for _ in range(3)
+    ]
+    leaving = Scripted("w0", lambda request: leaves.pop())
+    stays = Scripted("w1", says(chunk(0, 0, end=STOP)))
+
+    async def replaced(worker: Inference) -> list[Inference]:
+        return [stays]
+
+    proxy = LLMProxy([leaving], log, recover=replaced)
+    done = await proxy.generate(request())
+    assert (done.token_ids, done.worker) == ((0,), "w1")
+    assert proxy.workers == ("w1",)
+    (retry,) = log.of(EventKind.RETRY)
+    assert retry.reason is Reason.WORKER_LEFT
+    assert not log.of(EventKind.CRASH)
+    await proxy.close()
+
+
+async def test_however_often_workers_leave_a_request_is_not_given_up() -> None:
+    leaves: list[Sequence[Chunk | Exception | float]] = [[WorkerLeftError("left")]] * 5
+    worker = Scripted("w", lambda request: leaves.pop() if leaves else [chunk(0, 0, end=STOP)])
+    proxy = LLMProxy([worker], EventLog(), recover=Nurse(True))
+    assert (await proxy.generate(request())).token_ids == (0,)
+    await proxy.close()
+
+
+async def test_a_worker_serves_the_classes_that_it_stands_for() -> None:
+    log = EventLog()
+    stand_in = Scripted("cpu", says(chunk(0, 0, end=STOP)), hardware="CPU")
+    stand_in.classes = frozenset(("CPU", "H800"))
+    other = Scripted("h20", says(chunk(0, 0, end=STOP)), hardware="H20")
+    affinity = {"a": "H800", "default": "H20"}
+    proxy = LLMProxy([stand_in, other], log, hw_affinity=affinity)
+    done = await proxy.generate(request(domain="a"))
+    assert (done.worker, done.hardware) == ("cpu", "CPU")
+    assert not log.of(EventKind.FALLBACK), "it was reported as it was placed"
+    await proxy.close()

@@ -149,32 +149,6 @@ async def test_an_answer_that_was_forgotten_is_an_error_that_says_what_to_do() -
     await bench.scheduler.admit("source", 2)
 
 
-async def test_what_a_lost_source_took_and_nobody_runs_goes_to_others() -> None:
-    bench = Bench(batch_size=4)
-    taken = await bench.admit_all()
-    await bench.start(taken[0])
-    waiting = asyncio.create_task(bench.scheduler.admit("source", 4))
-    await asyncio.sleep(1)
-    bench.scheduler.source_lost("source")
-    assert await waiting is None
-    handed = [await bench.scheduler.admit("heir", i) for i in range(3)]
-    assert handed == taken[1:]
-
-
-async def test_what_was_cancelled_and_lost_with_its_source_is_over() -> None:
-    bench = Bench(alpha=0, batch_size=2)
-    first, second = await bench.admit_all()
-    await bench.start(first, version=0)
-    bench.scheduler.apply(committed(first, start=0))
-    bench.scheduler.version_updated(1)
-    assert bench.scheduler.credits == {"g00000001"}
-    bench.scheduler.source_lost("source")
-    refused = await bench.scheduler.permit(second.trajectory_id, "host")
-    assert refused is not None
-    heirs = [await bench.scheduler.admit("heir", i) for i in range(2)]
-    assert [a.group_id for a in heirs if a is not None] == ["g00000001"] * 2
-
-
 async def test_credits_come_back_when_the_batch_is_taken_and_not_before() -> None:
     """Between get_batch and suspend a new group would start under a version that is about to go."""
     bench = Bench(batch_size=2)
@@ -353,16 +327,6 @@ async def test_attempts_of_a_lost_host_keep_their_ids_and_may_run_elsewhere() ->
     await bench.start(second, version=5, host="heir")
     bench.scheduler.version_updated(7)
     assert set(await bench.cancelled("heir")) == {first.trajectory_id, second.trajectory_id}
-
-
-async def test_attempts_that_lost_their_host_and_their_source_go_to_others() -> None:
-    bench = Bench(batch_size=2)
-    first, second = await bench.admit_all()
-    await bench.start(first, host="dead")
-    await bench.start(second, host="alive")
-    bench.scheduler.host_lost("dead")
-    bench.scheduler.source_lost("source")
-    assert await bench.scheduler.admit("heir", 0) is first
 
 
 async def test_a_host_that_is_back_misses_nothing() -> None:

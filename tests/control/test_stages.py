@@ -111,6 +111,7 @@ class PlainEngine:
     """One word of one token, after a random time."""
 
     hardware = "H20"
+    stands_for = frozenset(("H20",))
 
     def __init__(self, worker: str, chance: Random) -> None:
         self.worker = worker

@@ -51,6 +51,11 @@ class Commanded:
         await self._reach("release")
         return self._frees
 
+    async def leave(self) -> int:
+        await self._reach("leave")
+        self._serves, self.drawing = False, False
+        return self._frees
+
     async def ping(self) -> None:
         process = self.processes
         await asyncio.sleep(self.answers_in_s)

@@ -12,6 +12,7 @@ from rollart_flow.control.schedules import one_off, rollart, sync, sync_plus
 from rollart_flow.envs import Arithmetic, FrozenLake
 from rollart_flow.errors import PipelineError
 from rollart_flow.pipeline import nodes
+from rollart_flow.pipeline.checks import stand_ins
 from rollart_flow.pipeline.settings import describe_pipeline
 from rollart_flow.serverless import CallPolicy, ServerlessReward
 from rollart_flow.types import Task
@@ -101,6 +102,14 @@ def test_tasks_may_come_from_lists_and_datasets() -> None:
         (lambda: untyped(tasks)(LAKE, group_sise=4), r"^tasks: .*mean group_size\?\); "),
         (lambda: rollout(PROMPTS, POLICY, hw_affinity={"chess": "H20"}), r"^rollout: .*chess"),
         (lambda: untyped(rollout)(PROMPTS, POLICY, hw_affinity="x"), r"^rollout: hw_aff.*auto"),
+        (lambda: rollout(PROMPTS, POLICY, hw_affinity={"default": ()}), r"^rollout: .* no class"),
+        (
+            lambda: rollout(
+                PROMPTS, POLICY, hw_affinity={"default": ("H800", "A100"), "frozenlake": ("H800",)}
+            ),
+            r"^rollout: hw_affinity names different stand-ins for H800; name the same",
+        ),
+        (lambda: rollout(PROMPTS, POLICY, sliding_workers=-1), r"^rollout: sliding_workers"),
         (lambda: untyped(rollout)(PROMPTS), r"^rollout: missing a required argument: 'policy'"),
         (lambda: untyped(rollout)(PROMPTS, "tiny"), r"^rollout: policy .*Policy"),
         (lambda: untyped(rollout)(SCORED, POLICY), r"^rollout: takes tasks\(...\), got reward"),
@@ -137,6 +146,13 @@ def test_what_cannot_work_is_refused(build: Callable[[], object], message: str) 
     with pytest.raises(PipelineError, match=message) as raised:
         build()
     assert "\n" not in str(raised.value)
+
+
+def test_a_domain_may_name_stand_ins_for_its_class() -> None:
+    affinity = {"frozenlake": ["H800", "A100"], "default": "H20"}
+    bound = rollout(PROMPTS, POLICY, hw_affinity=affinity)
+    assert [bound.resource_class(domain) for domain in ("frozenlake", "other")] == ["H800", "H20"]
+    assert stand_ins("rollout", bound.hw_affinity) == {"H800": ("A100",)}
 
 
 def test_a_reward_may_be_the_address_of_one() -> None:

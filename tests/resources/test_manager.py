@@ -228,6 +228,16 @@ def test_a_class_that_is_full_or_missing_falls_back_to_a_compatible_one() -> Non
         manager.release(placements)
 
 
+def test_whoever_asks_may_say_what_stands_in() -> None:
+    manager = ResourceManager(grace_s=2)
+    asked = {"web": "A800", "default": "H800"}
+    placements = manager.place("generation", asked, stand_ins={"A800": ("H20",)})
+    assert [(p.granted, sorted(p.stands_for)) for p in placements] == [
+        ("H20", ["A800", "H20"]), ("H800", ["H800"]),
+    ]  # fmt: skip
+    manager.release(placements)
+
+
 def test_domains_that_fall_back_to_cpus_share_the_workers() -> None:
     placements = ResourceManager({}).place("generation", {"a": "H800", "b": "H20"}, workers=2)
     assert [p.worker for p in placements] == ["generation-cpu-0", "generation-cpu-1"]
@@ -251,6 +261,21 @@ def test_a_gang_is_placed_whole_or_not_at_all() -> None:
     gang = granted(manager, "H800", 2)
     assert [p.granted for p in gang] == ["H800"] * 2
     manager.release(gang)
+
+
+def test_a_worker_may_hold_several_units() -> None:
+    manager = ResourceManager({"H20": 3}, compatible={})
+    (pair,) = manager.place("generation", {"default": "H20"}, units=2)
+    assert (pair.granted, pair.gpus) == ("H20", 2.0)
+    (other,) = manager.place("generation", {"default": "H20"}, units=2)
+    assert (other.granted, other.gpus) == (CPU, 0.0), "one is left"
+    cluster = Cluster([pair], HeteroGen)
+    assert cluster.bindings()[0]["gpus"] == 2.0
+    cluster.shutdown()
+    manager.release([pair, other])
+    (again,) = manager.place("generation", {"default": "H20"}, units=3)
+    assert again.granted == "H20", "what is released is there again"
+    manager.release([again])
 
 
 def test_a_pool_has_at_least_no_unit() -> None:

@@ -1,15 +1,18 @@
 """A real run of an algorithm that needs everything: a critic, pi_old, a later reference version."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from rollart_flow import runner
 from rollart_flow.replay import replay_step
-from rollart_flow.store import Run
+from rollart_flow.store import Run, RunStatus, RunWriter
 from rollart_flow.store.layout import weights_uri
 from rollart_flow.types import EventKind
 from rollart_flow.weights import open_weights
+from tests.copies import Rows, copied
 from tests.runner.local import events, local_ray, run_with
 from tests.runner.world import source
 
@@ -71,3 +74,21 @@ def test_the_critic_is_never_published(run: Run) -> None:
     store = open_weights("local", weights_uri(run.uri))
     assert not [name for name in store.read(STEPS) if "value_head" in name]
     assert events(run, EventKind.CHECKPOINT)["step"].to_list() == [2, 3]
+
+
+def test_a_batch_that_was_stored_but_not_trained_on_is_trained_on_when_resumed(
+    run: Run, tmp_path: Path
+) -> None:
+    """The manifest holds advantages and targets: they are used, not estimated again."""
+
+    def before_the_last(rows: Rows) -> Rows:
+        return [row for row in rows if row["policy_version"] < STEPS]
+
+    changes = {"steps": before_the_last, "weights": before_the_last}
+    copy = copied(run, tmp_path / "cut", changes)
+    RunWriter.open(copy.uri).close(RunStatus.INTERRUPTED)
+    runner.resume(copy.uri)
+    assert copy.batches.collect().height == run.batches.collect().height
+    facts = ["step", "loss", "grad_norm", "fingerprint", "value_loss", "zero_variance_groups"]
+    again, first = (of.steps.select(facts).sort("step").collect() for of in (copy, run))
+    assert again.equals(first)

@@ -49,7 +49,7 @@ class Dry(Coin):
 
 
 batches = buffer(reward(rollout(tasks(Dry(), group_size=4), policy)), batch_size=8, alpha=1)
-pipeline = Pipeline("dry", train(batches, policy, Gated(), steps=2))
+pipeline = Pipeline("dry", train(batches, policy, gated, steps=2))
 """
 
 AWKWARD = '''
@@ -126,7 +126,7 @@ def moody(trajectory):
 prompts = tasks(Coin(), Slow(), Loose(), group_size=2)
 trajectories = rollout(prompts, policy, max_tokens=4, step_timeout_s=<limit>)
 batches = buffer(reward(trajectories, moody, timeout_s=<limit>), batch_size=8, alpha=1)
-pipeline = Pipeline("awkward", train(batches, policy, Gated(), steps=<steps>))
+pipeline = Pipeline("awkward", train(batches, policy, gated, steps=<steps>))
 '''
 
 

@@ -32,8 +32,8 @@ def plants(monkeypatch: pytest.MonkeyPatch) -> list[Plant]:
     """The processes of each run that is started, as they are started."""
     started: list[Plant] = []
 
-    def start(*arguments: object) -> Plant:
-        started.append(start_plant(*arguments))  # type: ignore[arg-type]
+    def start(*arguments: Any, **settings: Any) -> Plant:
+        started.append(start_plant(*arguments, **settings))
         return started[-1]
 
     monkeypatch.setattr(session, "start_plant", start)
@@ -121,8 +121,15 @@ HANGS = """
 prompts = tasks(Coin(), group_size=4)
 trajectories = rollout(prompts, policy, max_tokens=6, engine_workers=2, engine_timeout_s=3)
 batches = buffer(reward(trajectories, tokens_seen), batch_size=8, alpha=0)
-pipeline = Pipeline("coins", train(batches, policy, Gated(), steps=3))
+pipeline = Pipeline("coins", train(batches, policy, gated, steps=3))
 """
+
+
+HANGS_SCORED = HANGS.replace(
+    'pipeline = Pipeline("coins", ',
+    "scores = evaluate(policy, Coin(), every=1, episodes=2, max_tokens=6)\n"
+    'pipeline = Pipeline("coins", scores, ',
+)
 
 
 def hang_in_the_midst(worker: Any) -> int:
@@ -161,3 +168,20 @@ def test_an_engine_that_hangs_is_restarted_and_its_trajectories_go_on_elsewhere(
     assert set(run.trajectories.collect()["outcome"]) <= {"completed", "truncated", "cancelled"}
     with pytest.raises(ProcessLookupError):
         os.kill(stopped[0], 0)
+
+
+@pytest.mark.whole
+def test_an_evaluator_that_hangs_is_restarted_and_every_version_is_scored(
+    tmp_path: Path, plants: list[Plant]
+) -> None:
+    def after_step(step: int) -> None:
+        if step == 1:
+            evaluators = plants[-1].evaluators
+            assert evaluators is not None
+            ray.get(evaluators.workers[0].actor.__ray_call__.remote(hang_in_the_midst))
+
+    run = run_with(source(tmp_path, HANGS_SCORED), tmp_path, after_step)
+    check_sound(run, 3, alpha=0)
+    crashes = events(run, EventKind.CRASH).filter(subject="evaluator-0")
+    assert crashes["detail"].str.contains("it hangs: no sign of life within 3 s").sum() == 1
+    assert set(run.evaluations.collect()["policy_version"]) == {0, 1, 2, 3}

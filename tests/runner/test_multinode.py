@@ -1,5 +1,6 @@
 """One pipeline on a Ray cluster of several nodes: hardware by domain, and a node that leaves."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,7 +30,7 @@ prompts = tasks(Coin(), Token(), group_size=4)
 affinity = {"coin": "H800", "default": "H20"}
 trajectories = rollout(prompts, policy, max_tokens=6, hw_affinity=affinity, engine_timeout_s=16)
 batches = buffer(reward(trajectories, tokens_seen), batch_size=8, alpha=1)
-pipeline = Pipeline("coins", train(batches, policy, Gated(), steps=<steps>))
+pipeline = Pipeline("coins", train(batches, policy, gated, steps=<steps>))
 """
 
 
@@ -87,3 +88,32 @@ def test_domains_are_generated_where_they_ask_for_and_elsewhere_once_that_is_gon
     assert "engine-h800-0" in removed["subject"].to_list()
     trained = run.batches.join(run.trajectories, on="trajectory_id").collect()
     assert len(trained) == 8 * STEPS
+
+
+@pytest.mark.whole
+def test_generation_moves_to_the_class_that_it_asks_for_once_a_node_brings_it(
+    nodes: RayCluster, tmp_path: Path
+) -> None:
+    nodes.wait_for_nodes()
+    moved = {("coin", "H20"), ("token", "H20"), ("coin", "H800")}
+
+    def after_step(step: int) -> None:
+        if step == 1:
+            nodes.add_node(num_cpus=1, resources={"H800": 1})
+        if hardware(Run(str(tmp_path / "coins"))) == moved:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_with(source(tmp_path, TWO_DOMAINS, steps=500), tmp_path, after_step)
+    run = Run(str(tmp_path / "coins"))
+    fallbacks = events(run, EventKind.FALLBACK).select("subject", "detail").rows()
+    generation, training = (json.loads(detail) for _, detail in fallbacks)
+    assert (generation["requested"], generation["granted"]) == ("H800", "H20")
+    assert (training["requested"], training["granted"]) == ("H20", "CPU")
+    assert events(run, EventKind.REBIND)["subject"].to_list() == ["H800"]
+    newest = run.trajectories.filter(pl.col("domain") == "coin").sort("seq").tail(1).collect()
+    assert newest["turns"][0][-1]["hardware"] == "H800"
+    bindings = run.bindings.filter(pl.col("domain") == "coin").sort("seq").collect()
+    assert bindings["granted"].to_list() == ["H20", "H20", "H800"]
+    assert bindings["fallback"].to_list() == [True, True, False]
+    assert events(run, EventKind.CRASH).is_empty()

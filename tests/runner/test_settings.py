@@ -23,14 +23,14 @@ heard = filter(trajectories, pl.col("env_seed") % 5 > 0, name="heard")
 scored = reward(heard, tokens_seen)
 liked = filter(scored, pl.col("reward") > 0.1, name="liked")
 batches = buffer(liked, batch_size=4, alpha=0)
-pipeline = Pipeline("filtered", train(batches, policy, Gated(), steps=4))
+pipeline = Pipeline("filtered", train(batches, policy, gated, steps=4))
 """
 
 REDUNDANT = """
 prompts = tasks(Coin(), group_size=2)
 trajectories = rollout(prompts, policy, max_tokens=4, redundancy=1, extra_groups=1)
 batches = buffer(reward(trajectories, tokens_seen), batch_size=8, alpha=2)
-pipeline = Pipeline("redundant", train(batches, policy, Gated(), steps=5))
+pipeline = Pipeline("redundant", train(batches, policy, gated, steps=5))
 """
 
 

@@ -107,14 +107,14 @@ async def test_what_is_in_flight_goes_on_under_the_new_version() -> None:
 async def test_sliding_engines_leave_for_training_and_come_back_with_the_served_version() -> None:
     fleet = a_fleet(sliding=1)
     assert [engine.worker for engine in fleet.serving] == ["w0", "w1", "s0"]
-    fleet.to_training()
-    fleet.to_training()
+    await fleet.to_training()
+    await fleet.to_training()
     assert [engine.worker for engine in fleet.serving] == ["w0", "w1"]
     await fleet.push(1)
     await exchange(fleet, 1)
     assert fleet.sliding[0].batch.version == 0
     away = now()
-    fleet.to_rollout()
+    await fleet.to_rollout()
     assert [engine.worker for engine in fleet.serving] == ["w0", "w1", "s0"]
     assert fleet.sliding[0].batch.version == 1
     assert fleet.sliding[0].away_s == pytest.approx(away)
@@ -128,7 +128,7 @@ async def test_requests_of_a_sliding_engine_continue_elsewhere_with_their_tokens
     streams = [asyncio.create_task(proxy.generate(request(name))) for name in names]
     await asyncio.sleep(5)
     before = [engine.batch.drawn_tokens for engine in fleet.sliding]
-    fleet.to_training()
+    await fleet.to_training()
     drawn = [engine.batch.drawn_tokens for engine in fleet.sliding]
     assert min(drawn) > 100, "both had something to do"
     assert all(now >= then for now, then in zip(drawn, before, strict=True))
@@ -138,7 +138,7 @@ async def test_requests_of_a_sliding_engine_continue_elsewhere_with_their_tokens
         assert generation.finish_reason is FinishReason.STOP
     total = sum(engine.batch.drawn_tokens for engine in [*fleet.engines, *fleet.sliding])
     assert total == len(names) * ASKED, "nothing is drawn again"
-    fleet.to_rollout()
+    await fleet.to_rollout()
     await proxy.close()
 
 
@@ -154,14 +154,14 @@ async def test_proxies_know_who_serves_before_anyone_asks_in_vain() -> None:
     fleet.tell(proxy)
     streams = [asyncio.create_task(proxy.generate(request(f"t{i}"))) for i in range(64)]
     await asyncio.sleep(5)
-    fleet.to_training()
+    await fleet.to_training()
     assert proxy.workers == ("w0", "w1")
     late = LLMProxy([*fleet.engines, *fleet.sliding], record)
     fleet.tell(late)
     assert late.workers == ("w0", "w1")
     for generation in await asyncio.gather(*streams):
         assert sum(generation.token_ids) == ASKED
-    fleet.to_rollout()
+    await fleet.to_rollout()
     assert len(proxy.workers) == len(late.workers) == 18
     assert kinds <= {EventKind.RETRY}, "nobody crashed"
     await asyncio.gather(proxy.close(), late.close())

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from rollart_flow.algorithms import Critic, grpo, ppo
-from rollart_flow.algorithms.advantages import GAE
+from rollart_flow.algorithms.advantages import GAE, VTrace
+from rollart_flow.algorithms.base import Estimator
 from rollart_flow.errors import TrainerError
 from rollart_flow.trainers.checkpoint import read_checkpoint
 from rollart_flow.trainers.embedded import EmbeddedTrainer
@@ -160,7 +161,8 @@ def test_how_the_batch_is_cut_changes_its_loss_by_rounding_only() -> None:
     assert results[0].grad_norm == pytest.approx(results[1].grad_norm, rel=1e-4)
 
 
-def test_what_is_assessed_is_what_gae_reads() -> None:
+@pytest.mark.parametrize("estimator", [GAE(), VTrace()], ids=str)
+def test_what_is_assessed_is_what_estimators_read(estimator: Estimator) -> None:
     trainer = start()
     rows = make_rows(3, seed=5)
     table = completed(rows)
@@ -173,6 +175,6 @@ def test_what_is_assessed_is_what_gae_reads() -> None:
     table = table.append_column("turns", pa.array(turns)).append_column(
         "group_id", pa.array(["a", "a", "b"])
     )
-    made = GAE()(table)
+    made = estimator(table)
     assert made.targets is not None
     assert [len(each) for each in made.targets] == [len(row.actions) for row in rows]

@@ -90,6 +90,7 @@ class Speaker:
 
     worker = "engine"
     hardware = "CPU"
+    stands_for = frozenset(("CPU",))
 
     def __init__(self, codec: TextCodec, texts: Sequence[str]) -> None:
         self._codec = codec

@@ -90,5 +90,7 @@ def test_a_checkpoint_of_another_reference_is_refused(tmp_path: Path) -> None:
     train(other, 3)
     other.save(tmp_path / "checkpoint")
     for algorithm in (LATER, grpo(kl=1.0)):
+        trainer = start(algorithm)
         with pytest.raises(TrainerError, match="another reference"):
-            start(algorithm).load(tmp_path / "checkpoint")
+            trainer.load(tmp_path / "checkpoint")
+        assert train(trainer, 1) == train(start(algorithm), 1), "nothing of it was taken"

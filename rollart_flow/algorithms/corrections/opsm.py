@@ -11,7 +11,7 @@ Source: DeepSeek-V3.2 (2512.02556) section 3.1; slime's default of 1e-4.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from rollart_flow.algorithms.base import Column, Correction, Tokens
 from rollart_flow.algorithms.checks import check_number
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 class OPSM(Correction):
     """See the module."""
 
-    needs: ClassVar[frozenset[Column]] = frozenset({"old_logprobs", "rows"})
-
     delta: float = 1e-4
     """Mean log-ratio beyond which a trajectory's failures are dropped [nats per token]."""
     weight: Correction = field(default_factory=Exact)
@@ -38,6 +36,11 @@ class OPSM(Correction):
         check_number("delta", self.delta, low=0)
         if not isinstance(self.weight, Correction) or isinstance(self.weight, OPSM):
             raise SettingsError(f"weight={self.weight!r}: expected a correction such as tis()")
+
+    @property
+    def needs(self) -> frozenset[Column]:
+        """See `Correction`."""
+        return self.weight.needs | {"old_logprobs", "rows"}
 
     def __call__(self, tokens: Tokens) -> torch.Tensor:
         """See `Correction`."""

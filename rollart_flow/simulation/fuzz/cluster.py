@@ -5,11 +5,14 @@ invariant: a run is a function of its plan, and ends with an error or with every
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
+from typing import Any
 
 from rollart_flow.control.controller import AsyncController
 from rollart_flow.control.fleet import Fleet
+from rollart_flow.control.health import HealthLimits, watch
+from rollart_flow.control.ports import Inference
 from rollart_flow.control.scheduler import RolloutScheduler
 from rollart_flow.control.waits import describe
 from rollart_flow.simulation.fuzz.coordinator import Coordinator
@@ -25,6 +28,7 @@ from rollart_flow.simulation.loop import run
 from rollart_flow.types import Event, EventKind
 
 _SOURCES = 2
+_HEALTH = HealthLimits(answer_s=8.0, start_s=20.0)
 _LIFE_S = 400.0
 """Virtual seconds after which a run makes no progress."""
 
@@ -95,7 +99,8 @@ class Cluster:
             self._recover,
         )
         self._trainer = Trainer(world, self._controller, self._buffer)
-        self._following: asyncio.Task[None] | None = None
+        self._serving: tuple[asyncio.Task[None], ...] = ()
+        """What runs beside the coordinator's answers."""
         self._training: asyncio.Task[None] | None = None
         self._trained = asyncio.Event()
 
@@ -113,8 +118,12 @@ class Cluster:
             for i in range(world.plan.engines)
         ]
 
-    async def _recover(self, worker: str) -> bool:
-        return await self._world.network.call(self._fleet, lambda fleet: fleet.revive(worker))
+    async def _recover(self, worker: Inference) -> Sequence[Inference]:
+        def revive(fleet: Fleet) -> Coroutine[Any, Any, tuple[str, ...]]:
+            return fleet.revive(worker.worker)
+
+        names = await self._world.network.call(self._fleet, revive)
+        return [engine for engine in self._engines if engine.worker in names]
 
     async def run(self) -> None:
         """Train all steps; returns once every attempt that was admitted here has a row."""
@@ -165,7 +174,10 @@ class Cluster:
         self._fleet.move_in(coordinator.fleet)
         self._scheduler.move_in(coordinator.scheduler)
         self._controller.move_in(coordinator.controller)
-        self._following = self.tasks.start(coordinator.follow(cursor), "follow the buffer")
+        self._serving = (
+            self.tasks.start(coordinator.follow(cursor), "follow the buffer"),
+            self.tasks.start(watch(coordinator.fleet, self._report, _HEALTH), "watch the engines"),
+        )
 
     def _start_trainer(self) -> None:
         async def train() -> None:
@@ -184,6 +196,7 @@ class Cluster:
             Target.HOST: self._kill_a_host,
             Target.ENGINE: partial(self._kill_an_engine, for_good=False),
             Target.MACHINE: partial(self._kill_an_engine, for_good=True),
+            Target.HANG: lambda down_s: self._hang_an_engine(),
             Target.COORDINATOR: self._kill_the_coordinator,
             Target.BUFFER: self._kill_the_buffer,
             Target.TRAINER: self._kill_the_trainer,
@@ -209,16 +222,24 @@ class Cluster:
             self._world.log.write("restart", engine.worker)
             engine.restart()
 
+    async def _hang_an_engine(self) -> None:
+        """Health checks find it."""
+        if alive := [engine for engine in self._engines if engine.alive]:
+            engine = self._world.chance.choice(alive)
+            self._world.log.write("kill", engine.worker, "hangs")
+            engine.hang()
+
     async def _kill_the_coordinator(self, down_s: float) -> None:
         """Scheduler and controller start over from the tables, and hosts report to them."""
         controller = self._controller.resident
-        if controller is None or self._following is None:
+        if controller is None:
             return
         self._go_down("coordinator")
         await controller.close()
         for address in (self._fleet, self._scheduler, self._controller):
             address.vacate()
-        self._following.cancel()
+        for task in self._serving:
+            task.cancel()
         await asyncio.sleep(down_s)
         cursor = (await self._buffer.reached()).samples.cursor
         self._start_coordinator(cursor)

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from random import Random
 
 from rollart_flow.control.waits import Signal, waiting
-from rollart_flow.errors import EngineError, RequestRefusedError
+from rollart_flow.errors import EngineError, RequestRefusedError, WorkerLeftError
 from rollart_flow.simulation.fuzz.log import Log
 from rollart_flow.simulation.fuzz.monitor import Draws, Monitor
 from rollart_flow.simulation.fuzz.plans import STOP, Faults
@@ -30,6 +30,7 @@ class FaultyEngine:
     """
 
     hardware = HARDWARE
+    stands_for = frozenset((HARDWARE,))
 
     def __init__(
         self, worker: str, version: int, chance: Random, faults: Faults, monitor: Monitor, log: Log
@@ -45,8 +46,11 @@ class FaultyEngine:
         self._monitor = monitor
         self._log = log
         self.incarnation = 0
-        """Counts its processes."""
+        """Counts its processes, and the times that it left for training."""
+        self.left = -1
+        """Incarnation that ended as it left."""
         self._dead = False
+        self._hangs = False
         self._changed = Signal()
         self._aborted: set[str] = set()
         self._seen: set[str] = set()
@@ -85,8 +89,10 @@ class FaultyEngine:
 
     async def _accept(self, request: GenerationRequest) -> Draws:
         """Take a request, unless it is refused; some are never answered."""
-        if self._dead or not self.serves:
+        if self._dead:
             raise EngineError(f"{self.worker} is not there")
+        if not self.serves:
+            raise WorkerLeftError(f"{self.worker} serves nothing")
         if request.request_id in self._seen:
             self._monitor.violated("token fidelity", f"{request.request_id} was requested twice")
         self._seen.add(request.request_id)
@@ -100,11 +106,13 @@ class FaultyEngine:
         return self._monitor.draws(request)
 
     async def _may_draw(self, request_id: str, incarnation: int) -> None:
-        while self.suspended and incarnation == self.incarnation:
+        while (self.suspended or self._hangs) and incarnation == self.incarnation:
             with waiting(f"resume({self.worker}) of {request_id}"):
                 await self._changed.wait()
-        if self._dead or incarnation != self.incarnation:
+        if self._dead or incarnation not in (self.incarnation, self.left):
             raise EngineError(f"{self.worker} died")
+        if incarnation == self.left:
+            raise WorkerLeftError(f"{self.worker} has left")
 
     def _draw(self, request: GenerationRequest, offset: int, count: int, length: int) -> Chunk:
         full = length == request.sampling.max_tokens
@@ -142,21 +150,34 @@ class FaultyEngine:
         self._changed.notify()
         return begins
 
+    def leave(self) -> None:
+        """Serve nothing more until `serve`; what is in flight ends."""
+        if self.serves:
+            self.serves, self.left = False, self.incarnation
+            self.incarnation += 1
+            self._changed.notify()
+
+    def hang(self) -> None:
+        """The process does nothing any more."""
+        self._hangs = True
+
     def die(self, *, for_good: bool) -> None:
         """The process ends with all it had."""
-        self._dead, self.gone = True, for_good
+        self._dead, self.gone, self._hangs = True, for_good, False
         self.incarnation += 1
         self._changed.notify()
 
     def restart(self) -> None:
         """A new process: it has the initial weights and serves nothing before it is told to."""
+        if not self._dead or self.gone:
+            return
         self._dead, self.serves, self.suspended, self.version = False, False, False, 0
         self._seen.clear()
         self._changed.notify()
 
     async def reachable(self) -> bool:
         """Wait for the restart of a worker that died; False where none will come."""
-        while self._dead and not self.gone:
+        while (self._dead or self._hangs) and not self.gone:
             with waiting(f"the restart of {self.worker}"):
                 await self._changed.wait()
         return not self._dead

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 
 from rollart_flow.control.fleet import Fleet
 from rollart_flow.control.ports import Emit
-from rollart_flow.errors import WeightsError, WorkerLostError
+from rollart_flow.errors import EngineError, WeightsError, WorkerLostError
 from rollart_flow.simulation.fuzz.engines import FaultyEngine
 from rollart_flow.simulation.fuzz.world import World
 
 _AGAIN_S = 0.2
+_RESTART_S = 0.5
 
 
 class WatchedFleet(Fleet):
@@ -26,11 +27,12 @@ class WatchedFleet(Fleet):
         emit: Emit,
         *,
         suspended: bool,
+        sliding: Sequence[str],
     ) -> None:
         self._monitor = world.monitor
         self._engines = engines
         commands = [NetworkCommands(engine, world) for engine in engines if not engine.gone]
-        super().__init__(commands, version, emit, suspended=suspended)
+        super().__init__(commands, version, emit, suspended=suspended, sliding=sliding)
         self._monitor.served(version, engines)
 
     async def update(self, version: int) -> None:
@@ -50,7 +52,8 @@ def start_fleet(world: World, engines: Sequence[FaultyEngine], emit: Emit) -> Fl
     serving = [engine for engine in engines if engine.alive and engine.serves]
     version = max((engine.version for engine in serving), default=world.tables.published)
     suspended = any(engine.suspended for engine in serving)
-    return WatchedFleet(world, engines, version, emit, suspended=suspended)
+    sliding = [engine.worker for engine in engines[: world.plan.sliding]]
+    return WatchedFleet(world, engines, version, emit, suspended=suspended, sliding=sliding)
 
 
 class NetworkCommands:
@@ -89,13 +92,24 @@ class NetworkCommands:
         await self._arrive()
         return 0
 
-    async def ping(self) -> None:
+    async def leave(self) -> int:
         """See `control.ports.EngineCommands`."""
         await self._arrive()
+        self._engine.leave()
+        return 0
+
+    async def ping(self) -> None:
+        """See `control.ports.EngineCommands`."""
+        process = self._engine.incarnation
+        await self._arrive()
+        if process != self._engine.incarnation:
+            raise EngineError(f"{self.name} is another process")
 
     def restart(self) -> None:
         """See `control.ports.EngineCommands`."""
+        self._log.write("restart", self.name, detail="it gave no sign of life")
         self._engine.die(for_good=False)
+        asyncio.get_running_loop().call_later(_RESTART_S, self._engine.restart)
 
     async def _arrive(self) -> None:
         """One message on its way to a process, whose restart it waits for."""

@@ -59,6 +59,8 @@ class Target(StrEnum):
     """Its process, which is restarted."""
     MACHINE = "machine"
     """An engine for good."""
+    HANG = "hang"
+    """An engine, which answers nothing more until it is restarted."""
     COORDINATOR = "coordinator"
     BUFFER = "buffer"
     TRAINER = "trainer"
@@ -93,6 +95,8 @@ class Plan:
     slots: int = 8
     """Attempts that a host runs at a time."""
     engines: int = 3
+    sliding: int = 0
+    """Of the engines: those that share their devices with training."""
     train_s: float = 2.0
     limits: Limits = field(
         default_factory=lambda: Limits(6, 120, step_timeout_s=5, trajectory_timeout_s=30)
@@ -133,7 +137,7 @@ class Plan:
         return (
             f"{self.schedule.name}, {self.steps} steps of {self.groups} x {self.group_size} "
             f"(redundancy {self.redundancy}, extra groups {self.extra_groups}), "
-            f"{self.hosts} hosts x {self.slots}, {self.engines} engines; "
+            f"{self.hosts} hosts x {self.slots}, {self.engines} engines ({self.sliding} sliding); "
             + (", ".join(shown) or "calm")
         )
 
@@ -173,7 +177,9 @@ def plan_of(seed: int) -> Plan:
         ),
         reward_timeout_s=1.0,
     )
-    return replace(plan, faults=_faults(chance), kills=_kills(chance))
+    faults, kills = _faults(chance), _kills(chance)
+    sliding = chance.choice((0, 0, 1, 2))
+    return replace(plan, faults=faults, kills=kills, sliding=min(sliding, plan.engines - 1))
 
 
 def _schedule(chance: Random) -> Schedule:
@@ -212,7 +218,7 @@ def _faults(chance: Random) -> Faults:
 
 def _kills(chance: Random) -> tuple[Kill, ...]:
     """Kills in the order of their moments; everything dies in one run in four."""
-    targets = [target for target in Target if target is not Target.EVERYTHING]
+    targets = [t for t in Target if t not in (Target.EVERYTHING, Target.HANG)]
     count = chance.choice((0, 0, 1, 2, 3, 4))
     kills = [
         Kill(chance.uniform(0.1, 8.0), chance.choice(targets), chance.choice((0.0, 0.1, 1.0)))
@@ -221,5 +227,8 @@ def _kills(chance: Random) -> tuple[Kill, ...]:
     kills += [
         Kill(chance.uniform(0.5, 6.0), Target.EVERYTHING)
         for _ in range(chance.choice((0, 0, 0, 0, 0, 0, 1, 2)))
+    ]
+    kills += [
+        Kill(chance.uniform(0.1, 8.0), Target.HANG) for _ in range(chance.choice((0, 0, 0, 1)))
     ]
     return tuple(kills)

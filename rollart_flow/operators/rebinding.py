@@ -1,0 +1,139 @@
+"""Brings generation to the class that was asked for, once that has room (ROLLART section 5.2).
+
+A class that was full or gone when a run started is stood in for by another one. Its units are
+reserved as soon as Ray can give them: a placement group waits for them, and nobody polls. The
+invariant: the workers that stood in serve until the new ones do, and what they had in flight goes
+on with the tokens that it has.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+import ray
+
+from rollart_flow.control.fleet import Fleet
+from rollart_flow.control.ports import Emit
+from rollart_flow.engines.worker import EngineWorker
+from rollart_flow.operators.ports import RemoteCommands
+from rollart_flow.resources import CPU, Cluster, Placement, Request, WorkerHandle
+from rollart_flow.resources.manager import free_gangs
+from rollart_flow.schema import to_table
+from rollart_flow.types import Event, EventKind
+
+
+@dataclass(frozen=True, slots=True)
+class Spawning:
+    """How an inference worker is made."""
+
+    arguments: Mapping[str, Any]
+    max_concurrency: int
+    workers: int
+    """For each class."""
+    units: int
+    """Of its class, for each worker."""
+
+
+class Rebinding:
+    """Waits for the classes that others stand in for.
+
+    Args:
+        handles: inference workers by name; those that come and change are put there.
+        fleet: commands them.
+        spawning: how more of them are made.
+        emit: where each move is reported.
+        record: takes rows of `bindings`.
+    """
+
+    def __init__(
+        self,
+        handles: dict[str, WorkerHandle],
+        fleet: Fleet,
+        spawning: Spawning,
+        emit: Emit,
+        record: Callable[[pa.Table], None],
+    ) -> None:
+        self._handles = handles
+        self._fleet = fleet
+        self._spawning = spawning
+        self._emit = emit
+        self._record = record
+
+    async def run(self) -> None:
+        """Rebind every class that another one stands in for; returns once none is left."""
+        missing = {
+            request.resource: handle.placement
+            for handle in self._handles.values()
+            for request in handle.placement.requests
+            if request.resource not in (handle.placement.granted, CPU)
+        }
+        async with asyncio.TaskGroup() as classes:
+            for wanted, stand_in in missing.items():
+                classes.create_task(self._rebind(wanted, stand_in))
+
+    async def _rebind(self, wanted: str, stand_in: Placement) -> None:
+        cpus, count = stand_in.cpus, self._spawning.workers
+        units = float(self._spawning.units)
+        group = ray.util.placement_group([{wanted: units, CPU: cpus}] * count, strategy="PACK")
+        try:
+            await group.ready()
+        except BaseException:
+            ray.util.remove_placement_group(group)
+            raise
+        requests = tuple(r for r in stand_in.requests if r.resource == wanted)
+        first = sum(handle.placement.granted == wanted for handle in self._handles.values())
+        placements = [
+            Placement(
+                f"engine-{wanted.lower()}-{first + bundle}",
+                stand_in.role,
+                wanted,
+                requests,
+                cpus,
+                units,
+                group=group,
+                bundle=bundle,
+            )
+            for bundle in range(count)
+        ]
+        cluster = Cluster(
+            placements,
+            EngineWorker,
+            arguments=self._spawning.arguments,
+            max_concurrency=self._spawning.max_concurrency,
+        )
+        rows = await asyncio.to_thread(cluster.bindings)
+        self._handles.update((handle.name, handle) for handle in cluster.workers)
+        await self._move(wanted, cluster.workers)
+        self._record(to_table("bindings", rows))
+
+    async def _move(self, wanted: str, new: Sequence[WorkerHandle]) -> None:
+        """The new workers serve; those that stood in serve others only, or end."""
+        stood_in = [
+            handle
+            for handle in self._handles.values()
+            if wanted != handle.placement.granted and wanted in handle.placement.stands_for
+        ]
+        narrowed = {handle.name: _without(handle, wanted) for handle in stood_in}
+        self._handles.update(narrowed)
+        keep = {name: bool(handle.placement.requests) for name, handle in narrowed.items()}
+        await self._fleet.replace(keep, [RemoteCommands(handle) for handle in new])
+        ended = [handle for handle in stood_in if not keep[handle.name]]
+        for handle in ended:
+            ray.kill(handle.actor)
+        free_gangs([handle.placement for handle in ended])
+        detail = {
+            "requested": wanted,
+            "replaced": sorted({handle.placement.granted for handle in stood_in}),
+            "workers": [handle.name for handle in new],
+        }
+        self._emit(Event(EventKind.REBIND, wanted, detail=detail))
+
+
+def _without(handle: WorkerHandle, wanted: str) -> WorkerHandle:
+    """A worker that serves a class no more."""
+    left: tuple[Request, ...] = tuple(
+        request for request in handle.placement.requests if request.resource != wanted
+    )
+    return replace(handle, placement=replace(handle.placement, requests=left))
