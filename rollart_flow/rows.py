@@ -10,7 +10,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rollart_flow.schema import to_array, to_table
-from rollart_flow.types import Event, Outcome, Reason, Sample, Sampling, Split, Trajectory, Turn
+from rollart_flow.types import (
+    Event,
+    Outcome,
+    Reason,
+    Sample,
+    Sampling,
+    Split,
+    Trajectory,
+    Turn,
+    solved_by,
+)
 
 SAMPLE_COLUMNS = (
     "trajectory_id",
@@ -22,6 +32,8 @@ SAMPLE_COLUMNS = (
     "policy_version_end",
     "reward",
     "error",
+    "task_id",
+    "solved",
 )
 
 SCORE_COLUMNS = ("outcome", "reason", "error", "reward", "reward_parts", "scored_at")
@@ -107,6 +119,8 @@ def sample_from_row(row: Mapping[str, Any], tokens: int) -> Sample:
         scored=row["reward"] is not None,
         tokens=tokens,
         error=row["error"],
+        task_id=row["task_id"],
+        solved=solved_by(row["solved"], row["reward"]),
     )
 
 

@@ -54,6 +54,9 @@ class Reason(StrEnum):
     CONTEXT_OVERFLOW = "context_overflow"
     TURN_LIMIT = "turn_limit"
     FILTERED = "filtered"
+    """A filter refused the trajectory."""
+    GROUP_FILTERED = "group_filtered"
+    """A filter refused its group, once that was complete."""
     WORKER_LOST = "worker_lost"
     WORKER_LEFT = "worker_left"
 
@@ -267,6 +270,14 @@ class Trajectory:
     scored_at: datetime | None = None
 
 
+def solved_by(success: bool | None, reward: float | None) -> bool | None:
+    """Whether an attempt solved its task: what the environment said, or else whether the reward is
+    at least 1; None where neither is known."""
+    if success is not None or reward is None:
+        return success
+    return reward >= 1
+
+
 @dataclass(frozen=True, slots=True)
 class Sample:
     """What the control plane knows of a committed trajectory: small, no token data."""
@@ -281,6 +292,9 @@ class Sample:
     scored: bool
     tokens: int
     error: str | None = None
+    task_id: str = ""
+    solved: bool | None = None
+    """See `solved_by`."""
 
     @property
     def trainable(self) -> bool:
@@ -312,6 +326,8 @@ class Sample:
             scored=scored,
             tokens=tokens,
             error=trajectory.error,
+            task_id=trajectory.task_id,
+            solved=solved_by(trajectory.solved, trajectory.reward),
         )
 
 

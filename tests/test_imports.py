@@ -32,6 +32,8 @@ def loaded_after(code: str) -> set[str]:
         "from rollart_flow.pipeline import load_pipeline\n"
         "load_pipeline('pipelines/two_domains.py', {'alpha': '2'}).pipeline.plan()",
         "from rollart_flow.cli import main; main(['plan', 'pipelines/two_domains.py'])",
+        "from rollart_flow.cli import main\n"
+        "main(['plan', 'pipelines/two_domains.py', '-s', 'policy.engine=vllm'])",
         "from rollart_flow.cli import main; main(['doctor'])",
         "import runpy; runpy.run_path('pipelines/scenario.py')",
         "from rollart_flow.serverless import *",

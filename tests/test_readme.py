@@ -1,5 +1,6 @@
 """What the README says is true: its pipeline, its commands and its Python run here."""
 
+import inspect
 import re
 import shlex
 import shutil
@@ -13,6 +14,7 @@ from ray.autoscaler._private.kuberay.autoscaling_config import (
     _derive_autoscaling_config_from_ray_cr,
 )
 
+from rollart_flow import algorithms
 from rollart_flow.pipeline import load_pipeline
 from rollart_flow.store import Run
 from tests.cli.shell import rollart
@@ -78,6 +80,17 @@ def test_its_composed_reward_can_be_built() -> None:
     built: dict[str, Any] = {}
     exec(rewards, built)
     assert built["fn"].process[0].fn is built["judge"]
+
+
+def test_its_recipes_are_all_there_are_and_can_be_called() -> None:
+    recipes = {name for name, f in vars(algorithms).items() if inspect.isfunction(f)}
+    (paragraph,) = [part for part in README.split("\n\n") if "made by a recipe" in part]
+    words = set(re.findall(r"`(\w+)`", paragraph))
+    assert words - {"steps", "mismatch_kl", "mismatch_ratio_max", "ess", "lags"} == recipes
+    calls = re.findall(r"`(\w+\(.*?\))`", paragraph)
+    assert len(calls) == 2
+    for call in calls:
+        assert isinstance(eval(call, dict(vars(algorithms))), algorithms.Algorithm)
 
 
 def test_its_query_in_python_works_on_a_run(mine: Run, capsys: pytest.CaptureFixture[str]) -> None:

@@ -146,6 +146,8 @@ def test_what_the_control_plane_knows_of_a_row() -> None:
         policy_version_end=4,
         scored=True,
         tokens=3,
+        task_id=TRAJECTORY.task_id,
+        solved=TRAJECTORY.solved,
     )
     assert first.trainable
     assert not second.trainable

@@ -6,31 +6,63 @@ it any other of the usual means; the factors are stored with the batch (`batches
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import pyarrow as pa
 
 from rollart_flow.algorithms.advantages.columns import action_counts
 from rollart_flow.algorithms.base import Floats
+from rollart_flow.algorithms.checks import check_choice, check_count
+from rollart_flow.errors import SettingsError
 
-Aggregation = Literal["token", "sequence", "domain"]
+Aggregation = Literal["token", "sequence", "domain", "constant"]
 """`token`: mean over all action tokens of the batch (DAPO, 2503.14476); `sequence`: mean over
 trajectories of their mean over tokens (GRPO's first form); `domain`: mean over task domains of the
-mean over all tokens of each, so that short answers are not drowned by long episodes."""
+mean over all tokens of each, so that short answers are not drowned by long episodes; `constant`:
+mean over trajectories of their sum over tokens divided by a constant, so that the length of a
+trajectory does not weaken what its tokens teach (Dr.GRPO, 2503.20783)."""
 
 
-def aggregation_weights(batch: pa.Table, aggregation: Aggregation) -> Floats:
-    """Factors [trajectories] that turn the mean over all action tokens into the chosen one.
+def check_aggregation(aggregation: object, constant_tokens: object) -> None:
+    """Refuse an unknown aggregation, and a constant without `constant` or the other way round.
 
     Raises:
+        SettingsError: names the setting, the value and what it may be.
+    """
+    check_choice("aggregation", aggregation, get_args(Aggregation))
+    if aggregation == "constant":
+        check_count("constant_tokens", constant_tokens, low=1)
+    elif constant_tokens != 0:
+        raise SettingsError(
+            f"constant_tokens={constant_tokens!r}: expected 0 with aggregation={aggregation!r}; "
+            "it belongs to 'constant'"
+        )
+
+
+def aggregation_weights(
+    batch: pa.Table, aggregation: Aggregation, constant_tokens: int = 0
+) -> Floats:
+    """Factors [trajectories] that turn the mean over all action tokens into the chosen one.
+
+    Args:
+        batch: with action_mask and domain.
+        aggregation: which one.
+        constant_tokens: what `constant` divides a trajectory's sum by [tokens], such as the most
+            that an action may have; 0 with the others.
+
+    Raises:
+        SettingsError: see `check_aggregation`.
         TrainerError: a trajectory has no action token.
     """
+    check_aggregation(aggregation, constant_tokens)
     tokens = action_counts(batch)
     if aggregation == "token":
         return np.ones_like(tokens)
     if aggregation == "sequence":
         return np.asarray(tokens.mean() / tokens)
+    if aggregation == "constant":
+        return np.full_like(tokens, tokens.mean() / constant_tokens)
     _, domain_of = np.unique(batch["domain"].to_pylist(), return_inverse=True)
     of_domain = np.bincount(domain_of, weights=tokens)
     return np.asarray(tokens.sum() / len(of_domain) / of_domain[domain_of])

@@ -1,8 +1,8 @@
-"""`Algorithm`: what `train` runs: a loss, an estimator of advantages and an aggregation.
+"""`Algorithm`: what `train` runs: a loss, an estimator of advantages, an aggregation and the rest.
 
 The recipes beside this file (`grpo`, ...) fill it with the defaults of a paper; every part can be
 replaced by another one. The invariant: every setting is checked here, where a pipeline is built,
-and none is ignored.
+none is ignored, and the way from the behavior policy to the trained one is corrected for once.
 """
 
 from __future__ import annotations
@@ -12,10 +12,27 @@ from typing import TYPE_CHECKING, get_args
 
 import pyarrow as pa
 
-from rollart_flow.algorithms.aggregation import Aggregation, aggregation_weights
-from rollart_flow.algorithms.base import Advantages, Estimator, Floats, Loss, TokenLoss, Tokens
-from rollart_flow.algorithms.checks import check_choice, check_number
-from rollart_flow.errors import TrainerError
+from rollart_flow.algorithms.aggregation import (
+    Aggregation,
+    aggregation_weights,
+    check_aggregation,
+)
+from rollart_flow.algorithms.base import (
+    Advantages,
+    Column,
+    Correction,
+    Estimator,
+    Floats,
+    Loss,
+    TokenLoss,
+    Tokens,
+)
+from rollart_flow.algorithms.checks import check_choice, check_count, check_kind, check_number
+from rollart_flow.algorithms.corrections.exact import Exact
+from rollart_flow.algorithms.critic import Critic
+from rollart_flow.algorithms.divergence import KLEstimator, divergence
+from rollart_flow.algorithms.staleness import StalenessWeight
+from rollart_flow.errors import SettingsError
 
 if TYPE_CHECKING:
     import torch
@@ -32,19 +49,79 @@ class Algorithm:
     aggregation: Aggregation = "token"
     """How losses of tokens become one number, see `aggregation`."""
     kl: float = 0.0
-    """Factor of the divergence from version 0 of the policy; 0 needs no reference."""
+    """Factor of the divergence from the reference policy; 0 needs no reference."""
     entropy: float = 0.0
     """Factor of the entropy bonus; 0 gives none."""
+    kl_estimator: KLEstimator = "k3"
+    """How the divergence is estimated, see `divergence`."""
+    reference: int = 0
+    """Version of the policy that is the reference. One later than the version that the run starts
+    from becomes it once it is there: until then there is no penalty."""
+    correction: Correction | None = None
+    """What stands for pi_old / mu. None: all of it where the loss has a ratio to pi_old, nothing
+    where the loss reaches the behavior policy by itself or has no ratio."""
+    critic: Critic | None = None
+    """The value head that the estimator needs; None where it needs none."""
+    staleness: StalenessWeight | None = None
+    """What a stale trajectory still counts; None: all of it."""
+    constant_tokens: int = 0
+    """What the aggregation `constant` divides by [tokens]; 0 with the others."""
 
     def __post_init__(self) -> None:
-        check_choice("aggregation", self.aggregation, get_args(Aggregation))
+        check_kind("loss", self.loss, Loss)
+        check_kind("advantage", self.advantage, Estimator)
+        check_kind("correction", self.correction, Correction, optional=True)
+        check_kind("critic", self.critic, Critic, optional=True)
+        check_kind("staleness", self.staleness, StalenessWeight, optional=True)
+        self._check_numbers()
+        self._check_corrections()
+        self._check_critic()
+
+    def _check_numbers(self) -> None:
+        check_aggregation(self.aggregation, self.constant_tokens)
         check_number("kl", self.kl, low=0)
         check_number("entropy", self.entropy, low=0)
+        check_choice("kl_estimator", self.kl_estimator, get_args(KLEstimator))
+        check_count("reference", self.reference, low=0)
+        if self.kl == 0 and (self.kl_estimator != "k3" or self.reference != 0):
+            raise SettingsError(f"{self.name}: kl_estimator and reference need kl above 0")
+
+    def _check_corrections(self) -> None:
+        if self.correction is not None and self.loss.anchor == "behavior":
+            raise SettingsError(
+                f"{self.name}: correction={self.correction} would correct twice, since "
+                f"{type(self.loss).__name__} reaches the behavior policy by itself; take one of "
+                "them, or a ratio_to='old' where the loss has it"
+            )
+
+    def _check_critic(self) -> None:
+        if self.advantage.needs_values and self.critic is None:
+            raise SettingsError(
+                f"{self.name}: {type(self.advantage).__name__} needs values; give critic=Critic()"
+            )
+        if self.critic is not None and not self.advantage.needs_values:
+            raise SettingsError(
+                f"{self.name}: nothing trains the critic, since {type(self.advantage).__name__} "
+                "needs no values; leave it out"
+            )
 
     @property
     def needs_reference(self) -> bool:
-        """Whether `Tokens.reference_logprobs` must be there."""
+        """Whether `Tokens.reference_logprobs` must be there, once the version is."""
         return self.kl > 0
+
+    @property
+    def factor(self) -> Correction | None:
+        """What every token's loss is multiplied by; None for nothing."""
+        if self.correction is None and self.loss.anchor == "old":
+            return Exact()
+        return self.correction
+
+    @property
+    def needs(self) -> frozenset[Column]:
+        """Fields of `Tokens` that must be there, the reference's left out."""
+        factor = self.factor
+        return self.loss.needs | (frozenset() if factor is None else factor.needs)
 
     def advantages(self, batch: pa.Table) -> Advantages:
         """Advantages of a batch. See `Estimator`."""
@@ -52,25 +129,22 @@ class Algorithm:
 
     def weights(self, batch: pa.Table) -> Floats:
         """Factor on each trajectory's loss [trajectories]; mean over action tokens otherwise."""
-        return aggregation_weights(batch, self.aggregation)
+        weights = aggregation_weights(batch, self.aggregation, self.constant_tokens)
+        return weights if self.staleness is None else weights * self.staleness(batch)
 
     def token_loss(self, tokens: Tokens) -> TokenLoss:
-        """Loss of each action token with its divergence from the reference policy.
+        """Loss of each action token, corrected, with its divergence from the reference policy.
 
-        The divergence is Schulman's k3: e^d - d - 1, d = log pi_ref - log pi_theta.
+        The divergence is left out where there are no reference logprobs: before the version that is
+        the reference (`reference`).
 
         Raises:
-            TrainerError: `kl` is set, and there are no reference logprobs.
+            TrainerError: something that the algorithm needs is missing.
         """
         found = self.loss(tokens)
-        if self.kl > 0:
-            return replace(found, loss=found.loss + self.kl * self._divergence(tokens))
-        return found
-
-    def _divergence(self, tokens: Tokens) -> torch.Tensor:
-        import torch
-
-        if tokens.reference_logprobs is None:
-            raise TrainerError(f"{self.name}(kl={self.kl}) needs the reference policy's logprobs")
-        gap = tokens.reference_logprobs - tokens.logprobs
-        return torch.expm1(gap) - gap
+        loss: torch.Tensor = found.loss
+        if (factor := self.factor) is not None:
+            loss = loss * factor(tokens)
+        if self.kl > 0 and not (self.reference > 0 and tokens.reference_logprobs is None):
+            loss = loss + self.kl * divergence(tokens, self.kl_estimator)
+        return replace(found, loss=loss)

@@ -46,3 +46,26 @@ def check_choice(setting: str, value: object, choices: Collection[str]) -> None:
     """
     if value not in choices:
         raise SettingsError(f"{setting}={value!r}: expected one of {', '.join(sorted(choices))}")
+
+
+def check_flag(setting: str, value: object) -> None:
+    """Refuse what is neither True nor False.
+
+    Raises:
+        SettingsError: names the setting and the value.
+    """
+    if not isinstance(value, bool):
+        raise SettingsError(f"{setting}={value!r}: expected True or False")
+
+
+def check_kind(setting: str, value: object, kind: type, *, optional: bool = False) -> None:
+    """Refuse what is not an instance of a class; with `optional`, None is taken too.
+
+    Raises:
+        SettingsError: names the setting, the value and the class.
+    """
+    if not (isinstance(value, kind) or (optional and value is None)):
+        name = getattr(value, "__name__", None)
+        hint = f"; call it: {name}()" if callable(value) and name else ""
+        kinds = f"None or a {kind.__name__}" if optional else f"a {kind.__name__}"
+        raise SettingsError(f"{setting}={value!r}: expected {kinds}{hint}")

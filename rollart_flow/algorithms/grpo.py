@@ -1,38 +1,46 @@
 """Group Relative Policy Optimization: rewards normalized in groups, PPO's clipped ratio.
 
+    -min(rho A, clip(rho, 1 - clip, 1 + clip_high) A),  A = (r - mean) / (std + eps) of the group
+
 Sources: ROLL Flash (2510.11345) section 2.1, eq. 2 and 3; DAPO (2503.14476) for the higher upper
 clip and the mean over all tokens.
 """
 
+from typing import Unpack
+
 from rollart_flow.algorithms.advantages.group import GroupNormalized
-from rollart_flow.algorithms.aggregation import Aggregation
 from rollart_flow.algorithms.algorithm import Algorithm
+from rollart_flow.algorithms.base import RatioTo
 from rollart_flow.algorithms.losses.ppo import Clipped
+from rollart_flow.algorithms.recipe import Common, compose, ratio_of
+from rollart_flow.errors import SettingsError
 
 
 def grpo(
     *,
     clip: float = 0.2,
     clip_high: float = 0.28,
-    kl: float = 0.0,
-    entropy: float = 0.0,
-    aggregation: Aggregation = "token",
-    eps: float = 1e-6,
+    dual: float | None = None,
+    eps: float | None = None,
+    ratio_to: RatioTo | None = None,
+    **common: Unpack[Common],
 ) -> Algorithm:
     """GRPO for `train`.
 
     Args:
         clip: how far below 1 the ratio may go before its gradient is cut.
         clip_high: how far above 1; larger than `clip` lets unlikely tokens grow (DAPO).
-        kl: factor of the divergence from version 0 of the policy; 0 needs no reference.
-        entropy: factor of the entropy bonus; 0 gives none.
-        aggregation: mean over all action tokens (`token`), over trajectories (`sequence`) or over
-            domains (`domain`).
-        eps: added to the standard deviation of a group's rewards.
+        dual: ratio beyond which a negative advantage has no gradient; None: no such bound.
+        eps: added to the standard deviation of a group's rewards; 1e-6 by default.
+        ratio_to: policy that the ratio is taken to, `behavior` or `old`; `old` beside a correction,
+            else `behavior`.
+        **common: see `Common`.
 
     Raises:
-        SettingsError: a value out of its range.
+        SettingsError: a value out of its range, or a contradiction.
     """
-    return Algorithm(
-        "grpo", Clipped(clip, clip_high), GroupNormalized(eps), aggregation, kl, entropy
-    )
+    if eps is not None and "advantage" in common:
+        raise SettingsError(f"eps={eps!r} is of GRPO's own advantage; leave it or advantage= out")
+    loss = Clipped(clip, clip_high, dual, ratio_to=ratio_of(ratio_to, common))
+    normalized = GroupNormalized() if eps is None else GroupNormalized(eps)
+    return compose("grpo", loss, common, advantage=normalized)

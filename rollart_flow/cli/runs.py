@@ -1,7 +1,7 @@
 """`rollart runs`, `show` and `query`: what is in the store."""
 
 import shutil
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich import box
@@ -10,6 +10,9 @@ from rich.table import Table
 from rollart_flow.cli.arguments import AsJson, RunName, Store
 from rollart_flow.cli.output import console, print_json
 from rollart_flow.errors import SettingsError
+
+if TYPE_CHECKING:
+    import polars as pl
 
 
 def runs(store: Store = None, as_json: AsJson = False) -> None:
@@ -71,9 +74,23 @@ def show(
         console().print(transcript.render_trajectory(row, transcript.speller(opened)))
 
 
+def _named(filters: list[str]) -> list["pl.Expr"]:
+    from rollart_flow.algorithms.filters import named_filter
+
+    return [named_filter(text) for text in filters]
+
+
 def query(
     run: RunName,
     sql: Annotated[str, typer.Argument(help="SQL over the tables of the run.")],
+    filters: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--filter",
+            metavar="NAME",
+            help="Only trajectories that a filter keeps, such as varied or 'length(256)'.",
+        ),
+    ] = None,
     store: Store = None,
     as_json: AsJson = False,
 ) -> None:
@@ -84,7 +101,7 @@ def query(
     from rollart_flow.store import open_run
 
     try:
-        rows = open_run(run, store=store).sql(sql)
+        rows = open_run(run, store=store).sql(sql, where=_named(filters or []))
     except StoreError as error:
         if isinstance(error.__cause__, pl.exceptions.PolarsError):
             raise SettingsError(str(error)) from error

@@ -41,15 +41,19 @@ class CircuitBreaker:
         """Count a trajectory that left the buffer alone; the verdict if filters took too many."""
         return self._refused(trajectory_id) if reason is Reason.FILTERED else None
 
+    def evicted(self, group_id: str, reason: Reason, members: int) -> str | None:
+        """Count the members of a group that left the buffer whole, as `dropped` counts one."""
+        return self._refused(group_id, members) if reason is Reason.GROUP_FILTERED else None
+
     def trained(self) -> None:
         """A batch was formed: filters let enough through."""
         self._refusals = 0
 
-    def _refused(self, trajectory_id: str) -> str | None:
-        self._refusals += 1
+    def _refused(self, last: str, trajectories: int = 1) -> str | None:
+        self._refusals += trajectories
         if self._refusals < self.refusals_limit:
             return None
         return (
             f"filter: {self._refusals} trajectories were refused and no batch came together; "
-            f"the last one: {trajectory_id}; let more pass"
+            f"the last one: {last}; let more pass"
         )

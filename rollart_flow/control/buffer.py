@@ -6,9 +6,10 @@ asynchronous bound and buffer management); a trajectory counts once, however oft
 whatever leaves without being trained on leaves an event; what is remembered is bounded.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from rollart_flow.control.departures import left
 from rollart_flow.control.feed import Feed
 from rollart_flow.control.pending import PendingGroup, PendingGroups, start_version
 from rollart_flow.control.ports import Change, Emit
@@ -17,9 +18,14 @@ from rollart_flow.control.selection import Select, oldest_first
 from rollart_flow.control.staleness import Bound
 from rollart_flow.control.waits import Signal, waiting
 from rollart_flow.errors import RunFailedError, SettingsError
-from rollart_flow.types import Batch, Event, EventKind, Reason, Sample
+from rollart_flow.types import Batch, EventKind, Reason, Sample
 
 _KEPT_BATCHES = 8
+
+Judge = Callable[[Sequence[str]], str | None]
+"""Asked once about a complete group, by the ids of its members: the name of the filter that refuses
+it, or None. What is refused is evicted whole, and the scheduler admits another group: dynamic
+sampling (DAPO; ROLL Flash section 5.1.1)."""
 
 
 class SampleBuffer:
@@ -30,6 +36,7 @@ class SampleBuffer:
         group_size: trajectories of one task that are trained together.
         emit: where evictions and drops are reported, one event per trajectory.
         selection: which complete groups form a batch.
+        judge: which complete groups are refused; None refuses none.
         memory: ids of trajectories and groups that left, remembered to recognize late arrivals.
         cursor: where `changes` starts; above all cursors of a buffer that this one replaces.
     """
@@ -41,6 +48,7 @@ class SampleBuffer:
         emit: Emit,
         *,
         selection: Select = oldest_first,
+        judge: Judge | None = None,
         memory: int = 65_536,
         cursor: int = 0,
     ) -> None:
@@ -50,6 +58,7 @@ class SampleBuffer:
         self._group_size = group_size
         self._emit = emit
         self._select = selection
+        self._judge = judge
         self._pending = PendingGroups(group_size, memory)
         self._batches: Recent[int, Batch] = Recent(_KEPT_BATCHES)
         self._last_step = 0
@@ -76,7 +85,7 @@ class SampleBuffer:
         """Whether this trajectory arrived before, so that its row must not be written again."""
         return self._pending.knows(trajectory_id)
 
-    def put(self, sample: Sample, refused: Reason | None = None) -> bool:
+    def put(self, sample: Sample, refused: Reason | None = None, by: str | None = None) -> bool:
         """Take a committed trajectory of the training split; False where it was known.
 
         What cannot be trained on is only reported. What comes after its group was complete, was
@@ -86,13 +95,14 @@ class SampleBuffer:
             sample: the trajectory.
             refused: why it is dropped at once, as by a filter. It never counts as a member, so
                 that its group is not taken for complete in between.
+            by: name of the filter.
         """
         if self.knows(sample.trajectory_id):
             return False
         if refused is not None and sample.trainable:
             self._changes.publish(Change(committed=replace(sample, scored=False)))
             self._pending.forget(sample.trajectory_id)
-            self._report_drop(sample, refused)
+            self._report_drop(sample, refused, by)
             return True
         self._changes.publish(Change(committed=sample))
         self._take(sample)
@@ -107,8 +117,13 @@ class SampleBuffer:
         else:
             group = self._pending.add(sample)
             self._evict_stale((group,))
-            if len(group.samples) == self._group_size:
-                self._complete.notify()
+            if self._pending.is_ready(group.group_id):
+                self._completed(group)
+
+    def _completed(self, group: PendingGroup) -> None:
+        by = None if self._judge is None else self._judge(tuple(group.samples))
+        if by is None or not self.evict(group.group_id, Reason.GROUP_FILTERED, by=by):
+            self._complete.notify()
 
     def drop(self, trajectory_id: str, reason: Reason) -> bool:
         """Take one pending trajectory out, as a filter does; False where it is not pending.
@@ -121,18 +136,20 @@ class SampleBuffer:
         self._report_drop(sample, reason)
         return True
 
-    def _report_drop(self, sample: Sample, reason: Reason) -> None:
-        self._emit(_left(EventKind.DROP, sample, reason))
+    def _report_drop(self, sample: Sample, reason: Reason, by: str | None = None) -> None:
+        self._emit(left(EventKind.DROP, sample, reason, by=by))
         self._changes.publish(Change(dropped=(sample.trajectory_id, reason)))
 
-    def evict(self, group_id: str, reason: Reason, version: int | None = None) -> bool:
+    def evict(
+        self, group_id: str, reason: Reason, version: int | None = None, by: str | None = None
+    ) -> bool:
         """Take a whole group out without training on it; False where nothing of it is pending.
 
-        Members that arrive later are dropped.
+        Members that arrive later are dropped. `by` is the name of the filter that refused it.
         """
         samples = self._pending.close(group_id, Reason.GROUP_EVICTED)
         for sample in samples:
-            self._emit(_left(EventKind.EVICT, sample, reason, version))
+            self._emit(left(EventKind.EVICT, sample, reason, version, by))
         if samples:
             self._changes.publish(Change(evicted=(group_id, reason)))
         return bool(samples)
@@ -238,18 +255,3 @@ class SampleBuffer:
             self._changes.publish(change)
         for sample in samples:
             self._take(sample)
-
-
-def _left(kind: EventKind, sample: Sample, reason: Reason, version: int | None = None) -> Event:
-    """One event for one committed trajectory that will not be trained on."""
-    return Event(
-        kind,
-        subject=sample.trajectory_id,
-        reason=reason,
-        domain=sample.domain,
-        policy_version=version,
-        detail={
-            "group_id": sample.group_id,
-            "policy_version_start": sample.policy_version_start,
-        },
-    )

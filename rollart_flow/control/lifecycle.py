@@ -140,11 +140,16 @@ class GroupLifecycle:
                 self.cancel(attempt, Outcome.REDUNDANT, Reason.GROUP_COMPLETE)
         self._book.close(group)
 
-    def close(self, group: Group, outcome: Outcome, reason: Reason) -> None:
-        """A group leaves: cancel what is in flight of it and give its credit back."""
-        if group.state is not GroupState.CLOSED:
-            self._cancel_all(group, outcome, reason)
-            self._book.close(group)
+    def close(self, group: Group, outcome: Outcome, reason: Reason) -> bool:
+        """A group leaves: cancel what is in flight of it and give its credit back.
+
+        False where it had left.
+        """
+        if group.state is GroupState.CLOSED:
+            return False
+        self._cancel_all(group, outcome, reason)
+        self._book.close(group)
+        return True
 
     def enforce(self, group: Group, replaced: Sample | None = None) -> None:
         """Apply the bound to one group under the current version, then launch what it lacks."""

@@ -85,6 +85,10 @@ class PendingGroups:
             self._completed += 1
         return group
 
+    def is_ready(self, group_id: str) -> bool:
+        """Whether a group is pending and complete."""
+        return group_id in self._ready
+
     def ready(self) -> list[ReadyGroup]:
         """Complete groups in the order in which they became complete."""
         return list(self._ready.values())

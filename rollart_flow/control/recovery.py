@@ -14,6 +14,7 @@ from rollart_flow.control.ports import Change
 from rollart_flow.types import Event, EventKind, Reason, Sample, Task
 
 _RECENT_GROUPS = 1_000
+_RECENT_SCORED = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,9 @@ class Recovered:
     closed: Mapping[str, Reason]
     """Groups that left the buffer or were abandoned, with the reason for which late members are
     dropped."""
+    scored: tuple[Sample, ...]
+    """The newest trajectories of which is known whether they solved their task, in the order of
+    their commits."""
     changes: tuple[Change, ...]
     """What became of the newest groups, for a scheduler that outlived the buffer."""
 
@@ -113,6 +117,7 @@ def recover(
         pending=tuple(s for s in samples if ledger.pending(s)),
         known=tuple(s.trajectory_id for s in samples if not ledger.pending(s)),
         closed=ledger.closed,
+        scored=tuple(s for s in samples if s.solved is not None)[-_RECENT_SCORED:],
         changes=tuple(c for g in groups[-_RECENT_GROUPS:] for c in ledger.changes(g)),
     )
 

@@ -176,7 +176,7 @@ class RolloutScheduler:
         if change.dropped is not None and self._lifecycle.dropped(*change.dropped):
             self._judge(self._breaker.dropped(*change.dropped))
         if change.evicted is not None:
-            self._close(change.evicted[0], Outcome.STALE, Reason.GROUP_EVICTED)
+            self._evicted(*change.evicted)
         if change.consumed is not None:
             self._breaker.trained()
             if change.consumed in self._book.groups:
@@ -188,9 +188,10 @@ class RolloutScheduler:
         if verdict is not None:
             self.fail(verdict)
 
-    def _close(self, group_id: str, outcome: Outcome, reason: Reason) -> None:
-        if (group := self._book.groups.get(group_id)) is not None:
-            self._lifecycle.close(group, outcome, reason)
+    def _evicted(self, group_id: str, reason: Reason) -> None:
+        group = self._book.groups.get(group_id)
+        if group is not None and self._lifecycle.close(group, Outcome.STALE, Reason.GROUP_EVICTED):
+            self._judge(self._breaker.evicted(group_id, reason, self._settings.group_size))
 
     def stop(self) -> None:
         """No more attempts are needed: admit none, cancel those in flight."""

@@ -6,13 +6,13 @@ A schedule is data. The AsyncController runs its `order`, the scheduler and the 
 declares its invariant: `violations` finds the batches that break it.
 """
 
-import ast
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
 from typing import Any
 
+from rollart_flow.calls import parse_call
 from rollart_flow.control.invariants import (
     Check,
     NoneOvertakenByMore,
@@ -104,7 +104,7 @@ class Schedule:
                 "so that weights cannot be exchanged beside training"
             )
 
-    def switched(self, **switches: bool) -> "Schedule":
+    def switched(self, **switches: Any) -> "Schedule":
         """The same schedule with some of its `SWITCHES` set; its name says which.
 
         Raises:
@@ -290,26 +290,14 @@ def named_schedule(text: str) -> Schedule:
     Raises:
         SettingsError: there is none of that name, or its arguments are wrong.
     """
-    said = f"schedule {text!r}"
+    call = parse_call("schedule", text, "one_off or areal(alpha=2)")
+    make = call.of(SCHEDULES)
+    switches = {key: value for key, value in call.keywords.items() if key in SWITCHES}
+    others = {key: value for key, value in call.keywords.items() if key not in SWITCHES}
     try:
-        call = ast.parse(text.strip(), mode="eval").body
-        function = call.func if isinstance(call, ast.Call) else call
-        if not isinstance(function, ast.Name):
-            raise ValueError
-        arguments = call.args if isinstance(call, ast.Call) else []
-        keywords = call.keywords if isinstance(call, ast.Call) else []
-        given = [ast.literal_eval(argument) for argument in arguments]
-        named = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in keywords}
-    except (SyntaxError, ValueError):
-        raise SettingsError(f"{said} is no name like one_off or areal(alpha=2)") from None
-    make = SCHEDULES.get(function.id)
-    if make is None:
-        raise SettingsError(f"{said} is none of {', '.join(SCHEDULES)}")
-    switches = {name: named.pop(name) for name in SWITCHES if name in named}
-    try:
-        return make(*given, **named).switched(**switches)
+        return make(*call.arguments, **others).switched(**switches)
     except TypeError as error:
-        raise SettingsError(f"{said}: {error}") from None
+        raise SettingsError(f"schedule {text!r}: {error}") from None
 
 
 def _with_arguments(name: str, arguments: Mapping[str, object]) -> str:

@@ -27,6 +27,11 @@ class Engine(ABC):
     def version(self) -> int:
         """Policy version that draws the next token."""
 
+    @property
+    def failed(self) -> str:
+        """Why this engine can draw nothing any more, so that it must be replaced; empty if not."""
+        return ""
+
     @abstractmethod
     def generate(self, request: GenerationRequest) -> AsyncIterator[Chunk]:
         """Stream a request's tokens, each with its behavior logprob and policy version.

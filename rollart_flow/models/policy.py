@@ -49,6 +49,8 @@ class Policy:
     """What the engine computes in."""
     max_context: int = 512
     """Longest token chain of a trajectory; beyond it a trajectory is truncated."""
+    max_batch: int = 64
+    """Requests that one engine decodes together; others wait."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "words", tuple(self.words))  # a list after JSON
@@ -59,6 +61,7 @@ class Policy:
             ("seed", 0),
             ("warm_start", 0),
             ("max_context", 8),
+            ("max_batch", 1),
         ):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < low:
@@ -80,6 +83,11 @@ class Policy:
                     f"policy: words must be made of ASCII letters and digits, not {word!r}"
                 )
 
+    @property
+    def head_dim(self) -> int:
+        """Width of an attention head of a model made from scratch."""
+        return 2 * self.hidden // self.heads
+
     @staticmethod
     def tiny(
         *,
@@ -92,6 +100,7 @@ class Policy:
         engine: str = "embedded",
         dtype: str = "float32",
         max_context: int = 512,
+        max_batch: int = 64,
     ) -> Policy:
         """A small Qwen3 with fresh weights and a character-level tokenizer; nothing is downloaded.
 
@@ -110,6 +119,7 @@ class Policy:
             engine=engine,
             dtype=dtype,
             max_context=max_context,
+            max_batch=max_batch,
         )
 
     @staticmethod
@@ -120,6 +130,7 @@ class Policy:
         engine: str = "embedded",
         dtype: str = "float32",
         max_context: int = 2048,
+        max_batch: int = 64,
     ) -> Policy:
         """A Qwen3 in a local Hugging Face folder, with its tokenizer and chat template.
 
@@ -140,6 +151,7 @@ class Policy:
             engine=engine,
             dtype=dtype,
             max_context=max_context,
+            max_batch=max_batch,
         )
 
 
@@ -197,7 +209,7 @@ def _tiny_config(policy: Policy, codec: TextCodec) -> ModelConfig:
         num_hidden_layers=policy.layers,
         num_attention_heads=policy.heads,
         num_key_value_heads=policy.heads if policy.heads % 2 else policy.heads // 2,
-        head_dim=2 * policy.hidden // policy.heads,
+        head_dim=policy.head_dim,
         max_position_embeddings=policy.max_context,
         eos_token_id=codec.stop_token_ids[0],
         pad_token_id=codec.pad_token_id,

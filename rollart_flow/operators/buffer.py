@@ -10,15 +10,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from rollart_flow.control.buffer import SampleBuffer
+from rollart_flow.control.departures import left
 from rollart_flow.control.ports import Change
 from rollart_flow.control.schedules import Schedule
 from rollart_flow.operators.committer import Committer
-from rollart_flow.operators.filters import keeps
+from rollart_flow.operators.filters import NamedFilter, group_refusal, refusals
 from rollart_flow.operators.ipc import decode, encode
 from rollart_flow.operators.recovery import Recovered, recover
 from rollart_flow.rows import events_table, samples
@@ -34,8 +34,10 @@ class BufferSettings:
     group_size: int
     commit_rows: int
     commit_ms: float
-    filters: tuple[pl.Expr, ...] = ()
+    filters: tuple[NamedFilter, ...] = ()
     """A trajectory is kept where all are true."""
+    group_filters: tuple[NamedFilter, ...] = ()
+    """A complete group is kept where all are true of every member."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,7 @@ class BufferActor:
             self._settings.group_size,
             self.emit,
             selection=self._settings.schedule.selection,
+            judge=self._judge if self._settings.group_filters else None,
         )
         recovered = await asyncio.to_thread(recover, Run(self._uri))
         self._restore(recovered)
@@ -86,21 +89,24 @@ class BufferActor:
         pending, untrained = recovered.control.pending, recovered.untrained
         self._committed = len(pending) + len(recovered.control.known)
         assert recovered.pending_rows is not None
+        # A filter may have refused a row whose drop was not committed any more.
+        refused = refusals(self._settings.filters, recovered.pending_rows)
+        kept = []
         for place, sample in enumerate(pending):
-            self._rows[sample.trajectory_id] = recovered.pending_rows.slice(place, 1)
+            if refused[place] is None:
+                kept.append(sample)
+                self._rows[sample.trajectory_id] = recovered.pending_rows.slice(place, 1)
         self._samples.restore(
-            pending,
+            kept,
             batches=() if untrained is None else (untrained,),
             known=recovered.control.known,
             closed=recovered.control.closed,
         )
         if untrained is not None:
             self._batches[untrained.step] = Run(self._uri).batch(untrained.step)
-        # A filter may have refused a row whose drop was not committed any more.
-        kept = keeps(self._settings.filters, recovered.pending_rows)
-        for place, sample in enumerate(pending):
-            if not kept[place]:
-                self._samples.drop(sample.trajectory_id, Reason.FILTERED)
+        for sample, by in zip(pending, refused, strict=True):
+            if by is not None:
+                self._samples.put(sample, refused=Reason.FILTERED, by=by)
         self._forget()
         newest = recovered.version if untrained is None else untrained.step
         evaluated = max(recovered.evaluated, default=-1)
@@ -174,27 +180,20 @@ class BufferActor:
         self._index(rows, new)
 
     def _index(self, rows: pa.Table, new: Sequence[Sample]) -> None:
-        kept = keeps(self._settings.filters, rows)
+        refused = refusals(self._settings.filters, rows)
         for place, sample in enumerate(new):
+            by = refused[place]
             if sample.trainable:
                 self._rows[sample.trajectory_id] = rows.slice(place, 1)
-            self._samples.put(sample, refused=None if kept[place] else Reason.FILTERED)
-            if not kept[place] and sample.filtered:
-                self._report_refused(sample)
+            self._samples.put(sample, refused=None if by is None else Reason.FILTERED, by=by)
+            if by is not None and sample.filtered:  # before reward, so that it is never scored
+                self.emit(left(EventKind.DROP, sample, Reason.FILTERED, by=by))
         self._forget()
 
-    def _report_refused(self, sample: Sample) -> None:
-        """A filter before reward has refused what is then never scored."""
-        detail = {"group_id": sample.group_id, "policy_version_start": sample.policy_version_start}
-        self.emit(
-            Event(
-                EventKind.DROP,
-                sample.trajectory_id,
-                reason=Reason.FILTERED,
-                domain=sample.domain,
-                detail=detail,
-            )
-        )
+    def _judge(self, members: Sequence[str]) -> str | None:
+        """See `control.buffer.Judge`."""
+        rows = pa.concat_tables([self._rows[trajectory_id] for trajectory_id in members])
+        return group_refusal(self._settings.group_filters, rows)
 
     def _forget(self) -> None:
         """Let go of rows that the SampleBuffer holds no more."""

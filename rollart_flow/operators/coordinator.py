@@ -6,7 +6,7 @@ source asks which version is due. Its state can be rebuilt from the tables (`ope
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from itertools import islice
@@ -15,7 +15,9 @@ from typing import Any
 import pyarrow as pa
 import ray
 
+from rollart_flow.control import recovery as control
 from rollart_flow.control.controller import AsyncController
+from rollart_flow.control.curriculum import Curriculum, Successes, by_difficulty
 from rollart_flow.control.fleet import NO_WORKER, Fleet
 from rollart_flow.control.health import HealthLimits, watch
 from rollart_flow.control.intake import RolloutSettings
@@ -31,7 +33,7 @@ from rollart_flow.operators.recovery import Recovered
 from rollart_flow.operators.tasks import task_stream
 from rollart_flow.resources import Cluster, WorkerHandle
 from rollart_flow.resources.reasons import reason
-from rollart_flow.types import Assignment, Batch, Event
+from rollart_flow.types import Assignment, Batch, Event, Task
 
 STALL_S = 120.0
 """Without any progress for so long, who waits for what becomes an event."""
@@ -46,6 +48,8 @@ class CoordinatorSettings:
     task_weights: dict[str, float] | None
     domains: tuple[str, ...]
     """Names of the domains that run tasks."""
+    curriculum: Curriculum | None
+    """None: every task is admitted."""
     rollout: RolloutSettings
     schedule: Schedule
     steps: int
@@ -65,6 +69,7 @@ class CoordinatorActor:
         self._stopped = False
         self._all_admitted = False
         self._changed = Signal()
+        self._successes: Successes | None = None
 
     async def start(self, recovered: Recovered, buffer: Any, engines: Cluster) -> None:
         """Build the control plane where the tables say that the run stands."""
@@ -72,27 +77,19 @@ class CoordinatorActor:
         self._buffer, self._published = buffer, version
         self._due = due_versions(settings, recovered)
         self._unevaluated = set(self._due)
-        stream = task_stream(
-            settings.sources,
-            seed=settings.task_seed,
-            weights=settings.task_weights,
-            domains=settings.domains,
-        )
-        cursor = recovered.control.next_cursor
-        rest = islice(stream, cursor, None)
         self._scheduler = RolloutScheduler(
-            ((task, place) for place, task in enumerate(rest, cursor)),
+            self._admissible(recovered.control),
             settings.rollout,
             settings.schedule.bound,
             self.emit,
             admission=settings.schedule.admission,
             version=version,
         )
-        self._scheduler.restore(recovered.control.groups, cursor)
+        self._scheduler.restore(recovered.control.groups, recovered.control.next_cursor)
         remote = RemoteBuffer(buffer)
         shared = settings.schedule.shared
         commands = [RemoteCommands(worker) for worker in engines.workers]
-        sliding = [worker.name for worker in engines.workers if not worker.placement.units]
+        sliding = [worker.name for worker in engines.workers if worker.placement.shares]
         self._engines = Fleet(commands, version, self.emit, shared=shared, sliding=sliding)
         self._handles = {worker.name: worker for worker in engines.workers}
         self._controller = AsyncController(
@@ -114,12 +111,30 @@ class CoordinatorActor:
             self._watches.append(asyncio.create_task(self._rebind(settings.spawning)))
         self._watchdog = Watchdog(self.emit, STALL_S)
 
+    def _admissible(self, recovered: control.Recovered) -> Iterator[tuple[Task, int]]:
+        """Tasks with their cursors from where an earlier coordinator stopped."""
+        settings, cursor = self._settings, recovered.next_cursor
+        stream = task_stream(
+            settings.sources,
+            seed=settings.task_seed,
+            weights=settings.task_weights,
+            domains=settings.domains,
+        )
+        rest = islice(stream, cursor, None)
+        tasks = ((task, place) for place, task in enumerate(rest, cursor))
+        if settings.curriculum is None:
+            return tasks
+        self._successes = Successes(settings.curriculum.window, recovered.scored)
+        return by_difficulty(tasks, settings.curriculum, self._successes, settings.task_seed)
+
     async def _follow(self, buffer: RemoteBuffer) -> None:
-        """Tell the scheduler what the buffer did."""
+        """Tell the curriculum and the scheduler what the buffer did."""
         cursor = 0
         while True:
             cursor, changes = await buffer.changes(cursor)
             for change in changes:
+                if self._successes is not None and change.committed is not None:
+                    self._successes.note(change.committed)
                 self._scheduler.apply(change)
 
     def emit(self, event: Event) -> None:

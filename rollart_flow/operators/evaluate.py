@@ -26,7 +26,7 @@ from rollart_flow.operators.reward import Reward, RewardSettings
 from rollart_flow.operators.rollout import Driver, RolloutContext
 from rollart_flow.rows import trajectories_table
 from rollart_flow.schema import to_table
-from rollart_flow.types import Assignment, Sampling, Split, Task, Trajectory
+from rollart_flow.types import Assignment, Sampling, Split, Task, Trajectory, solved_by
 
 HELD_OUT = "/held_out"
 
@@ -137,10 +137,8 @@ class Evaluate:
 
 
 def solved(trajectory: Trajectory) -> bool:
-    """What the environment reports, or else whether the final reward is at least 1."""
-    if trajectory.solved is not None:
-        return trajectory.solved
-    return trajectory.reward is not None and trajectory.reward >= 1.0
+    """See `solved_by`; what was never scored is not solved."""
+    return bool(solved_by(trajectory.solved, trajectory.reward))
 
 
 def _scores(

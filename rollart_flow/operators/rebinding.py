@@ -32,6 +32,8 @@ class Spawning:
     max_concurrency: int
     workers: int
     """For each class."""
+    units: int
+    """Of its class, for each worker."""
 
 
 class Rebinding:
@@ -73,7 +75,8 @@ class Rebinding:
 
     async def _rebind(self, wanted: str, stand_in: Placement) -> None:
         cpus, count = stand_in.cpus, self._spawning.workers
-        group = ray.util.placement_group([{wanted: 1.0, CPU: cpus}] * count, strategy="PACK")
+        units = float(self._spawning.units)
+        group = ray.util.placement_group([{wanted: units, CPU: cpus}] * count, strategy="PACK")
         try:
             await group.ready()
         except BaseException:
@@ -88,6 +91,7 @@ class Rebinding:
                 wanted,
                 requests,
                 cpus,
+                units,
                 group=group,
                 bundle=bundle,
             )

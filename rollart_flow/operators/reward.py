@@ -2,6 +2,9 @@
 
 Stateless: an actor that dies is started again and its trajectories are scored again. A trajectory
 that a filter before reward drops is not scored.
+
+Nothing is closed when such an actor ends, since Ray may end it by a signal at any time: what its
+rewards hold are connections and child processes, and the kernel ends both with it.
 """
 
 import asyncio
@@ -9,11 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import polars as pl
 import pyarrow as pa
 
-from rollart_flow.operators.filters import keeps
-from rollart_flow.rewards.base import RewardFunction, as_remote, environment_reward
+from rollart_flow.operators.filters import NamedFilter, refusals
+from rollart_flow.rewards.base import RewardFunction, environment_reward
 from rollart_flow.rewards.score import Scorer
 from rollart_flow.rows import trajectory_from_row, with_scores
 from rollart_flow.types import Trajectory
@@ -30,7 +32,7 @@ class RewardSettings:
     """Calls of the function at a time."""
     source: Path | None = None
     """Pipeline file with the function, where it cannot be imported by name."""
-    before: Sequence[pl.Expr] = ()
+    before: Sequence[NamedFilter] = ()
     """Filters that stand before reward."""
 
     def scorer(self) -> Scorer:
@@ -51,12 +53,12 @@ class Reward:
 
     async def __call__(self, block: pa.Table) -> pa.Table:
         """The same trajectories with their rewards, or with why there is none."""
-        kept = keeps(self._settings.before, block)
+        refused = refusals(self._settings.before, block)
         trajectories = [trajectory_from_row(row) for row in block.to_pylist()]
         self._warm(trajectories)
         scored = [
-            await self.score(trajectory) if keep else trajectory
-            for trajectory, keep in zip(trajectories, kept, strict=True)
+            await self.score(trajectory) if by is None else trajectory
+            for trajectory, by in zip(trajectories, refused, strict=True)
         ]
         return with_scores(block, scored)
 
@@ -72,8 +74,9 @@ class Reward:
         there again. Nobody waits for it.
         """
         newest = max((t.policy_version_end or 0 for t in trajectories), default=-1)
-        if newest <= self._version or as_remote(self._settings.function) is None:
+        if newest <= self._version or not self._scorer.remotes:
             return
         self._version = newest
         if self._warming is None or self._warming.done():
-            self._warming = asyncio.ensure_future(self._scorer.warm(self._settings.max_concurrent))
+            places = self._settings.max_concurrent
+            self._warming = asyncio.ensure_future(self._scorer.warm_remotes(places))

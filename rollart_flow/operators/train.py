@@ -1,9 +1,9 @@
 """The train operator: one batch in, one row of `steps` out.
 
 Order of what becomes durable, so that a kill at any moment can be resumed: the manifest (`batches`)
-before the step trains; the weights' files, then the checkpoint, before the rows that name them; the
-row of `steps` last, in one commit with its row of `weights`. Only then is the step reported as
-trained.
+before the step trains; the weights' files and the checkpoint, one beside the other, before the rows
+that name them; the row of `steps` last, in one commit with its row of `weights`. Only then is the
+step reported as trained. Of several ranks of a trainer, the first one answers for all.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import ray
 
 from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.operators.ipc import decode, encode
+from rollart_flow.operators.manifest import estimate, prepare
 from rollart_flow.resources import Cluster
 from rollart_flow.rows import events_table
 from rollart_flow.schema import to_table
@@ -64,41 +65,46 @@ class Train:
         (batch,) = block.to_pylist()
         step, rows = batch["step"], decode(batch["rows"])
         if "advantage" in rows.column_names:  # a manifest that was written before a restart
-            zero_variance = self._context.algorithm.advantages(rows).zero_variance_groups
+            algorithm = self._context.algorithm
+            zero_variance = estimate(algorithm, rows, self._assess).zero_variance_groups
         else:
             rows, zero_variance = self._write_manifest(batch, rows)
-        (result,) = self._context.trainers.execute_all("train_step", step, encode(rows))
+        result = self._context.trainers.execute_all("train_step", step, encode(rows))[0]
         return self._record(rows, result, zero_variance)
 
     def _write_manifest(self, batch: Mapping[str, Any], rows: pa.Table) -> tuple[pa.Table, int]:
-        advantages = self._context.algorithm.advantages(rows)
-        values = pa.array([v.tolist() for v in advantages.values], pa.list_(pa.float32()))
-        weights = pa.array(self._context.algorithm.weights(rows), pa.float64())
-        rows = rows.append_column("advantage", values).append_column("weight", weights)
+        algorithm = self._context.algorithm
+        prepared = prepare(algorithm, rows, batch["trained_version"], self._assess)
         manifest = [
             {
                 **row,
                 "step": batch["step"],
                 "position": position,
                 "policy_version": batch["policy_version"],
-                "trained_version": batch["trained_version"],
             }
-            for position, row in enumerate(rows.select(list(_MANIFEST_COLUMNS)).to_pylist())
+            for position, row in enumerate(prepared.rows.select(list(prepared.stored)).to_pylist())
         ]
         self._commit({"batches": to_table("batches", manifest)})
-        return rows, advantages.zero_variance_groups
+        return prepared.rows, prepared.zero_variance_groups
+
+    def _assess(self, rows: pa.Table) -> pa.Table:
+        answers = self._context.trainers.execute_all("assess", encode(rows))
+        return decode(answers[0])
 
     def _record(self, rows: pa.Table, result: StepResult, zero_variance: int) -> pa.Table:
         """Publish, checkpoint, commit the rows of the step, and report it as trained."""
         context, step = self._context, result.step
-        started = time.monotonic()
         checkpoint = step % context.checkpoint_every == 0 or step == context.steps
+        if checkpoint:
+            folder = checkpoint_folder(context.checkpoints, step)
+            context.trainers.execute_all("begin_save", folder)
+        started = time.monotonic()
         lasting = checkpoint or step in context.evaluated
         manifest: Manifest = context.trainers.execute_all("publish", lasting=lasting)[0]
         publish_s = time.monotonic() - started
         events = []
         if checkpoint:
-            context.trainers.execute_all("save", checkpoint_folder(context.checkpoints, step))
+            context.trainers.execute_all("finish_save")
             events = [Event(EventKind.CHECKPOINT, str(step), policy_version=step, step=step)]
         ended, now = time.monotonic(), datetime.now(UTC)
         row = {
@@ -174,9 +180,6 @@ def read_trained(block: pa.Table) -> Trained:
     (said,) = block.to_pylist()
     (row,) = decode(said["steps"]).to_pylist()
     return Trained(row, json.loads(said["rewards"]), said["committed"])
-
-
-_MANIFEST_COLUMNS = ("trajectory_id", "group_id", "advantage", "weight", "staleness")
 
 
 def checkpoint_folder(checkpoints: str, step: int) -> str:

@@ -3,16 +3,19 @@
 This is the only part of a pipeline that loads polars, and only where a filter stands.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rollart_flow.errors import PipelineError
+
+if TYPE_CHECKING:
+    import polars as pl
 
 SCORES = ("reward", "reward_parts", "scored_at")
 """Columns of `trajectories` that are null until reward has run."""
 
 
 def check_expression(node: str, expression: Any, *, scored: bool) -> None:
-    """Refuse what is not one boolean for each trajectory.
+    """Refuse what is not one boolean for each trajectory, or looks beyond its group.
 
     Args:
         node: name of the filter, for the message.
@@ -20,7 +23,7 @@ def check_expression(node: str, expression: Any, *, scored: bool) -> None:
         scored: whether reward stands before the filter.
 
     Raises:
-        PipelineError: names the node and the column or the type that is wrong.
+        PipelineError: names the node and what is wrong: a column, the type, what is compared.
     """
     import polars as pl
 
@@ -46,4 +49,29 @@ def check_expression(node: str, expression: Any, *, scored: bool) -> None:
         raise PipelineError(
             f"{node}: the expression must give one boolean for each trajectory, "
             f"not {', '.join(str(dtype) for dtype in result.dtypes)}"
+        )
+
+    if compares_attempts(expression):
+        _check_windows(node, str(expression), scored=scored)
+
+
+_OVER = ".over("
+_OVER_GROUP = ('.over([col("group_id")])', '.over(partition_by: [col("group_id")]')
+"""How polars spells a window over groups, without and with an order."""
+
+
+def compares_attempts(expression: "pl.Expr") -> bool:
+    """Whether an expression looks at other attempts than the row's own, by `.over(...)`."""
+    return _OVER in str(expression)
+
+
+def _check_windows(node: str, said: str, *, scored: bool) -> None:
+    if said.count(_OVER) != sum(map(said.count, _OVER_GROUP)):
+        raise PipelineError(
+            f'{node}: attempts are compared within their group only; use .over("group_id")'
+        )
+    if not scored:
+        raise PipelineError(
+            f"{node}: a group is complete once it is scored; put a filter that compares its "
+            "attempts after reward"
         )

@@ -11,6 +11,7 @@ from rollart_flow.models.policy import Policy
 from rollart_flow.pipeline import nodes
 from rollart_flow.pipeline.checks import checked_node, expect, unique_names
 from rollart_flow.trainers.optimizer import AdamW, adamw
+from rollart_flow.trainers.registry import check_backend
 from rollart_flow.weights import check_weights
 
 
@@ -67,6 +68,11 @@ def buffer(
             f"take {-(-batch_size // group_size) * group_size}"
         )
     bound, schedule = _bound(name, alpha, schedule)
+    if up.tasks.curriculum is not None and schedule.order_checks:
+        raise PipelineError(
+            f"{name}: schedule {schedule.name} keeps to the order of tasks, of which a curriculum "
+            "skips some; leave one of them away"
+        )
     return nodes.Buffer(
         up=up,
         batch_size=batch_size,
@@ -90,9 +96,11 @@ def train(
     epochs: int = 1,
     micro_batch_tokens: int = 16384,
     threads: int = 1,
+    mismatch: bool = False,
     checkpoint_every: int = 10,
     keep_versions: int = 4,
     backend: str = "embedded",
+    ranks: int = 1,
     weights: str = "local",
     name: str = "train",
 ) -> nodes.Train:
@@ -108,6 +116,7 @@ def train(
         raise PipelineError(
             f"{name}: {minibatches} minibatches of a batch of {up.batch_size}; take fewer"
         )
+    check_backend(backend, ranks)
     return nodes.Train(
         up=up,
         policy=policy,
@@ -118,9 +127,11 @@ def train(
         epochs=epochs,
         micro_batch_tokens=micro_batch_tokens,
         threads=threads,
+        mismatch=mismatch,
         checkpoint_every=checkpoint_every,
         keep_versions=keep_versions,
         backend=backend,
+        ranks=ranks,
         weights=weights,
         name=name,
     )

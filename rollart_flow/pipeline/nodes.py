@@ -16,6 +16,7 @@ from pydantic.dataclasses import dataclass
 from pydantic_core import CoreSchema, core_schema
 
 from rollart_flow.algorithms.algorithm import Algorithm
+from rollart_flow.control.curriculum import Curriculum
 from rollart_flow.control.schedules import Schedule, named_schedule
 from rollart_flow.envs.base import Domain
 from rollart_flow.models.policy import Policy
@@ -63,6 +64,7 @@ class _ScheduleOrName:
 OfPolicy: TypeAlias = Annotated[Policy, _IsA(Policy)]
 OfDomain: TypeAlias = Annotated[Domain, _IsA(Domain)]
 OfSchedule: TypeAlias = Annotated[Schedule, _ScheduleOrName()]
+OfCurriculum: TypeAlias = Annotated[Curriculum, _IsA(Curriculum)]
 OfAlgorithm: TypeAlias = Annotated[Algorithm, _IsA(Algorithm)]
 OfOptimizer: TypeAlias = Annotated[AdamW, _IsA(AdamW)]
 
@@ -130,6 +132,8 @@ class Tasks(Node):
     seed: int = 0
     weights: dict[str, Share] | None = None
     """Relative share of the groups by domain; None: equal shares."""
+    curriculum: OfCurriculum | None = None
+    """Which tasks are admitted, by how often they were solved lately; None: all."""
     name: Name = "tasks"
 
     @property
@@ -186,6 +190,8 @@ class Rollout(Generates, Trajectories):
     sliding_workers: NotNegative = 0
     """More of them on the trainer's devices, which serve while training waits for a batch and give
     their memory back while it computes (train-rollout multiplexing)."""
+    engine_units: Count = 1
+    """Units of its resource class that one engine worker gets, over which vLLM splits the model."""
     engine_timeout_s: Seconds = 60.0
     """An engine worker that gives no sign of life for so long is restarted, then removed."""
     name: Name = "rollout"
@@ -201,7 +207,8 @@ class Rollout(Generates, Trajectories):
 
 @dataclass(frozen=True, eq=False, config=_CONFIG, kw_only=True)
 class Filter(Trajectories):
-    """Keeps the trajectories for which an expression is true; the others are recorded."""
+    """Keeps the trajectories, or the groups, for which an expression is true; what it refuses is
+    recorded."""
 
     kind: ClassVar[str] = "filter"
 
@@ -213,6 +220,13 @@ class Filter(Trajectories):
     @property
     def scored(self) -> bool:
         return self.up.scored
+
+    @property
+    def of_groups(self) -> bool:
+        """Whether it compares the attempts of a group, so that it judges complete groups."""
+        from rollart_flow.pipeline.filters import compares_attempts
+
+        return compares_attempts(self.expr)
 
     @property
     def expr(self) -> "pl.Expr":
@@ -276,11 +290,17 @@ class Train(Node):
     """Tokens of one forward and backward pass."""
     threads: Count = 1
     """Intra-op threads, pinned and recorded, so that replay gives the same bits."""
+    mismatch: bool = False
+    """Recompute logprobs before a step of several minibatches, for the mismatch columns of `steps`;
+    one that is a single minibatch has them anyway."""
     checkpoint_every: Count = 10
     """Steps between checkpoints of model, optimizer and position."""
     keep_versions: Annotated[int, Field(ge=2)] = 4
     """Newest published versions that are kept, beside those with a checkpoint."""
     backend: str = "embedded"
+    """embedded: one process on a CPU; fsdp2: `ranks` processes that share the policy."""
+    ranks: Count = 1
+    """Processes that train together, placed as one gang."""
     weights: str = "local"
     """Weight store that carries versions to the engines: "local", the run's folder; "mooncake", the
     memory of servers that the run starts (section 6.2); "mooncake://HOST:PORT", of others."""

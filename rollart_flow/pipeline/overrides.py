@@ -10,7 +10,12 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias, get_type_hints
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import (
+    BaseModel,
+    PydanticSchemaGenerationError,
+    TypeAdapter,
+    ValidationError,
+)
 
 from rollart_flow.envs.base import Domain
 from rollart_flow.errors import SettingsError
@@ -109,7 +114,10 @@ def _resolve(key: str, known: Mapping[str, Setting]) -> Setting:
 
 def _parse(setting: Setting, text: str) -> Any:
     """A value from text: as written for numbers, words and switches, else JSON."""
-    adapter = TypeAdapter(setting.hint)
+    try:
+        adapter = TypeAdapter(setting.hint)
+    except PydanticSchemaGenerationError:
+        raise SettingsError(f"{setting.key} is an object; set it in the pipeline file") from None
     readings = (adapter.validate_strings, adapter.validate_json)
     failures: list[ValidationError] = []
     for read in readings:

@@ -104,12 +104,14 @@ def _words(node: nodes.Node) -> tuple[str, str, str, str]:
             return PRODUCER, "Ray Data source", "1", f"groups of {node.group_size} from {mixed}"
         case nodes.Rollout():
             workers, engines = node.workers, node.engine_workers
-            parallel = f"{_count(workers, 'worker')}, {_count(engines, 'engine')}"
+            units = f" of {node.engine_units} units" if node.engine_units > 1 else ""
+            parallel = f"{_count(workers, 'worker')}, {_count(engines, 'engine')}{units}"
             surplus = f", {node.redundancy} redundant" if node.redundancy else ""
             return PRODUCER, "Ray Data actors + engines", parallel, _sampling(node) + surplus
         case nodes.Filter():
             where = "with the buffer" if node.scored else "with reward"
-            return PRODUCER, where, "1", str(node.expr)
+            whole = ", whole groups" if node.of_groups else ""
+            return PRODUCER, where, "1", f"{node.expr}{whole}"
         case nodes.Reward():
             scored_by = "the environment" if node.fn is None else name_of(node.fn)
             return (

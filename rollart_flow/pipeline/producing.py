@@ -7,7 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from rollart_flow.control.curriculum import Curriculum
 from rollart_flow.control.profiler import AUTO
+from rollart_flow.engines.registry import check_engine
 from rollart_flow.envs.base import Domain
 from rollart_flow.errors import PipelineError
 from rollart_flow.models.policy import Policy
@@ -33,6 +35,7 @@ def tasks(
     group_size: int = 8,
     seed: int = 0,
     weights: Mapping[str, float] | None = None,
+    curriculum: Curriculum | None = None,
     name: str = "tasks",
 ) -> nodes.Tasks:
     """Groups of `group_size` attempts at tasks.
@@ -43,6 +46,7 @@ def tasks(
         domains: domains that run the tasks of datasets and iterables, where they are not among
             the sources.
         weights: relative share of the groups by domain; equal shares by default.
+        curriculum: which tasks are admitted, by how often they were solved lately; all by default.
 
     Raises:
         PipelineError: no source, one of another kind, or a domain that is not there.
@@ -65,6 +69,7 @@ def tasks(
         group_size=group_size,
         seed=seed,
         weights=dict(weights) if weights else None,
+        curriculum=curriculum,
         name=name,
     )
 
@@ -85,6 +90,7 @@ def rollout(
     workers: int = 1,
     engine_workers: int = 1,
     sliding_workers: int = 0,
+    engine_units: int = 1,
     engine_timeout_s: float = 60.0,
     temperature: float = 1.0,
     top_p: float = 1.0,
@@ -97,6 +103,7 @@ def rollout(
     Raises:
         PipelineError: a setting is wrong, or `hw_affinity` names an unknown domain, no class, or
             different stand-ins for one class.
+        MissingExtraError: the policy's engine is not installed.
     """
     expect(name, up, nodes.Tasks)
     affinity: dict[str, str | tuple[str, ...]] | Literal["auto"]
@@ -114,7 +121,7 @@ def rollout(
         }
         known_domains(name, "hw_affinity", affinity.keys() - {"default"}, up.domains)
     stand_ins(name, affinity)
-    return nodes.Rollout(
+    node = nodes.Rollout(
         up=up,
         policy=policy,
         hw_affinity=affinity,
@@ -128,6 +135,7 @@ def rollout(
         workers=workers,
         engine_workers=engine_workers,
         sliding_workers=sliding_workers,
+        engine_units=engine_units,
         engine_timeout_s=engine_timeout_s,
         temperature=temperature,
         top_p=top_p,
@@ -135,6 +143,8 @@ def rollout(
         max_tokens=max_tokens,
         name=name,
     )
+    check_engine(policy, units=engine_units)
+    return node
 
 
 @checked_node
@@ -142,10 +152,14 @@ def filter(up: nodes.Trajectories, expression: "pl.Expr", *, name: str = "filter
     """Keep the trajectories for which a polars expression is true; each drop is recorded.
 
     The expression is over the columns of `trajectories` and gives one boolean a row; null drops.
-    It may stand before reward, where the columns of scores are not known yet, or after it.
+    It may stand before reward, where the columns of scores are not known yet, or after it. One that
+    compares the attempts of a group, with `.over("group_id")`, judges the members of each complete
+    group: where it is not true of all, the group is evicted whole, and another is admitted.
+    `rollart_flow.algorithms.filters` has the usual ones.
 
     Raises:
-        PipelineError: an unknown column, or an expression that is no boolean for each row.
+        PipelineError: an unknown column, an expression that is no boolean for each row, or one that
+            compares attempts before reward or across groups.
     """
     from rollart_flow.pipeline.filters import check_expression
 

@@ -180,8 +180,8 @@ class Cluster:
 def _reservation(placement: Placement) -> dict[str, Any]:
     """Ray actor options: a share of a CPU, a unit of an accelerator, its bundle of a gang."""
     options: dict[str, Any] = {"num_cpus": placement.cpus}
-    if placement.granted != CPU:
-        options["resources"] = {placement.granted: placement.units}
+    if placement.granted != CPU and not placement.shares:
+        options["resources"] = {placement.granted: placement.gpus or 1}
     if placement.group is not None:
         options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(
             placement.group, placement_group_bundle_index=placement.bundle

@@ -110,18 +110,21 @@ class ResourceManager:
             if (limit := self._limits.get(name, pool.total if name == CPU else 0))
         }
 
-    def _reserve(self, names: Sequence[str], workers: int, cpus: float) -> tuple[str, Any]:
+    def _reserve(
+        self, names: Sequence[str], workers: int, cpus: float, units: int
+    ) -> tuple[str, Any]:
         """(class, placement group of one bundle for each worker) for a gang of the first class that
         has room; no group on CPU."""
         pools = self.pools()
         for name in names:
             if name == CPU or name not in pools:
                 continue
-            if pools[name].total - (self._granted[name] if self._limits else 0) < workers:
+            if pools[name].total - (self._granted[name] if self._limits else 0) < workers * units:
                 continue
-            group = ray.util.placement_group([{name: 1.0, CPU: cpus}] * workers, strategy="PACK")
+            bundle = {name: float(units), CPU: cpus}
+            group = ray.util.placement_group([bundle] * workers, strategy="PACK")
             if group.wait(self._grace_s):
-                self._granted[name] += workers
+                self._granted[name] += workers * units
                 return name, group
             ray.util.remove_placement_group(group)
         return CPU, None
@@ -150,6 +153,7 @@ class ResourceManager:
         *,
         prefix: str | None = None,
         cpus: float = 0.1,
+        units: int = 1,
         stand_ins: Mapping[str, Sequence[str]] | None = None,
     ) -> list[Placement]:
         """Workers for each class that is asked for, reserved at once: all of a class or none.
@@ -163,6 +167,7 @@ class ResourceManager:
             workers: for each class; a mapping where they differ.
             prefix: of the workers' names, followed by class and number; None: the role.
             cpus: share of a CPU for each.
+            units: of its class for each, on one node; on CPU none are counted.
             stand_ins: by class, those that may stand in for it here; the manager's where not said.
         """
         counts = {
@@ -171,7 +176,7 @@ class ResourceManager:
         }
         compatible = {**self._compatible, **(stand_ins or {})}
         granted = {
-            name: self._reserve((name, *compatible.get(name, ())), count, cpus)
+            name: self._reserve((name, *compatible.get(name, ())), count, cpus, units)
             for name, count in counts.items()
         }
         placements = []
@@ -190,6 +195,7 @@ class ResourceManager:
                     given,
                     requests,
                     cpus,
+                    0.0 if given == CPU else float(units),
                     group=group,
                     bundle=bundle,
                 )
@@ -207,7 +213,9 @@ class ResourceManager:
     def release(self, placements: Sequence[Placement]) -> None:
         """Workers are gone: what they were granted can be granted again."""
         free_gangs(placements)
-        self._granted -= Counter(p.granted for p in placements if p.granted != CPU)
+        for placement in placements:
+            if placement.granted != CPU:
+                self._granted[placement.granted] -= int(placement.gpus)
 
 
 def _units(name: str, units: int | Sequence[int]) -> int:

@@ -30,9 +30,8 @@ class Placement:
     """Resource class."""
     requests: tuple[Request, ...] = (Request("default", "CPU"),)
     cpus: float = 0.1
-    units: float = 1.0
-    """Of the class; 0 where it shares what is reserved for another worker."""
     gpus: float = 0.0
+    """Units of the class that it runs on; 0 on CPU."""
     rank: int = 0
     """Place among the workers of its cluster."""
     world_size: int = 1
@@ -41,6 +40,8 @@ class Placement:
     """Ray placement group that holds what was reserved for it; None: nothing was."""
     bundle: int = 0
     """Its bundle of the group."""
+    shares: bool = False
+    """Whether it runs on what is reserved for another worker, and reserves nothing."""
 
     @property
     def stands_for(self) -> frozenset[str]:

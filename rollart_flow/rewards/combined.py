@@ -7,7 +7,7 @@ killed, an async one in the event loop.
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import cast
 
 from rollart_flow.rewards.base import RewardFunction, Score
@@ -27,9 +27,22 @@ class Combined(ABC):
     async def combine(self, trajectory: Trajectory, call: Call) -> Score:
         """The reward of a trajectory; what it is made of is asked through `call`."""
 
+    @abstractmethod
+    def functions(self) -> tuple[RewardFunction, ...]:
+        """What it is made of; combined ones stand for themselves."""
+
     async def __call__(self, trajectory: Trajectory) -> Score:
         """The same with every part in this process: a part that hangs cannot be abandoned."""
         return await self.combine(trajectory, call_here)
+
+
+def single_functions(function: RewardFunction) -> Iterator[RewardFunction]:
+    """What a reward function comes down to: itself, or what its parts come down to."""
+    if isinstance(function, Combined):
+        for part in function.functions():
+            yield from single_functions(part)
+    else:
+        yield function
 
 
 async def call_here(function: RewardFunction, trajectory: Trajectory) -> Checked:

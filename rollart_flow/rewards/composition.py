@@ -12,7 +12,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rollart_flow.errors import RewardFailedError, SettingsError
+from rollart_flow.errors import (
+    RewardFailedError,
+    RewardNotFiniteError,
+    RewardTimeoutError,
+    SettingsError,
+)
 from rollart_flow.rewards.base import RewardFunction, Score
 from rollart_flow.rewards.checked import Checked, finite
 from rollart_flow.rewards.combined import Call, Combined
@@ -74,6 +79,10 @@ class Composition(Combined):
                 f"outcomes that are {self.gap} apart; give from 0 to less than {self.gap / 2}"
             )
 
+    def functions(self) -> tuple[RewardFunction, ...]:
+        """The outcome's, then those of the parts."""
+        return self.outcome, *(part.fn for part in self.process)
+
     async def combine(self, trajectory: Trajectory, call: Call) -> Score:
         """The composed reward and its parts; they are asked one after the other."""
         value, inner = await call(self.outcome, trajectory)
@@ -114,6 +123,8 @@ def compose(
 async def _asked(part: Part, trajectory: Trajectory, call: Call) -> Checked:
     try:
         return await call(part.fn, trajectory)
+    except (RewardTimeoutError, RewardNotFiniteError) as error:
+        raise type(error)(f"part {part.name!r}: {error}") from error
     except Exception as error:  # which part it was; the cause stays
         raise RewardFailedError(f"part {part.name!r}: {error}") from error
 

@@ -26,6 +26,10 @@ class Majority(Combined):
                 f"majority: k is {self.k}; give an odd number, so that none is a tie"
             )
 
+    def functions(self) -> tuple[RewardFunction, ...]:
+        """The check."""
+        return (self.fn,)
+
     async def combine(self, trajectory: Trajectory, call: Call) -> Score:
         """1 where more than half of the runs reach the threshold; the votes are the parts."""
         votes = {"passed": 0, "failed": 0}

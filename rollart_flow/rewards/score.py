@@ -22,9 +22,9 @@ from rollart_flow.errors import RewardNotFiniteError, RewardTimeoutError, Rollar
 from rollart_flow.isolation.child import error_line
 from rollart_flow.isolation.process import Isolated
 from rollart_flow.isolation.references import reference
-from rollart_flow.rewards.base import RewardFunction, as_remote, environment_reward
+from rollart_flow.rewards.base import RemoteReward, RewardFunction, as_remote, environment_reward
 from rollart_flow.rewards.checked import Checked, infinite_number, typed_score
-from rollart_flow.rewards.combined import Combined, call_here, is_async, name_of
+from rollart_flow.rewards.combined import Combined, call_here, is_async, name_of, single_functions
 from rollart_flow.types import TRAINABLE, Outcome, Reason, Trajectory
 
 _HANDLER = "rollart_flow.rewards.served:RewardHandler"
@@ -67,25 +67,34 @@ class Scorer:
         reward, parts = score
         return replace(trajectory, reward=reward, reward_parts=parts, scored_at=datetime.now(UTC))
 
+    @property
+    def remotes(self) -> tuple[RemoteReward, ...]:
+        """The remote functions among those that the reward comes down to, each once."""
+        found = filter(None, map(as_remote, single_functions(self._function)))
+        return tuple({id(remote): remote for remote in found}.values())
+
     async def warm(self, count: int) -> None:
-        """Have a remote function, or the processes of a plain one, ready for `count` calls."""
-        if (remote := as_remote(self._function)) is not None:
-            await remote.warm(count)
-        elif self._function is not environment_reward and not is_async(self._function):
+        """Have remote functions, and processes for plain ones, ready for `count` calls."""
+        await self.warm_remotes(count)
+        if any(map(_runs_in_a_process, single_functions(self._function))):
             missing = range(count - len(self._idle))
             self._idle += await asyncio.gather(*(Isolated.start(_HANDLER) for _ in missing))
 
+    async def warm_remotes(self, count: int) -> None:
+        """Have the remote functions ready for `count` calls at a time."""
+        await asyncio.gather(*(remote.warm(count) for remote in self.remotes))
+
     async def close(self) -> None:
-        """End the idle processes, and the connections of a remote function. May be called twice."""
+        """End the idle processes, and the connections of remote functions. May be called twice."""
         while self._idle:
             await self._idle.pop().kill()
-        if (remote := as_remote(self._function)) is not None:
+        for remote in self.remotes:
             await remote.close()
 
     async def _call(self, function: RewardFunction, trajectory: Trajectory) -> Checked:
         if isinstance(function, Combined):
             return typed_score(await function.combine(trajectory, self._call))
-        if function is environment_reward or is_async(function):
+        if not _runs_in_a_process(function):
             return await call_here(function, trajectory)
         packed = base64.b64encode(pickle.dumps(trajectory)).decode()
         where = reference(function, self._source)
@@ -107,6 +116,11 @@ class Scorer:
             reward_parts=None,
             scored_at=None,
         )
+
+
+def _runs_in_a_process(function: RewardFunction) -> bool:
+    """Whether a function that is no combined one is a plain one that may hang."""
+    return function is not environment_reward and not is_async(function)
 
 
 def _reason(error: Exception) -> Reason:

@@ -14,7 +14,9 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
+from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.errors import RunFailedError, SettingsError
 from rollart_flow.models.policy import Policy, materialize
 from rollart_flow.operators.train import checkpoint_folder
@@ -25,6 +27,9 @@ from rollart_flow.runner.setup import create_run, publish_start
 from rollart_flow.store import Parent, Run, RunWriter
 from rollart_flow.store.layout import checkpoints_uri, policy_uri
 from rollart_flow.telemetry import OnProgress, Progress, ignore_progress
+
+if TYPE_CHECKING:
+    from rollart_flow.trainers.checkpoint import Checkpoint
 
 _TOKENIZER = "tokenizer.json"
 _MAY_DIFFER = ("max_position_embeddings", "initializer_range")
@@ -137,6 +142,7 @@ def _start_from(
     """Put the parent's policy and trainer state at a version into the folder of the new run."""
     from rollart_flow.models.folder import read_config, save_folder
     from rollart_flow.models.tokenizer import tokenizer_files
+    from rollart_flow.trainers.checkpoint import write_checkpoint
 
     on_progress(Progress.phase(f"reading version {version} of {parent.info.name}"))
     trainer = stored_trainer(parent, stored_pipeline(parent))
@@ -150,16 +156,22 @@ def _start_from(
     save_folder(policy_uri(uri), read_config(theirs), trainer.weights(), files)
     if version:
         folder = Path(checkpoint_folder(checkpoints_uri(uri), version))
-        trainer.save(folder)
-        _refer_to_itself(folder)
+        write_checkpoint(folder, _begun_anew(trainer.snapshot(), pipeline.train.algorithm))
     with_checkpoint = version > 0
     publish_start(pipeline, uri, RunWriter.open(uri), version, checkpoint=with_checkpoint)
 
 
-def _refer_to_itself(checkpoint: Path) -> None:
-    """Make the weights of a checkpoint the reference policy of whoever goes on from it."""
-    from rollart_flow.trainers.checkpoint import read_checkpoint, write_checkpoint
+def _begun_anew(found: Checkpoint, algorithm: Algorithm) -> Checkpoint:
+    """A parent's checkpoint as one of the fork's algorithm.
+
+    Its weights become the reference policy of whoever goes on from it, and a critic that the parent
+    did not have begins with it.
+    """
+    from rollart_flow.trainers.critic import fresh_head
+    from rollart_flow.trainers.reference import REFERENCE
     from rollart_flow.weights.fingerprint import fingerprint
 
-    found = read_checkpoint(checkpoint)
-    write_checkpoint(checkpoint, replace(found, reference=fingerprint(found.weights)))
+    state = {k: tensor for k, tensor in found.state.items() if not k.endswith(f"/{REFERENCE}")}
+    if algorithm.critic is not None:
+        state = {**fresh_head(found.model["hidden_size"]), **state}
+    return replace(found, reference=fingerprint(found.weights), state=state)

@@ -37,16 +37,16 @@ def place_engines(pipeline: Pipeline, manager: ResourceManager) -> list[Placemen
     of each domain, there are workers of every class.
     """
     affinity, role = pipeline.rollout.hw_affinity, EngineWorker.role
-    workers = pipeline.rollout.engine_workers
+    workers, units = pipeline.rollout.engine_workers, pipeline.rollout.engine_units
     if isinstance(affinity, str):
         wanted = {name: name for name in manager.accelerators()}
-        placements = manager.place(role, wanted, workers, prefix="engine")
+        placements = manager.place(role, wanted, workers, prefix="engine", units=units)
         return [replace(p, requests=(Request("default", p.granted),)) for p in placements]
     rollout = pipeline.rollout
     wanted = {"default": manager.preferred(ActorGen)}
     wanted |= {domain: rollout.resource_class(domain) for domain in affinity}
     allowed = stand_ins(rollout.name, affinity)
-    return manager.place(role, wanted, workers, prefix="engine", stand_ins=allowed)
+    return manager.place(role, wanted, workers, prefix="engine", units=units, stand_ins=allowed)
 
 
 def place_sliding(pipeline: Pipeline, trainers: Sequence[Placement]) -> list[Placement]:
@@ -59,16 +59,16 @@ def place_sliding(pipeline: Pipeline, trainers: Sequence[Placement]) -> list[Pla
             role=EngineWorker.role,
             requests=(Request("default", trainer.granted),),
             cpus=0.0,
-            units=0.0,
+            shares=True,
         )
         for index, trainer in enumerate(shared)
     ]
 
 
-def place_trainer(manager: ResourceManager) -> list[Placement]:
-    """The trainer, where training runs best."""
+def place_trainer(pipeline: Pipeline, manager: ResourceManager) -> list[Placement]:
+    """The trainer's ranks as one gang, where training runs best."""
     wanted = {"default": manager.preferred(ActorTrain)}
-    return manager.place(TrainWorker.role, wanted, prefix="trainer")
+    return manager.place(TrainWorker.role, wanted, pipeline.train.ranks, prefix="trainer")
 
 
 def preview(pipeline: Pipeline) -> list[Grant]:
@@ -78,9 +78,9 @@ def preview(pipeline: Pipeline) -> list[Grant]:
         RunFailedError: no Ray cluster is connected.
     """
     manager = ResourceManager()
-    placements = place_engines(pipeline, manager) + place_trainer(manager)
-    manager.release(placements)
-    placements += place_sliding(pipeline, placements[-1:])
+    engines, training = place_engines(pipeline, manager), place_trainer(pipeline, manager)
+    manager.release(engines + training)
+    placements = [*engines, *training, *place_sliding(pipeline, training)]
     counts: dict[tuple[str, str, str, str], int] = {}
     for placement in placements:
         for request in placement.requests:

@@ -19,10 +19,12 @@ from rollart_flow.engines.worker import EngineWorker
 from rollart_flow.models.policy import load_codec
 from rollart_flow.operators.buffer import BufferActor, BufferSettings
 from rollart_flow.operators.coordinator import CoordinatorActor, CoordinatorSettings
+from rollart_flow.operators.filters import NamedFilter
 from rollart_flow.operators.ipc import encode
 from rollart_flow.operators.rebinding import Spawning
 from rollart_flow.operators.recovery import Recovered
 from rollart_flow.pipeline import Pipeline
+from rollart_flow.pipeline.nodes import Filter
 from rollart_flow.resources import CPU, Cluster, Placement, ResourceManager
 from rollart_flow.resources.nodes import beside_driver
 from rollart_flow.rows import events_table
@@ -30,7 +32,7 @@ from rollart_flow.runner.placing import place_engines, place_sliding, place_trai
 from rollart_flow.schema import to_table
 from rollart_flow.store.layout import policy_uri, weights_uri
 from rollart_flow.trainers.registry import TrainerSettings
-from rollart_flow.trainers.worker import TrainWorker
+from rollart_flow.trainers.worker import TrainWorker, gather_ranks
 from rollart_flow.types import Event, EventKind, Reason, Sampling
 from rollart_flow.weights import WeightStore, kept_weights
 from rollart_flow.weights.mooncake.servers import WeightServers, segment_bytes
@@ -136,6 +138,7 @@ def start_plant(
         coordinator = _actor(CoordinatorActor).remote(settings)
         started.callback(ray.kill, coordinator)
         recovered: Recovered = ray.get(recovering)
+        gather_ranks(trainers)
         bindings = [row for cluster in clusters for row in cluster.bindings()]
         fallbacks = _fallbacks(bindings)
         rows = {
@@ -177,7 +180,7 @@ def _weights(pipeline: Pipeline, uri: str) -> tuple[str, WeightServers | None]:
 def _workers(pipeline: Pipeline, uri: str, weights: str) -> tuple[Cluster, Cluster]:
     """Inference workers and trainers."""
     manager = ResourceManager()
-    placed, training = place_engines(pipeline, manager), place_trainer(manager)
+    placed, training = place_engines(pipeline, manager), place_trainer(pipeline, manager)
     engines = Cluster(
         [*placed, *place_sliding(pipeline, training)],
         EngineWorker,
@@ -192,7 +195,7 @@ def _wanted(engines: Cluster) -> dict[str, str]:
     return {
         request.domain: request.resource
         for worker in engines.workers
-        if worker.placement.units
+        if not worker.placement.shares
         for request in worker.placement.requests
     }
 
@@ -220,8 +223,14 @@ def _buffer_settings(pipeline: Pipeline) -> BufferSettings:
         group_size=pipeline.tasks.group_size,
         commit_rows=pipeline.buffer.commit_rows,
         commit_ms=pipeline.buffer.commit_ms,
-        filters=tuple(node.expr for node in pipeline.filters),
+        filters=named_filters(pipeline.filters, of_groups=False),
+        group_filters=named_filters(pipeline.filters, of_groups=True),
     )
+
+
+def named_filters(nodes: Sequence[Filter], *, of_groups: bool) -> tuple[NamedFilter, ...]:
+    """The filters that judge trajectories by themselves, or those that judge whole groups."""
+    return tuple(NamedFilter(n.name, n.expr) for n in nodes if n.of_groups is of_groups)
 
 
 def sampling_of(node: Any, uri: str) -> Sampling:
@@ -241,13 +250,18 @@ def _coordinator_settings(
 ) -> CoordinatorSettings:
     tasks, rollout, buffer = pipeline.tasks, pipeline.rollout, pipeline.buffer
     group_size = tasks.group_size
-    arguments = _engine_arguments(pipeline, uri, weights)
-    spawning = Spawning(arguments, CONCURRENT_CALLS, rollout.engine_workers)
+    spawning = Spawning(
+        _engine_arguments(pipeline, uri, weights),
+        CONCURRENT_CALLS,
+        rollout.engine_workers,
+        rollout.engine_units,
+    )
     return CoordinatorSettings(
         sources=tasks.sources,
         task_seed=tasks.seed,
         task_weights=dict(tasks.weights) if tasks.weights else None,
         domains=tasks.domain_names,
+        curriculum=tasks.curriculum,
         rollout=RolloutSettings(
             batch_size=buffer.batch_size,
             group_size=group_size,
@@ -297,11 +311,13 @@ def trainer_settings(pipeline: Pipeline) -> TrainerSettings:
     train = pipeline.train
     return TrainerSettings(
         backend=train.backend,
+        ranks=train.ranks,
         optimizer=train.optimizer,
         minibatches=train.minibatches,
         epochs=train.epochs,
         micro_batch_tokens=train.micro_batch_tokens,
         threads=train.threads,
+        mismatch=train.mismatch,
         seed=pipeline.seed,
     )
 

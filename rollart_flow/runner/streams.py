@@ -38,8 +38,9 @@ from rollart_flow.operators.train import Train, TrainContext, Trained, read_trai
 from rollart_flow.pipeline import Pipeline
 from rollart_flow.pipeline.nodes import Generates
 from rollart_flow.resources import Cluster
+from rollart_flow.rewards.combined import single_functions
 from rollart_flow.runner.generations import Generations
-from rollart_flow.runner.plant import Plant, sampling_of
+from rollart_flow.runner.plant import Plant, named_filters, sampling_of
 from rollart_flow.serverless import ServerlessReward
 from rollart_flow.store.layout import checkpoints_uri, policy_uri
 from rollart_flow.types import Assignment, Batch
@@ -152,12 +153,14 @@ class Streams:
 
     def _reward(self) -> RewardSettings:
         reward = self._pipeline.reward
-        before = tuple(node.expr for node in self._pipeline.filters if not node.scored)
+        unscored = [node for node in self._pipeline.filters if not node.scored]
+        before = named_filters(unscored, of_groups=False)
         stages, places = self._pipeline.buffer.schedule.stages, reward.max_concurrent
         if stages is not None:
             places = min(places, stages.reward)
-        if isinstance(reward.fn, ServerlessReward):
-            places = min(places, reward.fn.policy.max_concurrent)
+        for function in () if reward.fn is None else single_functions(reward.fn):
+            if isinstance(function, ServerlessReward):
+                places = min(places, function.policy.max_concurrent)
         return RewardSettings(reward.fn, reward.timeout_s, places, self._source, before)
 
     def _rollout_context(self) -> RolloutContext:

@@ -33,8 +33,8 @@ class EndpointBreaker:
     async def attempt(self) -> AsyncIterator[None]:
         """Wait until an attempt may be made, then watch how it ends.
 
-        Trouble is a failure. A refusal is not: the endpoint is there. An attempt that is cancelled
-        says nothing of it.
+        Trouble is a failure. A refusal is not: the endpoint is there. An attempt that is cancelled,
+        or ends in any other way, says nothing of it.
         """
         probe = await self._admit()
         try:
@@ -45,7 +45,7 @@ class EndpointBreaker:
         except ServerlessError:
             self._succeed()
             raise
-        except asyncio.CancelledError:
+        except BaseException:
             self._probing = self._probing and not probe
             self._announce()
             raise

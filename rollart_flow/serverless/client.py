@@ -5,6 +5,7 @@ no address that it tells anybody holds a user, a password or a query.
 """
 
 import asyncio
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from random import Random
 
@@ -13,6 +14,7 @@ from rollart_flow.errors import (
     RewardFailedError,
     RewardNotFiniteError,
     RewardTimeoutError,
+    RollartError,
     ServerlessError,
 )
 from rollart_flow.rewards.base import Score
@@ -72,11 +74,13 @@ class ServerlessReward:
 
     async def warm(self, count: int) -> None:
         """Have the endpoint ready for `count` calls at a time; what fails is left to the calls."""
-        await self._open().transport.warm(min(count, self.policy.max_concurrent))
+        with suppress(RollartError):
+            await self._open().transport.warm(min(count, self.policy.max_concurrent))
 
     async def close(self) -> None:
         """Give up connections, threads and processes. May be called twice, and used again after."""
         caller, self._caller = self._caller, None
+        self._places = asyncio.Semaphore(self.policy.max_concurrent)  # the next loop may be another
         if caller is not None:
             await caller.transport.close()
 
@@ -86,16 +90,9 @@ class ServerlessReward:
         return self._caller
 
     async def _scored(self, trajectory: Trajectory) -> Score:
-        deadline_s = self.policy.deadline_s
-        deadline = datetime.now(UTC) + timedelta(seconds=deadline_s)
+        deadline = datetime.now(UTC) + timedelta(seconds=self.policy.deadline_s)
         request_id, call = encode_call(trajectory, deadline)
-        try:
-            async with asyncio.timeout(deadline_s) as limit:
-                body = await self._open().call(call)
-        except TimeoutError as error:
-            if not limit.expired():
-                raise
-            raise RewardTimeoutError(f"no answer within {deadline_s:g} s") from error
+        body = await self._open().call(call)
         answer = Answer.from_json(decode(body))
         if answer.request_id != request_id and answer.failure is not Failure.REFUSED:
             raise ContractError(f"an answer is to call {answer.request_id}, not {request_id}")

@@ -156,7 +156,7 @@ def decode(body: bytes) -> dict[str, Any]:
     """
     try:
         message = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         message = None
     if not isinstance(message, dict):
         raise ContractError(

@@ -28,6 +28,9 @@ from rollart_flow.types import TRAINABLE, Reason
 REMEMBERED = 4096
 """Answers that are kept for whoever asks again; of a hundred bytes or so each."""
 
+_ERROR_CHARACTERS = 2_000
+"""Of an error in an answer; a function may raise one with a whole document in it."""
+
 _FAILURES = {
     Reason.REWARD_ERROR: Failure.FUNCTION,
     Reason.REWARD_NOT_FINITE: Failure.NOT_FINITE,
@@ -106,7 +109,8 @@ class Endpoint:
             self._places.release()
         if scored.reason is not None and scored.reward is None:
             failure = _FAILURES[scored.reason]
-            answer = Answer(call.request_id, failure=failure, error=scored.error)
+            error = (scored.error or "")[:_ERROR_CHARACTERS]
+            answer = Answer(call.request_id, failure=failure, error=error)
         else:
             answer = Answer(call.request_id, scored.reward, scored.reward_parts)
         if answer.failure is not Failure.LATE:

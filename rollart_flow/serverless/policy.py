@@ -32,7 +32,7 @@ class CallPolicy:
     """Longest pause after the first failed attempt; it doubles with each. The pause itself is drawn
     evenly from zero to that, so that calls which failed together do not come back together."""
     backoff_cap_s: float = 10.0
-    """The longest pause stops growing here. An endpoint's own Retry-After may be longer."""
+    """The longest pause stops growing here. An endpoint's own Retry-After comes on top."""
     hedge_after_s: float | None = 5.0
     """Seconds without an answer after which the same request is sent a second time; the first
     answer wins. None: never."""

@@ -18,6 +18,7 @@ from rollart_flow.errors import MissingExtraError, SettingsError
 from rollart_flow.rewards.base import RewardFunction
 from rollart_flow.serverless.background import BackgroundLoop
 from rollart_flow.serverless.endpoint import Endpoint
+from rollart_flow.serverless.scaling import replicas_for_calls
 
 if TYPE_CHECKING:
     from ray.serve import Application
@@ -119,17 +120,6 @@ def http_target(function: RewardFunction) -> Callable[[Any], tuple[bytes, int, d
     return target
 
 
-class RewardReplica:
-    """One replica of a Ray Serve application."""
-
-    def __init__(self, function: RewardFunction, max_concurrent: int) -> None:
-        self._endpoint = Endpoint(function, max_concurrent=max_concurrent)
-
-    async def __call__(self, body: bytes) -> bytes:
-        """The answer to a message of the contract."""
-        return await self._endpoint(body)
-
-
 def serve_app(
     function: RewardFunction,
     *,
@@ -154,6 +144,8 @@ def serve_app(
         from ray import serve
     except ModuleNotFoundError as error:
         raise MissingExtraError(f"serve:// needs {error.name}; {_EXTRA}") from error
+    from rollart_flow.serverless.replica import RewardReplica
+
     replicas = serve.deployment(
         max_ongoing_requests=2 * max_concurrent,
         ray_actor_options={"num_cpus": num_cpus},
@@ -162,6 +154,7 @@ def serve_app(
             "initial_replicas": 0,
             "max_replicas": max_replicas,
             "target_ongoing_requests": max_concurrent,
+            "policy": {"policy_function": replicas_for_calls},
             "upscale_delay_s": 1.0,
             "downscale_delay_s": idle_s,
             "downscale_to_zero_delay_s": idle_s,

@@ -240,7 +240,7 @@ class SimulatedCluster:
         rewards = self._rewards[trajectory.group_id]
         rewards.append(script.reward)
         if len(rewards) == self.scenario.group_size and len(set(rewards)) == 1:
-            self.buffer.evict(trajectory.group_id, Reason.FILTERED)
+            self.buffer.evict(trajectory.group_id, Reason.GROUP_FILTERED)
 
     async def _train(self) -> None:
         loop = asyncio.get_running_loop()

@@ -5,6 +5,7 @@ complete group of commits. Every access takes a new snapshot; `snapshot()` holds
 """
 
 import os
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Self
 
@@ -158,14 +159,22 @@ class Run:
         schema = pa.schema([*declared[0], *(declared[1].field(name) for name in own)])
         return joined.select(schema.names).to_arrow().cast(schema)
 
-    def sql(self, query: str) -> pl.DataFrame:
+    def sql(self, query: str, *, where: Iterable[pl.Expr] = ()) -> pl.DataFrame:
         """Run SQL over the seven tables at one moment.
+
+        Args:
+            query: over trajectories, batches, steps, weights, events, bindings, evaluations.
+            where: `trajectories` has the rows for which all of these are true; see
+                `rollart_flow.algorithms.filters`.
 
         Raises:
             StoreError: the query is wrong; says how.
         """
+        frames = self.snapshot().frames()
+        for expression in where:
+            frames["trajectories"] = frames["trajectories"].filter(expression)
         try:
-            return pl.SQLContext(self.snapshot().frames(), eager=True).execute(query)
+            return pl.SQLContext(frames, eager=True).execute(query)
         except pl.exceptions.PolarsError as error:
             raise StoreError(f"query: {files.one_line(error)}") from error
 

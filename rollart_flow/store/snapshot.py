@@ -8,10 +8,12 @@ from collections.abc import Mapping
 from datetime import datetime
 
 import polars as pl
+import pyarrow as pa
 from deltalake import DeltaTable
 
 from rollart_flow.errors import StoreError
 from rollart_flow.schema import TABLES
+from rollart_flow.store.table import missing_columns
 
 
 class Snapshot:
@@ -24,8 +26,13 @@ class Snapshot:
         self._handles = handles
 
     def table(self, name: str) -> pl.LazyFrame:
-        """Rows of one table up to the cut, unsorted."""
-        return pl.scan_delta(self._handles[name]).filter(pl.col("seq") <= self.seq)
+        """Rows of one table up to the cut, unsorted; null in columns that an older run lacks."""
+        handle = self._handles[name]
+        later = pa.schema(missing_columns(name, handle)).empty_table()
+        nulls = [
+            pl.lit(None, kind).alias(column) for column, kind in pl.DataFrame(later).schema.items()
+        ]
+        return pl.scan_delta(handle).filter(pl.col("seq") <= self.seq).with_columns(nulls)
 
     def frames(self) -> dict[str, pl.LazyFrame]:
         """All tables by name."""

@@ -80,10 +80,44 @@ def is_missing(error: StoreError) -> bool:
     return isinstance(error.__cause__, TableNotFoundError)
 
 
+def missing_columns(table: str, handle: DeltaTable) -> list[pa.Field]:
+    """Declared columns that a table of an older schema version does not have; the last ones."""
+    there = {field.name for field in handle.schema().fields}
+    return [field for field in stored_schema(table) if field.name not in there]
+
+
+def add_missing_columns(handle: DeltaTable, table: str, epoch: int) -> bool:
+    """Bring the table of an older schema version up to the declared one; its rows stay.
+
+    Args:
+        handle: moved to the new version.
+        table: which one.
+        epoch: of the writer that does it.
+
+    Returns:
+        Whether there were any.
+
+    Raises:
+        CommitFailedError: another writer has taken over.
+    """
+    names = {field.name for field in missing_columns(table, handle)}
+    if not names:
+        return False
+    fields = [field for field in delta_schema(table).fields if field.name in names]
+    properties = CommitProperties(app_transactions=[Transaction(EPOCH, epoch)])
+    handle.alter.add_columns(
+        fields, commit_properties=properties, post_commithook_properties=_NO_HOOKS
+    )
+    return True
+
+
 def _refuse_foreign(table: str, uri: str, handle: DeltaTable) -> None:
+    """Columns are appended over schema versions, so that an older table lacks the last ones."""
     found = {field.name: field.type for field in pa.schema(handle.schema().to_arrow())}
     declared = {field.name: field.type for field in stored_schema(table)}
-    if list(found.items()) == list(declared.items()):
+    pairs = list(declared.items())
+    later = list(stored_schema(table))[len(found) :]
+    if list(found.items()) == pairs[: len(found)] and all(field.nullable for field in later):
         return
     for name, kind in declared.items():
         if name not in found:

@@ -14,6 +14,7 @@ from rollart_flow.store import files
 from rollart_flow.store.table import (
     EPOCH,
     WRITER,
+    add_missing_columns,
     commit_actions,
     create_table,
     data_files,
@@ -72,6 +73,9 @@ class TableLog:
                     raise
                 continue
             self.refresh()
+            with files.converting(f"{self.table}: cannot add columns to {self.handle.table_uri}"):
+                if add_missing_columns(self.handle, self.table, self.epoch):
+                    self.refresh()
             return
         raise StoreError(f"{self.table}: another writer commits too fast to be taken over")
 

@@ -20,7 +20,7 @@ from typing import Self
 import pyarrow as pa
 
 from rollart_flow.errors import FencedError, RollartError, StoreError
-from rollart_flow.schema import TABLES, check
+from rollart_flow.schema import SCHEMA_VERSION, TABLES, check
 from rollart_flow.store import files
 from rollart_flow.store.group import Span, in_closing_order, number, stamp, write_files
 from rollart_flow.store.info import (
@@ -84,7 +84,13 @@ class RunWriter:
         """
         uri = files.normalize(uri)
         read = read_info(uri)
-        info = replace(read, status=RunStatus.RUNNING, error=None, owner=Owner.this_process())
+        info = replace(
+            read,
+            status=RunStatus.RUNNING,
+            error=None,
+            owner=Owner.this_process(),
+            schema_version=SCHEMA_VERSION,
+        )
         writer = cls(uri, info)
         write_info(uri, info)
         return writer

@@ -5,11 +5,15 @@ gradient and updated weights, to the last bit on the same machine.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 import torch
+
+from rollart_flow.trainers.checkpoint import Checkpoint
+from rollart_flow.trainers.mismatch import LagStatistics
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +34,16 @@ class StepResult:
     action_tokens: int
     train_s: float
     fingerprint: str
-    """`weights.fingerprint` of the resulting weights."""
+    """`weights.fingerprint` of the resulting weights, the critic's among them if there is one."""
     threads: int
     kernels: str
+    value_loss: float | None = None
+    """Mean over action tokens, without its coefficient; None without a critic."""
+    mismatch_kl: float | None = None
+    mismatch_ratio_max: float | None = None
+    ess: float | None = None
+    lags: list[LagStatistics] | None = None
+    """This and the three before it: see `Mismatch`; None where pi_old was not computed."""
 
 
 class Trainer(ABC):
@@ -51,10 +62,26 @@ class Trainer(ABC):
             step: must be `version + 1`.
             batch: rows of `trajectories` (at least token_ids, action_mask, logprobs, sampling,
                 kept_token_ids) joined with `advantage` and `weight` of `batches`, in order of
-                position.
+                position; with reward, token_versions, trained_version and `targets` where the
+                algorithm reads them.
 
         Raises:
-            TrainerError: wrong step, or the loss or gradient is not finite (weights unchanged).
+            TrainerError: wrong step, a column is missing, or the loss or gradient is not finite
+                (weights unchanged).
+        """
+
+    @abstractmethod
+    def assess(self, batch: pa.Table) -> pa.Table:
+        """What the current weights say of a batch, for estimators that need it.
+
+        Args:
+            batch: rows of `trajectories`, as of `train_step`.
+
+        Returns:
+            `old_logprobs` and, with a critic, `values`: list<float32> [action tokens], in order.
+
+        Raises:
+            TrainerError: a row cannot be scored.
         """
 
     @abstractmethod
@@ -62,8 +89,20 @@ class Trainer(ABC):
         """Current weights in Hugging Face names, detached, safe to keep."""
 
     @abstractmethod
+    def snapshot(self) -> Checkpoint:
+        """Everything that `save` saves, in memory and whole, for whoever goes on differently."""
+
+    @abstractmethod
     def save(self, folder: Path) -> None:
         """Checkpoint model, optimizer, schedule, RNG and version into a folder, atomically."""
+
+    def begin_save(self, folder: Path) -> Callable[[], None]:
+        """Begin to save the current version; the call that is returned waits until it is saved.
+
+        Until then the caller may do anything but train. Raises as `save` does, now or then.
+        """
+        self.save(folder)
+        return lambda: None
 
     @abstractmethod
     def load(self, folder: Path) -> None:

@@ -9,14 +9,17 @@ Shapes: B rows of a micro-batch, T their longest, A action tokens in row order, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import torch
 
 from rollart_flow.errors import TrainerError
-from rollart_flow.trainers.ragged import Array, Ragged, read_column, read_lists, read_nested_lists
+from rollart_flow.trainers.columns import Columns, read_columns
+from rollart_flow.trainers.ragged import Array, Ragged, read_column, read_lists, refuse
+from rollart_flow.trainers.support import Support, read_support
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,36 +42,28 @@ class MicroBatch:
     """float32 [A]"""
     support: torch.Tensor | None
     """bool [A, V]: the tokens that could be drawn; None where all could."""
+    at: Array
+    """int64 [A]: place of each action token among those of the whole batch."""
+    rows: torch.Tensor
+    """int64 [A]: row of each action token in the micro-batch."""
+    chunks: torch.Tensor
+    """int64 [A]: its run of action tokens without an observation between them, from 0."""
+    rewards: torch.Tensor | None
+    """float32 [A]: final reward of its trajectory; None where the batch has none."""
+    lags: torch.Tensor | None
+    """int64 [A]: versions that its policy is behind; None where the batch does not say."""
+    value_targets: torch.Tensor | None
+    """float32 [A]: what a critic is trained towards; None where there is none."""
 
-
-@dataclass(frozen=True, slots=True)
-class Support:
-    """Which tokens could be drawn at all: allowed by the sampling, kept by top-p or top-k."""
-
-    allowed: Ragged
-    """Allowed token ids of each trajectory; empty allows all."""
-    kept_starts: Array
-    """Index into `kept` of the first action token of each trajectory [rows + 1]."""
-    kept: Ragged
-    """Kept token ids of each action token of the trajectories that have any."""
-
-    def mask(self, rows: Array, owners: Array, vocabulary: int) -> torch.Tensor | None:
-        """bool [A, V] for action tokens of `rows`; `owners` [A] says which row each is of."""
-        by_row = self.allowed.lengths[rows] > 0
-        by_token = np.diff(self.kept_starts)[rows] > 0
-        if not by_row.any() and not by_token.any():
-            return None
-        allowed = np.repeat(~by_row[:, None], vocabulary, axis=1)
-        at, row = self.allowed.positions(rows)
-        allowed[row, self.allowed.values[at]] = True
-        mask = allowed[owners]
-        of_token, _ = Ragged(self.kept.starts, self.kept_starts).positions(rows)
-        tokens = np.flatnonzero(by_token[owners])
-        kept = np.zeros((len(tokens), vocabulary), dtype=bool)
-        at, token = self.kept.positions(of_token)
-        kept[token, self.kept.values[at]] = True
-        mask[tokens] &= kept
-        return torch.from_numpy(mask)
+    def to(self, device: torch.device) -> MicroBatch:
+        """The same with all tensors on a device."""
+        if device.type == "cpu":
+            return self
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        moved: dict[str, Any] = {
+            k: v.to(device) for k, v in values.items() if isinstance(v, torch.Tensor)
+        }
+        return replace(self, **moved)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +85,7 @@ class TrainingBatch:
     temperature: Array
     """float32 [rows]"""
     support: Support
+    columns: Columns
 
     @property
     def rows(self) -> int:
@@ -120,7 +116,7 @@ class TrainingBatch:
         support = self.support.mask(rows, owners, vocabulary)
         if support is not None:
             drawable = support.numpy()[np.arange(len(targets)), targets]
-            _refuse(
+            refuse(
                 self.names, ~drawable, rows[owners], "has an action token that it could not draw"
             )
         return MicroBatch(
@@ -132,7 +128,25 @@ class TrainingBatch:
             weights=torch.from_numpy(self.weights[rows][owners]),
             temperature=torch.from_numpy(self.temperature[rows][owners]),
             support=support,
+            at=at,
+            rows=torch.from_numpy(owners),
+            chunks=torch.from_numpy(_chunks(places, owners)),
+            **self._optional(rows, at, owners),
         )
+
+    def _optional(self, rows: Array, at: Array, owners: Array) -> dict[str, torch.Tensor | None]:
+        """The fields of a micro-batch that some batches lack."""
+        columns = self.columns
+        rewards = None if columns.rewards is None else columns.rewards[rows][owners]
+        found = {
+            "rewards": rewards,
+            "lags": None if columns.lags is None else columns.lags[at],
+            "value_targets": None if columns.targets is None else columns.targets[at],
+        }
+        return {
+            name: None if values is None else torch.from_numpy(values)
+            for name, values in found.items()
+        }
 
     def check(self, vocabulary: int) -> None:
         """Refuse rows that cannot be scored.
@@ -144,17 +158,15 @@ class TrainingBatch:
         if self.rows == 0:
             raise TrainerError("the batch is empty")
         every = np.arange(self.rows)
-        _refuse(
+        refuse(
             self.names, ~(self.temperature > 0), every, "was sampled greedily; only samples train"
         )
-        _refuse(self.names, self.actions.lengths == 0, every, "has no action token")
+        refuse(self.names, self.actions.lengths == 0, every, "has no action token")
         first = self.actions.values[self.actions.starts[:-1]]
-        _refuse(
-            self.names, first == 0, every, "begins with an action token, which nothing predicts"
-        )
+        refuse(self.names, first == 0, every, "begins with an action token, which nothing predicts")
         owners = np.repeat(every, self.tokens.lengths)
         outside = (self.tokens.values < 0) | (self.tokens.values >= vocabulary)
-        _refuse(
+        refuse(
             self.names, outside, owners, f"has a token id outside the vocabulary of {vocabulary}"
         )
         for ids in (self.support.allowed.values, self.support.kept.values):
@@ -193,12 +205,12 @@ def _read(table: pa.Table, advantages: Ragged, weights: Array) -> TrainingBatch:
     mask = read_lists(table, "action_mask", pa.bool_())
     logprobs = read_lists(table, "logprobs", pa.float32())
     uneven = (tokens.lengths != mask.lengths) | (tokens.lengths != logprobs.lengths)
-    _refuse(names, uneven, every, "has token_ids, action_mask and logprobs of different lengths")
+    refuse(names, uneven, every, "has token_ids, action_mask and logprobs of different lengths")
     at = np.flatnonzero(mask.values)
     starts = np.searchsorted(at, mask.starts)
     counts = np.diff(starts)
     misfit = (advantages.lengths != 1) & (advantages.lengths != counts)
-    _refuse(names, misfit, every, "needs one advantage, or one for each action token")
+    refuse(names, misfit, every, "needs one advantage, or one for each action token")
     single = np.repeat(advantages.lengths == 1, counts)
     spread = np.repeat(advantages.starts[:-1], counts)
     offsets = np.arange(len(at)) - np.repeat(starts[:-1], counts)
@@ -210,25 +222,13 @@ def _read(table: pa.Table, advantages: Ragged, weights: Array) -> TrainingBatch:
         advantages=advantages.values[spread + np.where(single, 0, offsets)],
         weights=weights.astype(np.float32),
         temperature=read_column(table, "sampling.temperature", pa.float32()).to_numpy(),
-        support=_read_support(table, names, counts),
+        support=read_support(table, names, counts),
+        columns=read_columns(table, at, counts),
     )
 
 
-def _read_support(table: pa.Table, names: tuple[str, ...], counts: Array) -> Support:
-    every = np.arange(table.num_rows)
-    kept_starts, kept = read_nested_lists(table, "kept_token_ids", pa.int32())
-    kept_counts = np.diff(kept_starts)
-    top_p = read_column(table, "sampling.top_p", pa.float64()).to_numpy()
-    top_k = read_column(table, "sampling.top_k", pa.int64()).to_numpy()
-    truncates = (top_p < 1.0) | (top_k > 0)
-    misfit = np.where(
-        truncates, kept_counts != counts, (kept_counts != 0) & (kept_counts != counts)
-    )
-    _refuse(names, misfit, every, "needs kept_token_ids for each action token (top-p or top-k)")
-    return Support(read_lists(table, "sampling.allowed_token_ids", pa.int32()), kept_starts, kept)
-
-
-def _refuse(names: tuple[str, ...], wrong: Array, rows: Array, what: str) -> None:
-    """Raise for the first `wrong` entry; `rows` says which row each entry is of."""
-    if wrong.any():
-        raise TrainerError(f"trajectory {names[int(rows[int(wrong.argmax())])]} {what}")
+def _chunks(places: Array, owners: Array) -> Array:
+    """Run of each action token: a new one where its row or the next place is not the last one's."""
+    begins = (np.diff(owners, prepend=-1) != 0) | (np.diff(places, prepend=-1) != 1)
+    runs: Array = np.cumsum(begins) - 1
+    return runs

@@ -28,6 +28,8 @@ _MODEL = "model.safetensors"
 _STATE = "state.safetensors"
 _META = "trainer.json"
 FORMAT = 1
+RNG = "rng"
+"""Name of the random state among the tensors of a checkpoint's state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +71,13 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
         save_tensors(checkpoint.state, place / _STATE)
         (place / _META).write_text(json.dumps(meta, indent=1, sort_keys=True))
 
-    with _as_trainer_error(f"checkpoint {folder} was not written"):
+    with as_trainer_error(f"checkpoint {folder} was not written"):
         put_folder(folder, fill)
+
+
+def is_checkpoint(folder: Path) -> bool:
+    """Whether there is one of this kind, damaged or not."""
+    return (folder / _META).is_file()
 
 
 def read_checkpoint(folder: Path) -> Checkpoint:
@@ -79,9 +86,9 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     Raises:
         TrainerError: there is none, it is damaged, or it was written by a newer version.
     """
-    if not (folder / _META).is_file():
+    if not is_checkpoint(folder):
         raise TrainerError(f"no checkpoint in {folder}; expected a folder with {_META}")
-    with _as_trainer_error(f"checkpoint {folder} cannot be read"):
+    with as_trainer_error(f"checkpoint {folder} cannot be read"):
         meta = json.loads((folder / _META).read_text())
         if meta["format"] > FORMAT:
             raise TrainerError(
@@ -104,7 +111,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
 
 
 @contextmanager
-def _as_trainer_error(what: str) -> Iterator[None]:
+def as_trainer_error(what: str) -> Iterator[None]:
     """Convert what files and their formats raise, once, into one line."""
     try:
         yield

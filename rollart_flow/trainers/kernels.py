@@ -39,11 +39,17 @@ def pinned(threads: int) -> Iterator[None]:
         torch.set_float32_matmul_precision(before[3])
 
 
-def describe_kernels() -> str:
-    """JSON of what else the bits depend on; the column `kernels` of `steps`."""
+def describe_kernels(device: torch.device, ranks: int) -> str:
+    """JSON of what else the bits depend on; the column `kernels` of `steps`.
+
+    Args:
+        device: where the model computes.
+        ranks: processes that train together; other numbers of them sum in another order.
+    """
     return json.dumps(
         {
-            "device": "cpu",
+            "device": device.type,
+            "ranks": ranks,
             "dtype": "float32",
             "deterministic": True,
             "torch": torch.__version__,

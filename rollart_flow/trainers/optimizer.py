@@ -62,16 +62,29 @@ class AdamW:
         left = 1.0 - done if self.schedule == "linear" else (1.0 + math.cos(math.pi * done)) / 2
         return self.final_lr + (self.lr - self.final_lr) * left
 
-    def build(self, parameters: Iterable[torch.nn.Parameter]) -> torch.optim.AdamW:
-        """The optimizer. Only matrices decay; norms and biases do not."""
+    def build(
+        self,
+        parameters: Iterable[torch.nn.Parameter],
+        critic: Iterable[torch.nn.Parameter] = (),
+        critic_lr_scale: float = 1.0,
+    ) -> torch.optim.AdamW:
+        """The optimizer. Only matrices decay; norms, biases and the critic do not.
+
+        Args:
+            parameters: of the policy.
+            critic: of its value head, a group of their own.
+            critic_lr_scale: their learning rate as a multiple of the others'; `lr_scale` of each
+                group says it.
+        """
         import torch
 
         trained = list(parameters)
         groups = [
             {"params": [p for p in trained if p.ndim >= 2], "weight_decay": self.weight_decay},
             {"params": [p for p in trained if p.ndim < 2], "weight_decay": 0.0},
+            {"params": list(critic), "weight_decay": 0.0, "lr_scale": critic_lr_scale},
         ]
-        filled = [group for group in groups if group["params"]]
+        filled = [{"lr_scale": 1.0, **group} for group in groups if group["params"]]
         return torch.optim.AdamW(
             filled, lr=self.lr, betas=self.betas, eps=self.eps, foreach=False, fused=False
         )

@@ -82,6 +82,12 @@ def read_column(table: pa.Table, column: str, column_type: pa.DataType) -> pa.Ch
         ) from error
 
 
+def refuse(names: tuple[str, ...], wrong: Array, rows: Array, what: str) -> None:
+    """Raise for the first `wrong` entry; `rows` says which row each entry is of."""
+    if wrong.any():
+        raise TrainerError(f"trajectory {names[int(rows[int(wrong.argmax())])]} {what}")
+
+
 def _flat(lists: pa.ListArray) -> Array:
     values: Array = lists.flatten().to_numpy(zero_copy_only=False)
     return values

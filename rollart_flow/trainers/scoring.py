@@ -6,11 +6,15 @@ logprob but for rounding: temperature, allowed tokens and kept tokens are applie
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from rollart_flow.models.qwen3 import Qwen3
 from rollart_flow.trainers.batch import MicroBatch, TrainingBatch
-from rollart_flow.trainers.buckets import buckets
+from rollart_flow.trainers.critic import ValueHead
+from rollart_flow.trainers.passes import passes
+from rollart_flow.trainers.ragged import Array
+from rollart_flow.trainers.ranks import ALONE, Ranks
 
 EXCLUDED_LOGIT = -1e30
 """Stands for minus infinity; finite, so that 0 x log 0 is 0 in entropies and their gradients."""
@@ -24,23 +28,94 @@ class Scores:
     """Natural log, of the distribution that was drawn from."""
     entropies: torch.Tensor
     """Of that distribution, in nats."""
+    values: torch.Tensor | None
+    """Of the states that the tokens were drawn in; None without a critic."""
 
 
-def score(model: Qwen3, micro: MicroBatch, *, entropy_gradient: bool = False) -> Scores:
+def score(
+    model: Qwen3,
+    micro: MicroBatch,
+    *,
+    critic: ValueHead | None = None,
+    entropy_gradient: bool = False,
+) -> Scores:
     """Score a micro-batch. Logits are computed at the positions that predict action tokens only.
 
     Args:
+        critic: the value head, differentiable.
         entropy_gradient: whether `entropies` are differentiable; `logprobs` always are.
     """
-    hidden = model(micro.token_ids).flatten(0, 1)
-    logits = model.logits(hidden.index_select(0, micro.predictors)).float()
-    logits = logits / micro.temperature[:, None]
+    hidden = model(micro.token_ids).flatten(0, 1).index_select(0, micro.predictors)
+    logits = model.logits(hidden).float() / micro.temperature[:, None]
     if micro.support is not None:
         logits = logits.masked_fill(~micro.support, EXCLUDED_LOGIT)
     every = torch.log_softmax(logits, dim=-1)
     logprobs = every.gather(1, micro.targets[:, None]).squeeze(1)
     spread = every if entropy_gradient else every.detach()
-    return Scores(logprobs, -(spread.exp() * spread).sum(-1))
+    values = None if critic is None else critic(hidden).squeeze(-1)
+    return Scores(logprobs, -(spread.exp() * spread).sum(-1), values)
+
+
+@dataclass(slots=True)
+class Start:
+    """What the weights that a step starts from say of its batch; [action tokens of all rows] each.
+
+    It is filled in before any of them changes, and the same in all updates of the step.
+    """
+
+    logprobs: Array
+    """float32: log pi_old."""
+    values: Array | None
+    """float32; None without a critic."""
+    complete: bool = False
+    """Whether every token is filled in; until then, each pass fills in what it sees."""
+
+    @classmethod
+    def empty(cls, batch: TrainingBatch, critic: ValueHead | None) -> "Start":
+        """Of a batch that nothing has been computed of."""
+        count = int(batch.actions.starts[-1])
+        values = None if critic is None else np.zeros(count, dtype=np.float32)
+        return cls(np.zeros(count, dtype=np.float32), values)
+
+    def fill(self, micro: MicroBatch, scores: Scores) -> None:
+        """Take in the scores of a micro-batch under the weights of the start."""
+        self.logprobs[micro.at] = scores.logprobs.detach().cpu().numpy()
+        if self.values is not None and scores.values is not None:
+            self.values[micro.at] = scores.values.detach().cpu().numpy()
+
+    def share(self, ranks: Ranks) -> None:
+        """Every rank has filled in its rows: from now on it is complete, in all of them."""
+        self.logprobs = ranks.sum(self.logprobs)
+        if self.values is not None:
+            self.values = ranks.sum(self.values)
+        self.complete = True
+
+
+def assess(
+    model: Qwen3,
+    batch: TrainingBatch,
+    micro_batch_tokens: int,
+    critic: ValueHead | None = None,
+    ranks: Ranks = ALONE,
+) -> Start:
+    """One forward pass over a batch, of which each rank computes its share; alone by default.
+
+    Raises:
+        TrainerError: a row cannot be scored (greedy, empty, tokens outside the vocabulary).
+    """
+    vocabulary = model.config.vocab_size
+    batch.check(vocabulary)
+    start = Start.empty(batch, critic)
+    every = np.arange(batch.rows)
+    todo = passes(batch.used_lengths, every, micro_batch_tokens, ranks.rank, ranks.count)
+    with torch.no_grad():
+        for rows in todo.own:
+            micro = batch.micro_batch(rows, vocabulary).to(ranks.device)
+            start.fill(micro, score(model, micro, critic=critic))
+        for rows in todo.blank:
+            score(model, batch.micro_batch(rows, vocabulary).to(ranks.device), critic=critic)
+    start.share(ranks)
+    return start
 
 
 def recompute_logprobs(
@@ -49,14 +124,7 @@ def recompute_logprobs(
     """Logprobs of a batch under a model: for each row, float32 [its action tokens].
 
     Raises:
-        TrainerError: a row cannot be scored (greedy, empty, tokens outside the vocabulary).
+        TrainerError: as `assess`.
     """
-    vocabulary = model.config.vocab_size
-    batch.check(vocabulary)
-    found: dict[int, torch.Tensor] = {}
-    with torch.no_grad():
-        for rows in buckets(batch.used_lengths, micro_batch_tokens):
-            scores = score(model, batch.micro_batch(rows, vocabulary))
-            parts = torch.split(scores.logprobs, batch.actions.lengths[rows].tolist())
-            found.update(zip(rows.tolist(), parts, strict=True))
-    return [found[row] for row in range(batch.rows)]
+    logprobs = torch.from_numpy(assess(model, batch, micro_batch_tokens).logprobs)
+    return list(torch.split(logprobs, batch.actions.lengths.tolist()))

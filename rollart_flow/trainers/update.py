@@ -2,7 +2,8 @@
 
 The loss of a minibatch is
 
-    sum over its action tokens of weight x (token loss - entropy coefficient x entropy)
+    sum over its action tokens of weight x
+        (token loss - entropy coefficient x entropy + critic coefficient x value loss)
     divided by (action tokens of the batch) x (rows of the minibatch) / (rows of the batch)
 
 so that the mean over minibatches, by rows, is the batch's mean over action tokens, and with one
@@ -17,12 +18,14 @@ import numpy as np
 import torch
 
 from rollart_flow.algorithms.algorithm import Algorithm
-from rollart_flow.algorithms.base import Tokens
+from rollart_flow.algorithms.base import TokenLoss, Tokens
 from rollart_flow.models.qwen3 import Qwen3
 from rollart_flow.trainers.batch import MicroBatch, TrainingBatch
-from rollart_flow.trainers.buckets import buckets
+from rollart_flow.trainers.critic import ValueHead
+from rollart_flow.trainers.passes import passes
 from rollart_flow.trainers.ragged import Array
-from rollart_flow.trainers.scoring import score
+from rollart_flow.trainers.ranks import ALONE, Ranks
+from rollart_flow.trainers.scoring import Scores, Start, score
 
 
 @dataclass(slots=True)
@@ -37,65 +40,143 @@ class Tally:
     kl: float = 0.0
     """k3 estimate of the divergence of the policy from the behavior policy."""
     entropy: float = 0.0
+    value_loss: float = 0.0
+    """Without its coefficient."""
     count: int = 0
 
-    def add(self, ratio: torch.Tensor, clipped: torch.Tensor, micro: MicroBatch,
-            logprobs: torch.Tensor, entropies: torch.Tensor) -> None:  # fmt: skip
-        """Add the action tokens of a micro-batch; arguments are detached, [A] each."""
-        gap = (logprobs - micro.behavior_logprobs).double()
-        self.ratio += float(ratio.double().sum())
-        self.ratio_max = max(self.ratio_max, float(ratio.max()))
-        self.clipped += float(clipped.sum())
+    def add(self, found: TokenLoss, scores: Scores, micro: MicroBatch) -> None:
+        """Add the action tokens of a micro-batch."""
+        gap = (scores.logprobs.detach() - micro.behavior_logprobs).double()
+        self.ratio += float(found.ratio.double().sum())
+        self.ratio_max = max(self.ratio_max, float(found.ratio.max()))
+        self.clipped += float(found.clipped.sum())
         self.kl += float((torch.expm1(gap) - gap).sum())
-        self.entropy += float(entropies.double().sum())
-        self.count += len(ratio)
+        self.entropy += float(scores.entropies.detach().double().sum())
+        self.count += len(found.ratio)
+
+    def share(self, ranks: Ranks) -> None:
+        """Become the sums of all ranks."""
+        names = ("loss", "ratio", "clipped", "kl", "entropy", "value_loss", "count")
+        sums = ranks.sum(np.array([getattr(self, name) for name in names], dtype=np.float64))
+        for name, value in zip(names, sums.tolist(), strict=True):
+            setattr(self, name, value)
+        self.count = int(self.count)
+        self.ratio_max = ranks.max(self.ratio_max)
 
 
 @dataclass(frozen=True, slots=True)
 class Updater:
-    """Accumulates gradients of one policy under one algorithm."""
+    """Accumulates gradients of one policy, and its critic, under one algorithm."""
 
     model: Qwen3
     algorithm: Algorithm
     reference: Qwen3 | None
-    """Frozen; None where the algorithm needs none."""
+    """Frozen; None where the algorithm needs none, or it is not there yet."""
     micro_batch_tokens: int
+    critic: ValueHead | None = None
+    ranks: Ranks = ALONE
+    """Each accumulates the gradient of its share of the rows."""
 
-    def accumulate(self, batch: TrainingBatch, rows: Array, share: float, tally: Tally) -> None:
+    def accumulate(
+        self,
+        batch: TrainingBatch,
+        rows: Array,
+        share: float,
+        tally: Tally,
+        start: Start | None = None,
+    ) -> None:
         """Add the gradient of a minibatch to the parameters' `grad`.
 
         Args:
+            batch: all of it.
             rows: the minibatch, as rows of the batch.
             share: part of the step's loss that the minibatch stands for; weighs the tally only.
+            tally: added to.
+            start: what the weights that the step starts from say; one that is not complete is
+                filled in, from all rows, before they change. None where nobody needs it.
         """
         every = batch.actions.starts[-1]
         scale = 1.0 / (float(every) * len(rows) / batch.rows)
-        ordered = np.sort(rows)
-        for bucket in buckets(batch.used_lengths[ordered], self.micro_batch_tokens):
-            self.backward(batch, ordered[bucket], scale, share, tally)
+        rank, ranks = self.ranks.rank, self.ranks.count
+        todo = passes(batch.used_lengths, rows, self.micro_batch_tokens, rank, ranks)
+        for own in todo.own:
+            self.backward(batch, own, scale, share, tally, start)
+        for blank in todo.blank:
+            self._gather(batch, blank)
+        if start is not None and not start.complete:
+            start.share(self.ranks)
 
     def backward(
-        self, batch: TrainingBatch, rows: Array, scale: float, share: float, tally: Tally
+        self,
+        batch: TrainingBatch,
+        rows: Array,
+        scale: float,
+        share: float,
+        tally: Tally,
+        start: Start | None = None,
     ) -> None:
         """Add the gradient of one micro-batch, its loss times `scale`."""
-        micro = batch.micro_batch(rows, self.model.config.vocab_size)
-        loss = self._loss(micro, tally) * scale
+        micro = batch.micro_batch(rows, self.model.config.vocab_size).to(self.ranks.device)
+        loss = self._loss(micro, tally, start) * scale
         loss.backward()  # type: ignore[no-untyped-call]
         tally.loss += share * float(loss.detach())
 
-    def _loss(self, micro: MicroBatch, tally: Tally) -> torch.Tensor:
+    def _gather(self, batch: TrainingBatch, rows: Array) -> None:
+        """Take part in a pass of other ranks, and add nothing to the gradient."""
+        micro = batch.micro_batch(rows, self.model.config.vocab_size).to(self.ranks.device)
+        scores = score(self.model, micro, critic=self.critic)
+        nothing = scores.logprobs.sum() * 0.0
+        if scores.values is not None:
+            nothing = nothing + scores.values.sum() * 0.0
+        nothing.backward()  # type: ignore[no-untyped-call]
+
+    def _loss(self, micro: MicroBatch, tally: Tally, start: Start | None) -> torch.Tensor:
         """Weighted sum of the losses of a micro-batch's action tokens."""
         bonus = self.algorithm.entropy
-        scores = score(self.model, micro, entropy_gradient=bonus > 0)
+        scores = score(self.model, micro, critic=self.critic, entropy_gradient=bonus > 0)
+        if start is not None and not start.complete:
+            start.fill(micro, scores)
+        found = self.algorithm.token_loss(self._tokens(micro, scores, start))
+        tally.add(found, scores, micro)
+        losses = found.loss
+        if bonus > 0:
+            losses = losses - bonus * scores.entropies
+        if self.critic is not None:
+            losses = losses + self._value_loss(micro, scores, start, tally)
+        return (micro.weights * losses).sum()
+
+    def _tokens(self, micro: MicroBatch, scores: Scores, start: Start | None) -> Tokens:
+        """What the algorithm sees of a micro-batch."""
         reference = None
         if self.reference is not None:
             with torch.no_grad():
                 reference = score(self.reference, micro).logprobs
-        found = self.algorithm.token_loss(
-            Tokens(scores.logprobs, micro.behavior_logprobs, micro.advantages, reference)
+        return Tokens(
+            logprobs=scores.logprobs,
+            behavior_logprobs=micro.behavior_logprobs,
+            advantages=micro.advantages,
+            reference_logprobs=reference,
+            old_logprobs=None if start is None else self._tensor(start.logprobs[micro.at]),
+            rewards=micro.rewards,
+            rows=micro.rows,
+            chunks=micro.chunks,
+            lags=micro.lags,
         )
-        tally.add(
-            found.ratio, found.clipped, micro, scores.logprobs.detach(), scores.entropies.detach()
-        )
-        losses = found.loss - bonus * scores.entropies if bonus > 0 else found.loss
-        return (micro.weights * losses).sum()
+
+    def _value_loss(
+        self, micro: MicroBatch, scores: Scores, start: Start | None, tally: Tally
+    ) -> torch.Tensor:
+        """Loss of the critic at each action token, times its coefficient."""
+        settings, values = self.algorithm.critic, scores.values
+        assert settings is not None
+        assert values is not None
+        assert micro.value_targets is not None
+        old = values.detach()
+        if start is not None and start.values is not None:
+            old = self._tensor(start.values[micro.at])
+        loss = settings.loss(values, micro.value_targets, old)
+        tally.value_loss += float(loss.detach().double().sum())
+        return settings.coefficient * loss
+
+    def _tensor(self, values: Array) -> torch.Tensor:
+        return torch.from_numpy(values).to(self.ranks.device)

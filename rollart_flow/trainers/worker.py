@@ -1,15 +1,26 @@
-"""`TrainWorker`: a trainer as a Ray actor, with the weight store that it publishes to."""
+"""`TrainWorker`: one rank of a trainer as a Ray actor, with the weight store that it publishes to.
+
+A trainer of several ranks is a gang of these. `gather_ranks` makes one process group of them, once
+they are placed; until then they hold no trainer. The invariant: every rank makes the same calls in
+the same order; only the first one publishes, removes, or is asked what came out.
+"""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import ray
 
 from rollart_flow.algorithms.algorithm import Algorithm
-from rollart_flow.resources import CPU, ActorTrain, Placement
+from rollart_flow.resources import CPU, ActorTrain, Cluster, Placement, register
 from rollart_flow.trainers.base import StepResult, Trainer
 from rollart_flow.trainers.registry import TrainerSettings, build_trainer
 from rollart_flow.weights import Manifest, WeightStore, open_weights
+
+if TYPE_CHECKING:
+    from rollart_flow.trainers.ranks import Rendezvous
 
 _NICENESS = 5
 """Of a trainer on CPUs that it shares with the streams. What these do takes moments, and many wait
@@ -33,9 +44,37 @@ class TrainWorker(ActorTrain):
         super().__init__(placement)
         if placement.granted == CPU:
             os.nice(_NICENESS)
-        self._trainer: Trainer = build_trainer(settings, algorithm, folder)
+        self._build: Callable[[], Trainer] = lambda: build_trainer(settings, algorithm, folder)
         self._weights: WeightStore = open_weights(weights, weights_uri)
         self._result: StepResult | None = None
+        self._finish_save: Callable[[], None] | None = None
+        self._rendezvous: Rendezvous | None = None
+        if placement.world_size == 1:
+            self._trainer = self._build()
+
+    @register("rank_zero")
+    def invite(self, *, loopback: bool) -> str:
+        """Listen for the other ranks; the address that they join at.
+
+        Args:
+            loopback: all ranks are on this node, so that nobody else needs to reach it.
+        """
+        from rollart_flow.trainers.ranks import LOOPBACK, Rendezvous
+
+        host = LOOPBACK if loopback else ray.util.get_node_ip_address()
+        self._rendezvous = Rendezvous(host, self.placement.world_size)
+        return self._rendezvous.address
+
+    def join(self, address: str) -> None:
+        """Become a rank of the process group of all workers, and build the trainer.
+
+        Raises:
+            TrainerError: another rank did not come.
+        """
+        from rollart_flow.trainers.ranks import join_at
+
+        join_at(address, self.placement.rank, self.placement.world_size, self._rendezvous)
+        self._trainer = self._build()
 
     def train_step(self, step: int, batch: bytes) -> StepResult:
         """Train on one batch, given as an Arrow IPC stream; see `Trainer.train_step`.
@@ -46,22 +85,39 @@ class TrainWorker(ActorTrain):
             self._result = self._trainer.train_step(step, pa.ipc.open_stream(batch).read_all())
         return self._result
 
-    def publish(self, *, lasting: bool) -> Manifest:
-        """Publish the current weights under the current version.
+    def assess(self, batch: bytes) -> bytes:
+        """What the current weights say of a batch, both as Arrow IPC; see `Trainer.assess`."""
+        found = self._trainer.assess(pa.ipc.open_stream(batch).read_all())
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, found.schema) as writer:
+            writer.write_table(found)
+        return bytes(sink.getvalue())
+
+    def publish(self, *, lasting: bool) -> Manifest | None:
+        """Publish the current weights under the current version; None from other ranks.
 
         Args:
             lasting: whether the version must outlive this run's processes.
         """
+        weights = self._trainer.weights()  # gathered by all of them
+        if self.placement.rank:
+            return None
         publish = self._weights.publish_lasting if lasting else self._weights.publish
-        return publish(self._trainer.version, self._trainer.weights())
+        return publish(self._trainer.version, weights)
 
     def retain(self, newest: int, keep: frozenset[int]) -> tuple[int, ...]:
         """Remove published versions but the newest and those in `keep`; what was removed."""
-        return self._weights.retain(newest, keep)
+        return () if self.placement.rank else self._weights.retain(newest, keep)
 
-    def save(self, folder: str) -> None:
-        """Save a checkpoint of the current version."""
-        self._trainer.save(Path(folder))
+    def begin_save(self, folder: str) -> None:
+        """Begin to save a checkpoint of the current version; see `Trainer.begin_save`."""
+        self._finish_save = self._trainer.begin_save(Path(folder))
+
+    def finish_save(self) -> None:
+        """Return once the checkpoint that was begun is saved."""
+        if self._finish_save is not None:
+            self._finish_save()
+        self._finish_save = None
 
     def load(self, folder: str) -> int:
         """Restore a checkpoint; its version."""
@@ -72,3 +128,17 @@ class TrainWorker(ActorTrain):
     def version(self) -> int:
         """Number of the last finished step."""
         return self._trainer.version
+
+
+def gather_ranks(trainers: Cluster) -> None:
+    """Make the workers of a trainer one process group; nothing to do for a worker by itself.
+
+    They meet at an address of the first one's node: loopback where all of them are there.
+
+    Raises:
+        RunFailedError: a worker could not start.
+        TrainerError: a worker was lost on the way.
+    """
+    if len(trainers.workers) > 1:
+        nodes = trainers.wait_until_ready()
+        trainers.join(trainers.invite(loopback=len(set(nodes)) == 1))

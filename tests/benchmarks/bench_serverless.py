@@ -8,8 +8,9 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import count
+from typing import Any
 
 from rollart_flow.rewards.score import Scorer
 from rollart_flow.serverless import CallPolicy, Endpoint, ServerlessReward, serve_app
@@ -24,7 +25,7 @@ CALLS = 300
 TOKENS = 2_000
 """Of each trajectory of these; of the others it is the calls that are measured, not JSON."""
 MANY, PLACES, REWARD_S = 2_000, 32, 0.01
-"""Through Ray Serve."""
+"""Through Ray Serve, to a replica with so many places."""
 HEDGED, SLOW_S, HANGING = 1_600, 0.2, 20
 """Rewards of the comparison with calls that hang; every so manieth request does."""
 COMMAND = (sys.executable, "-c", "import sys; from rollart_flow.cli import main; sys.exit(main())")
@@ -106,40 +107,67 @@ async def in_a_process() -> float:
         await scorer.close()
 
 
-async def seconds_of(reward: ServerlessReward, rewards: int) -> float:
+async def seconds_of(reward: ServerlessReward, rewards: int, first: int = 0) -> float:
     """Seconds of many rewards at a time, as many as the policy lets."""
     before = time.perf_counter()
-    await asyncio.gather(*(reward(trajectory(number)) for number in range(rewards)))
+    await asyncio.gather(*(reward(trajectory(first + number)) for number in range(rewards)))
     return time.perf_counter() - before
 
 
-async def through_serve() -> tuple[float, float]:
-    """Seconds of `MANY` rewards of 10 ms, on a replica that is up; and of as many bare calls."""
-    policy = CallPolicy(max_concurrent=PLACES, deadline_s=120.0, hedge_after_s=None)
+@dataclass(frozen=True, slots=True)
+class ServeSeconds:
+    """Seconds of `MANY` calls through Ray Serve, on a replica that is up."""
+
+    rewards: float
+    """Of 10 ms each, with twice as many on their way as there are places."""
+    one_each: float
+    """The same with as many on their way as there are places, so that each answer is waited for."""
+    single: float
+    """Of no work, by Ray Serve's own handle, each in a message of its own."""
+    full: float
+    """Of no work, by Ray Serve's own handle, in messages of as many as there are places."""
+
+
+async def through_serve() -> ServeSeconds:
+    """All four, one after the other."""
+    return ServeSeconds(
+        await rewards_seconds(2 * PLACES, 0),
+        await rewards_seconds(PLACES, MANY),
+        await bare_seconds(1),
+        await bare_seconds(PLACES),
+    )
+
+
+async def rewards_seconds(on_their_way: int, first: int) -> float:
+    """Seconds of `MANY` rewards of 10 ms; numbers from `first` on, so that all are new."""
+    policy = CallPolicy(max_concurrent=on_their_way, deadline_s=120.0, hedge_after_s=None)
     reward = ServerlessReward("serve://bench", policy)
     await reward(LONG)
     try:
-        return await seconds_of(reward, MANY), await bare_seconds()
+        return await seconds_of(reward, MANY, first)
     finally:
         await reward.close()
 
 
-async def bare_seconds() -> float:
-    """Seconds of `MANY` calls of the same replica by Ray Serve's own handle, of no work at all."""
+async def bare_seconds(calls: int) -> float:
+    """Seconds of `MANY` warming calls by Ray Serve's own handle, so many to a message."""
     from ray import serve
 
-    handle, places, message = serve.get_app_handle("bench"), asyncio.Semaphore(PLACES), encode(WARM)
+    handle: Any = serve.get_app_handle("bench").options(method_name="answers", stream=True)
+    places = asyncio.Semaphore(max(2, PLACES // calls))
+    message = [encode(WARM)] * calls
 
     async def call() -> None:
         async with places:
-            await handle.remote(message)
+            async for _ in handle.remote(message):
+                pass
 
     before = time.perf_counter()
-    await asyncio.gather(*(call() for _ in range(MANY)))
+    await asyncio.gather(*(call() for _ in range(MANY // calls)))
     return time.perf_counter() - before
 
 
-def serve_seconds() -> tuple[float, float]:
+def serve_seconds() -> ServeSeconds:
     """`through_serve` on a Ray of its own."""
     import ray
     from ray import serve
@@ -178,7 +206,7 @@ def run() -> list[Record]:
     far, far_plain = asyncio.run(over_http("nothing")), asyncio.run(over_http("plain"))
     near_plain = asyncio.run(in_a_process())
     ideal_s = MANY * REWARD_S / PLACES
-    serve_s, bare_s = serve_seconds()
+    through = serve_seconds()
     well = asyncio.run(with_hanging(hang=False))
     hanging = asyncio.run(with_hanging(hang=True))
     return [
@@ -191,10 +219,12 @@ def run() -> list[Record]:
         ),
         record(
             f"serverless: {MANY:,} rewards of 10 ms, {PLACES} at a time through Ray Serve, / ideal",
-            serve_s / ideal_s,
+            through.rewards / ideal_s,
             "x",
             at_most=1.3,
-            peer=f"{serve_s:.2f} s; ideal {ideal_s:.2f} s; Ray Serve's own calls {bare_s:.2f} s",
+            peer=f"{through.rewards:.2f} s; ideal {ideal_s:.2f} s; with {PLACES} on their way "
+            f"{through.one_each:.2f} s; no work, {PLACES} to a message {through.full:.2f} s, "
+            f"one to a message {through.single:.2f} s",
         ),
         record(
             "serverless: throughput with 1 request in 20 hanging, hedged, / without",

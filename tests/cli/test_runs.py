@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rollart_flow.store import RunStatus
+from rollart_flow.store import RunStatus, open_run
 from tests.cli.shell import refused, rollart
 from tests.runs import BATCH_SIZE, DOMAINS, STEPS, small_run
 
@@ -131,6 +131,25 @@ def test_query_is_sql_over_the_tables() -> None:
     assert "frozenlake" in rollart("query", "small", sql).out
 
 
+def test_query_takes_the_filters_of_a_pipeline() -> None:
+    from rollart_flow.algorithms.filters import complete, varied
+
+    sql = "select trajectory_id from trajectories order by trajectory_id"
+    run = open_run("small")
+    expected = run.trajectories.filter(complete(), varied()).collect()["trajectory_id"].sort()
+    assert 0 < len(expected) < run.trajectories.collect().height
+    shown = rollart("query", "small", sql, "--filter", "complete", "--filter", "varied", "--json")
+    assert [row["trajectory_id"] for row in json.loads(shown.out)] == expected.to_list()
+    none = rollart("query", "small", sql, "--filter", "length(1, least_tokens=0)", "--json")
+    assert json.loads(none.out) == []
+
+
+def test_query_refuses_a_filter_that_it_does_not_know() -> None:
+    sql = "select * from trajectories"
+    said = refused(rollart("query", "small", sql, "--filter", "variety"))
+    assert "filter 'variety' is none of complete, " in said
+
+
 def test_one_query_proves_the_bound() -> None:
     sql = (
         "select max(b.policy_version - t.policy_version_start) as age "
@@ -165,7 +184,7 @@ def test_an_unknown_run_suggests_one_that_is_near() -> None:
 def test_a_run_of_a_newer_schema_is_refused_in_one_line(tmp_path: Path) -> None:
     run = small_run(tmp_path, steps=0)
     path = Path(run.uri) / "run.json"
-    path.write_text(path.read_text().replace('"schema_version": 1', '"schema_version": 99'))
+    path.write_text(path.read_text().replace('"schema_version": 2', '"schema_version": 99'))
     assert "schema version 99" in refused(rollart("show", run.uri), code=1)
 
 

@@ -29,7 +29,7 @@ def in_batch(*samples: Sample) -> dict[str, str]:
 
 
 def test_nothing_recorded_is_a_fresh_start() -> None:
-    assert recover([], [], {}) == Recovered(0, (), (), (), {}, ())
+    assert recover([], [], {}) == Recovered(0, (), (), (), {}, (), ())
 
 
 def test_groups_go_on_where_they_stopped() -> None:

@@ -30,7 +30,7 @@ def test_a_policy_survives_json(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     for policy in (
         Policy.tiny(hidden=32, words=("yes", "no"), seed=3, warm_start=20),
-        Policy.from_pretrained(tmp_path, dtype="bfloat16"),
+        Policy.from_pretrained(tmp_path, dtype="bfloat16", max_batch=8),
     ):
         assert Policy(**json.loads(json.dumps(asdict(policy)))) == policy
 
@@ -45,6 +45,7 @@ def test_a_policy_survives_json(tmp_path: Path) -> None:
         ({"engine": ""}, "engine must be the name"),
         ({"words": ("two words",)}, "words must be made of ASCII letters"),
         ({"max_context": 1}, "max_context must be a whole number from 8"),
+        ({"max_batch": 0}, "max_batch must be a whole number from 1"),
     ],
 )
 def test_an_impossible_policy_is_refused(settings: dict[str, Any], message: str) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rollart_flow.operators.assignments import read_assignment, write_assignment
-from rollart_flow.operators.filters import keeps
+from rollart_flow.operators.filters import NamedFilter, refusals
 from rollart_flow.operators.ipc import decode, encode
 from rollart_flow.types import Assignment, Sampling, Split, Task
 from tests.operators.rows import group, table, trajectory
@@ -56,21 +56,25 @@ def test_a_table_arrives_as_it_was_sent() -> None:
 
 
 @pytest.mark.parametrize(
-    ("expressions", "kept"),
+    ("expressions", "refused"),
     [
-        ((), [True, True, True]),
-        ((pl.col("reward") > 0,), [True, False, False]),
-        ((pl.col("reward") < 0, pl.col("attempt") == 1), [False, True, False]),
-        ((pl.col("turns").list.len() == 1,), [True, True, True]),
-        ((pl.lit(False),), [False, False, False]),
+        ((), [None, None, None]),
+        ((pl.col("reward") > 0,), [None, "f0", "f0"]),
+        ((pl.col("reward") < 0, pl.col("attempt") == 1), ["f0", None, "f0"]),
+        ((pl.col("attempt") == 1, pl.col("reward") < 0), ["f0", None, "f0"]),
+        ((pl.col("attempt") < 2, pl.col("reward") < 0), ["f1", None, "f0"]),
+        ((pl.col("turns").list.len() == 1,), [None, None, None]),
+        ((pl.lit(False),), ["f0", "f0", "f0"]),
     ],
 )
-def test_a_filter_keeps_what_it_is_true_of(
-    expressions: tuple[pl.Expr, ...], kept: list[bool]
+def test_the_first_filter_that_is_not_true_of_a_row_refuses_it(
+    expressions: tuple[pl.Expr, ...], refused: list[str | None]
 ) -> None:
     rows = table(
         trajectory("g", 0, reward=1.0),
         trajectory("g", 1, reward=-1.0),
         trajectory("g", 2, reward=None),  # null is not true
     )
-    assert keeps(expressions, rows) == kept
+    filters = [NamedFilter(f"f{place}", each) for place, each in enumerate(expressions)]
+    assert refusals(filters, rows) == refused
+    assert refusals(filters, rows.slice(0, 0)) == []

@@ -1,6 +1,7 @@
 """The buffer as a plain object over real tables: what its actor does, without the actor."""
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
@@ -8,14 +9,16 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
+from rollart_flow.algorithms.filters import varied
 from rollart_flow.control.schedules import rollart
 from rollart_flow.errors import StoreError
 from rollart_flow.operators.buffer import BufferActor, BufferSettings
+from rollart_flow.operators.filters import NamedFilter
 from rollart_flow.operators.ipc import decode, encode
 from rollart_flow.rows import events_table
 from rollart_flow.schema import to_table
 from rollart_flow.store import Run, RunInfo, RunStatus, RunWriter
-from rollart_flow.types import Event, EventKind, Outcome, Reason
+from rollart_flow.types import Event, EventKind, Outcome, Reason, Trajectory
 from tests.operators.rows import NOW, group, manifest, sent, trajectory
 
 SIZE = 4
@@ -28,9 +31,16 @@ def uri(tmp_path: Path) -> str:
     return run
 
 
-async def started(uri: str, *filters: pl.Expr, alpha: float = 1) -> BufferActor:
+async def started(
+    uri: str, *filters: pl.Expr, alpha: float = 1, varied: pl.Expr | None = None
+) -> BufferActor:
     settings = BufferSettings(
-        rollart(alpha), group_size=2, commit_rows=1, commit_ms=5.0, filters=filters
+        rollart(alpha),
+        group_size=2,
+        commit_rows=1,
+        commit_ms=5.0,
+        filters=tuple(NamedFilter("good", each) for each in filters),
+        group_filters=() if varied is None else (NamedFilter("varied", varied),),
     )
     actor = BufferActor(uri, settings)
     await actor.start()
@@ -43,6 +53,11 @@ async def admit(actor: BufferActor, *groups: str) -> None:
     await actor.report(
         [(NOW, Event(EventKind.ADMIT, name, domain="coin", detail=detail)) for name in groups]
     )
+
+
+def mixed(group_id: str) -> list[Trajectory]:
+    """A group whose rewards differ."""
+    return [trajectory(group_id, attempt, reward=float(attempt)) for attempt in range(2)]
 
 
 def ids(uri: str) -> list[str]:
@@ -202,6 +217,59 @@ async def test_a_filter_holds_also_where_its_drop_was_lost(uri: str) -> None:
     assert changes[-1].dropped == ("g00000000-01", Reason.FILTERED)
     await second.close(RunStatus.FINISHED)
     assert dropped(uri) == [("g00000000-01", Reason.FILTERED)]
+
+
+async def test_a_group_that_a_filter_refuses_is_evicted_whole_and_said(uri: str) -> None:
+    actor = await started(uri, varied=varied())
+    await actor.put(sent(*group("g00000000"), *group("g00000002")))
+    await actor.put(sent(*mixed("g00000001"), *mixed("g00000003")))
+    batch = await actor.get_batch(1, 0, SIZE)
+    assert set(batch.group_ids) == {"g00000001", "g00000003"}
+    assert not set(actor._rows) & {"g00000000-00", "g00000002-00"}
+    await actor.close(RunStatus.FINISHED)
+    assert dropped(uri) == [
+        (f"{name}-{attempt:02d}", Reason.GROUP_FILTERED)
+        for name in ("g00000000", "g00000002")
+        for attempt in range(2)
+    ]
+    events = Run(uri).events.filter(pl.col("kind") == EventKind.EVICT).collect()
+    assert {json.loads(detail)["filter"] for detail in events["detail"]} == {"varied"}
+    stored = Run(uri).trajectories.filter(varied()).collect()
+    assert set(stored["group_id"]) == {"g00000001", "g00000003"}, "the same filter, offline"
+    assert len(ids(uri)) == 2 * SIZE, "what is evicted stays in the table"
+
+
+async def test_what_a_filter_refuses_is_no_member_of_the_group_that_another_judges(
+    uri: str,
+) -> None:
+    """After a restart too: the row of reward -1 would make the group look varied."""
+    first = await started(uri)  # without the filters: as if killed before they were applied
+    await admit(first, "g00000000")
+    await first.put(sent(trajectory("g00000000", 0, reward=-1.0), *group("g00000000")[1:]))
+    second = await started(uri, pl.col("reward") > 0, varied=varied())
+    await second.put(sent(trajectory("g00000000", 2)))
+    _, changes = await second.changes(0)
+    assert changes[-1].evicted == ("g00000000", Reason.GROUP_FILTERED)
+    await second.close(RunStatus.FINISHED)
+    assert dropped(uri) == [
+        ("g00000000-00", Reason.FILTERED),
+        ("g00000000-01", Reason.GROUP_FILTERED),
+        ("g00000000-02", Reason.GROUP_FILTERED),
+    ]
+
+
+async def test_a_filter_of_groups_holds_also_where_its_eviction_was_lost(uri: str) -> None:
+    first = await started(uri)
+    await admit(first, "g00000000", "g00000001")
+    await first.put(sent(*group("g00000000"), *mixed("g00000001")))
+    second = await started(uri, varied=varied())
+    assert second._samples.complete_groups == 1
+    await second.close(RunStatus.FINISHED)
+    assert [reason for _, reason in dropped(uri)] == [Reason.GROUP_FILTERED] * 2
+    third = await started(uri, varied=varied())
+    assert third._samples.complete_groups == 1
+    await third.close(RunStatus.FINISHED)
+    assert len(dropped(uri)) == 2, "evicted once"
 
 
 async def test_an_operator_that_runs_again_commits_nothing_twice(uri: str) -> None:

@@ -2,13 +2,17 @@
 
 import asyncio
 import math
+import os
+import select
+import sys
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from rollart_flow.operators.reward import Reward, RewardSettings
-from rollart_flow.rewards.score import score
+from rollart_flow.rewards import Part, compose, majority
+from rollart_flow.rewards.score import Scorer, score
 from rollart_flow.rows import trajectories_table, trajectory_from_row
 from rollart_flow.serverless import CallPolicy, Endpoint, ServerlessReward
 from rollart_flow.serverless.contract import WARM, decode
@@ -63,6 +67,120 @@ def test_the_first_trajectory_of_a_version_warms_the_endpoint() -> None:
     asyncio.run(test())
     assert kinds.count("warm") == 6
     assert kinds.count("call") == 7
+
+
+def test_the_parts_of_a_composed_reward_are_warmed_too() -> None:
+    """Each endpoint once, though one of them stands twice."""
+    kinds: list[str] = []
+    all_warmed = asyncio.Event()
+    good = Endpoint(functions.in_the_loop)
+
+    async def handle(body: bytes) -> bytes:
+        kinds.append("warm" if decode(body) == WARM else "call")
+        if kinds.count("warm") == 6:
+            all_warmed.set()
+        return response("200 OK", await good(body))
+
+    async def test() -> None:
+        async with raw_server(handle) as one, raw_server(handle) as other:
+            first, second = ServerlessReward(one, POLICY), ServerlessReward(other, POLICY)
+            composed = compose(first, Part("judged", majority(second)), Part("again", first))
+            result = await scored(operator(composed), TRAJECTORY)
+            assert result.reward is not None
+            await all_warmed.wait()
+            await Scorer(composed).close()
+
+    asyncio.run(test())
+    assert (kinds.count("warm"), kinds.count("call")) == (6, 4)
+
+
+def test_closing_a_composed_reward_ends_the_processes_of_its_parts() -> None:
+    async def test() -> None:
+        pool = ServerlessReward("local://tests.rewards.functions:pid?processes=1", POLICY)
+        scorer = Scorer(compose(functions.turns, Part("pool", majority(pool, 1), cap=1e-9)))
+        pid = await pool(TRAJECTORY)
+        assert isinstance(pid, float)
+        assert (await scorer.score(TRAJECTORY, 30.0)).reward is not None
+        await scorer.close()
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(pid), 0)
+
+    asyncio.run(test())
+
+
+def test_what_a_reward_holds_ends_with_its_process() -> None:
+    """Killed by a signal: its pool of processes ends, and its connection is closed."""
+    script = """if True:
+        import asyncio, sys
+        from rollart_flow.operators.reward import Reward, RewardSettings
+        from rollart_flow.rewards import Part, compose
+        from rollart_flow.rows import trajectories_table
+        from rollart_flow.serverless import ServerlessReward
+        from tests.serverless.trajectories import TRAJECTORY
+
+        async def main():
+            pool = ServerlessReward("local://tests.rewards.functions:pid?processes=1")
+            far = compose(pool, Part("far", ServerlessReward(sys.argv[1])))
+            reward = Reward(RewardSettings(far, 30.0, 1))
+            print(int(await pool(TRAJECTORY)), flush=True)
+            await reward(trajectories_table([TRAJECTORY]))
+
+        asyncio.run(main())
+    """
+
+    async def test() -> None:
+        asked, closed = asyncio.Event(), asyncio.Event()
+
+        async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            asked.set()
+            await reader.read()
+            closed.set()
+            writer.close()
+
+        server = await asyncio.start_server(connected, "127.0.0.1", 0)
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", script, url, stdout=asyncio.subprocess.PIPE
+        )
+        assert process.stdout is not None
+        child = os.pidfd_open(int(await process.stdout.readline()))
+        await asked.wait()
+        process.kill()
+        await process.wait()
+        await closed.wait()
+        assert await asyncio.to_thread(select.select, [child], [], [], 60.0) == ([child], [], [])
+        os.close(child)
+        server.close()
+
+    asyncio.run(test())
+
+
+def test_an_endpoint_that_cannot_be_opened_is_told_by_the_calls_alone() -> None:
+    async def test() -> None:
+        remote = ServerlessReward("local://tests.rewards.functions:missing", POLICY)
+        await remote.warm(3)
+        result = await scored(operator(remote), TRAJECTORY)
+        assert result.error is not None
+        assert "has no function 'missing'" in result.error
+
+    asyncio.run(test())
+
+
+def test_a_part_that_is_late_has_the_reason_of_a_late_reward() -> None:
+    async def hang(body: bytes) -> bytes:
+        await asyncio.Event().wait()
+        return b""
+
+    async def test() -> None:
+        async with raw_server(hang) as url:
+            remote = ServerlessReward(url, replace(POLICY, deadline_s=0.2))
+            composed = compose(functions.in_the_loop, Part("far", remote))
+            late = await score(TRAJECTORY, composed)
+            assert (late.outcome, late.reason) == (Outcome.TIMED_OUT, Reason.REWARD_TIMEOUT)
+            assert "part 'far': no answer within 0.2 s" in (late.error or "")
+
+    asyncio.run(test())
 
 
 def test_warming_that_comes_to_nothing_hurts_nobody() -> None:

@@ -39,3 +39,20 @@ def test_scores_are_not_known_before_reward() -> None:
     with pytest.raises(PipelineError, match=r"^filter: column 'reward' is not known before"):
         filter(ATTEMPTS, pl.col("reward") > 0)
     assert not filter(ATTEMPTS, pl.col("outcome") == "completed").scored
+
+
+def test_an_expression_over_groups_judges_groups() -> None:
+    best = pl.col("reward") == pl.col("reward").max().over("group_id", order_by="attempt")
+    assert filter(SCORED, best).of_groups
+    assert not filter(SCORED, pl.col("reward") > 0).of_groups
+
+
+@pytest.mark.parametrize("partition", ["domain", "task_id"])
+def test_attempts_are_compared_within_their_group_only(partition: str) -> None:
+    with pytest.raises(PipelineError, match=r"^filter: attempts are compared within their group"):
+        filter(SCORED, pl.col("reward") > pl.col("reward").mean().over(partition))
+
+
+def test_a_group_is_judged_after_reward() -> None:
+    with pytest.raises(PipelineError, match=r"^filter: a group is complete once it is scored"):
+        filter(ATTEMPTS, pl.col("attempt").max().over("group_id") > 1)

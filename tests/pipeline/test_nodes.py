@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rollart_flow import Pipeline, Policy, buffer, evaluate, filter, reward, rollout, tasks, train
-from rollart_flow.algorithms import grpo
+from rollart_flow.algorithms import Curriculum, grpo
 from rollart_flow.control.schedules import one_off, rollart, sync, sync_plus
 from rollart_flow.envs import Arithmetic, FrozenLake
 from rollart_flow.errors import PipelineError
@@ -116,6 +116,15 @@ def test_tasks_may_come_from_lists_and_datasets() -> None:
         (lambda: rollout(PROMPTS, POLICY, top_p=0.0), r"^rollout: top_p"),
         (lambda: rollout(PROMPTS, POLICY, step_timeout_s=0), r"^rollout: step_timeout_s"),
         (lambda: rollout(PROMPTS, POLICY, temperature=float("nan")), r"^rollout: temperature"),
+        (
+            lambda: train(BATCHES, POLICY, grpo(), steps=1, ranks=2),
+            r"^train: .*ranks=2: the embedded trainer is one process; set backend to fsdp2",
+        ),
+        (lambda: train(BATCHES, POLICY, grpo(), steps=1, ranks=0), r"^train: ranks .*greater"),
+        (
+            lambda: train(BATCHES, POLICY, grpo(), steps=1, backend="fsdp3"),
+            r"^train: train.backend.*embedded, fsdp2",
+        ),
         (lambda: reward(SCORED), r"^reward: takes rollout\(...\) or filter\(...\), got reward"),
         (lambda: untyped(reward)(ATTEMPTS, 3), r"^reward: fn .*callable"),
         (lambda: reward(ATTEMPTS, "ftp://host"), r"^reward: 'ftp://host' is no address"),
@@ -203,3 +212,22 @@ def test_domains_may_be_evaluated_that_are_not_trained() -> None:
     pipeline = Pipeline("p", STEPS, evaluate(POLICY, Arithmetic(digits=1)))
     assert pipeline.evaluate is not None
     assert pipeline.evaluate.domains == (Arithmetic(digits=1),)
+
+
+def test_a_curriculum_is_a_setting_of_tasks() -> None:
+    chosen = tasks(LAKE, SUMS, curriculum=Curriculum(easy=0.1))
+    batches = buffer(reward(rollout(chosen, POLICY)))
+    pipeline = Pipeline("p", train(batches, POLICY, grpo(), steps=3))
+    changed = pipeline.override({"tasks.curriculum.easy": "0.5", "curriculum.window": "8"})
+    assert changed.tasks.curriculum == Curriculum(easy=0.5, window=8)
+    recorded = describe_pipeline(changed)["nodes"]["tasks"]["curriculum"]
+    assert (recorded["type"], recorded["easy"]) == ("Curriculum", 0.5)
+    with pytest.raises(PipelineError, match=r"^tasks: curriculum"):
+        untyped(tasks)(LAKE, curriculum=0.5)
+
+
+def test_a_curriculum_skips_tasks_that_a_window_would_wait_for() -> None:
+    scored = reward(rollout(tasks(LAKE, curriculum=Curriculum()), POLICY))
+    with pytest.raises(PipelineError, match=r"^buffer: schedule window.* keeps to the order"):
+        buffer(scored, schedule="window(8)")
+    assert buffer(scored, schedule="areal(2)").alpha == 2

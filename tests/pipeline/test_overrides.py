@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from rollart_flow.algorithms import Critic, Decayed, grpo, opsm, ppo, tis
 from rollart_flow.control.schedules import areal, rollart, window
 from rollart_flow.envs import Arithmetic
 from rollart_flow.errors import PipelineError, SettingsError
@@ -123,3 +124,46 @@ def test_settings_are_json_and_name_what_ran() -> None:
     assert nodes["train"]["algorithm"]["name"] == "grpo"
     assert nodes["tasks"]["sources"][0]["name"] == "frozenlake"
     assert "reward" in nodes["no_nonsense"]["expression"]
+
+
+def test_settings_of_every_part_of_a_recipe_can_be_overridden() -> None:
+    algorithm = ppo(dual=3.0, kl=0.1, staleness=Decayed(), correction=opsm(weight=tis()))
+    changed = two_domains(algorithm=algorithm).override(
+        {
+            "train.algorithm.loss.clip": "0.1",
+            "loss.dual": "2.5",
+            "advantage.lam": "0.9",
+            "critic.coefficient": "0.25",
+            "correction.delta": "0.001",
+            "correction.weight.cap": "5",
+            "algorithm.kl": "0.2",
+            "kl_estimator": "k2",
+            "algorithm.reference": "3",
+            "staleness.factor": "0.5",
+        }
+    )
+    assert changed.train.algorithm == ppo(
+        clip=0.1,
+        dual=2.5,
+        lam=0.9,
+        kl=0.2,
+        kl_estimator="k2",
+        reference=3,
+        critic=Critic(0.25),
+        staleness=Decayed(0.5),
+        correction=opsm(0.001, weight=tis(5)),
+    )
+
+
+def test_an_override_that_contradicts_is_refused_as_in_the_file() -> None:
+    pipeline = two_domains(algorithm=grpo(correction=tis()))
+    with pytest.raises(SettingsError, match="would correct twice"):
+        pipeline.override({"loss.ratio_to": "behavior"})
+    with pytest.raises(SettingsError, match="should be 'behavior' or 'old'"):
+        pipeline.override({"loss.ratio_to": "new"})
+    with pytest.raises(SettingsError, match="need kl above 0"):
+        pipeline.override({"kl_estimator": "k1"})
+    with pytest.raises(SettingsError, match="is an object; set it in the pipeline file"):
+        pipeline.override({"algorithm.staleness": "Decayed"})
+    with pytest.raises(SettingsError, match="is an object; set it in the pipeline file"):
+        two_domains().override({"algorithm.correction": "tis"})

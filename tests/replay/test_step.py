@@ -131,3 +131,17 @@ def test_a_fork_without_its_first_checkpoint_is_refused(finished_run: Run, tmp_p
     )
     with pytest.raises(TrainerError, match=r"no checkpoint in .*000002"):
         replay_step(lacks.uri, 3)
+
+
+def test_a_run_without_further_passes_says_how_far_its_engines_are_off(finished_run: Run) -> None:
+    """Whatever the trainer's own version drew, engine and trainer compute the same policy."""
+    steps = finished_run.steps.sort("step").collect().to_dicts()
+    assert [each["lag"] for each in steps[0]["lags"]] == [0]
+    for step in steps:
+        assert step["value_loss"] is None
+        assert sum(each["tokens"] for each in step["lags"]) == step["action_tokens"]
+        if step["lags"][0]["lag"] == 0:
+            assert step["mismatch_kl"] < 1e-5
+            assert step["ess"] == pytest.approx(1.0, abs=1e-2)
+        else:
+            assert step["mismatch_kl"] > 1e-5, "nothing is fresh: this is staleness"

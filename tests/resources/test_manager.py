@@ -263,6 +263,21 @@ def test_a_gang_is_placed_whole_or_not_at_all() -> None:
     manager.release(gang)
 
 
+def test_a_worker_may_hold_several_units() -> None:
+    manager = ResourceManager({"H20": 3}, compatible={})
+    (pair,) = manager.place("generation", {"default": "H20"}, units=2)
+    assert (pair.granted, pair.gpus) == ("H20", 2.0)
+    (other,) = manager.place("generation", {"default": "H20"}, units=2)
+    assert (other.granted, other.gpus) == (CPU, 0.0), "one is left"
+    cluster = Cluster([pair], HeteroGen)
+    assert cluster.bindings()[0]["gpus"] == 2.0
+    cluster.shutdown()
+    manager.release([pair, other])
+    (again,) = manager.place("generation", {"default": "H20"}, units=3)
+    assert again.granted == "H20", "what is released is there again"
+    manager.release([again])
+
+
 def test_a_pool_has_at_least_no_unit() -> None:
     with pytest.raises(SettingsError, match="pool H20 has -1 units"):
         ResourceManager({"H20": -1})

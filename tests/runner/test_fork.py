@@ -9,13 +9,14 @@ from rollart_flow import runner
 from rollart_flow.errors import RunExistsError, RunFailedError, RunNotFoundError, SettingsError
 from rollart_flow.models.folder import load_folder
 from rollart_flow.operators.recovery import recover
+from rollart_flow.operators.train import checkpoint_folder
 from rollart_flow.pipeline import LoadedPipeline
 from rollart_flow.pipeline.loading import load_source
 from rollart_flow.replay import replay_step, replay_trajectory
 from rollart_flow.runner.fork import prepare_fork
 from rollart_flow.runner.retrain import bring_to, stored_pipeline, stored_trainer
 from rollart_flow.store import Parent, Run, RunStatus, open_run
-from rollart_flow.store.layout import policy_uri
+from rollart_flow.store.layout import checkpoints_uri, policy_uri
 from rollart_flow.telemetry import Progress
 from rollart_flow.weights import fingerprint, open_weights
 from tests.conftest import FINISHED_STEPS, SMALL_PIPELINE
@@ -163,3 +164,18 @@ def test_a_parent_that_cannot_be_recomputed_leaves_no_fork(
     with pytest.raises(RunFailedError, match="version 3 cannot be recomputed: step 3: loss"):
         runner.fork(parent.uri, 3, pipeline(), store=str(tmp_path), name="fork")
     assert not (tmp_path / "fork").exists()
+
+
+@pytest.mark.parametrize("algorithm", ["ppo(kl=0.1)", "ppo(kl=0.1, reference=1)"])
+def test_a_fork_may_have_another_algorithm_with_a_critic_and_a_reference(
+    finished_run: Run, tmp_path: Path, algorithm: str
+) -> None:
+    """The critic begins with the fork; a reference before it is the version that it starts from."""
+    text = SMALL_PIPELINE.replace("grpo()", algorithm).replace("import grpo", "import ppo")
+    loaded = load_source(text, tmp_path / "small.py")
+    uri = prepare_fork(finished_run.uri, FORKED_AT, loaded, store=str(tmp_path), name="critic")
+    trainer = stored_trainer(Run(uri), loaded.pipeline)
+    trainer.load(Path(checkpoint_folder(checkpoints_uri(uri), FORKED_AT)))
+    assert trainer.version == FORKED_AT
+    values = trainer.assess(finished_run.batch(1))["values"].combine_chunks().flatten()
+    assert set(values.to_pylist()) == {0.0}

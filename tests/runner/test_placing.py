@@ -20,6 +20,6 @@ def test_sliding_workers_share_what_is_reserved_for_the_trainers() -> None:
     placed = place_sliding(pipeline(3), trainers)
     assert [p.worker for p in placed] == [f"sliding-h800-{i}" for i in range(3)]
     assert [(p.group, p.bundle) for p in placed] == [("gang", 0), ("gang", 1), ("gang", 0)]
-    assert {(p.role, p.granted, p.units, p.cpus) for p in placed} == {("generation", "H800", 0, 0)}
+    assert {(p.role, p.granted, p.shares) for p in placed} == {("generation", "H800", True)}
     assert placed[0].requests == (Request("default", "H800"),)
     assert place_sliding(pipeline(0), trainers) == []

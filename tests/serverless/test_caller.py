@@ -7,7 +7,12 @@ from typing import Any
 
 import pytest
 
-from rollart_flow.errors import EndpointTroubleError, ServerlessError, SettingsError
+from rollart_flow.errors import (
+    EndpointTroubleError,
+    RewardTimeoutError,
+    ServerlessError,
+    SettingsError,
+)
 from rollart_flow.serverless.caller import Caller
 from rollart_flow.serverless.policy import CallPolicy
 from rollart_flow.serverless.transports import Transport
@@ -61,6 +66,10 @@ async def refuses() -> bytes:
     raise ServerlessError("status 404")
 
 
+async def breaks() -> bytes:
+    raise KeyError("bug")
+
+
 async def hangs() -> bytes:
     await asyncio.Event().wait()
     raise AssertionError
@@ -74,7 +83,9 @@ class Longest(Random):
 
 
 def caller(transport: Transport, **policy: Any) -> Caller:
-    settings: dict[str, Any] = {"breaker_failures": 1000, "hedge_after_s": None, "backoff_s": 1.0}
+    settings: dict[str, Any] = {
+        "breaker_failures": 1000, "hedge_after_s": None, "backoff_s": 1.0, "deadline_s": 3600.0
+    }  # fmt: skip
     return Caller(transport, CallPolicy(**{**settings, **policy}), Longest())
 
 
@@ -97,7 +108,18 @@ def test_pauses_are_drawn_so_that_calls_do_not_come_back_together() -> None:
 def test_what_an_endpoint_asks_to_wait_is_waited() -> None:
     endpoint = Scripted(fails(retry_after_s=30.0), answers(b"yes"))
     assert run(caller(endpoint).call(b"")) == b"yes"
-    assert endpoint.sent == [0, 30]
+    assert endpoint.sent == [0, 31]  # and then a drawn pause: all calls were told the same
+
+
+def test_a_deadline_tells_what_the_last_attempt_came_to() -> None:
+    async def test() -> float:
+        with pytest.raises(RewardTimeoutError, match=r"^no answer within 9 s; the last .* 503$"):
+            await caller(endpoint, deadline_s=9.0).call(b"")
+        return asyncio.get_running_loop().time()
+
+    endpoint = Scripted(fails(), hangs)
+    assert run(test()) == 9
+    assert endpoint.cancelled == [9]
 
 
 def test_attempts_come_to_an_end() -> None:
@@ -196,6 +218,21 @@ def test_a_trial_that_is_given_up_lets_another_try() -> None:
     endpoint = Scripted(fails(), hangs, answers(b"yes"))
     run(test())
     assert endpoint.sent == [0, 10, 14]
+
+
+def test_a_trial_that_ends_in_what_nobody_foresaw_lets_another_try() -> None:
+    async def test() -> None:
+        calls = caller(endpoint, breaker_failures=1, breaker_reset_s=10.0)
+        trial = asyncio.ensure_future(calls.call(b""))
+        await asyncio.sleep(9.0)
+        waiting = asyncio.ensure_future(calls.call(b""))
+        with pytest.raises(KeyError, match="bug"):
+            await trial
+        assert await waiting == b"yes"
+
+    endpoint = Scripted(fails(), breaks, answers(b"yes"))
+    run(test())
+    assert endpoint.sent == [0, 10, 10]
 
 
 def test_a_refusal_shows_that_the_endpoint_is_there() -> None:

@@ -74,6 +74,7 @@ def test_the_request_id_is_a_function_of_the_trajectory() -> None:
     [
         (b"<html>not found</html>", "is no message of the reward contract; is this the address"),
         (b"[1]", "is no message"),
+        (b"[" * 100_000, "is no message"),
         (b"{}", "schema_version None, this side speaks 1; install the same"),
         (b'{"schema_version": 2}', "schema_version 2, this side speaks 1"),
     ],

@@ -22,6 +22,10 @@ async def ask(endpoint: Endpoint, body: bytes) -> Answer:
     return Answer.from_json(decode(await endpoint(body)))
 
 
+async def raises_a_document(trajectory: Trajectory) -> float:
+    raise ValueError("word " * 10_000)
+
+
 class Counting:
     """An async reward that says how many evaluations there were, once it is let go."""
 
@@ -104,6 +108,16 @@ def test_what_fails_is_an_answer(function: RewardFunction, failure: Failure, sai
         await endpoint.close()
         assert (answer.failure, answer.reward) == (failure, None)
         assert said in (answer.error or "")
+
+    asyncio.run(test())
+
+
+def test_an_answer_holds_the_beginning_of_a_long_error() -> None:
+    async def test() -> None:
+        answer = await ask(Endpoint(raises_a_document), call())
+        assert answer.failure is Failure.FUNCTION
+        assert "ValueError: word word" in (answer.error or "")
+        assert len(answer.error or "") == 2_000
 
     asyncio.run(test())
 

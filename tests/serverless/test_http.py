@@ -108,7 +108,9 @@ async def called(replies: Iterator[bytes | None], policy: CallPolicy = QUICK) ->
         response("500 Internal Server Error", b"out of memory"),
         response("429 Too Many Requests", b"", "Retry-After: 0"),
         response("429 Too Many", b"", "Retry-After: Wed, 21 Oct 2015 07:28:00 GMT"),
+        response("429 Too Many", b"", "Retry-After: Wed, 21 Oct 2015 07:28:00 -0000"),
         response("503 Busy", b"", "Retry-After: a while"),
+        response("200 OK", b"no gzip", "Content-Encoding: gzip"),
         b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf an ans",
         b"HTTP/1.1 200",
     ],
@@ -123,7 +125,8 @@ def test_retry_after_is_honoured_up_to_the_deadline() -> None:
     policy = replace(QUICK, deadline_s=0.2)
     error, requests = asyncio.run(called(repeat(busy), policy))
     assert isinstance(error, RewardTimeoutError)
-    assert str(error) == "no answer within 0.2 s"
+    told = "no answer within 0.2 s; the last attempt: it answered with status 429"
+    assert str(error) == told
     assert requests == 1
 
 
@@ -211,6 +214,13 @@ def test_places_are_limited() -> None:
 def test_what_is_no_address_is_refused(url: str) -> None:
     with pytest.raises(SettingsError, match="is no address of a reward endpoint; give http://"):
         ServerlessReward(url)
+
+
+def test_an_address_that_no_client_takes_is_no_address() -> None:
+    reward = ServerlessReward("http://user:password@host:port/path")
+    with pytest.raises(SettingsError, match=r"'http://host:port/path' is no web address") as raised:
+        asyncio.run(reward(TRAJECTORY))
+    assert "password" not in str(raised.value)
 
 
 def test_secrets_of_an_address_are_told_nobody() -> None:

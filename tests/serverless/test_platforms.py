@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -90,6 +91,16 @@ def test_a_lambda_that_breaks_off_is_trouble(monkeypatch: pytest.MonkeyPatch) ->
             score("lambda://score?region=eu-central-1", replace(QUICK, attempts=2))
 
 
+def test_a_lambda_that_cannot_be_reached_is_trouble(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        free_port = listener.getsockname()[1]
+    monkeypatch.setenv("AWS_ENDPOINT_URL_LAMBDA", f"http://127.0.0.1:{free_port}")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "none")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "none")
+    with pytest.raises(EndpointTroubleError, match=r"cannot be reached: .* \(2 attempts\)"):
+        score("lambda://score?region=eu-central-1", replace(QUICK, attempts=2))
+
+
 @pytest.mark.parametrize(
     ("url", "said"),
     [("lambda://score?zone=a", "takes region, not 'zone'"), ("lambda://score", "give .region")],
@@ -146,6 +157,20 @@ def test_local_runs_in_a_pool_of_processes() -> None:
         assert float(os.getpid()) not in scores
 
     asyncio.run(test())
+
+
+def test_after_its_close_another_loop_may_use_it() -> None:
+    """With one place, so that calls wait for each other in both loops."""
+    reward = ServerlessReward(
+        "local://tests.rewards.functions:turns", replace(QUICK, max_concurrent=1)
+    )
+
+    async def test() -> list[Score]:
+        scores = await asyncio.gather(*(reward(attempt(n)) for n in range(3)))
+        await reward.close()
+        return scores
+
+    assert [asyncio.run(test()) for _ in range(2)] == [[1.0] * 3] * 2
 
 
 @pytest.mark.parametrize(

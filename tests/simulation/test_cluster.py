@@ -134,8 +134,8 @@ def test_groups_without_variance_are_refused() -> None:
         for name, group in zip(batch.trajectory_ids, batch.group_ids, strict=True):
             rewards.setdefault(group, set()).add(record.attempts[name].script.reward)
         assert all(len(values) > 1 for values in rewards.values())
-    assert Reason.FILTERED in record.left.values()
-    assert Reason.FILTERED not in simulate(ONE_POOL, sync_plus(), steps=3).left.values()
+    assert Reason.GROUP_FILTERED in record.left.values()
+    assert Reason.GROUP_FILTERED not in simulate(ONE_POOL, sync_plus(), steps=3).left.values()
 
 
 def test_more_attempts_than_needed_make_a_step_shorter_and_the_rest_is_cancelled() -> None:

@@ -171,3 +171,28 @@ def _reference(model: Any, row: Row) -> list[tuple[torch.Tensor, int]]:
         masked[ids] = logits[at - 1][ids] / row.sampling.temperature
         found.append((torch.log_softmax(masked, 0), row.token_ids[at]))
     return found
+
+
+def completed(rows: Sequence[Row], seed: int = 0, *, trained_version: int = 5) -> pa.Table:
+    """The rows with the columns that only some algorithms read: rewards, versions, targets."""
+    generator = torch.Generator().manual_seed(seed)
+    versions = [
+        torch.randint(trained_version - 2, trained_version + 1, (len(row.token_ids),),
+                      generator=generator).tolist()
+        for row in rows
+    ]  # fmt: skip
+    targets = [torch.randn(len(row.actions), generator=generator).tolist() for row in rows]
+    masked = [
+        [version if acted else -1 for version, acted in zip(of, row.action_mask, strict=True)]
+        for of, row in zip(versions, rows, strict=True)
+    ]
+    columns = {
+        "reward": pa.array([at % 3 - 1.0 for at in range(len(rows))], pa.float64()),
+        "token_versions": pa.array(masked, pa.list_(pa.int32())),
+        "trained_version": pa.array([trained_version] * len(rows), pa.int32()),
+        "targets": pa.array(targets, pa.list_(pa.float32())),
+    }
+    found = table(rows)
+    for name, column in columns.items():
+        found = found.append_column(name, column)
+    return found

@@ -220,6 +220,22 @@ class TrainerConformance(ABC):
             self.start().train_step(1, batch_of(1))
         )
 
+    def test_it_assesses_a_batch_under_its_current_weights_and_changes_nothing(self) -> None:
+        trainer, untouched = self.start(), self.start()
+        for one in (trainer, untouched):
+            one.train_step(1, batch_of(1))
+        rows = make_rows(10, seed=2)
+        found = trainer.assess(table(rows))
+        assert found.column_names == ["old_logprobs"]
+        model = Qwen3(CONFIG)
+        model.load_state_dict(trainer.weights())
+        expected = recompute_logprobs(model, read_scorable(table(rows)))
+        for logprobs, wanted in zip(found["old_logprobs"].to_pylist(), expected, strict=True):
+            assert logprobs == pytest.approx(wanted.tolist(), abs=1e-5)
+        assert bits(trainer.train_step(2, batch_of(2))) == bits(
+            untouched.train_step(2, batch_of(2))
+        )
+
     def test_what_was_good_becomes_likelier_and_what_was_bad_less(self) -> None:
         weights = initial_weights()
         rows = on_policy(make_rows(8, seed=3), weights)

@@ -36,6 +36,21 @@ def groups_of(batch: pa.Table) -> Iterator[Places]:
         yield np.flatnonzero(group_of == group)
 
 
+def varied_groups(batch: pa.Table, rewards: Floats) -> tuple[list[Places], int]:
+    """Groups whose rewards differ, and how many others there are.
+
+    Of the others an estimator gives exactly zero, though their mean may differ by a rounding.
+    """
+    groups = list(groups_of(batch))
+    varied = [places for places in groups if np.ptp(rewards[places]) > 0]
+    return varied, len(groups) - len(varied)
+
+
+def one_each(values: Floats) -> tuple[np.ndarray[tuple[int], np.dtype[np.float32]], ...]:
+    """One number for all action tokens of each trajectory, as `Advantages` has them."""
+    return tuple(np.array([value], dtype=np.float32) for value in values)
+
+
 def action_counts(batch: pa.Table) -> Floats:
     """Action tokens of each trajectory [trajectories].
 

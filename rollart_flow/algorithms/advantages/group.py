@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from rollart_flow.algorithms.advantages.columns import groups_of, rewards_of
+from rollart_flow.algorithms.advantages.columns import one_each, rewards_of, varied_groups
 from rollart_flow.algorithms.base import Advantages, Estimator
 from rollart_flow.algorithms.checks import check_number
 
@@ -33,14 +33,8 @@ class GroupNormalized(Estimator):
         """See `Estimator`."""
         rewards = rewards_of(batch)
         values = np.zeros(len(rewards))
-        constant = 0
-        for members in groups_of(batch):
+        varied, constant = varied_groups(batch, rewards)
+        for members in varied:
             of_group = rewards[members]
-            if of_group.min() == of_group.max():
-                constant += 1  # exactly zero, though the mean may differ by a rounding
-                continue
             values[members] = (of_group - of_group.mean()) / (of_group.std() + self.eps)
-        return Advantages(
-            tuple(np.array([value], dtype=np.float32) for value in values),
-            zero_variance_groups=constant,
-        )
+        return Advantages(one_each(values), zero_variance_groups=constant)

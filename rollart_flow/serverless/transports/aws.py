@@ -24,6 +24,12 @@ _CONNECT_S = 10.0
 _THREADS_A_PLACE = 4
 _TOO_MANY, _SERVER_ERROR = 429, 500
 _SHOWN_CHARACTERS = 200
+_TROUBLE = (
+    botocore.exceptions.HTTPClientError,
+    botocore.exceptions.ConnectionError,
+    botocore.exceptions.IncompleteReadError,
+)
+"""What another try may mend."""
 
 
 class LambdaTransport(Transport):
@@ -62,7 +68,7 @@ class LambdaTransport(Transport):
             payload: bytes = answer["Payload"].read()
         except botocore.exceptions.ClientError as error:
             raise _refusal(error) from error
-        except botocore.exceptions.HTTPClientError as error:
+        except _TROUBLE as error:
             raise EndpointTroubleError(f"Lambda cannot be reached: {error}") from error
         except botocore.exceptions.BotoCoreError as error:
             raise ServerlessError(f"Lambda cannot be called: {error}") from error

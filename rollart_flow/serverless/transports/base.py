@@ -29,7 +29,7 @@ class Transport(ABC):
         """
 
     async def warm(self, count: int) -> None:
-        """Have `count` calls' worth of the endpoint ready; what fails is left to the calls."""
+        """Have `count` calls' worth of the endpoint ready; trouble is left to the calls."""
         asked = (self.send(encode(WARM), _WARM_S) for _ in range(count))
         for answer in await asyncio.gather(*asked, return_exceptions=True):
             if isinstance(answer, BaseException) and not isinstance(answer, ServerlessError):

@@ -11,9 +11,10 @@ from urllib.parse import urlsplit
 
 import httpx2
 
-from rollart_flow.errors import EndpointTroubleError, ServerlessError
+from rollart_flow.errors import EndpointTroubleError, ServerlessError, SettingsError
 from rollart_flow.serverless.policy import CallPolicy
 from rollart_flow.serverless.transports.base import Transport, limited
+from rollart_flow.serverless.transports.registry import public_address
 
 _LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 _HEADERS = {"Content-Type": "application/json"}
@@ -36,7 +37,7 @@ class HttpTransport(Transport):
         async with limited(timeout_s):
             try:
                 response = await self._client.post(self._url, content=body, timeout=timeout_s)
-            except httpx2.TransportError as error:
+            except httpx2.RequestError as error:
                 said = f"{type(error).__name__}: {error}".rstrip(": ")
                 raise EndpointTroubleError(f"it cannot be reached: {said}") from error
         return _content(response)
@@ -51,6 +52,10 @@ def open_transport(url: str, policy: CallPolicy) -> HttpTransport:
     if url.startswith("fc://"):
         local = urlsplit(url).hostname in _LOCAL_HOSTS
         url = ("http://" if local else "https://") + url.removeprefix("fc://")
+    try:
+        httpx2.URL(url)
+    except httpx2.InvalidURL as error:
+        raise SettingsError(f"{public_address(url)!r} is no web address: {error}") from error
     return HttpTransport(url, policy.max_concurrent)
 
 
@@ -68,7 +73,7 @@ def _retry_after_s(header: str) -> float:
     """Seconds that a Retry-After header asks for, as a number or a date; 0 for anything else."""
     if header.isdecimal():
         return float(header)
-    with suppress(ValueError):
+    with suppress(ValueError, TypeError):  # no date, or one without a time zone
         wait = parsedate_to_datetime(header) - datetime.now(UTC)
         return max(0.0, wait.total_seconds())
     return 0.0

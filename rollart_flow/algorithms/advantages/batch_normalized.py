@@ -1,0 +1,42 @@
+"""Rewards less the mean of their group, normalized over the batch (REINFORCE++ with baseline).
+
+    D_i = r_i - mean(r of the group of i)
+    A_i = D_i / (std(D over the batch) + eps)
+
+Source: REINFORCE++ (2501.03262), the variant with a baseline. One scale for all groups: GRPO's
+scale for each group is biased for small groups. The mean of D over the batch is zero by itself. The
+standard deviation is over trajectories, so that long ones do not count for more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from rollart_flow.algorithms.advantages.columns import one_each, rewards_of, varied_groups
+from rollart_flow.algorithms.base import Advantages, Estimator
+from rollart_flow.algorithms.checks import check_number
+
+
+@dataclass(frozen=True, slots=True)
+class BatchNormalized(Estimator):
+    """See the module."""
+
+    eps: float = 1e-6
+    """Added to the standard deviation over the batch."""
+
+    def __post_init__(self) -> None:
+        check_number("eps", self.eps, low=0, open_low=True)
+
+    def __call__(self, batch: pa.Table) -> Advantages:
+        """See `Estimator`."""
+        rewards = rewards_of(batch)
+        values = np.zeros(len(rewards))
+        varied, constant = varied_groups(batch, rewards)
+        for members in varied:
+            values[members] = rewards[members] - rewards[members].mean()
+        if varied:
+            values /= values.std() + self.eps
+        return Advantages(one_each(values), zero_variance_groups=constant)

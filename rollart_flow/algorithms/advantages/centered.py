@@ -1,0 +1,33 @@
+"""Rewards less the mean of their group (Dr.GRPO).
+
+    A_i = r_i - mean(r)                         over the attempts i of one group
+
+Source: Dr.GRPO (2503.20783), named in the tour of agentic frameworks (seed 003). Without the
+division by the standard deviation, groups that are nearly solved or nearly hopeless do not count
+for more than others. Its aggregation is `constant`. The invariant: a group whose rewards are all
+equal teaches exactly nothing, and is counted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from rollart_flow.algorithms.advantages.columns import one_each, rewards_of, varied_groups
+from rollart_flow.algorithms.base import Advantages, Estimator
+
+
+@dataclass(frozen=True, slots=True)
+class GroupCentered(Estimator):
+    """See the module."""
+
+    def __call__(self, batch: pa.Table) -> Advantages:
+        """See `Estimator`."""
+        rewards = rewards_of(batch)
+        values = np.zeros(len(rewards))
+        varied, constant = varied_groups(batch, rewards)
+        for members in varied:
+            values[members] = rewards[members] - rewards[members].mean()
+        return Advantages(one_each(values), zero_variance_groups=constant)

@@ -1,0 +1,45 @@
+"""Discounted returns of interaction chunks (IPA).
+
+    G_k = gamma^(chunks from k to the last) R   over the chunks k of one trajectory
+
+A chunk is what the policy generates between two observations; R is the trajectory's reward. Source:
+chunked MDP of ROLL's IPA (seed 003), default of gamma as in its public file (facts on losses). As
+there, rewards within the trajectory are no part of it, and there is no baseline.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from rollart_flow.algorithms.advantages.columns import rewards_of, varied_groups
+from rollart_flow.algorithms.advantages.tokens import actions_of
+from rollart_flow.algorithms.base import Advantages, Estimator
+from rollart_flow.algorithms.checks import check_number
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkReturns(Estimator):
+    """See the module."""
+
+    gamma: float = 0.95
+    """Discount of one chunk."""
+
+    def __post_init__(self) -> None:
+        check_number("gamma", self.gamma, low=0, high=1)
+
+    def __call__(self, batch: pa.Table) -> Advantages:
+        """See `Estimator`. Each of shape [action tokens].
+
+        Raises:
+            TrainerError: a trajectory has no reward, or an action token outside its turns.
+        """
+        rewards = rewards_of(batch)
+        values = tuple(
+            (reward * self.gamma ** (actions.chunks[-1] - actions.chunks)).astype(np.float32)
+            for actions, reward in zip(actions_of(batch), rewards, strict=True)
+        )
+        _, constant = varied_groups(batch, rewards)
+        return Advantages(values, zero_variance_groups=constant)

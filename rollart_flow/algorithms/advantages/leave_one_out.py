@@ -1,0 +1,32 @@
+"""Rewards less the mean of the other attempts (RLOO).
+
+    A_i = r_i - mean(r_j, j != i)               over the attempts of one group
+
+Source: Ahmadian et al. 2024 (2402.14740), after Kool et al. 2019. The baseline of an attempt does
+not depend on it, so that the gradient has no bias. An attempt without others teaches nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from rollart_flow.algorithms.advantages.columns import one_each, rewards_of, varied_groups
+from rollart_flow.algorithms.base import Advantages, Estimator
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveOneOut(Estimator):
+    """See the module."""
+
+    def __call__(self, batch: pa.Table) -> Advantages:
+        """See `Estimator`."""
+        rewards = rewards_of(batch)
+        values = np.zeros(len(rewards))
+        varied, constant = varied_groups(batch, rewards)
+        for members in varied:
+            of_group, size = rewards[members], len(members)
+            values[members] = (of_group - of_group.mean()) * size / (size - 1)
+        return Advantages(one_each(values), zero_variance_groups=constant)

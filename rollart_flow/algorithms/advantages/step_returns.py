@@ -1,0 +1,44 @@
+"""Discounted returns of turns: every token of a turn is credited with what came of that turn on.
+
+    A_t = r_t + gamma A_(t+1)                   over the turns t of one trajectory
+
+r_t is what the environment gave for the turn; the last turn also has what the trajectory's reward
+differs from the sum of all. Source: step-level MDP of agentic RL (SkyRL's transitions, seed 003).
+There is no baseline: a group of equal rewards is counted, and still teaches its returns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from rollart_flow.algorithms.advantages.columns import rewards_of, varied_groups
+from rollart_flow.algorithms.advantages.tokens import actions_of, discounted
+from rollart_flow.algorithms.base import Advantages, Estimator
+from rollart_flow.algorithms.checks import check_number
+
+
+@dataclass(frozen=True, slots=True)
+class StepReturns(Estimator):
+    """See the module."""
+
+    gamma: float = 0.95
+    """Discount of one turn."""
+
+    def __post_init__(self) -> None:
+        check_number("gamma", self.gamma, low=0, high=1)
+
+    def __call__(self, batch: pa.Table) -> Advantages:
+        """See `Estimator`. Each of shape [action tokens].
+
+        Raises:
+            TrainerError: a trajectory has no reward, or an action token outside its turns.
+        """
+        values = tuple(
+            discounted(actions.rewards, self.gamma)[actions.turns].astype(np.float32)
+            for actions in actions_of(batch)
+        )
+        _, constant = varied_groups(batch, rewards_of(batch))
+        return Advantages(values, zero_variance_groups=constant)

@@ -1,0 +1,124 @@
+"""Where the action tokens of a batch lie, and which of them is paid what.
+
+The tokens that the policy generated are one chain of actions for each trajectory, across the
+observations between them. The invariant: what a chain is paid adds up to the trajectory's reward.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rollart_flow.algorithms.advantages.columns import Places, rewards_of
+from rollart_flow.algorithms.base import Floats
+from rollart_flow.errors import TrainerError
+
+
+@dataclass(frozen=True, slots=True)
+class Actions:
+    """The action tokens of one trajectory."""
+
+    turns: Places
+    """Turn of each action token [action tokens], from 0."""
+    chunks: Places
+    """Chunk of each [action tokens], from 0: action tokens without an observation between them."""
+    rewards: Floats
+    """Reward of each turn [turns]: what the environment gave; the last one also has what the
+    trajectory's reward differs from their sum."""
+    observations: tuple[str, ...]
+    """What the environment showed at the start of each turn."""
+
+    @property
+    def paid(self) -> Floats:
+        """Reward of each action token [action tokens]: a turn's goes to its last one.
+
+        A turn in which nothing was generated pays the token before it.
+        """
+        paid = np.zeros(len(self.turns))
+        last = np.searchsorted(self.turns, np.arange(len(self.rewards)), side="right") - 1
+        np.add.at(paid, np.maximum(last, 0), self.rewards)
+        return paid
+
+
+def actions_of(batch: pa.Table) -> list[Actions]:
+    """Action tokens of each trajectory, in the order of the batch.
+
+    Raises:
+        TrainerError: one has no reward, no action token, or one outside its turns.
+    """
+    masks = _rows(batch, "action_mask")
+    turns = _rows(batch, "turns")
+    rewards = rewards_of(batch)
+    return [
+        _actions(place, mask, of_row, reward)
+        for place, (mask, of_row, reward) in enumerate(zip(masks, turns, rewards, strict=True))
+    ]
+
+
+def _actions(place: int, mask: pa.Array, turns: pa.Array, reward: float) -> Actions:
+    positions = np.flatnonzero(mask.to_numpy(zero_copy_only=False))
+    ends = turns.field("end").to_numpy()
+    if len(positions) == 0:
+        raise TrainerError(f"trajectory {place} of the batch has no action token")
+    if len(ends) == 0 or positions[-1] >= ends[-1]:
+        raise TrainerError(f"trajectory {place} of the batch has an action token outside its turns")
+    rewards = turns.field("reward").to_numpy().astype(np.float64)
+    rewards[-1] += reward - rewards.sum()
+    return Actions(
+        turns=np.searchsorted(ends, positions, side="right"),
+        chunks=np.cumsum(np.diff(positions, prepend=positions[0]) > 1),
+        rewards=rewards,
+        observations=tuple(turns.field("observation").to_pylist()),
+    )
+
+
+def _rows(batch: pa.Table, column: str) -> list[pa.Array]:
+    """Elements of each list of a column, however it is chunked and sliced."""
+    lists = batch[column].combine_chunks()
+    ends = np.cumsum(pc.list_value_length(lists).to_numpy(zero_copy_only=False))
+    values = lists.flatten()
+    return [
+        values.slice(start, end - start)
+        for start, end in zip([0, *ends[:-1].tolist()], ends.tolist(), strict=True)
+    ]
+
+
+def action_values(batch: pa.Table, column: str, counts: list[int]) -> list[Floats]:
+    """A column of one number for each action token, by trajectory [action tokens].
+
+    Raises:
+        TrainerError: the batch lacks the column, or it has another number of them, or one that is
+            not finite.
+    """
+    if column not in batch.column_names:
+        raise TrainerError(f"the batch has no column {column!r}, which its estimator reads")
+    found = [_floats(values) for values in _rows(batch, column)]
+    for place, (values, count) in enumerate(zip(found, counts, strict=True)):
+        if len(values) != count or not np.isfinite(values).all():
+            raise TrainerError(
+                f"trajectory {place} of the batch must have {count} finite {column}, "
+                "one for each action token"
+            )
+    return found
+
+
+def behavior_logprobs(batch: pa.Table) -> list[Floats]:
+    """log mu of the action tokens of each trajectory [action tokens], as stored."""
+    pairs = zip(_rows(batch, "logprobs"), _rows(batch, "action_mask"), strict=True)
+    return [_floats(values)[mask.to_numpy(zero_copy_only=False)] for values, mask in pairs]
+
+
+def _floats(values: pa.Array) -> Floats:
+    floats: Floats = values.to_numpy(zero_copy_only=False).astype(np.float64)
+    return floats
+
+
+def discounted(rewards: Floats, gamma: float) -> Floats:
+    """G_t = r_t + gamma G_(t+1), of the same shape."""
+    returns = np.array(rewards)
+    for t in range(len(returns) - 2, -1, -1):
+        returns[t] += gamma * returns[t + 1]
+    return returns

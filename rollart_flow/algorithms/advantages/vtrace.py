@@ -1,0 +1,78 @@
+"""V-trace: a critic's targets, corrected for what an older policy drew (IMPALA).
+
+    rho_t    = min(rho_bar, pi/mu)    c_t = min(c_bar, pi/mu)      pi: the step's first weights
+    delta_t  = rho_t (r_t + gamma V_(t+1) - V_t)
+    target_t = v_t = V_t + delta_t + gamma c_t (v_(t+1) - V_(t+1))
+    A_t      = r_t + gamma v_(t+1) - V_t
+
+Source: Espeholt et al. 2018 (1802.01561) section 4.1; study notes on staleness (seed 004, section
+7). IMPALA's gradient is rho_t A_t grad log pi: that factor is the loss's, `tis` has it, so that
+nothing is corrected twice. A turn's reward is paid to its last action token; after the last token
+everything is 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from rollart_flow.algorithms.advantages.columns import rewards_of, varied_groups
+from rollart_flow.algorithms.advantages.tokens import action_values, actions_of, behavior_logprobs
+from rollart_flow.algorithms.base import Advantages, Estimator, Floats
+from rollart_flow.algorithms.checks import check_number
+from rollart_flow.errors import SettingsError
+
+
+@dataclass(frozen=True, slots=True)
+class VTrace(Estimator):
+    """See the module."""
+
+    needs_values: ClassVar[bool] = True
+    needs_old_logprobs: ClassVar[bool] = True
+
+    gamma: float = 1.0
+    """Discount of one token."""
+    rho_bar: float = 1.0
+    """Cap of the ratio on a token's own error: which policy's value is learned."""
+    c_bar: float = 1.0
+    """Cap of the ratio on what came later: how far it reaches back. At most `rho_bar`."""
+
+    def __post_init__(self) -> None:
+        check_number("gamma", self.gamma, low=0, high=1)
+        check_number("rho_bar", self.rho_bar, low=0, open_low=True)
+        check_number("c_bar", self.c_bar, low=0)
+        if self.c_bar > self.rho_bar:
+            raise SettingsError(f"c_bar={self.c_bar!r}: expected at most rho_bar={self.rho_bar!r}")
+
+    def __call__(self, batch: pa.Table) -> Advantages:
+        """See `Estimator`. Each of shape [action tokens], targets too.
+
+        Raises:
+            TrainerError: a trajectory has no reward, an action token outside its turns, or not one
+                finite value and one recomputed logprob for each.
+        """
+        actions = actions_of(batch)
+        counts = [len(each.turns) for each in actions]
+        values = action_values(batch, "values", counts)
+        old = action_values(batch, "old_logprobs", counts)
+        advantages, targets = [], []
+        rows = zip(actions, values, old, behavior_logprobs(batch), strict=True)
+        for each, value, pi, mu in rows:
+            target = self._targets(each.paid, value, pi - mu)
+            following = self.gamma * np.append(target[1:], 0.0)
+            advantages.append((each.paid + following - value).astype(np.float32))
+            targets.append(target.astype(np.float32))
+        _, constant = varied_groups(batch, rewards_of(batch))
+        return Advantages(tuple(advantages), constant, tuple(targets))
+
+    def _targets(self, paid: Floats, value: Floats, log_ratio: Floats) -> Floats:
+        """v of each action token [action tokens]."""
+        rho = np.exp(np.minimum(log_ratio, np.log(self.rho_bar)))
+        trace = self.gamma * np.minimum(rho, self.c_bar)
+        correction = rho * (paid + self.gamma * np.append(value[1:], 0.0) - value)
+        for t in range(len(value) - 2, -1, -1):
+            correction[t] += trace[t] * correction[t + 1]
+        return np.asarray(value + correction)

@@ -1,0 +1,22 @@
+"""The whole importance weight: sg[pi_old / mu]. Unbiased, and of unbounded variance."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rollart_flow.algorithms.base import Correction, Tokens
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True, slots=True)
+class Exact(Correction):
+    """What a ratio to pi_old is completed with where no other correction is chosen."""
+
+    def __call__(self, tokens: Tokens) -> torch.Tensor:
+        """See `Correction`."""
+        import torch
+
+        return torch.exp(tokens.need("old_logprobs") - tokens.behavior_logprobs)

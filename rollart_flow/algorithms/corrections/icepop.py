@@ -1,0 +1,51 @@
+"""IcePop: sg[pi_old / mu] where it lies in [low, high], else 0.
+
+Tokens that engine and trainer disagree on too much teach nothing, instead of counting as the cap.
+
+Source: Ring-1T (2510.18855) section 3: 0.5 to 5; others take an upper end of 2.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rollart_flow.algorithms.base import Correction, Tokens
+from rollart_flow.algorithms.checks import check_number
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True, slots=True)
+class IcePop(Correction):
+    """See the module."""
+
+    low: float = 0.5
+    """Weight below which a token is dropped."""
+    high: float = 5.0
+    """Weight above which a token is dropped."""
+
+    def __post_init__(self) -> None:
+        check_number("low", self.low, low=0, high=1)
+        check_number("high", self.high, low=1)
+
+    def __call__(self, tokens: Tokens) -> torch.Tensor:
+        """See `Correction`."""
+        import torch
+
+        weight = torch.exp(tokens.need("old_logprobs") - tokens.behavior_logprobs)
+        return weight.masked_fill((weight < self.low) | (weight > self.high), 0.0)
+
+
+def icepop(low: float = 0.5, high: float = 5.0) -> IcePop:
+    """IcePop as a correction: `grpo(correction=icepop())`.
+
+    Args:
+        low: weight pi_old / mu below which a token is dropped, at most 1.
+        high: weight above which it is dropped, at least 1.
+
+    Raises:
+        SettingsError: a value out of its range.
+    """
+    return IcePop(low, high)

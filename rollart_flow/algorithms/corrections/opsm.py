@@ -1,0 +1,63 @@
+"""Off-policy sequence masking: failures that the policy has left behind teach nothing.
+
+    factor = 0       where A < 0 and mean over the trajectory of log pi_old - log pi_theta > delta
+             weight  elsewhere
+
+It acts from the second update of a step on; in the first, pi_theta is pi_old.
+
+Source: DeepSeek-V3.2 (2512.02556) section 3.1; slime's default of 1e-4.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rollart_flow.algorithms.base import Column, Correction, Tokens
+from rollart_flow.algorithms.checks import check_number
+from rollart_flow.algorithms.corrections.exact import Exact
+from rollart_flow.algorithms.losses.segments import segment_means
+from rollart_flow.errors import SettingsError
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True, slots=True)
+class OPSM(Correction):
+    """See the module."""
+
+    delta: float = 1e-4
+    """Mean log-ratio beyond which a trajectory's failures are dropped [nats per token]."""
+    weight: Correction = field(default_factory=Exact)
+    """What stands for pi_old / mu where nothing is dropped."""
+
+    def __post_init__(self) -> None:
+        check_number("delta", self.delta, low=0)
+        if not isinstance(self.weight, Correction) or isinstance(self.weight, OPSM):
+            raise SettingsError(f"weight={self.weight!r}: expected a correction such as tis()")
+
+    @property
+    def needs(self) -> frozenset[Column]:
+        """See `Correction`."""
+        return self.weight.needs | {"old_logprobs", "rows"}
+
+    def __call__(self, tokens: Tokens) -> torch.Tensor:
+        """See `Correction`."""
+        behind = tokens.need("old_logprobs") - tokens.logprobs.detach()
+        left = segment_means(behind, tokens.need("rows")) > self.delta
+        return self.weight(tokens).masked_fill(left & (tokens.advantages < 0), 0.0)
+
+
+def opsm(delta: float = 1e-4, *, weight: Correction | None = None) -> OPSM:
+    """Off-policy sequence masking as a correction: `grpo(correction=opsm(weight=tis()))`.
+
+    Args:
+        delta: mean of log pi_old - log pi_theta over a trajectory's action tokens beyond which its
+            tokens with a negative advantage are dropped.
+        weight: what stands for pi_old / mu in what is kept; all of it by default.
+
+    Raises:
+        SettingsError: a value out of its range.
+    """
+    return OPSM(delta, Exact() if weight is None else weight)

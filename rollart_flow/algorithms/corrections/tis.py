@@ -1,0 +1,45 @@
+"""Truncated importance sampling: sg[min(pi_old / mu, cap)].
+
+Sources: ROLL Flash (2510.11345) eq. 12 with a cap of 5; 2 in slime, 1.2 in ROLL's code. Biased by
+what the cap cuts off, with a variance that it bounds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rollart_flow.algorithms.base import Correction, Tokens
+from rollart_flow.algorithms.checks import check_number
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True, slots=True)
+class TIS(Correction):
+    """See the module."""
+
+    cap: float = 2.0
+    """Largest weight."""
+
+    def __post_init__(self) -> None:
+        check_number("cap", self.cap, low=0, open_low=True)
+
+    def __call__(self, tokens: Tokens) -> torch.Tensor:
+        """See `Correction`."""
+        import torch
+
+        return torch.exp(tokens.need("old_logprobs") - tokens.behavior_logprobs).clamp(max=self.cap)
+
+
+def tis(cap: float = 2.0) -> TIS:
+    """Truncated importance sampling as a correction: `grpo(correction=tis(cap=2.0))`.
+
+    Args:
+        cap: largest weight pi_old / mu of a token.
+
+    Raises:
+        SettingsError: the cap is not above 0.
+    """
+    return TIS(cap)

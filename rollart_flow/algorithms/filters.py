@@ -1,0 +1,126 @@
+"""Filters of trajectories as polars expressions over the columns of `trajectories`.
+
+One expression, three uses: `filter(up, varied())` in a pipeline, where what is refused is recorded
+with the reason and replaced; `run.trajectories.filter(varied())` on a stored run; and
+`rollart query RUN --filter varied`. Those of trajectories look at one row. Those of groups compare
+the attempts of a group with `.over("group_id")` and give all of them the same answer: a pipeline
+asks them once the group is complete, and evicts it whole. Source: study notes (seed 004, section
+6, filtering pipeline); DAPO (2503.14476) and ROLL Flash section 5.1.1 for dynamic sampling.
+
+The invariant: where a value is missing, as the reward of what was never scored, the answer is not
+true.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+import polars as pl
+
+from rollart_flow.algorithms.checks import check_count, check_number
+from rollart_flow.calls import parse_call
+from rollart_flow.errors import SettingsError
+from rollart_flow.types import Outcome
+
+
+def complete() -> pl.Expr:
+    """The environment ended the episode itself, without an error: neither truncated nor failed."""
+    return (pl.col("outcome") == str(Outcome.COMPLETED)) & pl.col("error").is_null()
+
+
+def quality(low: float = -math.inf, high: float = math.inf, zero: bool = False) -> pl.Expr:
+    """The reward is normal: in [low, high], and not 0 unless `zero` lets it pass.
+
+    Raises:
+        SettingsError: low is not below high.
+    """
+    if not low < high:
+        raise SettingsError(f"low={low!r}: expected a number below high={high!r}")
+    if not isinstance(zero, bool):
+        raise SettingsError(f"zero={zero!r}: expected True or False")
+    reward = pl.col("reward")
+    normal = reward.is_finite() & reward.is_between(low, high)
+    return normal if zero else normal & (reward != 0)
+
+
+def length(most_tokens: int, least_tokens: int = 1) -> pl.Expr:
+    """The policy generated at least and at most so many tokens, over all turns.
+
+    Raises:
+        SettingsError: a bound is no count, or nothing is between them.
+    """
+    check_count("least_tokens", least_tokens, low=0)
+    check_count("most_tokens", most_tokens, low=least_tokens)
+    return pl.col("action_mask").list.sum().is_between(least_tokens, most_tokens)
+
+
+def varied() -> pl.Expr:
+    """The rewards of the group differ; where they do not, its advantages are zero."""
+    reward = pl.col("reward")
+    return reward.max().over("group_id") > reward.min().over("group_id")
+
+
+def balanced(low: float = 0.25, high: float = 0.75, above: float = 0.0) -> pl.Expr:
+    """The share of the group with a reward above `above` is in [low, high].
+
+    Where it holds of every group, it holds of every batch: neither positives nor negatives dominate
+    the gradient.
+
+    Raises:
+        SettingsError: a share is not in [0, 1], or nothing is between them.
+    """
+    check_number("low", low, low=0, high=1)
+    check_number("high", high, low=low, high=1)
+    return (pl.col("reward") > above).mean().over("group_id").is_between(low, high)
+
+
+def diverse(most: float = 0.9, n: int = 3) -> pl.Expr:
+    """At most a share of what the group's actions say is said more than once (Echo Trap).
+
+    Each attempt is the set of n-grams of the words of all its actions. With S the sum of their
+    sizes, L the largest of them and U the size of their union, the share is (S - U) / (S - L): 0
+    where no two attempts have one in common, 1 where all say what one says. An attempt of fewer
+    than n words is one n-gram. A group of one repeats nothing.
+
+    Raises:
+        SettingsError: the share is not in [0, 1], or n is no count.
+    """
+    check_number("most", most, low=0, high=1)
+    check_count("n", n, low=1)
+    grams = _n_grams(n)
+    sizes = grams.list.len()
+    total = sizes.sum().over("group_id").cast(pl.Float64)
+    union = grams.list.explode().n_unique().over("group_id").cast(pl.Float64)
+    repeated, could = total - union, total - sizes.max().over("group_id")
+    return repeated <= most * could
+
+
+def _n_grams(n: int) -> pl.Expr:
+    """The distinct n-grams of an attempt's actions, as a list of texts."""
+    actions = pl.col("turns").list.eval(pl.element().struct.field("action"))
+    words = actions.list.join(" ").str.extract_all(r"\S+")
+    following = [pl.element().shift(-place) for place in range(n)]
+    grams = words.list.eval(pl.concat_str(following, separator=" ")).list.drop_nulls()
+    short = pl.concat_list(words.list.join(" "))
+    return pl.when(grams.list.len() > 0).then(grams).otherwise(short).list.unique()
+
+
+FILTERS: Mapping[str, Callable[..., pl.Expr]] = {
+    make.__name__: make for make in (complete, quality, length, varied, balanced, diverse)
+}
+"""Filters by name."""
+
+
+def named_filter(text: str) -> pl.Expr:
+    """The filter that a text such as "varied" or "length(256)" names.
+
+    Raises:
+        SettingsError: there is none of that name, or its arguments are wrong.
+    """
+    call = parse_call("filter", text, "varied or length(256)")
+    make = call.of(FILTERS)
+    try:
+        return make(*call.arguments, **call.keywords)
+    except TypeError as error:
+        raise SettingsError(f"filter {text!r}: {error}") from None

@@ -1,0 +1,48 @@
+"""CISPO: the importance ratio is clipped, its gradient never.
+
+    loss = -sg[clip(rho, 1 - clip, 1 + clip_high)] A log pi_theta
+
+With `mask`, tokens that PPO would clip are dropped: A > 0 and rho > 1 + clip_high, or A < 0 and
+rho < 1 - clip.
+
+Source: MiniMax-M1 (2506.13585) section 3.1; ROLL's defaults of 0.1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rollart_flow.algorithms.base import TokenLoss, Tokens
+from rollart_flow.algorithms.checks import check_flag, check_number
+from rollart_flow.algorithms.losses.ratio import RatioLoss
+
+
+@dataclass(frozen=True, slots=True)
+class CISPO(RatioLoss):
+    """See the module."""
+
+    clip: float = 0.1
+    """How far below 1 the ratio counts."""
+    clip_high: float = 0.1
+    """How far above 1."""
+    mask: bool = False
+    """Drop the tokens that PPO would clip."""
+
+    def __post_init__(self) -> None:
+        RatioLoss.__post_init__(self)
+        check_number("clip", self.clip, low=0, high=1)
+        check_number("clip_high", self.clip_high, low=0)
+        check_flag("mask", self.mask)
+
+    def __call__(self, tokens: Tokens) -> TokenLoss:
+        """Weighted log-likelihood of each action token. See `Loss`."""
+        import torch
+
+        ratio = torch.exp(self.log_ratio(tokens)).detach()
+        above, below = ratio > 1.0 + self.clip_high, ratio < 1.0 - self.clip
+        clipped = above | below
+        weight = ratio.clamp(1.0 - self.clip, 1.0 + self.clip_high)
+        if self.mask:
+            clipped = (above & (tokens.advantages > 0)) | (below & (tokens.advantages < 0))
+            weight = weight.masked_fill(clipped, 0.0)
+        return TokenLoss(-weight * tokens.advantages * tokens.logprobs, ratio, clipped)

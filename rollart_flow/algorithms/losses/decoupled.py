@@ -1,0 +1,82 @@
+"""Decoupled PPO: the clip is around a proximal policy, the behavior policy has a weight.
+
+    r    = pi_theta / pi_prox,  w = sg[pi_prox / mu]
+    loss = -w min(r A, clip(r, 1 - clip, 1 + clip_high) A),  0 where w > cap
+
+The proximal policy is one of two:
+
+    recomputed    pi_old, the policy that the step starts from
+    interpolated  log pi_prox = log mu + a (sg[log pi_theta] - log mu)
+                  a = (v_prox - v_mu) / (v_theta - v_mu), v_prox = v_theta - 1
+                  a = 0 where v_theta = v_mu
+
+v_theta is the version that the step starts from and v_mu the token's own, so that with a lag of
+n = v_theta - v_mu versions a = (n - 1) / n, and no further forward pass is needed.
+
+Sources: 2110.00641; AReaL (2505.24298) section 5.2, whose code drops tokens beyond the cap (5) and
+has the interpolation (docs/algorithms/prox_approx.md).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, get_args
+
+from rollart_flow.algorithms.base import Column, Loss, RatioTo, TokenLoss, Tokens
+from rollart_flow.algorithms.checks import check_choice, check_number
+
+if TYPE_CHECKING:
+    import torch
+
+Proximal = Literal["recomputed", "interpolated"]
+
+
+@dataclass(frozen=True, slots=True)
+class Decoupled(Loss):
+    """See the module. Ratio and weight together reach the behavior policy."""
+
+    clip: float = 0.2
+    """How far below 1 the ratio to the proximal policy may go before its gradient is cut."""
+    clip_high: float = 0.2
+    """How far above 1."""
+    cap: float = 5.0
+    """Weight beyond which a token is dropped."""
+    proximal: Proximal = "recomputed"
+
+    def __post_init__(self) -> None:
+        check_number("clip", self.clip, low=0, high=1, open_low=True)
+        check_number("clip_high", self.clip_high, low=0, open_low=True)
+        check_number("cap", self.cap, low=0, open_low=True)
+        check_choice("proximal", self.proximal, get_args(Proximal))
+
+    @property
+    def anchor(self) -> RatioTo:
+        """See `Loss`."""
+        return "behavior"
+
+    @property
+    def needs(self) -> frozenset[Column]:
+        """See `Loss`."""
+        return frozenset({"old_logprobs" if self.proximal == "recomputed" else "lags"})
+
+    def __call__(self, tokens: Tokens) -> TokenLoss:
+        """Weighted clipped surrogate of each action token. See `Loss`."""
+        import torch
+
+        proximal = self._proximal(tokens)
+        weight = torch.exp(proximal - tokens.behavior_logprobs)
+        ratio = torch.exp(tokens.logprobs - proximal)
+        within = ratio.clamp(1.0 - self.clip, 1.0 + self.clip_high)
+        surrogate, bounded = ratio * tokens.advantages, within * tokens.advantages
+        dropped = weight > self.cap
+        loss = -torch.minimum(surrogate, bounded) * weight.masked_fill(dropped, 0.0)
+        return TokenLoss(loss, ratio.detach(), dropped | (bounded < surrogate).detach())
+
+    def _proximal(self, tokens: Tokens) -> torch.Tensor:
+        """log pi_prox of each token, without gradient."""
+        if self.proximal == "recomputed":
+            return tokens.need("old_logprobs")
+        lags = tokens.need("lags").to(tokens.logprobs.dtype)
+        part = (lags - 1.0).clamp(min=0.0) / lags.clamp(min=1.0)
+        behavior = tokens.behavior_logprobs
+        return behavior + part * (tokens.logprobs.detach() - behavior)

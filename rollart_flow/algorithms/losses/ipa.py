@@ -1,0 +1,56 @@
+"""IPA: interaction chunks as the actions of a chunked decision process.
+
+A chunk c is a run of action tokens between two observations, len(c) of them, and
+
+    G_c   = its advantage; with `ChunkReturns`, gamma^(chunks that follow c) R
+    rho_c = (prod of pi_theta / pi_old over c)^(1 / len(c))
+    m_c   = 1 where (prod of pi_old / mu over c)^(1 / len(c)) <= high, else 0
+    loss  = -sg[G_c m_c] log pi_theta                    G_c > 0
+            -sg[clip(rho_c, 0, 1) G_c m_c] log pi_theta  otherwise
+
+at each token.
+
+Source: ROLL's agentic report (2512.24873), chunk-level optimization; `high` is that of a
+contributor's settings, since the report gives none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rollart_flow.algorithms.base import Column, Loss, RatioTo, TokenLoss, Tokens
+from rollart_flow.algorithms.checks import check_number
+from rollart_flow.algorithms.losses.segments import segment_means
+
+
+@dataclass(frozen=True, slots=True)
+class IPA(Loss):
+    """See the module. Ratio and mask together deal with the behavior policy."""
+
+    high: float = 5.0
+    """Mean ratio of pi_old to the behavior policy beyond which a chunk is dropped."""
+
+    def __post_init__(self) -> None:
+        check_number("high", self.high, low=0, open_low=True)
+
+    @property
+    def anchor(self) -> RatioTo:
+        """See `Loss`."""
+        return "behavior"
+
+    @property
+    def needs(self) -> frozenset[Column]:
+        """See `Loss`."""
+        return frozenset({"old_logprobs", "chunks"})
+
+    def __call__(self, tokens: Tokens) -> TokenLoss:
+        """Masked log-likelihood of each action token. See `Loss`."""
+        import torch
+
+        chunks, old = tokens.need("chunks"), tokens.need("old_logprobs")
+        ratio = torch.exp(segment_means(tokens.logprobs.detach() - old, chunks))
+        dropped = torch.exp(segment_means(old - tokens.behavior_logprobs, chunks)) > self.high
+        taken = torch.where(tokens.advantages > 0, 1.0, ratio.clamp(max=1.0))
+        weight = (taken * tokens.advantages).masked_fill(dropped, 0.0)
+        clipped = dropped | ((tokens.advantages <= 0) & (ratio > 1.0))
+        return TokenLoss(-weight * tokens.logprobs, ratio, clipped)

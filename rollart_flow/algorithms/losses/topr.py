@@ -1,0 +1,47 @@
+"""Tapered off-policy REINFORCE (TOPR), plain and weighted.
+
+    R > 0:   loss = -positive A log pi_theta
+    R <= 0:  loss = -negative sg[clip(rho, 0, 1)] A log pi_theta
+
+R is the trajectory's final reward. What succeeded is imitated whatever drew it; what failed is
+pushed down only as far as it is still likely. Weights other than 1 make it ROLL's weighted TOPR.
+
+Source: 2503.14286, eq. 6; ROLL for the weights.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from rollart_flow.algorithms.base import Column, TokenLoss, Tokens
+from rollart_flow.algorithms.checks import check_number
+from rollart_flow.algorithms.losses.ratio import RatioLoss
+
+
+@dataclass(frozen=True, slots=True)
+class TOPR(RatioLoss):
+    """See the module."""
+
+    reads: ClassVar[frozenset[Column]] = frozenset({"rewards"})
+
+    positive: float = 1.0
+    """Weight of trajectories whose final reward is above 0."""
+    negative: float = 1.0
+    """Weight of all others."""
+
+    def __post_init__(self) -> None:
+        RatioLoss.__post_init__(self)
+        check_number("positive", self.positive, low=0)
+        check_number("negative", self.negative, low=0)
+
+    def __call__(self, tokens: Tokens) -> TokenLoss:
+        """Weighted log-likelihood of each action token. See `Loss`."""
+        import torch
+
+        ratio = torch.exp(self.log_ratio(tokens)).detach()
+        good = tokens.need("rewards") > 0
+        weight = torch.where(good, self.positive, self.negative * ratio.clamp(max=1.0))
+        return TokenLoss(
+            -weight * tokens.advantages * tokens.logprobs, ratio, ~good & (ratio > 1.0)
+        )

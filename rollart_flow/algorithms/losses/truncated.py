@@ -1,0 +1,37 @@
+"""REINFORCE with a truncated importance ratio (ROLL's "TIS").
+
+    loss = -sg[clip(rho, 0, cap)] A log pi_theta
+
+Every token keeps a gradient: a ratio beyond the cap counts as the cap. With 1, what has become
+likelier is not pushed further the more it has.
+
+Sources: ROLL (2506.06122) and its code's loss of that name; IMPALA (1802.01561) for the truncation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rollart_flow.algorithms.base import TokenLoss, Tokens
+from rollart_flow.algorithms.checks import check_number
+from rollart_flow.algorithms.losses.ratio import RatioLoss
+
+
+@dataclass(frozen=True, slots=True)
+class Truncated(RatioLoss):
+    """See the module."""
+
+    cap: float = 1.0
+    """Largest ratio that counts."""
+
+    def __post_init__(self) -> None:
+        RatioLoss.__post_init__(self)
+        check_number("cap", self.cap, low=0, open_low=True)
+
+    def __call__(self, tokens: Tokens) -> TokenLoss:
+        """Weighted log-likelihood of each action token. See `Loss`."""
+        import torch
+
+        ratio = torch.exp(self.log_ratio(tokens)).detach()
+        loss = -ratio.clamp(max=self.cap) * tokens.advantages * tokens.logprobs
+        return TokenLoss(loss, ratio, ratio > self.cap)

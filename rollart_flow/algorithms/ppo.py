@@ -1,0 +1,51 @@
+"""PPO with a critic: generalized advantages from values of the policy's own value head.
+
+    -min(rho A, clip(rho, 1 - clip, 1 + clip_high) A) + coefficient x value loss
+
+    A_t = sum over l of (gamma lam)^l (r_(t+l) + gamma V_(t+l+1) - V_(t+l))
+
+Sources: 1707.06347; 1506.02438 for the advantages; ROLL Flash (2510.11345) section 2.1.
+"""
+
+from typing import Unpack
+
+from rollart_flow.algorithms.advantages.gae import GAE
+from rollart_flow.algorithms.algorithm import Algorithm
+from rollart_flow.algorithms.base import RatioTo
+from rollart_flow.algorithms.critic import Critic
+from rollart_flow.algorithms.losses.ppo import Clipped
+from rollart_flow.algorithms.recipe import Common, compose, ratio_of
+
+
+def ppo(
+    *,
+    clip: float = 0.2,
+    clip_high: float = 0.2,
+    dual: float | None = None,
+    gamma: float = 1.0,
+    lam: float = 0.95,
+    ratio_to: RatioTo | None = None,
+    **common: Unpack[Common],
+) -> Algorithm:
+    """PPO for `train`.
+
+    Args:
+        clip: how far below 1 the ratio may go before its gradient is cut.
+        clip_high: how far above 1.
+        dual: ratio beyond which a negative advantage has no gradient; None: no such bound.
+        gamma: discount of one token.
+        lam: 0 trusts the critic after one token, 1 not at all.
+        ratio_to: policy that the ratio is taken to, `behavior` or `old`; `old` beside a correction,
+            else `behavior`.
+        **common: see `Common`.
+
+    Raises:
+        SettingsError: a value out of its range, or a contradiction.
+    """
+    return compose(
+        "ppo",
+        Clipped(clip, clip_high, dual, ratio_to=ratio_of(ratio_to, common)),
+        common,
+        advantage=GAE(gamma, lam),
+        critic=Critic(),
+    )

@@ -1,0 +1,77 @@
+"""What all recipes have in common: keywords, and how they become an `Algorithm`.
+
+A recipe is a function with a paper's defaults: `grpo(clip=0.2, correction=tis(cap=2.0))`. Beside
+its own keywords it takes those of `Common`. The invariant: a keyword that a recipe does not have is
+refused, and one that would be ignored is too.
+"""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import TypedDict
+
+from rollart_flow.algorithms.aggregation import Aggregation
+from rollart_flow.algorithms.algorithm import Algorithm
+from rollart_flow.algorithms.base import Correction, Estimator, Loss, RatioTo
+from rollart_flow.algorithms.critic import Critic
+from rollart_flow.algorithms.divergence import KLEstimator
+from rollart_flow.algorithms.staleness import StalenessWeight
+from rollart_flow.errors import SettingsError
+
+
+class Common(TypedDict, total=False):
+    """Keywords of every recipe; what is not given has the recipe's default."""
+
+    advantage: Estimator
+    """How rewards become advantages, see `algorithms.advantages`."""
+    aggregation: Aggregation
+    """Mean over all action tokens (`token`), over trajectories (`sequence`), over domains
+    (`domain`), or over trajectories of sums divided by `constant_tokens` (`constant`)."""
+    constant_tokens: int
+    """What `constant` divides by [tokens]."""
+    correction: Correction | None
+    """What stands for pi_old / mu, see `algorithms.corrections`; the ratio is then to pi_old."""
+    critic: Critic | None
+    """Value head, where the estimator needs one."""
+    entropy: float
+    """Factor of the entropy bonus; 0 gives none."""
+    kl: float
+    """Factor of the divergence from the reference policy; 0 needs no reference."""
+    kl_estimator: KLEstimator
+    """k1, k2 or k3, see `algorithms.divergence`."""
+    reference: int
+    """Version of the policy that is the reference."""
+    staleness: StalenessWeight | None
+    """What a stale trajectory still counts, see `algorithms.staleness`."""
+
+
+def compose(
+    name: str,
+    loss: Loss,
+    common: Common,
+    *,
+    advantage: Estimator,
+    aggregation: Aggregation = "token",
+    critic: Critic | None = None,
+) -> Algorithm:
+    """The algorithm of a recipe: its defaults, and what was given instead.
+
+    Raises:
+        SettingsError: a keyword that no recipe has, a value out of its range, or a contradiction.
+    """
+    known = sorted(Common.__annotations__)
+    for key in common:
+        if key not in known:
+            near = get_close_matches(key, known, 1)
+            hint = f"did you mean {near[0]}?" if near else f"common ones are {', '.join(known)}"
+            raise SettingsError(f"{name} has no setting {key!r}; {hint}")
+    given: Common = {"advantage": advantage, "aggregation": aggregation, "critic": critic}
+    given.update(common)
+    return Algorithm(name, loss, **given)
+
+
+def ratio_of(ratio_to: RatioTo | None, common: Common) -> RatioTo:
+    """Policy that a ratio is taken to where none was named: pi_old beside a correction."""
+    if ratio_to is None:
+        return "behavior" if common.get("correction") is None else "old"
+    return ratio_to

@@ -1,0 +1,30 @@
+"""RLOO: REINFORCE with the mean of the other attempts as the baseline.
+
+    -A log pi_theta,  A_i = r_i - mean(r_j, j != i) of the group
+
+The mean over all tokens is the sum over whole trajectories but for one factor of the batch. There
+is no ratio: give a `correction` where training is not on policy.
+
+Source: 2402.14740.
+"""
+
+from typing import Unpack
+
+from rollart_flow.algorithms.advantages.leave_one_out import LeaveOneOut
+from rollart_flow.algorithms.algorithm import Algorithm
+from rollart_flow.algorithms.losses.vanilla import Vanilla
+from rollart_flow.algorithms.recipe import Common, compose
+
+
+def rloo(
+    **common: Unpack[Common],
+) -> Algorithm:
+    """RLOO for `train`.
+
+    Args:
+        **common: see `Common`.
+
+    Raises:
+        SettingsError: a value out of its range, or a contradiction.
+    """
+    return compose("rloo", Vanilla(), common, advantage=LeaveOneOut())

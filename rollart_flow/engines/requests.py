@@ -1,0 +1,51 @@
+"""What no engine can serve, refused in one line before anything is computed.
+
+The invariant: a request that passes is of token ids that the model has, and asks for at least one
+token of a distribution that exists.
+"""
+
+from rollart_flow.errors import EngineError
+from rollart_flow.types import GenerationRequest, Sampling
+
+
+def check_request(request: GenerationRequest, *, context: int, vocabulary: int) -> None:
+    """Refuse what a model cannot serve.
+
+    Args:
+        request: what is asked.
+        context: longest chain in tokens, prompt and answer.
+        vocabulary: number of token ids.
+
+    Raises:
+        EngineError: names the request and says what is wrong.
+    """
+    prompt, allowed = request.prompt_ids, request.sampling.allowed_token_ids
+    for wrong, message in (
+        (not prompt, "the prompt is empty"),
+        (len(prompt) > context, f"the prompt has {len(prompt)} tokens, the context {context}"),
+        (
+            bool(prompt) and not 0 <= min(prompt) <= max(prompt) < vocabulary,
+            f"the prompt holds a token id that is not below {vocabulary}",
+        ),
+        (
+            bool(allowed) and not 0 <= min(allowed) <= max(allowed) < vocabulary,
+            f"allowed_token_ids holds an id that is not below {vocabulary}",
+        ),
+        *_sampling_faults(request.sampling),
+    ):
+        if wrong:
+            raise refused(request, message)
+
+
+def refused(request: GenerationRequest, message: str) -> EngineError:
+    """The error of a request that is not served."""
+    return EngineError(f"request {request.request_id!r}: {message}")
+
+
+def _sampling_faults(sampling: Sampling) -> tuple[tuple[bool, str], ...]:
+    return (
+        (sampling.max_tokens < 1, "max_tokens must be at least 1"),
+        (not sampling.temperature >= 0, "temperature must not be negative"),
+        (not 0 < sampling.top_p <= 1, "top_p must be above 0 and at most 1"),
+        (sampling.top_k < 0, "top_k must not be negative"),
+    )

@@ -1,0 +1,261 @@
+"""The vLLM engine: vLLM's asynchronous engine behind `Engine`, on CPUs and GPUs alike.
+
+vLLM computes in a process of its own; this class lives in its caller's loop. Updates go through
+vLLM's documented weight transfer (`transfer`). The invariants: a token carries the version that
+drew it, which vLLM's own record confirms; once an update has failed half-way, or vLLM's process
+has died, nothing is drawn any more (`failed`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Coroutine, Mapping
+from multiprocessing import active_children
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rollart_flow.engines.base import Engine
+from rollart_flow.engines.requests import refused
+from rollart_flow.engines.vllm.handover import written
+from rollart_flow.engines.vllm.process import start
+from rollart_flow.engines.vllm.sampling import check, parameters
+from rollart_flow.engines.vllm.settings import VllmSettings
+from rollart_flow.engines.vllm.stream import Stream
+from rollart_flow.errors import EngineError, SettingsError
+from rollart_flow.models.folder import check_tensors, read_config
+from rollart_flow.types import Chunk, FinishReason, GenerationRequest
+
+if TYPE_CHECKING:
+    import torch
+
+_DEAD = "vLLM's process has died"
+
+
+class VllmEngine(Engine):
+    """Token-in-token-out generation; see `Engine` for what each method promises."""
+
+    def __init__(self, folder: str | Path, settings: VllmSettings, *, version: int = 0) -> None:
+        """Start vLLM with the model of a folder; takes seconds to minutes.
+
+        Args:
+            folder: a Hugging Face folder.
+            settings: how it is served.
+            version: policy version of the folder's weights.
+
+        Raises:
+            SettingsError: there is no Qwen3 that vLLM computes, or a setting is impossible.
+            EngineError: vLLM could not start.
+        """
+        self._config = read_config(folder)
+        longest = self._config.max_position_embeddings
+        self._context = settings.max_context or longest
+        if not 1 < self._context <= longest:
+            raise SettingsError(
+                f"engine: max_context must be from 2 to the model's {longest}, not {self._context}"
+            )
+        self._settings = settings
+        self._version = version
+        before = set(active_children())
+        self._llm: Any = start(folder, self._config, settings)
+        self._processes = set(active_children()) - before
+        self._streams: dict[str, Stream] = {}
+        self._tasks: dict[Stream, asyncio.Task[None]] = {}
+        self._ready: asyncio.Task[None] | None = None
+        self._suspended = False
+        self._released = False
+        self._closed = False
+        self._failed = ""
+        self._died = asyncio.Event()
+
+    @property
+    def version(self) -> int:
+        """Policy version that draws the next token."""
+        return self._version
+
+    @property
+    def failed(self) -> str:
+        """Why nothing can be drawn any more. See `Engine.failed`."""
+        return self._failed
+
+    async def generate(self, request: GenerationRequest) -> AsyncIterator[Chunk]:
+        """Stream a request's tokens; see `Engine.generate`."""
+        self._check(request)
+        stream = Stream(request, self._settings.chunk_tokens)
+        self._streams[request.request_id] = stream
+        self._tasks[stream] = asyncio.create_task(self._draw(stream))
+        try:
+            finished = False
+            while not finished:
+                chunk = await stream.receive()
+                finished = chunk.finish_reason is not None
+                yield chunk
+        finally:
+            await self._drop(stream)
+
+    async def abort(self, request_id: str) -> None:
+        """End a request: its stream ends with the tokens it has. Unknown ids are ignored."""
+        stream = self._streams.get(request_id)
+        if stream is None:
+            return
+        if stream.drawing:
+            await self._llm.abort(request_id)
+        else:
+            self._tasks[stream].cancel()
+            stream.end(FinishReason.ABORT)
+
+    async def suspend(self) -> None:
+        """Return once no token will be drawn until `resume`; tokens so far are delivered.
+
+        vLLM forgets every cached prefix meanwhile: what comes may be of other weights.
+        """
+        await self._begin()
+        if not self._suspended:
+            await self._ask(self._llm.pause_generation(mode="keep", clear_cache=True))
+            self._suspended = True
+        for stream in self._streams.values():
+            stream.flush()
+
+    async def release(self) -> int:
+        """Drop the KV cache until `resume`; its bytes. vLLM cannot on CPUs, where that is 0."""
+        if self._released or not self._llm.model_config.enable_sleep_mode:
+            return 0
+        held = await self._ask(self._llm.collective_rpc("kv_cache_bytes"))
+        await self._ask(self._llm.release_kv_cache_memory())
+        self._released = True
+        return sum(held)
+
+    async def load(self, version: int, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Swap all weights; requests in flight keep their tokens and rebuild their KV cache."""
+        check_tensors(self._config, tensors)
+        suspended = self._suspended
+        descriptor = await asyncio.to_thread(written, tensors)
+        try:
+            await self.suspend()
+            await self._ask(self._transfer(f"/proc/{os.getpid()}/fd/{descriptor}", version))
+        finally:
+            os.close(descriptor)
+        self._version = version
+        if not suspended:
+            await self.resume()
+
+    async def resume(self) -> None:
+        """Go on with held and paused requests."""
+        await self._begin()
+        if self._released:
+            await self._ask(self._llm.wake_up(["kv_cache"]))
+            self._released = False
+        await self._ask(self._llm.resume_generation())
+        self._suspended = False
+
+    async def close(self) -> None:
+        """Abort what is in flight and end vLLM's process. May be called twice."""
+        if self._closed:
+            return
+        self._closed = True
+        for request_id in tuple(self._streams):
+            await self.abort(request_id)
+        if self._tasks:
+            await asyncio.wait(tuple(self._tasks.values()))
+        if self._ready is not None:
+            self._watch(False)
+        self._llm.shutdown()
+        self._llm = None
+        for process in self._processes:
+            process.join()  # vLLM has ended or killed it, but not waited for that
+
+    def _check(self, request: GenerationRequest) -> None:
+        if self._closed:
+            raise refused(request, "the engine is closed")
+        if self._failed:
+            raise EngineError(self._failed)
+        if request.request_id in self._streams:
+            raise refused(request, "a request of this id is in flight")
+        check(request, context=self._context, vocabulary=self._config.vocab_size)
+
+    async def _draw(self, stream: Stream) -> None:
+        """Pass on what vLLM draws, as it comes, so that its version is the one that is served."""
+        from vllm.inputs import tokens_input
+
+        request = stream.request
+        if len(request.prompt_ids) == self._context:
+            stream.end(FinishReason.LENGTH)
+            return
+        try:
+            await self._begin()
+            asked = parameters(request, context=self._context, vocabulary=self._config.vocab_size)
+            stream.drawing = True
+            prompt = tokens_input(list(request.prompt_ids))
+            async for output in self._llm.generate(prompt, asked, request.request_id):
+                stream.take(output.outputs[0], self._version)
+        except Exception as error:  # noqa: BLE001  whoever waits must hear of it, whatever it is
+            stream.fail(self._fault(error))
+
+    async def _drop(self, stream: Stream) -> None:
+        """Forget a stream; one that is in flight is aborted."""
+        del self._streams[stream.request.request_id]
+        task = self._tasks.pop(stream)
+        task.cancel()
+        await asyncio.wait((task,))
+
+    async def _begin(self) -> None:
+        """What vLLM must be told once, in the loop that it is used in."""
+        if self._ready is None:
+            self._ready = asyncio.create_task(self._ask(self._introduce()))
+        if not self._ready.done():
+            await asyncio.wait((self._ready,))
+        self._ready.result()
+
+    async def _introduce(self) -> None:
+        from vllm.distributed.weight_transfer.base import WeightTransferInitRequest
+
+        self._watch(True)
+        await self._llm.get_supported_tasks()
+        await self._llm.init_weight_transfer_engine(WeightTransferInitRequest())
+        await self._llm.update_weight_version(str(self._version))
+
+    async def _transfer(self, path: str, version: int) -> None:
+        from vllm.distributed.weight_transfer.base import WeightTransferUpdateRequest
+
+        await self._llm.start_weight_update()
+        await self._llm.update_weights(WeightTransferUpdateRequest({"path": path}))
+        await self._llm.finish_weight_update(weight_version=str(version))
+
+    def _watch(self, begin: bool) -> None:
+        """Hear of the death of vLLM's process, or no more; it answers nothing then."""
+        loop = asyncio.get_running_loop()
+        for process in self._processes:
+            loop.remove_reader(process.sentinel)
+            if begin:
+                loop.add_reader(process.sentinel, self._bury)
+
+    def _bury(self) -> None:
+        self._watch(False)
+        self._failed = _DEAD
+        self._died.set()
+        for stream in self._streams.values():
+            stream.fail(EngineError(_DEAD))
+
+    async def _ask(self, answer: Coroutine[Any, Any, Any]) -> Any:
+        """The answer of a command, without which vLLM is in no known state."""
+        asked, died = asyncio.create_task(answer), asyncio.create_task(self._died.wait())
+        try:
+            await asyncio.wait((asked, died), return_when=asyncio.FIRST_COMPLETED)
+            if self._died.is_set():
+                raise EngineError(_DEAD)
+            return await asked
+        except Exception as error:  # vLLM raises bare ones for whatever its processes do
+            fault = self._fault(error)
+            self._failed = fault.message
+            raise fault from error
+        finally:
+            asked.cancel()
+            died.cancel()
+
+    def _fault(self, error: Exception) -> EngineError:
+        from vllm.v1.engine.exceptions import EngineDeadError
+
+        if isinstance(error, EngineDeadError):
+            self._failed = _DEAD
+        line = " ".join(str(error).split()) or type(error).__name__
+        return EngineError(self._failed or f"vLLM has failed: {line}")

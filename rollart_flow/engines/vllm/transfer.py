@@ -1,0 +1,96 @@
+"""How new weights get into vLLM: a backend of its weight transfer, loaded in its own processes.
+
+vLLM imports this module there by name (`worker_extension_cls`), which registers the backend. The
+invariant: after an update every parameter, and all that vLLM keeps derived from one, is of the new
+weights. A process that holds the model ends with its parent: the kernel sees to it.
+"""
+
+import ctypes
+import signal
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from vllm.distributed.weight_transfer.base import (
+    WeightTransferEngine,
+    WeightTransferInitInfo,
+    WeightTransferUpdateInfo,
+)
+from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
+from vllm.model_executor.model_loader.reload import (
+    finalize_layerwise_reload,
+    initialize_layerwise_reload,
+)
+
+from rollart_flow.engines.vllm.process import TRANSFER
+
+_PR_SET_PDEATHSIG = 1
+
+
+@dataclass
+class FileInit(WeightTransferInitInfo):  # type: ignore[misc]
+    """Nothing has to be agreed upon."""
+
+
+@dataclass
+class FileUpdate(WeightTransferUpdateInfo):  # type: ignore[misc]
+    """Where the new weights are."""
+
+    path: str
+    """A safetensors file with every tensor of the model, in Hugging Face names."""
+
+
+class FileTransfer(WeightTransferEngine):  # type: ignore[misc]
+    """Reads weights from a file that the engine has just written for it."""
+
+    init_info_cls = FileInit
+    update_info_cls = FileUpdate
+    supports_draft_weight_update = False
+
+    def __init__(self, *arguments: Any) -> None:
+        """Arguments as vLLM's factory gives them."""
+        super().__init__(*arguments)
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+    def init_transfer_engine(self, init_info: FileInit) -> None:
+        """There is nothing to connect to."""
+
+    def start_weight_update(self) -> None:
+        """Make every layer ready to take tensors in the form of a checkpoint."""
+        initialize_layerwise_reload(self.model)
+
+    def update_weights(self, update_info: dict[str, str]) -> None:
+        """Load the file. The base class waits for an accelerator, which may not be there."""
+        self.receive_weights(self.parse_update_info(update_info))
+        if self.device.type != "cpu":
+            torch.accelerator.synchronize()
+
+    def receive_weights(self, update_info: FileUpdate) -> None:
+        """Load every tensor of the file."""
+        with safe_open(update_info.path, framework="pt") as file:
+            self.model.load_weights((name, file.get_tensor(name)) for name in file.keys())  # noqa: SIM118
+
+    def finish_weight_update(self) -> None:
+        """Derive again what vLLM keeps of the weights in another form."""
+        finalize_layerwise_reload(self.model, self.model_config)
+        head = self.model.lm_head
+        if hasattr(head, "cpu_linear"):
+            # Tied to the embeddings it has no tensor of its own, so reloading passes its packed
+            # copy over: it would go on with the old weights.
+            head.quant_method.process_weights_after_loading(head)
+
+    def shutdown(self) -> None:
+        """There is nothing to disconnect from."""
+
+
+class WorkerExtension:
+    """Methods that vLLM's workers get besides their own."""
+
+    def kv_cache_bytes(self) -> int:
+        """Memory of this worker's KV cache [bytes]."""
+        runner = self.model_runner  # type: ignore[attr-defined]
+        return sum(cache.nbytes for cache in runner.kv_caches)
+
+
+WeightTransferEngineFactory.register_engine(TRANSFER, FileTransfer)

@@ -1,0 +1,235 @@
+"""Off-policy recipes learn on par at small staleness (ROLL Flash, Takeaway 4): steps to a goal.
+
+Each recipe trains the demo's policy on its two domains, at an exact staleness of alpha versions,
+until both have 0.8 sampled success; beside it stands on-policy GRPO, alpha 0. `run` takes a sample
+that fits into `make bench`; the whole table takes hours and is run in parts:
+
+    python -m tests.benchmarks.bench_learning --recipes grpo,tis --alphas 1,2,8 --seeds 3
+
+appends a JSON line for each run to `learning.jsonl`, runs nothing that is there already, and prints
+the table of all that was asked for. All runs of a seed have the same initial policy and tasks.
+"""
+
+import argparse
+import json
+import math
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass
+from hashlib import blake2b
+from multiprocessing import get_context
+from pathlib import Path
+from statistics import median
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from tests.benchmarks.learning import GOAL, PIPELINE, demo, learn
+from tests.benchmarks.recipes import ON_PAR, ON_PAR_FOR, RECIPES, SAMPLE
+from tests.benchmarks.records import Record, record
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One run."""
+
+    recipe: str
+    alpha: int
+    seed: int
+    limit: int
+    """Most training steps."""
+
+    @property
+    def key(self) -> str:
+        """What it is told from other runs by, the settings of recipe and demo included."""
+        demo_is = blake2b(PIPELINE.read_bytes(), digest_size=4).hexdigest()
+        return f"{self} of demo {demo_is} by {RECIPES[self.recipe]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How the run of a case went; its fields are those of a line."""
+
+    recipe: str
+    alpha: int
+    seed: int
+    key: str
+    steps: int | None
+    """Until the goal; None where it was not reached."""
+    trained: int
+    success: dict[str, float]
+    best: float
+    cpu_s: float
+    """Of the process, which other work on the machine does not change."""
+
+    @property
+    def count(self) -> float:
+        """Steps until the goal, infinitely many where it was not reached."""
+        return math.inf if self.steps is None else self.steps
+
+
+def cases(recipes: Sequence[str], alphas: Sequence[int], seeds: int, limit: int) -> list[Case]:
+    """On-policy GRPO, then the others; one seed of everything before the next seed."""
+    named = [("grpo", 0), *((recipe, alpha) for alpha in alphas for recipe in recipes)]
+    return [
+        Case(recipe, alpha, seed, limit)
+        for seed in range(seeds)
+        for recipe, alpha in dict.fromkeys(named)
+    ]
+
+
+def measure(case: Case) -> Result:
+    """Run a case, on one thread."""
+    torch.set_num_threads(1)
+    started = time.process_time()
+    with tempfile.TemporaryDirectory() as folder:
+        found = learn(
+            RECIPES[case.recipe],
+            alpha=case.alpha,
+            seed=case.seed,
+            steps=case.limit,
+            folder=Path(folder),
+        )
+    spent = round(time.process_time() - started, 1)
+    return Result(
+        case.recipe, case.alpha, case.seed, case.key,
+        found.steps, found.trained, found.success, found.best, spent,
+    )  # fmt: skip
+
+
+def measure_all(wanted: Sequence[Case], jobs: int) -> Iterator[Result]:
+    """Results as they come, each run in a process with one thread."""
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        for done in as_completed([pool.submit(measure, case) for case in wanted]):
+            result = done.result()
+            print(f"  {_line(result)}", file=sys.stderr, flush=True)
+            yield result
+
+
+def _line(result: Result) -> str:
+    reached = "not reached" if result.steps is None else f"{result.steps} steps"
+    success = ", ".join(f"{name} {value:.2f}" for name, value in result.success.items())
+    where = f"{result.recipe} at alpha {result.alpha}, seed {result.seed}"
+    return f"{where}: {reached} ({success}; {result.cpu_s:.0f} s of a core)"
+
+
+def run() -> list[Record]:
+    """Records of the sample."""
+    named = ", ".join(f"{recipe} at alpha {alpha}" for recipe, alpha in SAMPLE)
+    print(f"learning: a sample of the table, one seed each: {named}", file=sys.stderr, flush=True)
+    limit = _limit()
+    results = measure_all([Case(recipe, alpha, 0, limit) for recipe, alpha in SAMPLE], jobs=2)
+    settings = by_setting(sorted(results, key=lambda r: SAMPLE.index((r.recipe, r.alpha))))
+    on_policy = settings.pop(("grpo", 0))
+    steps = min(on_policy[0].count, limit + 1)
+    records = [record("learning: on-policy GRPO", steps, "steps", at_most=limit)]
+    if steps > limit:  # there is nothing to compare the others with
+        return records
+    for (recipe, alpha), runs in settings.items():
+        name = f"learning: {recipe} at alpha {alpha}, steps of on-policy GRPO over its own"
+        least = 1 / ON_PAR if (recipe, alpha) in ON_PAR_FOR else None
+        records.append(
+            record(name, speed(runs, on_policy), "x", at_least=least, peer=_line(runs[0]))
+        )
+    return records
+
+
+def read(path: Path) -> dict[str, Result]:
+    """Results of a file of JSON lines, by the key of their case; none where there is no file."""
+    if not path.exists():
+        return {}
+    found = [Result(**json.loads(line)) for line in path.read_text().splitlines()]
+    return {result.key: result for result in found}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run what is missing of a part of the table, and print that part."""
+    options = _parser().parse_args(arguments)
+    wanted = cases(options.recipes, options.alphas, options.seeds, options.limit)
+    there = read(options.out)
+    with options.out.open("a") as lines:
+        for result in measure_all([c for c in wanted if c.key not in there], options.jobs):
+            there[result.key] = result
+            print(json.dumps(asdict(result)), file=lines, flush=True)
+    Console().print(table([there[case.key] for case in wanted], options.limit))
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.benchmarks.bench_learning", description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    parser.add_argument("--recipes", type=_recipes, default=list(RECIPES), metavar="A,B")
+    parser.add_argument("--alphas", type=_alphas, default=[1, 2, 8], metavar="A,B")
+    parser.add_argument("--seeds", type=int, default=3, help="how many, from 0 on")
+    parser.add_argument("--limit", type=int, default=_limit(), help="most training steps of a run")
+    parser.add_argument("--jobs", type=int, default=2, help="runs at a time, a thread each")
+    parser.add_argument("--out", type=Path, default=Path("learning.jsonl"))
+    return parser
+
+
+def _limit() -> int:
+    """As many steps as the demo has."""
+    return demo(0).train.steps
+
+
+def _recipes(text: str) -> list[str]:
+    names = text.split(",")
+    if unknown := [name for name in names if name not in RECIPES]:
+        raise argparse.ArgumentTypeError(
+            f"no recipe {unknown[0]!r}; there are {', '.join(RECIPES)}"
+        )
+    return names
+
+
+def _alphas(text: str) -> list[int]:
+    alphas = [int(number) for number in text.split(",")]
+    if min(alphas) < 0:
+        raise argparse.ArgumentTypeError(f"alpha {min(alphas)} is below 0")
+    return alphas
+
+
+def by_setting(results: Iterable[Result]) -> dict[tuple[str, int], list[Result]]:
+    """Results of all seeds by (recipe, alpha), in order of their first."""
+    found: dict[tuple[str, int], list[Result]] = {}
+    for result in results:
+        found.setdefault((result.recipe, result.alpha), []).append(result)
+    return found
+
+
+def speed(results: Sequence[Result], on_policy: Sequence[Result]) -> float:
+    """Steps of on-policy GRPO over those of the others, each the median over its seeds: 1 where
+    they are on par, 0 where the goal is not reached by most seeds."""
+    steps = median(result.count for result in results)
+    return 0.0 if math.isinf(steps) else median(r.count for r in on_policy) / max(steps, 1)
+
+
+def table(results: Iterable[Result], limit: int) -> Table:
+    """Medians over seeds, by recipe and alpha."""
+    settings = by_setting(results)
+    on_policy = settings["grpo", 0]
+    found = Table(
+        "recipe", "alpha", "steps", "on-policy over these", "reached", "best", "seeds",
+        title=f"Steps to {GOAL:g} sampled success in both domains, at most {limit}; medians",
+    )  # fmt: skip
+    for (recipe, alpha), runs in settings.items():
+        steps = median(run.count for run in runs)
+        found.add_row(
+            recipe,
+            str(alpha),
+            f"> {limit}" if math.isinf(steps) else f"{steps:g}",
+            f"{speed(runs, on_policy):.2f}",
+            f"{sum(run.steps is not None for run in runs)} of {len(runs)}",
+            f"{median(run.best for run in runs):.2f}",
+            " ".join("-" if run.steps is None else str(run.steps) for run in runs),
+        )
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,212 @@
+"""One run of the demo's two domains, in one process without Ray, at an exact staleness.
+
+The settings are those of `pipelines/two_domains.py`, but for the algorithm and the seed. The parts
+are the library's own: engine, proxy, EnvManager, inline domains, reward, the columns of a batch,
+trainer. Batches wait in a queue of alpha + 1: step k trains on what version max(0, k - 1 - alpha)
+drew. The invariant: a run is a function of its arguments, and all runs of a seed have the same
+initial policy and the same tasks.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from itertools import count, islice
+from pathlib import Path
+from statistics import fmean
+
+import pyarrow as pa
+
+from rollart_flow.algorithms import Algorithm
+from rollart_flow.control.env_manager import EnvManager, Limits
+from rollart_flow.control.intake import RolloutSettings, group_name
+from rollart_flow.control.proxy import LLMProxy
+from rollart_flow.engines.base import Engine
+from rollart_flow.engines.registry import build_engine
+from rollart_flow.envs.inline import InlineEnvironment
+from rollart_flow.models.policy import load_codec, materialize
+from rollart_flow.operators.manifest import prepare
+from rollart_flow.operators.tasks import task_stream
+from rollart_flow.pipeline import Pipeline
+from rollart_flow.pipeline.loading import load_pipeline
+from rollart_flow.rewards.base import environment_reward
+from rollart_flow.rewards.score import Scorer
+from rollart_flow.rows import samples, trajectories_table
+from rollart_flow.runner.plant import sampling_of, trainer_settings
+from rollart_flow.simulation import run
+from rollart_flow.simulation.fuzz.environments import wall
+from rollart_flow.simulation.fuzz.log import EventLog
+from rollart_flow.store.layout import policy_uri
+from rollart_flow.trainers.base import Trainer
+from rollart_flow.trainers.registry import build_trainer
+from rollart_flow.trainers.warm_start import warm_start
+from rollart_flow.types import Assignment, Chunk, GenerationRequest, Trajectory
+
+PIPELINE = Path(__file__).parents[2] / "pipelines" / "two_domains.py"
+GOAL = 0.8
+"""Sampled success that both domains must have."""
+WINDOW = 4
+"""Batches that it is measured over; after the first few they are of as many versions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """How a run went."""
+
+    steps: int | None
+    """Training steps that the newest drawing version had behind it when the last `WINDOW` batches
+    drawn reached `GOAL` in both domains; None where they never did."""
+    trained: int
+    """Training steps that were taken."""
+    success: dict[str, float]
+    """By domain, over the last `WINDOW` batches drawn."""
+    best: float
+    """Highest success that both domains had at the same time."""
+
+
+def learn(algorithm: Algorithm, *, alpha: int, seed: int, steps: int, folder: Path) -> Learned:
+    """Train until both domains have `GOAL`, or for so many steps.
+
+    Args:
+        algorithm: what trains.
+        alpha: versions by which a batch is behind: exactly so many from step alpha + 1 on.
+        seed: of the initial policy, the tasks, the draws and the order of minibatches.
+        steps: most training steps; as many as the demo has is `demo(0).train.steps`.
+        folder: an empty one, for the initial policy.
+    """
+    pipeline = demo(seed)
+    make_policy(pipeline, folder)
+    return run(_Trial(pipeline, algorithm, folder).learn(alpha, steps))
+
+
+def demo(seed: int) -> Pipeline:
+    """The demo's pipeline with one seed for everything."""
+    seeds = ("policy.seed", "tasks.seed", "pipeline.seed")
+    return load_pipeline(PIPELINE, {key: str(seed) for key in seeds}).pipeline
+
+
+def make_policy(pipeline: Pipeline, folder: Path) -> None:
+    """Put the initial policy where a run has it."""
+    policy, at = pipeline.policy, policy_uri(str(folder))
+    materialize(policy, Path(at))
+    warm_start(at, pipeline.tasks.domains, load_codec(at), policy.warm_start, policy.seed)
+
+
+class _Worker:
+    """An engine of this process; implements `control.ports.Inference`."""
+
+    worker = "engine"
+    hardware = "CPU"
+    stands_for = frozenset({"CPU"})
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def generate(self, request: GenerationRequest) -> AsyncIterator[Chunk]:
+        return self._engine.generate(request)
+
+    async def abort(self, request_id: str) -> None:
+        await self._engine.abort(request_id)
+
+
+@dataclass(frozen=True, slots=True)
+class _Drawn:
+    """A batch of trajectories that one version drew."""
+
+    version: int
+    rows: pa.Table
+    solved: dict[str, list[bool]]
+    """By domain."""
+
+
+class _Trial:
+    """A policy, what draws with it and what trains it."""
+
+    def __init__(self, pipeline: Pipeline, algorithm: Algorithm, folder: Path) -> None:
+        tasks, at = pipeline.tasks, policy_uri(str(folder))
+        self._pipeline = pipeline
+        self._algorithm = algorithm
+        self._codec = load_codec(at)
+        self._engine = build_engine(pipeline.policy, at, seed=pipeline.seed)
+        self._trainer: Trainer = build_trainer(trainer_settings(pipeline), algorithm, at)
+        self._proxy = LLMProxy([_Worker(self._engine)], EventLog())
+        self._scorer = Scorer(environment_reward)
+        self._rollout = RolloutSettings(
+            batch_size=pipeline.buffer.batch_size,
+            group_size=tasks.group_size,
+            sampling=sampling_of(pipeline.rollout, str(folder)),
+            seed=pipeline.seed,
+        )
+        self._domains = {domain.name: domain for domain in tasks.domains}
+        stream = task_stream(tasks.sources, seed=tasks.seed, weights=tasks.weights)
+        self._groups = zip(map(group_name, count()), stream, strict=False)
+
+    async def learn(self, alpha: int, steps: int) -> Learned:
+        """See `learn`."""
+        waiting: deque[_Drawn] = deque()
+        recent: deque[_Drawn] = deque(maxlen=WINDOW)
+        best = 0.0
+        for _ in range(alpha):
+            waiting.append(await self._draw())
+        for version in range(steps + 1):
+            waiting.append(await self._draw())
+            recent.append(waiting[-1])
+            success = _success(recent)
+            if len(recent) == WINDOW:
+                best = max(best, min(success.values()))
+            reached = best >= GOAL
+            if reached or version == steps:
+                break
+            batch = waiting.popleft()
+            assert version - batch.version == min(alpha, version), "the staleness is not exact"
+            await self._train(batch)
+        await self._engine.close()
+        return Learned(version if reached else None, version, success, best)
+
+    async def _draw(self) -> _Drawn:
+        """The trajectories of the next tasks, by the newest version."""
+        groups = islice(self._groups, self._rollout.batch_size // self._rollout.group_size)
+        attempts = [
+            self._attempt(self._rollout.assignment(group, task, attempt))
+            for group, task in groups
+            for attempt in range(self._rollout.group_size)
+        ]
+        rows = trajectories_table(await asyncio.gather(*attempts))
+        solved: dict[str, list[bool]] = {name: [] for name in self._domains}
+        for sample in samples(rows):
+            assert sample.trainable, sample
+            solved[sample.domain].append(bool(sample.solved))
+        return _Drawn(self._engine.version, rows, solved)
+
+    async def _attempt(self, assignment: Assignment) -> Trajectory:
+        """One attempt, scored."""
+        rollout, domain = self._pipeline.rollout, self._domains[assignment.task.domain]
+        manager = EnvManager(
+            assignment,
+            lambda: InlineEnvironment(domain),
+            self._codec,
+            self._proxy,
+            Limits(rollout.turns(domain), self._pipeline.policy.max_context),
+            wall,
+            env_version=domain.environment.version,
+        )
+        return await self._scorer.score(await manager.run(), self._pipeline.reward.timeout_s)
+
+    async def _train(self, batch: _Drawn) -> None:
+        """One training step, whose version draws from then on."""
+        before = self._trainer.version
+        lag = [before - batch.version] * batch.rows.num_rows
+        rows = batch.rows.append_column("staleness", pa.array(lag, pa.int32()))
+        prepared = prepare(self._algorithm, rows, before, self._trainer.assess)
+        self._trainer.train_step(before + 1, prepared.rows)
+        await self._engine.suspend()
+        await self._engine.load(self._trainer.version, self._trainer.weights())
+        await self._engine.resume()
+
+
+def _success(batches: deque[_Drawn]) -> dict[str, float]:
+    """Share of the episodes of some batches that solved their task, by domain."""
+    return {
+        domain: fmean(solved for batch in batches for solved in batch.solved[domain])
+        for domain in batches[0].solved
+    }

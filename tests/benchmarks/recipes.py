@@ -1,0 +1,60 @@
+"""The recipes of `rollart_flow.algorithms` as `bench_learning` compares them.
+
+Each has the defaults of its paper, and of the demo what concerns the two domains: the mean by
+domain and the penalty towards the initial policy. Those whose aggregation, or lack of a penalty, is
+what their paper is about keep it.
+"""
+
+from rollart_flow import algorithms as known
+from rollart_flow.algorithms import Algorithm
+from rollart_flow.algorithms.base import Correction
+from rollart_flow.algorithms.recipe import Common
+
+_DEMO: Common = {"aggregation": "domain", "kl": 0.03}
+"""The demo's. Whatever else a recipe has is its own default, GRPO's upper clip aside."""
+_LONGEST = 80
+"""Most action tokens of a trajectory: ten turns of eight."""
+
+
+def _grpo(correction: Correction | None) -> Algorithm:
+    """The demo's, with or without a correction."""
+    common: Common = {**_DEMO, "correction": correction}
+    return known.grpo(clip_high=0.5, **common)
+
+
+RECIPES: dict[str, Algorithm] = {
+    "grpo": _grpo(None),
+    "tis": _grpo(known.tis()),
+    "icepop": _grpo(known.icepop()),
+    "opsm": _grpo(known.opsm()),
+    "decoupled_ppo": known.decoupled_ppo(**_DEMO),
+    "tis_loss": known.tis_loss(**_DEMO),
+    "cispo": known.cispo(**_DEMO),
+    "topr": known.topr(**_DEMO),
+    "dapo": known.dapo(aggregation="domain"),
+    "dr_grpo": known.dr_grpo(constant_tokens=_LONGEST, kl=0.03),
+    "double_sided": known.double_sided(**_DEMO),
+    "gspo": known.gspo(kl=0.03),
+    "impala": known.impala(**_DEMO),
+    "ipa": known.ipa(**_DEMO),
+    "kimi": known.kimi(**_DEMO),
+    "ppo": known.ppo(**_DEMO),
+    "reinforce_plus_plus": known.reinforce_plus_plus(**_DEMO),
+    "rloo": known.rloo(**_DEMO),
+}
+"""`tis`, `icepop` and `opsm` are GRPO beside that correction."""
+
+SAMPLE = (
+    ("grpo", 0), ("grpo", 1), ("grpo", 2), ("grpo", 8), ("decoupled_ppo", 1),
+    ("cispo", 0), ("cispo", 1), ("topr", 0), ("topr", 1), ("tis_loss", 0), ("tis_loss", 1),
+)  # fmt: skip
+"""What `make bench` runs, of one seed, as (recipe, alpha): the methods of the takeaway. Those that
+clip nothing stand beside themselves on policy, so that what staleness costs is told from what the
+loss costs. Some six minutes of two cores where nothing else runs."""
+
+ON_PAR_FOR = (("grpo", 1), ("grpo", 2), ("decoupled_ppo", 1))
+"""What a goal is set for; the others are only told: here they have the demo's other settings, which
+were chosen for a clipped loss (eight updates a batch), where the paper may have had better ones."""
+
+ON_PAR = 1.5
+"""Most steps, relative to on-policy GRPO. The paper shows curves that differ little, no number."""

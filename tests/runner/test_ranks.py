@@ -1,0 +1,74 @@
+"""A real run whose trainer is two ranks: the steps of one, a rank killed, replay in one process."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import polars as pl
+import pytest
+
+from rollart_flow.replay import replay_step
+from rollart_flow.runner.plant import trainer_settings
+from rollart_flow.runner.retrain import stored_pipeline
+from rollart_flow.store import Run, RunStatus
+from rollart_flow.store.layout import policy_uri
+from rollart_flow.trainers.registry import build_trainer
+from rollart_flow.types import EventKind, Reason
+from tests.runner.local import events, local_ray, run_with
+from tests.runner.world import check_sound, open_gate, source, was_taken
+
+STEPS = 5
+TWO_RANKS = """
+prompts = tasks(Coin(), group_size=4)
+trajectories = rollout(prompts, policy, max_tokens=6)
+batches = buffer(reward(trajectories, tokens_seen), batch_size=8, alpha=1)
+steps = train(
+    batches, policy, gated, steps=5, checkpoint_every=2, backend="fsdp2", ranks=2
+)
+pipeline = Pipeline("ranks", steps)
+"""
+
+pytestmark = pytest.mark.whole
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    """A run, one of whose ranks was killed in the midst of a step, past the checkpoint of step 2,
+    while the other one waited for its part of the gradient."""
+    folder = tmp_path_factory.mktemp("ranks")
+
+    def after_step(step: int) -> None:
+        if step == 3:
+            open_gate(folder, "training")
+
+    with local_ray():
+        yield run_with(source(folder, TWO_RANKS), folder, after_step)
+    assert was_taken(folder, "training")
+
+
+def test_it_goes_on_where_a_rank_dies_and_keeps_the_bound(run: Run) -> None:
+    check_sound(run, STEPS)
+    assert run.info.status is RunStatus.FINISHED
+    crashes = events(run, EventKind.CRASH)
+    assert crashes.height == 1
+    assert crashes["subject"][0] in ("trainer-cpu-0", "trainer-cpu-1")
+    assert set(crashes["reason"]) == {Reason.WORKER_LOST}
+    ranks = run.bindings.filter(pl.col("role") == "training").collect()["worker"].to_list()
+    assert sorted(set(ranks)) == ["trainer-cpu-0", "trainer-cpu-1"]
+    assert not events(run, EventKind.DIVERGENCE).height
+
+
+def test_its_first_steps_are_those_of_the_embedded_trainer(run: Run) -> None:
+    pipeline = stored_pipeline(run)
+    settings = replace(trainer_settings(pipeline), backend="embedded", ranks=1)
+    trainer = build_trainer(settings, pipeline.train.algorithm, policy_uri(run.uri))
+    recorded = run.steps.sort("step").collect()
+    for step in (1, 2, 3):
+        found = trainer.train_step(step, run.batch(step))
+        assert found.loss == pytest.approx(recorded["loss"][step - 1], abs=1e-5)
+
+
+@pytest.mark.parametrize("step", [1, 5])
+def test_one_process_replays_it_and_says_what_was_different(run: Run, step: int) -> None:
+    replayed = replay_step(run.uri, step)
+    assert replayed.recomputed["loss"] == pytest.approx(replayed.recorded["loss"], abs=1e-5)
+    assert replayed.difference is None or "ranks 2 then, 1 now" in replayed.difference

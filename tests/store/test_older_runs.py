@@ -1,0 +1,99 @@
+"""A run of an older schema version: read as it is, and gone on with."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from rollart_flow import schema
+from rollart_flow.schema import SCHEMA_VERSION, stored_schema
+from rollart_flow.store import RunWriter, open_run
+from tests.store.builders import batches, events, ids, step_row, trajectories
+
+ROOT = Path(__file__).parents[2]
+ADDED = {
+    "batches": ["targets"],
+    "steps": ["value_loss", "mismatch_kl", "mismatch_ratio_max", "ess", "lags"],
+}
+"""Columns of version 2 that version 1 did not have."""
+
+OLDER_WRITER = """
+import sys
+from pathlib import Path
+from rollart_flow import schema
+schema._schemas_folder = lambda: Path(sys.argv[1])
+from tests.store.builders import batches, events, new_writer, step_row, trajectories
+writer = new_writer(Path(sys.argv[2]))
+writer.commit("trajectories", trajectories(range(2)))
+writer.commit("batches", batches(1, [0, 1]))
+writer.commit_many({"steps": step_row(1), "events": events("one")})
+writer.close()
+print(writer.uri)
+"""
+
+
+@pytest.fixture
+def older(tmp_path: Path) -> str:
+    """A run that a process with the schemas of version 1 wrote; its address."""
+    folder = tmp_path / "schemas"
+    folder.mkdir()
+    for path in (Path(schema.__file__).parent.parent / "schemas").glob("*.json"):
+        declared = json.loads(path.read_text())
+        added = ADDED.get(path.stem, [])
+        kept = [field for field in declared["fields"] if field["name"] not in added]
+        (folder / path.name).write_text(json.dumps({**declared, "fields": kept}))
+    done = subprocess.run(
+        [sys.executable, "-c", OLDER_WRITER, str(folder), str(tmp_path)],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    uri = Path(done.stdout.strip())
+    info = json.loads((uri / "run.json").read_text())
+    (uri / "run.json").write_text(json.dumps({**info, "schema_version": 1}))
+    return str(uri)
+
+
+def test_it_is_read_with_nulls_in_what_came_later(older: str) -> None:
+    run = open_run(older)
+    for table, added in ADDED.items():
+        frame = run.snapshot().table(table)
+        assert frame.collect_schema().names() == stored_schema(table).names
+        assert frame.select(added).collect().null_count().row(0) == (frame.collect().height,) * len(
+            added
+        )
+    assert run.batch(1)["targets"].null_count == 2
+    assert (
+        run.batch(1).schema.field("targets").type == stored_schema("batches").field("targets").type
+    )
+    assert run.sql("SELECT step, ess FROM steps").rows() == [(1, None)]
+    assert run.info.schema_version == 1
+
+
+def test_it_is_gone_on_with_and_then_of_this_version(older: str) -> None:
+    before = open_run(older)
+    writer = RunWriter.open(older)
+    writer.commit("trajectories", trajectories(range(2, 4)))
+    writer.commit("batches", batches(2, [2, 3]))
+    writer.commit_many({"steps": step_row(2), "events": events("two")})
+    writer.close()
+    run = open_run(older)
+    assert run.info.schema_version == SCHEMA_VERSION
+    assert ids(run.trajectories) == ["t0", "t1", "t2", "t3"]
+    assert run.steps.sort("step").select("step", "ess").collect().rows() == [(1, None), (2, None)]
+    assert ids(before.trajectories) == ["t0", "t1", "t2", "t3"], "a reader from before goes on"
+    assert before.steps.collect().height == 2
+
+
+def test_old_and_new_files_are_merged(older: str) -> None:
+    with RunWriter.open(older) as writer:
+        for step in range(2, 12):
+            writer.commit("steps", step_row(step))
+        assert writer.maintain()["steps"].merged >= 10
+    steps = open_run(older).steps.sort("step").collect()
+    assert steps["step"].to_list() == list(range(1, 12))
+    assert steps.filter(pl.col("lags").is_not_null()).is_empty()

@@ -1,0 +1,165 @@
+"""Two ranks of a sharded trainer in processes of their own, called as one trainer."""
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import torch
+
+from rollart_flow.algorithms.algorithm import Algorithm
+from rollart_flow.models.qwen3 import ModelConfig
+from rollart_flow.trainers.base import StepResult, Trainer
+from rollart_flow.trainers.checkpoint import Checkpoint
+from rollart_flow.trainers.registry import TrainerSettings
+
+RANKS = 2
+MAKE, CALL = "make", "call"
+
+
+class Gang:
+    """The processes; every call is made in all of them, and all must say the same."""
+
+    def __init__(self, pipes: list[Connection]) -> None:
+        self._pipes = pipes
+
+    def __call__(self, *order: Any) -> list[Any]:
+        """What each rank answers; the first one's error is raised if any of them failed."""
+        for pipe in self._pipes:
+            pipe.send(order)
+        answers = [pipe.recv() for pipe in self._pipes]
+        failed = [answer for answer in answers if isinstance(answer, BaseException)]
+        assert len({type(answer) for answer in failed}) <= 1
+        if failed:
+            assert len(failed) == len(answers), "one rank failed by itself"
+            raise failed[0]
+        return answers
+
+
+@contextmanager
+def gang() -> Iterator[Gang]:
+    """Ranks that live as long as the context."""
+    spawning = get_context("spawn")
+    pipes, ends = zip(*(spawning.Pipe() for _ in range(RANKS)), strict=True)
+    processes = [
+        spawning.Process(target=_serve, args=(rank, ends[rank]), daemon=True)
+        for rank in range(RANKS)
+    ]
+    for process, end in zip(processes, ends, strict=True):
+        process.start()
+        end.close()
+    try:
+        pipes[1].send(pipes[0].recv())  # the address of the rendezvous
+        yield Gang(list(pipes))
+    finally:
+        for pipe in pipes:
+            pipe.close()
+        for process in processes:
+            process.join()
+
+
+def _serve(rank: int, pipe: Connection) -> None:
+    """Join the other ranks, then do what is told until the pipe is closed."""
+    from rollart_flow.trainers.fsdp2 import Fsdp2Trainer
+    from rollart_flow.trainers.ranks import LOOPBACK, Rendezvous, join_at
+
+    own = Rendezvous(LOOPBACK, RANKS) if rank == 0 else None
+    if own is not None:
+        pipe.send(own.address)
+    join_at(own.address if own else pipe.recv(), rank, RANKS, own)
+    trainers: list[Fsdp2Trainer] = []
+    while True:
+        try:
+            kind, *rest = pipe.recv()
+        except EOFError:
+            os._exit(0)  # as a worker is killed: nobody waits for the other rank
+        try:
+            if kind == MAKE:
+                trainers.append(Fsdp2Trainer(*rest))
+                pipe.send(len(trainers) - 1)
+            else:
+                index, function, arguments = rest
+                pipe.send(function(trainers[index], *arguments))
+        except Exception as error:  # noqa: BLE001  crosses a process: raised again in the test
+            pipe.send(error)
+
+
+class GangTrainer(Trainer):
+    """One trainer of all ranks."""
+
+    def __init__(
+        self,
+        ranks: Gang,
+        config: ModelConfig,
+        tensors: Mapping[str, torch.Tensor],
+        algorithm: Algorithm,
+        settings: TrainerSettings,
+    ) -> None:
+        self._ranks = ranks
+        whole = {name: tensor.detach().clone() for name, tensor in tensors.items()}
+        self._index = ranks(MAKE, config, whole, algorithm, settings)[0]
+
+    def every(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
+        """What a function says of the trainer in each rank."""
+        return self._ranks(CALL, self._index, function, arguments)
+
+    @property
+    def version(self) -> int:
+        one, other = self.every(_version)
+        assert one == other
+        return int(one)
+
+    def train_step(self, step: int, batch: pa.Table) -> StepResult:
+        one, other = self.every(_train_step, step, batch)
+        for name in ("loss", "grad_norm", "fingerprint", "kl", "ratio_max", "ess", "entropy"):
+            assert getattr(one, name) == getattr(other, name), name
+        found: StepResult = one
+        return found
+
+    def assess(self, batch: pa.Table) -> pa.Table:
+        one, other = self.every(_assess, batch)
+        assert one.equals(other)
+        found: pa.Table = one
+        return found
+
+    def weights(self) -> dict[str, torch.Tensor]:
+        one, other = self.every(_weights)
+        assert all((one[name] == other[name]).all() for name in one)
+        return {name: torch.from_numpy(values) for name, values in one.items()}
+
+    def snapshot(self) -> Checkpoint:
+        raise NotImplementedError("tensors of a snapshot do not travel through a pipe")
+
+    def save(self, folder: Path) -> None:
+        self.every(_save, folder)
+
+    def load(self, folder: Path) -> None:
+        self.every(_load, folder)
+
+
+def _version(trainer: Trainer) -> int:
+    return trainer.version
+
+
+def _train_step(trainer: Trainer, step: int, batch: pa.Table) -> StepResult:
+    return trainer.train_step(step, batch)
+
+
+def _assess(trainer: Trainer, batch: pa.Table) -> pa.Table:
+    return trainer.assess(batch)
+
+
+def _weights(trainer: Trainer) -> dict[str, Any]:
+    return {name: tensor.numpy() for name, tensor in trainer.weights().items()}
+
+
+def _save(trainer: Trainer, folder: Path) -> None:
+    trainer.save(folder)
+
+
+def _load(trainer: Trainer, folder: Path) -> None:
+    trainer.load(folder)
