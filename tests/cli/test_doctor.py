@@ -10,8 +10,8 @@ from rollart_flow.cli import doctor
 from tests.cli.shell import rollart
 
 LOOKED_FOR = [
-    "python", "torch", "ray", "deltalake", "polars", "gymnasium", "vllm", "megatron", "mooncake", "nixl",
-    "boto3", "httpx2", "bubblewrap", "cuda", "cpus", "memory", "disk", "shm",
+    "python", "torch", "ray", "deltalake", "polars", "gymnasium", "vllm", "megatron", "mooncake",
+    "nixl", "boto3", "httpx2", "bubblewrap", "cuda", "cpus", "memory", "disk", "shm",
 ]  # fmt: skip
 
 
