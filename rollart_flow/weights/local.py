@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import safetensors
 
 from rollart_flow.errors import WeightsError
-from rollart_flow.weights.base import Manifest, TensorEntry, WeightStore, describe
+from rollart_flow.weights.base import Manifest, WeightStore, describe
 from rollart_flow.weights.fingerprint import fingerprint
 from rollart_flow.weights.folders import clear_leftovers, locked, put_folder, remove_folder
 
@@ -84,11 +84,7 @@ class LocalWeightStore(WeightStore):
             there = ", ".join(map(str, self.versions())) or "none"
             raise WeightsError(f"no weights of version {version} in {self.folder}; there: {there}")
         with _as_weights_error(f"the manifest of version {version} in {place} cannot be read"):
-            raw = json.loads((place / MANIFEST_FILE).read_text())
-            entries = tuple(
-                TensorEntry(e["name"], e["dtype"], tuple(e["shape"])) for e in raw.pop("tensors")
-            )
-            return Manifest(tensors=entries, **raw)
+            return Manifest.from_json(json.loads((place / MANIFEST_FILE).read_text()))
 
     def versions(self) -> tuple[int, ...]:
         """Versions that can be read, ascending."""

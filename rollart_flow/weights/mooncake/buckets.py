@@ -7,13 +7,15 @@ gives exactly the tensors that were packed, or raises.
 from __future__ import annotations
 
 import json
-import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from itertools import cycle
 from typing import TYPE_CHECKING
 
 from rollart_flow.errors import WeightsError
 from rollart_flow.weights.base import Manifest, TensorEntry
+from rollart_flow.weights.fingerprint import Fingerprint
 
 if TYPE_CHECKING:
     import torch
@@ -22,116 +24,104 @@ BUCKET_BYTES = 64 << 20
 ALIGN = 64
 
 
-@dataclass(frozen=True, slots=True)
-class Bucket:
-    """What a bucket has to be."""
-
-    size: int
-    crc32: int
-
-
-def packed_bytes(tensors: Mapping[str, torch.Tensor]) -> int:
+def packed_bytes(tensors: Iterable[TensorEntry]) -> int:
     """Bytes of all buckets together."""
-    return sum(_aligned(tensor.nbytes) for tensor in tensors.values())
+    return sum(_aligned(_nbytes(entry)) for entry in tensors)
 
 
-def pack(tensors: Mapping[str, torch.Tensor], staging: torch.Tensor) -> Iterator[Bucket]:
-    """Fill the buffer with one bucket after the other; it is the caller's until the next one.
+def pack(
+    tensors: Mapping[str, torch.Tensor], staging: Sequence[torch.Tensor]
+) -> Iterator[torch.Tensor]:
+    """Fill the buffers in turn; what is yielded is the caller's until the next but one comes.
 
     Args:
         tensors: anywhere, of any layout.
-        staging: of bytes; its length, a multiple of 64, is that of all buckets but the last.
+        staging: two or more of bytes; their length, a multiple of 64, is that of all buckets but
+            the last.
     """
-    filled, room = 0, staging.numel()
-    for name in sorted(tensors):
-        flat = _bytes_of(tensors[name])
+    buffers = cycle(staging)
+    buffer, filled = next(buffers), 0
+    for part in _parts(tensors):
         taken = 0
-        while taken < flat.numel():
-            count = min(room - filled, flat.numel() - taken)
-            staging[filled : filled + count] = flat[taken : taken + count]
+        while taken < part.numel():
+            count = min(buffer.numel() - filled, part.numel() - taken)
+            buffer[filled : filled + count] = part[taken : taken + count]
             filled, taken = filled + count, taken + count
-            if filled == room:
-                yield _bucket(staging, filled)
-                filled = 0
-        padding = -flat.numel() % ALIGN
-        staging[filled : filled + padding] = 0
-        filled += padding
-        if filled == room:
-            yield _bucket(staging, filled)
-            filled = 0
+            if filled == buffer.numel():
+                yield buffer
+                buffer, filled = next(buffers), 0
     if filled:
-        yield _bucket(staging, filled)
+        yield buffer[:filled]
 
 
 def unpack(
-    entries: Sequence[TensorEntry],
-    buckets: Sequence[Bucket],
-    fetch: Callable[[int, int], torch.Tensor],
+    published: Manifest, whole: torch.Tensor, arrivals: Iterator[int]
 ) -> dict[str, torch.Tensor]:
-    """The tensors, in memory of their own.
+    """The tensors, which lie in `whole`; their checksum is taken while the rest still arrives.
 
     Args:
-        entries: in order of their names.
-        buckets: what was packed.
-        fetch: bytes of a bucket, by its number and size; they are copied before the next call.
+        published: what was packed.
+        whole: of bytes; all buckets, one after the other.
+        arrivals: how many bytes more are there, each time that some have come.
 
     Raises:
-        WeightsError: a bucket is damaged, or the bytes are not those of the tensors.
+        WeightsError: the bytes are not those of the tensors.
     """
     import torch
 
-    whole = torch.empty(sum(bucket.size for bucket in buckets), dtype=torch.uint8)
-    begin = 0
-    for number, bucket in enumerate(buckets):
-        part = fetch(number, bucket.size)
-        if zlib.crc32(part.numpy().data) != bucket.crc32:
-            raise WeightsError(f"bucket {number} is damaged: its checksum differs")
-        whole[begin : begin + bucket.size] = part
-        begin += bucket.size
-    tensors, begin = {}, 0
-    for entry in entries:
+    tensors, begin, arrived, digest = {}, 0, 0, Fingerprint()
+    for entry in published.tensors:
         dtype = getattr(torch, entry.dtype)
-        shape = torch.Size(entry.shape)
-        size = shape.numel() * dtype.itemsize
-        flat = whole[begin : begin + size]
-        if flat.numel() != size:
-            raise WeightsError(f"tensor {entry.name} lies outside the buckets")
-        tensors[entry.name] = flat.view(dtype).reshape(shape)
-        begin += _aligned(size)
+        end = begin + _nbytes(entry)
+        digest.begin(entry.name, entry.dtype, entry.shape)
+        hashed = begin
+        while hashed < end:
+            if hashed == arrived:
+                arrived += next(arrivals)
+            until = min(end, arrived)
+            digest.update(whole[hashed:until])
+            hashed = until
+        tensors[entry.name] = whole[begin:end].view(dtype).reshape(entry.shape)
+        begin = _aligned(end)
+    if digest.hexdigest() != published.checksum:
+        raise WeightsError("they are damaged: their checksum differs; publish the version again")
     return tensors
 
 
-def encode_manifest(manifest: Manifest, buckets: Sequence[Bucket]) -> bytes:
+def encode_manifest(manifest: Manifest, bucket_bytes: int) -> bytes:
     """What is stored of a version beside its buckets."""
-    pairs = [(bucket.size, bucket.crc32) for bucket in buckets]
-    return json.dumps({**asdict(manifest), "buckets": pairs}).encode()
+    return json.dumps({**asdict(manifest), "bucket_bytes": bucket_bytes}).encode()
 
 
-def decode_manifest(stored: bytes) -> tuple[Manifest, tuple[Bucket, ...]]:
-    """Manifest and buckets.
+def decode_manifest(stored: bytes) -> tuple[Manifest, int]:
+    """The manifest, and bytes of all buckets but the last.
 
     Raises:
         WeightsError: it is none.
     """
     try:
         raw = json.loads(stored)
-        buckets = tuple(Bucket(int(size), int(crc)) for size, crc in raw.pop("buckets"))
-        entries = tuple(
-            TensorEntry(e["name"], e["dtype"], tuple(e["shape"])) for e in raw.pop("tensors")
-        )
-        return Manifest(tensors=entries, **raw), buckets
+        bucket_bytes = int(raw.pop("bucket_bytes"))
+        return Manifest.from_json(raw), bucket_bytes
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise WeightsError(f"its manifest cannot be read: {error}") from error
 
 
-def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
+def _parts(tensors: Mapping[str, torch.Tensor]) -> Iterator[torch.Tensor]:
+    """Bytes of the tensors in order, each padded."""
     import torch
 
-    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+    for name in sorted(tensors):
+        flat = tensors[name].detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+        yield flat
+        yield torch.zeros(-flat.numel() % ALIGN, dtype=torch.uint8)
 
 
-def _bucket(staging: torch.Tensor, size: int) -> Bucket:
-    return Bucket(size, zlib.crc32(staging[:size].numpy().data))
+def _nbytes(entry: TensorEntry) -> int:
+    import torch
+
+    dtype: torch.dtype = getattr(torch, entry.dtype)
+    return math.prod(entry.shape) * dtype.itemsize
 
 
 def _aligned(size: int) -> int:

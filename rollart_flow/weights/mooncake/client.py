@@ -8,7 +8,8 @@ is offered. Every key is pinned, since others are evicted silently.
 from __future__ import annotations
 
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from rollart_flow.errors import WeightsError
@@ -33,7 +34,7 @@ class SegmentFullError(WeightsError):
 
 
 class MooncakeClient:
-    """One connection of this process; not for two threads at once.
+    """One connection of this process; one call at a time, from any thread.
 
     Args:
         address: HOST:PORT of the master.
@@ -50,7 +51,7 @@ class MooncakeClient:
         self._store: Any = module.MooncakeDistributedStore()
         self._pinned: Any = module.ReplicateConfig()
         self._pinned.with_hard_pin = True
-        self._staging: torch.Tensor | None = None
+        self._staging: tuple[torch.Tensor, torch.Tensor] | None = None
         code = self._store.setup(
             {
                 "local_hostname": host,
@@ -68,39 +69,48 @@ class MooncakeClient:
         codes: list[int] = self._store.batch_is_exist(["-"])
         return _NO_ANSWER not in codes
 
-    def staging(self, size: int) -> torch.Tensor:
-        """The registered buffer of at least `size` bytes; always the same memory once it fits."""
+    def staging(self, size: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Two registered buffers of this size; always the same memory for the same size."""
         import torch
 
-        if self._staging is None or self._staging.numel() < size:
-            if self._staging is not None:
-                self._store.unregister_buffer(self._staging.data_ptr())
-            self._staging = torch.empty(size, dtype=torch.uint8)
-            code = self._store.register_buffer(self._staging.data_ptr(), size)
-            self._check(code, f"registering {size} bytes")
+        if self._staging is None or self._staging[0].numel() != size:
+            for buffer in self._staging or ():
+                self._forget(buffer)
+            first, second = (torch.empty(size, dtype=torch.uint8) for _ in range(2))
+            self._register(first)
+            self._register(second)
+            self._staging = first, second
         return self._staging
 
-    def put_staged(self, key: str, size: int) -> None:
-        """Put the first bytes of the staging buffer under a new key.
+    @contextmanager
+    def registered(self, buffer: torch.Tensor) -> Iterator[None]:
+        """Values may be read into this memory as long as the context lasts."""
+        self._register(buffer)
+        try:
+            yield
+        finally:
+            self._forget(buffer)
 
-        That it was taken is no proof that it is there: see `check_stored`.
+    def put_part(self, key: str, part: torch.Tensor) -> None:
+        """Put bytes that lie in registered memory under a new key.
+
+        That they were taken is no proof that they are there: see `check_stored`.
 
         Raises:
             SegmentFullError: no memory is left.
         """
-        assert self._staging is not None
-        code = self._store.put_from(key, self._staging.data_ptr(), size, self._pinned)
+        code = self._store.put_from(key, part.data_ptr(), part.numel(), self._pinned)
         self._check_put(code, key)
 
-    def get_staged(self, key: str, size: int) -> None:
-        """Read a value of exactly this size into the staging buffer.
+    def get_part(self, key: str, part: torch.Tensor) -> None:
+        """Read a value of exactly this size into registered memory.
 
         Raises:
             WeightsError: it is missing, of another size, or took longer than its lease each time.
         """
-        buffer = self.staging(size).data_ptr()
+        size = part.numel()
         for _ in range(_READS):
-            code = self._store.get_into(key, buffer, size)
+            code = self._store.get_into(key, part.data_ptr(), size)
             if code != _LEASE_EXPIRED:
                 break
         if code != size:
@@ -108,7 +118,7 @@ class MooncakeClient:
             raise WeightsError(f"{key} has {code} bytes and not {size}")
 
     def put(self, key: str, value: bytes) -> None:
-        """Put a small value under a new key; see `put_staged`. Under one that is there, the old
+        """Put a small value under a new key; see `put_part`. Under one that is there, the old
         value stays: whoever may not be the first reads it back."""
         self._check_put(self._store.put(key, value, self._pinned), key)
 
@@ -141,6 +151,14 @@ class MooncakeClient:
     def close(self) -> None:
         """Let go of the store; what was put stays."""
         self._store.close()
+
+    def _register(self, buffer: torch.Tensor) -> None:
+        size = buffer.numel()
+        code = self._store.register_buffer(buffer.data_ptr(), size)
+        self._check(code, f"registering {size} bytes")
+
+    def _forget(self, buffer: torch.Tensor) -> None:
+        self._store.unregister_buffer(buffer.data_ptr())
 
     def _check_put(self, code: int, key: str) -> None:
         if code == _FULL:

@@ -2,27 +2,28 @@
 
     <run>/index/00000041                  which versions there are (`index`)
     <run>/v000012-3f9c21d0-8/00003        bucket 3 of the 8 of version 12, of one attempt
-    <run>/v000012-3f9c21d0-8/manifest     what they are, with the size and crc32 of each; put last
+    <run>/v000012-3f9c21d0-8/manifest     what they are, and their checksum; put last
 
 Nothing outlives the master: after its restart all keys are gone, readers keep what they have read,
 and who published does so again. The invariant: every attempt puts keys of its own that never
-change, and a reader checks each bucket, so it gets all tensors of one version or an error.
+change, and a reader checks the size of each bucket and the checksum of the whole, so it gets all
+tensors of one version or an error.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from rollart_flow.errors import WeightsError
-from rollart_flow.weights.base import Manifest, WeightStore, describe
+from rollart_flow.weights.base import Manifest, WeightStore, describe, entries_of
 from rollart_flow.weights.mooncake.buckets import (
     BUCKET_BYTES,
-    Bucket,
     decode_manifest,
     encode_manifest,
     pack,
@@ -68,28 +69,39 @@ class MooncakeWeightStore(WeightStore):
         """
         if version < 0 or not tensors:
             raise WeightsError(f"cannot publish version {version} with {len(tensors)} tensors")
-        made = describe(version, f"mooncake:{self._run}/v{version:06d}", tensors)
-        with self._using(f"version {version} was not published") as (client, log):
+        uri = f"mooncake:{self._run}/v{version:06d}"
+        using = self._using(f"version {version} was not published")
+        with using as (client, log), _thread("hash") as hashing:
+            made = hashing.submit(describe, version, uri, tensors)
             index = log.newest()
-            if not self._holds(client, index, made):
-                count = -(-packed_bytes(tensors) // self._bucket_bytes)
+            if version not in index.published or not self._holds(client, index, made.result()):
+                count = -(-packed_bytes(entries_of(tensors)) // self._bucket_bytes)
                 name = f"v{version:06d}-{uuid4().hex[:8]}-{count}"
                 log.change(lambda now: replace(now, leaving=(*now.leaving, name)))
-                self._put(client, log, name, made, tensors)
+                self._put_buckets(client, log, name, tensors)
+                self._put_manifest(client, name, made.result())
                 log.change(lambda now: _with_published(now, version, name))
                 self._collect(client, log)
-        return made
+        return made.result()
 
     def read(self, version: int) -> dict[str, torch.Tensor]:
-        """All tensors of a version in memory of their own. See `WeightStore.read`."""
+        """All tensors of a version in memory of their own, which the buckets are read into; what
+        has come is hashed while the rest does. See `WeightStore.read`."""
+        import torch
+
         with self._using(f"weights of version {version} cannot be read") as (client, log):
-            name, published, buckets = self._find(client, log.newest(), version)
+            name, published, bucket_bytes = self._find(client, log.newest(), version)
+            whole = torch.empty(packed_bytes(published.tensors), dtype=torch.uint8)
 
-            def fetch(number: int, size: int) -> torch.Tensor:
-                client.get_staged(self._bucket(name, number), size)
-                return client.staging(size)[:size]
+            def fetch(number: int) -> int:
+                begin = number * bucket_bytes
+                part = whole[begin : begin + bucket_bytes]
+                client.get_part(self._bucket(name, number), part)
+                return part.numel()
 
-            return unpack(published.tensors, buckets, fetch)
+            with client.registered(whole), _thread("pull") as pulling:
+                numbers = range(-(-whole.numel() // bucket_bytes))
+                return unpack(published, whole, pulling.map(fetch, numbers))
 
     def manifest(self, version: int) -> Manifest:
         """What was published under this number. See `WeightStore.manifest`."""
@@ -146,37 +158,44 @@ class MooncakeWeightStore(WeightStore):
             except WeightsError as error:
                 raise WeightsError(f"{what}: {error.message}") from error
 
-    def _put(
-        self,
-        client: MooncakeClient,
-        log: IndexLog,
-        name: str,
-        made: Manifest,
-        tensors: Mapping[str, torch.Tensor],
+    def _put_buckets(
+        self, client: MooncakeClient, log: IndexLog, name: str, tensors: Mapping[str, torch.Tensor]
     ) -> None:
-        """Put all keys of a version and look whether they are there.
+        """Put all buckets of a version, each while the next one is filled, and look whether they
+        are there."""
+        sizes: list[int] = []
+        put: Future[None] | None = None
+        with _thread("push") as pushing:
+            for part in pack(tensors, client.staging(self._bucket_bytes)):
+                if put is not None:
+                    put.result()
+                key = self._bucket(name, len(sizes))
+                put = pushing.submit(self._put_bucket, client, log, name, key, part)
+                sizes.append(part.numel())
+            if put is not None:
+                put.result()
+        for number, size in enumerate(sizes):
+            client.check_stored(self._bucket(name, number), size)
 
-        Where memory runs out, what is to go is collected, and put once more; else all that was put
-        is taken back.
-        """
-        buckets: list[Bucket] = []
-        for bucket in pack(tensors, client.staging(self._bucket_bytes)):
-            key = self._bucket(name, len(buckets))
+    def _put_bucket(
+        self, client: MooncakeClient, log: IndexLog, name: str, key: str, part: torch.Tensor
+    ) -> None:
+        """Where memory runs out, what is to go is collected, and put once more; else all that was
+        put is taken back."""
+        try:
+            client.put_part(key, part)
+        except SegmentFullError:
+            self._collect(client, log, spare=name)
             try:
-                client.put_staged(key, bucket.size)
-            except SegmentFullError:
-                self._collect(client, log, spare=name)
-                try:
-                    client.put_staged(key, bucket.size)
-                except SegmentFullError as error:
-                    self._collect(client, log)
-                    raise WeightsError(
-                        f"{error.message}; keep fewer versions or give it a larger segment"
-                    ) from error
-            buckets.append(bucket)
-        for number, bucket in enumerate(buckets):
-            client.check_stored(self._bucket(name, number), bucket.size)
-        manifest = encode_manifest(made, buckets)
+                client.put_part(key, part)
+            except SegmentFullError as error:
+                self._collect(client, log)
+                raise WeightsError(
+                    f"{error.message}; keep fewer versions or give it a larger segment"
+                ) from error
+
+    def _put_manifest(self, client: MooncakeClient, name: str, made: Manifest) -> None:
+        manifest = encode_manifest(made, self._bucket_bytes)
         client.put(self._manifest(name), manifest)
         client.check_stored(self._manifest(name), len(manifest))
 
@@ -190,11 +209,9 @@ class MooncakeWeightStore(WeightStore):
         log.change(lambda now: now.without(gone))
 
     def _holds(self, client: MooncakeClient, index: Index, made: Manifest) -> bool:
-        """Whether this version is there, whole and equal. A damaged equal one may be replaced."""
-        if made.version not in index.published:
-            return False
+        """Whether a version is there, whole and equal. A damaged equal one may be replaced."""
         try:
-            name, there, buckets = self._find(client, index, made.version)
+            name, there, _ = self._find(client, index, made.version)
         except WeightsError:
             return False
         if there.checksum != made.checksum:
@@ -202,12 +219,12 @@ class MooncakeWeightStore(WeightStore):
                 "it was published with other tensors; a version is never replaced, "
                 "publish under the next number"
             )
-        return all(client.existing([self._bucket(name, n) for n in range(len(buckets))]))
+        return all(client.existing(self._keys(name)))
 
     def _find(
         self, client: MooncakeClient, index: Index, version: int
-    ) -> tuple[str, Manifest, tuple[Bucket, ...]]:
-        """Name, manifest and buckets of a version that the index has."""
+    ) -> tuple[str, Manifest, int]:
+        """Name, manifest and bytes of a bucket of a version that the index has."""
         name = index.published.get(version)
         if name is None:
             there = ", ".join(map(str, sorted(index.published))) or "none"
@@ -225,6 +242,11 @@ class MooncakeWeightStore(WeightStore):
 
     def _bucket(self, name: str, number: int) -> str:
         return f"{self._run}/{name}/{number:05d}"
+
+
+def _thread(what: str) -> ThreadPoolExecutor:
+    """One thread beside the caller's, joined where its context ends."""
+    return ThreadPoolExecutor(1, thread_name_prefix=f"weights-{what}")
 
 
 def _with_published(index: Index, version: int, name: str) -> Index:

@@ -209,7 +209,7 @@ def dies_at_call(function):
         return function(*arguments, **keywords)
     return call
 
-for name in ("put_staged", "put", "remove"):
+for name in ("put_part", "put", "remove"):
     setattr(MooncakeClient, name, dies_at_call(getattr(MooncakeClient, name)))
 for left in count(1):
     run = f"moment{left}"
