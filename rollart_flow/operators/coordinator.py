@@ -203,7 +203,7 @@ class CoordinatorActor:
         now = self._controller.phases(step)
         if Phase.UPDATE not in self._settings.schedule.before_training:
             before = self._controller.phases(step - 1)
-            now = replace(now, update_s=before.update_s, resume_s=before.resume_s)
+            now = replace(before, wait_s=now.wait_s, suspend_s=now.suspend_s)
         return asdict(now)
 
     async def trained(self, step: int) -> frozenset[int]:

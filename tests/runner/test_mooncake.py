@@ -56,6 +56,7 @@ def test_a_run_goes_on_where_the_servers_of_its_weights_are_killed(
     run = run_with(source(tmp_path, THROUGH_MOONCAKE, steps=8, every=4), tmp_path, after_step)
     check_sound(run, 8)
     assert run.info.status is RunStatus.FINISHED
+    assert (run.steps.collect()["pull_s"] > 0).sum() >= 3
     assert len(pids) >= 4, "others took their place"
     for pid in pids:
         with pytest.raises(ProcessLookupError):
