@@ -263,9 +263,15 @@ class CoordinatorActor:
 
 
 def due_versions(settings: CoordinatorSettings, recovered: Recovered) -> tuple[int, ...]:
-    """Versions to evaluate: the first, every so many, and the last; those that are not yet."""
+    """Versions to evaluate, the one that the run started from too; those that are not yet."""
     if settings.evaluate_every is None:
         return ()
-    every = range(0, settings.steps, settings.evaluate_every)
-    due = {*every, recovered.start, settings.steps} - recovered.evaluated
+    every = evaluated_versions(settings.steps, settings.evaluate_every)
+    due = (every | {recovered.start}) - recovered.evaluated
     return tuple(sorted(version for version in due if version >= recovered.start))
+
+
+def evaluated_versions(steps: int, every: int | None) -> frozenset[int]:
+    """Versions that are evaluated at some time: the first, every so many, and the last; none where
+    nothing is (None)."""
+    return frozenset() if every is None else frozenset({*range(0, steps, every), steps})

@@ -28,6 +28,7 @@ from rollart_flow.pipeline.nodes import Filter
 from rollart_flow.resources import CPU, Cluster, Placement, ResourceManager
 from rollart_flow.resources.nodes import beside_driver
 from rollart_flow.rows import events_table
+from rollart_flow.runner.carrier import start_carrier
 from rollart_flow.runner.placing import place_engines, place_sliding, place_trainer
 from rollart_flow.schema import to_table
 from rollart_flow.store.layout import policy_uri, weights_uri
@@ -35,7 +36,7 @@ from rollart_flow.trainers.registry import TrainerSettings
 from rollart_flow.trainers.worker import TrainWorker, gather_ranks
 from rollart_flow.types import Event, EventKind, Reason, Sampling
 from rollart_flow.weights import WeightStore, kept_weights
-from rollart_flow.weights.mooncake.servers import WeightServers, segment_bytes
+from rollart_flow.weights.mooncake.servers import WeightServers
 
 CONCURRENT_CALLS = 10_000
 """Calls that an asynchronous actor serves at a time: long reads wait in it."""
@@ -121,7 +122,7 @@ def start_plant(
         RunFailedError: a worker cannot start.
     """
     with ExitStack() as started:
-        weights, servers = _weights(pipeline, uri)
+        weights, servers = start_carrier(pipeline.train, uri)
         if servers is not None:
             started.callback(servers.close)
         buffer = _actor(BufferActor).remote(uri, _buffer_settings(pipeline))
@@ -162,19 +163,6 @@ def start_plant(
         kept_weights(weights_uri(uri)),
         servers,
     )
-
-
-def _weights(pipeline: Pipeline, uri: str) -> tuple[str, WeightServers | None]:
-    """The weight store as the workers open it, and the servers that it takes, if any."""
-    train = pipeline.train
-    if train.weights != "mooncake":
-        return train.weights, None
-    kept = kept_weights(weights_uri(uri))
-    model_bytes = kept.manifest(kept.versions()[0]).size_bytes
-    alone = len([node for node in ray.nodes() if node["Alive"]]) == 1
-    host = "127.0.0.1" if alone else ray.util.get_node_ip_address()
-    servers = WeightServers(segment_bytes(model_bytes, train.keep_versions), host=host)
-    return f"mooncake://{servers.address}", servers
 
 
 def _workers(pipeline: Pipeline, uri: str, weights: str) -> tuple[Cluster, Cluster]:

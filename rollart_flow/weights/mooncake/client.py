@@ -113,6 +113,10 @@ class MooncakeClient:
             code = self._store.get_into(key, part.data_ptr(), size)
             if code != _LEASE_EXPIRED:
                 break
+        if code == _LEASE_EXPIRED:
+            raise WeightsError(
+                f"{key} took longer to read than its lease, {_READS} times; is the network slow?"
+            )
         if code != size:
             self._check(min(code, 0), f"reading {key}")
             raise WeightsError(f"{key} has {code} bytes and not {size}")
