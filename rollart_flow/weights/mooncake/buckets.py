@@ -20,7 +20,8 @@ from rollart_flow.weights.fingerprint import Fingerprint
 if TYPE_CHECKING:
     import torch
 
-BUCKET_BYTES = 64 << 20
+BUCKET_BYTES = 32 << 20
+"""Read within a lease also where a link gives a few MiB/s."""
 ALIGN = 64
 
 

@@ -8,12 +8,12 @@ is offered. Every key is pinned, since others are evicted silently.
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rollart_flow.errors import WeightsError
 from rollart_flow.weights.mooncake import package
+from rollart_flow.weights.mooncake.landing import Landing
 
 if TYPE_CHECKING:
     import torch
@@ -51,6 +51,8 @@ class MooncakeClient:
         self._store: Any = module.MooncakeDistributedStore()
         self._pinned: Any = module.ReplicateConfig()
         self._pinned.with_hard_pin = True
+        self.landing = Landing(self)
+        """Memory to read into."""
         self._staging: tuple[torch.Tensor, torch.Tensor] | None = None
         code = self._store.setup(
             {
@@ -75,21 +77,25 @@ class MooncakeClient:
 
         if self._staging is None or self._staging[0].numel() != size:
             for buffer in self._staging or ():
-                self._forget(buffer)
+                self.forget(buffer.data_ptr())
             first, second = (torch.empty(size, dtype=torch.uint8) for _ in range(2))
-            self._register(first)
-            self._register(second)
+            for buffer in (first, second):
+                self.register(buffer.data_ptr(), size)
             self._staging = first, second
         return self._staging
 
-    @contextmanager
-    def registered(self, buffer: torch.Tensor) -> Iterator[None]:
-        """Values may be read into this memory as long as the context lasts."""
-        self._register(buffer)
-        try:
-            yield
-        finally:
-            self._forget(buffer)
+    def register(self, address: int, size: int) -> None:
+        """Values may be put from these bytes, and read into them, until `forget`.
+
+        Raises:
+            WeightsError: they cannot be registered.
+        """
+        code = self._store.register_buffer(address, size)
+        self._check(code, f"registering {size} bytes")
+
+    def forget(self, address: int) -> None:
+        """Bytes that were registered are no more."""
+        self._store.unregister_buffer(address)
 
     def put_part(self, key: str, part: torch.Tensor) -> None:
         """Put bytes that lie in registered memory under a new key.
@@ -155,14 +161,6 @@ class MooncakeClient:
     def close(self) -> None:
         """Let go of the store; what was put stays."""
         self._store.close()
-
-    def _register(self, buffer: torch.Tensor) -> None:
-        size = buffer.numel()
-        code = self._store.register_buffer(buffer.data_ptr(), size)
-        self._check(code, f"registering {size} bytes")
-
-    def _forget(self, buffer: torch.Tensor) -> None:
-        self._store.unregister_buffer(buffer.data_ptr())
 
     def _check_put(self, code: int, key: str) -> None:
         if code == _FULL:

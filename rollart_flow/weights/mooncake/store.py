@@ -87,11 +87,9 @@ class MooncakeWeightStore(WeightStore):
     def read(self, version: int) -> dict[str, torch.Tensor]:
         """All tensors of a version in memory of their own, which the buckets are read into; what
         has come is hashed while the rest does. See `WeightStore.read`."""
-        import torch
-
         with self._using(f"weights of version {version} cannot be read") as (client, log):
             name, published, bucket_bytes = self._find(client, log.newest(), version)
-            whole = torch.empty(packed_bytes(published.tensors), dtype=torch.uint8)
+            whole = client.landing.take(packed_bytes(published.tensors))
 
             def fetch(number: int) -> int:
                 begin = number * bucket_bytes
@@ -99,7 +97,7 @@ class MooncakeWeightStore(WeightStore):
                 client.get_part(self._bucket(name, number), part)
                 return part.numel()
 
-            with client.registered(whole), _thread("pull") as pulling:
+            with _thread("pull") as pulling:
                 numbers = range(-(-whole.numel() // bucket_bytes))
                 return unpack(published, whole, pulling.map(fetch, numbers))
 
