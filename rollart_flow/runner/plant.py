@@ -268,6 +268,10 @@ def trainer_settings(pipeline: Pipeline) -> TrainerSettings:
     return TrainerSettings(
         backend=train.backend,
         ranks=train.ranks,
+        tensor_parallel=train.tensor_parallel,
+        pipeline_parallel=train.pipeline_parallel,
+        sequence_parallel=train.sequence_parallel,
+        collective_timeout_s=train.collective_timeout_s,
         optimizer=train.optimizer,
         minibatches=train.minibatches,
         epochs=train.epochs,

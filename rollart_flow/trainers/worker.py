@@ -20,7 +20,7 @@ from rollart_flow.trainers.registry import TrainerSettings, build_trainer
 from rollart_flow.weights import Manifest, WeightStore, open_weights
 
 if TYPE_CHECKING:
-    from rollart_flow.trainers.ranks import Rendezvous
+    from rollart_flow.trainers.ranks import Ranks, Rendezvous
 
 _NICENESS = 5
 """Of a trainer on CPUs that it shares with the streams. What these do takes moments, and many wait
@@ -44,13 +44,16 @@ class TrainWorker(ActorTrain):
         super().__init__(placement)
         if placement.granted == CPU:
             os.nice(_NICENESS)
-        self._build: Callable[[], Trainer] = lambda: build_trainer(settings, algorithm, folder)
+        self._timeout_s = settings.collective_timeout_s
+        self._build: Callable[[Ranks | None], Trainer] = lambda ranks: build_trainer(
+            settings, algorithm, folder, ranks
+        )
         self._weights: WeightStore = open_weights(weights, weights_uri)
         self._result: StepResult | None = None
         self._finish_save: Callable[[], None] | None = None
         self._rendezvous: Rendezvous | None = None
         if placement.world_size == 1:
-            self._trainer = self._build()
+            self._trainer = self._build(None)
 
     @register("rank_zero")
     def invite(self, *, loopback: bool) -> str:
@@ -62,19 +65,21 @@ class TrainWorker(ActorTrain):
         from rollart_flow.trainers.ranks import LOOPBACK, Rendezvous
 
         host = LOOPBACK if loopback else ray.util.get_node_ip_address()
-        self._rendezvous = Rendezvous(host, self.placement.world_size)
+        self._rendezvous = Rendezvous(host, self.placement.world_size, self._timeout_s)
         return self._rendezvous.address
 
     def join(self, address: str) -> None:
         """Become a rank of the process group of all workers, and build the trainer.
 
         Raises:
-            TrainerError: another rank did not come.
+            RanksLostError: another rank did not come.
         """
         from rollart_flow.trainers.ranks import join_at
 
-        join_at(address, self.placement.rank, self.placement.world_size, self._rendezvous)
-        self._trainer = self._build()
+        rank, count = self.placement.rank, self.placement.world_size
+        self._trainer = self._build(
+            join_at(address, rank, count, self._rendezvous, self._timeout_s)
+        )
 
     def train_step(self, step: int, batch: bytes) -> StepResult:
         """Train on one batch, given as an Arrow IPC stream; see `Trainer.train_step`.

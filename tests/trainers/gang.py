@@ -1,4 +1,4 @@
-"""Two ranks of a sharded trainer in processes of their own, called as one trainer."""
+"""Two ranks of a trainer in processes of their own, called as one trainer."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -18,6 +18,8 @@ from rollart_flow.trainers.checkpoint import Checkpoint
 from rollart_flow.trainers.registry import TrainerSettings
 
 RANKS = 2
+TIMEOUT_S = 60.0
+"""Longest wait of a rank for the others."""
 MAKE, CALL = "make", "call"
 
 
@@ -64,14 +66,14 @@ def gang() -> Iterator[Gang]:
 
 def _serve(rank: int, pipe: Connection) -> None:
     """Join the other ranks, then do what is told until the pipe is closed."""
-    from rollart_flow.trainers.fsdp2 import Fsdp2Trainer
     from rollart_flow.trainers.ranks import LOOPBACK, Rendezvous, join_at
 
     own = Rendezvous(LOOPBACK, RANKS) if rank == 0 else None
     if own is not None:
         pipe.send(own.address)
-    join_at(own.address if own else pipe.recv(), rank, RANKS, own)
-    trainers: list[Fsdp2Trainer] = []
+    address = own.address if own else pipe.recv()
+    joined = join_at(address, rank, RANKS, own, TIMEOUT_S)
+    trainers: list[Trainer] = []
     while True:
         try:
             kind, *rest = pipe.recv()
@@ -79,13 +81,27 @@ def _serve(rank: int, pipe: Connection) -> None:
             os._exit(0)  # as a worker is killed: nobody waits for the other rank
         try:
             if kind == MAKE:
-                trainers.append(Fsdp2Trainer(*rest))
+                trainers.append(_make(joined, *rest))
                 pipe.send(len(trainers) - 1)
             else:
                 index, function, arguments = rest
                 pipe.send(function(trainers[index], *arguments))
         except Exception as error:  # noqa: BLE001  crosses a process: raised again in the test
             pipe.send(error)
+
+
+def _make(
+    ranks: Any,
+    config: ModelConfig,
+    tensors: Mapping[str, torch.Tensor],
+    algorithm: Algorithm,
+    settings: TrainerSettings,
+) -> Trainer:
+    from rollart_flow.trainers.fsdp2 import Fsdp2Trainer
+    from rollart_flow.trainers.megatron.trainer import MegatronTrainer
+
+    backend = {"fsdp2": Fsdp2Trainer, "megatron": MegatronTrainer}[settings.backend]
+    return backend(config, tensors, algorithm, settings, ranks)
 
 
 class GangTrainer(Trainer):
