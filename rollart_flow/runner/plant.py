@@ -4,7 +4,7 @@ They are started together, since each takes seconds to import what it needs, and
 where the tables say that the run stands. Placement is committed to `bindings`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -41,6 +41,8 @@ CONCURRENT_CALLS = 10_000
 
 _ANSWER_S = 60.0
 """Longest time to wait for actors to say that they live [s]."""
+_SOON_S = 10.0
+"""The same, where one of them says that another one hangs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +61,21 @@ class Plant:
     """Resource classes that were asked for and are not there, with what was granted instead."""
 
     def dead(self) -> tuple[str, ...]:
-        """Names of the processes that have died, of those that are not replaced by themselves."""
+        """Names of the processes that have died, of those that are not replaced by themselves.
+
+        A rank of the trainer that hangs counts as one, once another rank has lost it.
+        """
         actors = {"buffer": self.buffer, "coordinator": self.coordinator}
-        actors |= {worker.name: worker.actor for worker in self.trainers.workers}
         answers = {name: actor.__ray_ready__.remote() for name, actor in actors.items()}
+        answers |= {worker.name: worker.actor.lost.remote() for worker in self.trainers.workers}
+        given = _given(answers, _SOON_S)
+        if died := [name for name, answer in given.items() if _says(answer) is None]:
+            return tuple(died)
+        if lost := [name for name, answer in given.items() if _says(answer) is True]:
+            return tuple(answers.keys() - given.keys()) or tuple(lost)
         # Who does not answer in time is busy, not dead.
-        given, _ = ray.wait(list(answers.values()), num_returns=len(answers), timeout=_ANSWER_S)
-        return tuple(name for name, answer in answers.items() if answer in given and _died(answer))
+        late = _given(answers, _ANSWER_S)
+        return tuple(name for name, answer in late.items() if _says(answer) is None)
 
     def report_restarted(self, died: Sequence[str]) -> None:
         """Record that processes died and that the run goes on without what they held."""
@@ -156,15 +166,20 @@ def _wanted(engines: Cluster) -> dict[str, str]:
     }
 
 
-def _died(answer: Any) -> bool:
-    """Whether an answer is that its actor has died."""
+def _given(answers: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
+    """Those of the answers that are there within a time."""
+    given, _ = ray.wait(list(answers.values()), num_returns=len(answers), timeout=timeout_s)
+    return {name: answer for name, answer in answers.items() if answer in given}
+
+
+def _says(answer: Any) -> bool | None:
+    """Whether an actor says that it has lost others; None: it has died."""
     try:
-        ray.get(answer)
+        return ray.get(answer) is True
     except ray.exceptions.ActorDiedError:
-        return True
+        return None
     except ray.exceptions.RayError:  # unreachable for a moment, as far as Ray knows
         return False
-    return False
 
 
 def _actor(actor_class: type) -> Any:

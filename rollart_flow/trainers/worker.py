@@ -6,7 +6,8 @@ the same order; only the first one publishes, removes, or is asked what came out
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ import pyarrow as pa
 import ray
 
 from rollart_flow.algorithms.algorithm import Algorithm
+from rollart_flow.errors import RanksLostError
 from rollart_flow.resources import CPU, ActorTrain, Cluster, Placement, register
 from rollart_flow.trainers.base import StepResult, Trainer
 from rollart_flow.trainers.registry import TrainerSettings, build_trainer
@@ -52,6 +54,7 @@ class TrainWorker(ActorTrain):
         self._result: StepResult | None = None
         self._finish_save: Callable[[], None] | None = None
         self._rendezvous: Rendezvous | None = None
+        self._lost = False
         if placement.world_size == 1:
             self._trainer = self._build(None)
 
@@ -87,12 +90,14 @@ class TrainWorker(ActorTrain):
         Asked again for the step that it trained last, it answers again.
         """
         if self._result is None or self._result.step != step:
-            self._result = self._trainer.train_step(step, pa.ipc.open_stream(batch).read_all())
+            with self._noticing():
+                self._result = self._trainer.train_step(step, pa.ipc.open_stream(batch).read_all())
         return self._result
 
     def assess(self, batch: bytes) -> bytes:
         """What the current weights say of a batch, both as Arrow IPC; see `Trainer.assess`."""
-        found = self._trainer.assess(pa.ipc.open_stream(batch).read_all())
+        with self._noticing():
+            found = self._trainer.assess(pa.ipc.open_stream(batch).read_all())
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, found.schema) as writer:
             writer.write_table(found)
@@ -100,7 +105,8 @@ class TrainWorker(ActorTrain):
 
     def publish(self) -> Manifest | None:
         """Publish the current weights under the current version; None from other ranks."""
-        weights = self._trainer.weights()  # gathered by all of them
+        with self._noticing():
+            weights = self._trainer.weights()  # gathered by all of them
         if self.placement.rank:
             return None
         return self._weights.publish(self._trainer.version, weights)
@@ -111,23 +117,38 @@ class TrainWorker(ActorTrain):
 
     def begin_save(self, folder: str) -> None:
         """Begin to save a checkpoint of the current version; see `Trainer.begin_save`."""
-        self._finish_save = self._trainer.begin_save(Path(folder))
+        with self._noticing():
+            self._finish_save = self._trainer.begin_save(Path(folder))
 
     def finish_save(self) -> None:
         """Return once the checkpoint that was begun is saved."""
         if self._finish_save is not None:
-            self._finish_save()
+            with self._noticing():
+                self._finish_save()
         self._finish_save = None
 
     def load(self, folder: str) -> int:
         """Restore a checkpoint; its version."""
         self._result = None
-        self._trainer.load(Path(folder))
+        with self._noticing():
+            self._trainer.load(Path(folder))
         return self._trainer.version
 
     def version(self) -> int:
         """Number of the last finished step."""
         return self._trainer.version
+
+    def lost(self) -> bool:
+        """Whether this rank has lost another one, which died or hangs."""
+        return self._lost
+
+    @contextmanager
+    def _noticing(self) -> Iterator[None]:
+        try:
+            yield
+        except RanksLostError:
+            self._lost = True
+            raise
 
 
 def gather_ranks(trainers: Cluster) -> None:

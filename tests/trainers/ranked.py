@@ -1,7 +1,8 @@
 """What every trainer of several ranks promises beside what all trainers do: the embedded trainer's
 numbers, and checkpoints that any number of ranks takes.
 
-A backend's test subclasses `RankedConformance` with its settings, and inherits every test.
+A backend's test subclasses `RankedConformance` with its settings, and inherits every test; another
+layout of the same backend, `RankedParity`.
 """
 
 from collections.abc import Mapping
@@ -66,8 +67,8 @@ def _gradient_of(parameter: torch.nn.Parameter) -> torch.Tensor:
     return parameter.grad
 
 
-class RankedConformance(TrainerConformance):
-    """The tests."""
+class RankedParity:
+    """The embedded trainer's numbers, whatever part of them each rank computes."""
 
     settings: ClassVar[Mapping[str, Any]]
     """Of a trainer of two ranks."""
@@ -75,15 +76,6 @@ class RankedConformance(TrainerConformance):
     @pytest.fixture(autouse=True)
     def _ranks(self, ranks: Gang) -> None:
         self.ranks = ranks
-
-    def make_trainer(
-        self,
-        config: ModelConfig,
-        tensors: Mapping[str, torch.Tensor],
-        algorithm: Algorithm,
-        settings: TrainerSettings,
-    ) -> Trainer:
-        return self.several(algorithm, settings, config, tensors)
 
     def several(
         self,
@@ -209,6 +201,19 @@ class RankedConformance(TrainerConformance):
         child = self.alone(grpo(), CUT)
         child.load(tmp_path / "c")
         assert bits(child.train_step(2, batch_of(2))) == bits(parent.train_step(2, batch_of(2)))
+
+
+class RankedConformance(RankedParity, TrainerConformance):
+    """The same, and the promises of every trainer."""
+
+    def make_trainer(
+        self,
+        config: ModelConfig,
+        tensors: Mapping[str, torch.Tensor],
+        algorithm: Algorithm,
+        settings: TrainerSettings,
+    ) -> Trainer:
+        return self.several(algorithm, settings, config, tensors)
 
 
 def _alone(settings: TrainerSettings, algorithm: Algorithm) -> Trainer:

@@ -1,8 +1,8 @@
 """The sharded trainer on two gloo ranks: all promises, and what is its own."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ def ranks() -> Iterator[Gang]:
 class TestFsdp2Trainer(RankedConformance):
     """The promises of every trainer of several ranks, and what can go wrong with its shards."""
 
-    settings = {"backend": "fsdp2", "ranks": 2}
+    settings: ClassVar[Mapping[str, Any]] = {"backend": "fsdp2", "ranks": 2}
 
     def test_a_damaged_shard_is_refused_by_all(self, tmp_path: Path) -> None:
         several = self.several(grpo(), CUT)

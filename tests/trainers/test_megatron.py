@@ -1,11 +1,12 @@
 """The Megatron-core trainer on two gloo ranks: all promises, with split layers and split rows."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
 
 import pytest
 
 from tests.trainers.gang import Gang, gang
-from tests.trainers.ranked import RankedConformance
+from tests.trainers.ranked import RankedConformance, RankedParity
 
 
 @pytest.fixture(scope="module")
@@ -18,10 +19,14 @@ def ranks() -> Iterator[Gang]:
 class TestTensorParallel(RankedConformance):
     """Two ranks split each layer."""
 
-    settings = {"backend": "megatron", "ranks": 2, "tensor_parallel": 2}
+    settings: ClassVar[Mapping[str, Any]] = {
+        "backend": "megatron",
+        "ranks": 2,
+        "tensor_parallel": 2,
+    }
 
 
-class TestDataParallel(RankedConformance):
+class TestDataParallel(RankedParity):
     """Two ranks split the rows."""
 
-    settings = {"backend": "megatron", "ranks": 2}
+    settings: ClassVar[Mapping[str, Any]] = {"backend": "megatron", "ranks": 2}
