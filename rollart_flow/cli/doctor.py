@@ -80,6 +80,8 @@ def examine(store: str | None = None) -> Iterator[Finding]:
         found = next((v for v in map(_version, packages) if v), None)
         extra = _EXTRA_NAMES.get(name, name)
         hint = "" if found else f"optional: pip install 'rollart-flow[{extra}]'"
+        if found and name == "megatron":
+            hint = _megatron()
         yield Finding(name, found, found is not None, hint)
     yield _bubblewrap()
     yield _cuda()
@@ -87,6 +89,13 @@ def examine(store: str | None = None) -> Iterator[Finding]:
     yield _memory()
     yield _disk(store)
     yield _shared_memory()
+
+
+def _megatron() -> str:
+    """What of it trains here."""
+    from rollart_flow.trainers.megatron.capabilities import capabilities
+
+    return capabilities(cuda=_cuda().usable).summary
 
 
 def _version(package: str) -> str | None:

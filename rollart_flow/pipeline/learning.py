@@ -12,7 +12,7 @@ from rollart_flow.pipeline import nodes
 from rollart_flow.pipeline.checks import checked_node, expect, unique_names
 from rollart_flow.trainers.layout import COLLECTIVE_TIMEOUT_S
 from rollart_flow.trainers.optimizer import AdamW, adamw
-from rollart_flow.trainers.registry import check_trainer
+from rollart_flow.trainers.registry import TrainerSettings, check_trainer
 
 
 def _bound(
@@ -142,11 +142,13 @@ def train(
     )
     check_trainer(
         policy,
-        backend,
-        ranks,
-        tensor_parallel,
-        pipeline_parallel,
-        sequence_parallel=sequence_parallel,
+        TrainerSettings(
+            backend=backend,
+            ranks=ranks,
+            tensor_parallel=tensor_parallel,
+            pipeline_parallel=pipeline_parallel,
+            sequence_parallel=sequence_parallel,
+        ),
     )
     return node
 

@@ -73,32 +73,19 @@ class TrainerSettings:
         )
 
 
-def check_trainer(
-    policy: Policy,
-    backend: str,
-    ranks: int,
-    tensor_parallel: int,
-    pipeline_parallel: int,
-    *,
-    sequence_parallel: bool,
-) -> None:
+def check_trainer(policy: Policy, settings: TrainerSettings) -> None:
     """Refuse, before a run starts, a trainer that cannot train the policy; loads no trainer.
 
-    Args:
-        policy: what is trained; one that is pretrained is looked at when the trainer starts.
-        backend: names the trainer; it and the rest are fields of `TrainerSettings`.
+    A policy that is pretrained is looked at when the trainer starts.
 
     Raises:
-        SettingsError: see `layout_of`, or the policy does not divide over the ranks.
+        SettingsError: the policy does not divide over the ranks.
         MissingExtraError: the trainer's packages are not installed.
     """
-    layout = layout_of(
-        backend, ranks, tensor_parallel, pipeline_parallel, sequence_parallel=sequence_parallel
-    )
-    if backend == "megatron":
+    if settings.backend == "megatron":
         check_installed()
     if policy.path is None:
-        layout.check_shape(
+        settings.layout.check_shape(
             key_value_heads=policy.key_value_heads,
             intermediate=policy.intermediate,
             layers=policy.layers,

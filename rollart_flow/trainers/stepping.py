@@ -106,7 +106,7 @@ class SteppingTrainer(Trainer):
             train_s=time.perf_counter() - started,
             fingerprint=fingerprint(learned.whole(learned.everything())),
             threads=self.settings.threads,
-            kernels=describe_kernels(self._ranks.device, self._ranks.count),
+            kernels=describe_kernels(self._ranks.device, self._ranks.count, self._ranks.shares),
             value_loss=None if self._critic is None else tally.value_loss / tally.count,
             **_mismatch(start, rows),
         )

@@ -25,12 +25,13 @@ class CpuAttention(torch.nn.Module):
         query: torch.Tensor,
         key: torch.Tensor,
         value: torch.Tensor,
-        attention_mask: torch.Tensor | None,
-        **_: Any,
+        *_: Any,
+        **__: Any,
     ) -> torch.Tensor:
-        """[T, B, heads, D] each, keys and values with fewer heads; answers [T, B, heads x D]."""
-        if attention_mask is not None:
-            raise ValueError("attention is causal; there is no other mask")
+        """[T, B, heads, D] each, keys and values with fewer heads; answers [T, B, heads x D].
+
+        Further arguments say how to mask; they are those of causal attention always.
+        """
         queries, keys, values = (x.permute(1, 2, 0, 3) for x in (query, key, value))
         mixed = functional.scaled_dot_product_attention(
             queries, keys, values, is_causal=True, enable_gqa=True

@@ -10,10 +10,13 @@ Source: Megatron-core 0.16.1, tried on a machine without a GPU.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 
 from rollart_flow.errors import MissingExtraError, SettingsError
 from rollart_flow.trainers.layout import Layout
+
+_PACKAGE = "megatron-core"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +65,9 @@ def check_installed() -> None:
     Raises:
         MissingExtraError: names the extra.
     """
-    if find_spec("megatron") is None or find_spec("megatron.core") is None:
+    try:
+        version(_PACKAGE)
+    except PackageNotFoundError:
         raise MissingExtraError(
             "train.backend 'megatron' needs an extra: pip install 'rollart-flow[megatron]'"
-        )
+        ) from None
