@@ -21,6 +21,7 @@ from tests.runner.world import SELF, STOP, check_sound, open_gate, source, was_t
 
 STEPS = 5
 TWO_RANKS = """
+policy = Policy.tiny(hidden=32, layers=1, heads=4)  # heads for keys that two ranks can share
 prompts = tasks(Coin(), group_size=4)
 trajectories = rollout(prompts, policy, max_tokens=6)
 batches = buffer(reward(trajectories, tokens_seen), batch_size=8, alpha=1)
