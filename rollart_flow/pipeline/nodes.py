@@ -305,9 +305,9 @@ class Train(Node):
     tensor_parallel: Count = 1
     """Ranks that split each layer among them (megatron); what is left of `ranks` shares rows."""
     pipeline_parallel: Count = 1
-    """Stages that the layers are cut into (megatron, on GPUs)."""
+    """Stages that the layers are cut into; this version trains one stage only."""
     sequence_parallel: bool = False
-    """Split activations between matrices by position too (megatron, on GPUs)."""
+    """Split activations between matrices by position too (megatron on GPUs, untried)."""
     collective_timeout_s: Annotated[float, Field(ge=1)] = COLLECTIVE_TIMEOUT_S
     """Longest wait of a rank for the others [s]; a rank that hangs longer is given up, and the run
     goes on from the newest checkpoint. At least as long as a checkpoint takes to write."""

@@ -69,7 +69,7 @@ class Ranks:
     def all_answer(self) -> bool:
         """Whether every rank asks this too, within moments."""
         try:
-            dist.monitored_barrier(self.watch, timedelta(seconds=_ANSWER_S))
+            dist.monitored_barrier(self.watch, timedelta(seconds=min(_ANSWER_S, self.timeout_s)))
         except RuntimeError:
             return False
         return True

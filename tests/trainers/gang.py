@@ -18,22 +18,20 @@ from rollart_flow.trainers.checkpoint import Checkpoint
 from rollart_flow.trainers.registry import TrainerSettings
 
 RANKS = 2
-TIMEOUT_S = 60.0
-"""Longest wait of a rank for the others."""
 MAKE, CALL = "make", "call"
 
 
 class Gang:
     """The processes; every call is made in all of them, and all must say the same."""
 
-    def __init__(self, pipes: list[Connection]) -> None:
+    def __init__(self, pipes: list[Connection], pids: list[int]) -> None:
         self._pipes = pipes
+        self.pids = pids
 
     def __call__(self, *order: Any) -> list[Any]:
         """What each rank answers; the first one's error is raised if any of them failed."""
-        for pipe in self._pipes:
-            pipe.send(order)
-        answers = [pipe.recv() for pipe in self._pipes]
+        self.tell(*order)
+        answers = [self.answer(rank) for rank in range(len(self._pipes))]
         failed = [answer for answer in answers if isinstance(answer, BaseException)]
         assert len({type(answer) for answer in failed}) <= 1
         if failed:
@@ -41,14 +39,23 @@ class Gang:
             raise failed[0]
         return answers
 
+    def tell(self, *order: Any) -> None:
+        """Make a call in each rank, and wait for nothing."""
+        for pipe in self._pipes:
+            pipe.send(order)
+
+    def answer(self, rank: int) -> Any:
+        """What one rank answers; an error is returned."""
+        return self._pipes[rank].recv()
+
 
 @contextmanager
-def gang() -> Iterator[Gang]:
-    """Ranks that live as long as the context."""
+def gang(timeout_s: float = 60.0) -> Iterator[Gang]:
+    """Ranks that live as long as the context; `timeout_s` is their longest wait for each other."""
     spawning = get_context("spawn")
     pipes, ends = zip(*(spawning.Pipe() for _ in range(RANKS)), strict=True)
     processes = [
-        spawning.Process(target=_serve, args=(rank, ends[rank]), daemon=True)
+        spawning.Process(target=_serve, args=(rank, ends[rank], timeout_s), daemon=True)
         for rank in range(RANKS)
     ]
     for process, end in zip(processes, ends, strict=True):
@@ -56,7 +63,7 @@ def gang() -> Iterator[Gang]:
         end.close()
     try:
         pipes[1].send(pipes[0].recv())  # the address of the rendezvous
-        yield Gang(list(pipes))
+        yield Gang(list(pipes), [process.pid or 0 for process in processes])
     finally:
         for pipe in pipes:
             pipe.close()
@@ -64,15 +71,15 @@ def gang() -> Iterator[Gang]:
             process.join()
 
 
-def _serve(rank: int, pipe: Connection) -> None:
+def _serve(rank: int, pipe: Connection, timeout_s: float) -> None:
     """Join the other ranks, then do what is told until the pipe is closed."""
     from rollart_flow.trainers.ranks import LOOPBACK, Rendezvous, join_at
 
-    own = Rendezvous(LOOPBACK, RANKS) if rank == 0 else None
+    own = Rendezvous(LOOPBACK, RANKS, timeout_s) if rank == 0 else None
     if own is not None:
         pipe.send(own.address)
     address = own.address if own else pipe.recv()
-    joined = join_at(address, rank, RANKS, own, TIMEOUT_S)
+    joined = join_at(address, rank, RANKS, own, timeout_s)
     trainers: list[Trainer] = []
     while True:
         try:
@@ -122,6 +129,10 @@ class GangTrainer(Trainer):
     def every(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
         """What a function says of the trainer in each rank."""
         return self._ranks(CALL, self._index, function, arguments)
+
+    def begin(self, function: Callable[..., Any], *arguments: Any) -> None:
+        """Call it in each rank; `Gang.answer` gives what one of them says."""
+        self._ranks.tell(CALL, self._index, function, arguments)
 
     @property
     def version(self) -> int:

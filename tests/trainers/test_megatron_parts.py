@@ -195,17 +195,26 @@ def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize(
-    ("layout", "setting"),
-    [(Layout(pipeline=2), "pipeline_parallel"), (Layout(tensor=2, sequence=True), "sequence")],
+    ("there", "layout", "setting"),
+    [
+        (CPU, Layout(tensor=2, sequence=True), "sequence_parallel"),
+        (replace(GPU, transformer_engine=False), Layout(tensor=2, sequence=True), "engine"),
+        (CPU, Layout(pipeline=2), "pipeline_parallel=2"),
+        (GPU, Layout(pipeline=2), "pipeline_parallel=2"),
+    ],
+    ids=str,
 )
-def test_what_needs_a_gpu_is_refused_on_a_cpu_and_taken_on_a_gpu(
-    layout: Layout, setting: str
+def test_what_does_not_work_on_a_machine_is_one_line(
+    there: Capabilities, layout: Layout, setting: str
 ) -> None:
     with pytest.raises(SettingsError, match=setting) as caught:
-        CPU.check(layout)
+        there.check(layout)
     assert "\n" not in str(caught.value)
-    GPU.check(layout)
+
+
+def test_what_works_on_a_machine_is_taken() -> None:
     CPU.check(Layout(tensor=2, data=2))
+    GPU.check(Layout(tensor=2, data=2, sequence=True))
 
 
 def test_this_machine_says_what_it_can_do() -> None:

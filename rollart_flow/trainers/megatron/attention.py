@@ -1,4 +1,4 @@
-"""What of a Megatron layer computes on GPUs only, for CPUs: attention and rotary angles.
+"""What of Megatron's own modules computes on GPUs only, for any device: attention, rotary angles.
 
 The invariant: shapes, names and results are those of the modules that these stand in for.
 """
@@ -13,7 +13,7 @@ from torch.nn import functional
 from rollart_flow.trainers.megatron.core import RotaryEmbedding
 
 
-class CpuAttention(torch.nn.Module):
+class TorchAttention(torch.nn.Module):
     """Causal grouped-query attention by torch, in place of `DotProductAttention`."""
 
     def __init__(self, **_: Any) -> None:

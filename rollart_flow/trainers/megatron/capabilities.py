@@ -1,8 +1,8 @@
 """What of Megatron-core works on this machine: the one place that knows, for all who ask.
 
-On CPUs dense models train with tensor and data parallel ranks over gloo. Megatron's pipeline
-schedules and what sequence parallel needs exist for CUDA only. The invariant: what does not work is
-refused before a model is built, with one line.
+On CPUs dense models train with tensor and data parallel ranks over gloo. Sequence parallel needs
+CUDA and Transformer Engine. Megatron's pipeline schedules, which are for CUDA only, are not driven
+yet. The invariant: what does not work is refused before a model is built, with one line.
 
 Source: Megatron-core 0.16.1, tried on a machine without a GPU.
 """
@@ -34,10 +34,10 @@ class Capabilities:
         Raises:
             SettingsError: says which setting to change.
         """
-        if layout.pipeline > 1 and not self.cuda:
+        if layout.pipeline > 1:
             raise SettingsError(
                 f"train.pipeline_parallel={layout.pipeline}: Megatron's pipeline schedules need "
-                "GPUs; set it to 1 here"
+                "GPUs, and this version does not drive them there either; set it to 1"
             )
         if layout.sequence and not (self.cuda and self.transformer_engine):
             raise SettingsError(
@@ -50,8 +50,11 @@ class Capabilities:
         """One line for people."""
         if not self.cuda:
             return "here on CPUs: dense models, tensor and data parallel"
-        more = "" if self.transformer_engine else "; sequence parallel needs transformer-engine"
-        return f"here on GPUs: dense models, tensor, pipeline and data parallel{more}"
+        sequence = "has" if self.transformer_engine else "needs"
+        return (
+            "here on GPUs: dense models, tensor and data parallel; "
+            f"sequence parallel {sequence} transformer-engine"
+        )
 
 
 def capabilities(*, cuda: bool) -> Capabilities:

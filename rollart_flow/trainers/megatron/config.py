@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from rollart_flow.models.qwen3 import ModelConfig
 from rollart_flow.trainers.layout import Layout
+from rollart_flow.trainers.megatron.attention import TorchAttention
 from rollart_flow.trainers.megatron.capabilities import Capabilities
 from rollart_flow.trainers.megatron.core import (
     ModuleSpec,
@@ -46,11 +47,8 @@ def transformer_config(config: ModelConfig, layout: Layout, there: Capabilities)
         hidden_dropout=0.0,
         attention_dropout=0.0,
         params_dtype=torch.float32,
-        pipeline_dtype=torch.float32,
         tensor_model_parallel_size=layout.tensor,
-        pipeline_model_parallel_size=layout.pipeline,
         sequence_parallel=layout.sequence,
-        variable_seq_lengths=layout.pipeline > 1,  # micro-batches are padded to their longest row
         use_cpu_initialization=not there.cuda,
         perform_initialization=False,  # every weight is given
         bias_activation_fusion=False,
@@ -67,14 +65,11 @@ def transformer_config(config: ModelConfig, layout: Layout, there: Capabilities)
 def layer_spec(config: ModelConfig, there: Capabilities) -> Any:
     """Modules of a layer: Transformer Engine's on a GPU that has it, else Megatron's own.
 
-    Megatron's core attention computes on GPUs only; on a CPU `model.CpuAttention` stands in.
+    These have an attention that needs a GPU and Megatron's process-wide state: torch's stands in.
     """
     if there.cuda and there.transformer_engine:
         return get_gpt_layer_with_transformer_engine_spec(qk_layernorm=True)
     spec: ModuleSpec = get_gpt_layer_local_spec(qk_layernorm=True, normalization="RMSNorm")
     spec.submodules.mlp.params["ffn_hidden_size"] = config.intermediate_size
-    if not there.cuda:
-        from rollart_flow.trainers.megatron.attention import CpuAttention
-
-        spec.submodules.self_attention.submodules.core_attention = CpuAttention
+    spec.submodules.self_attention.submodules.core_attention = TorchAttention
     return spec

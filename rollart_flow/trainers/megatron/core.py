@@ -8,6 +8,8 @@ import warnings
 
 # Where layers are split, Megatron counts on kernels of a GPU being started in order.
 os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "1")
+# A step that is trained again has to give the same bits.
+os.environ.setdefault("NVTE_ALLOW_NONDETERMINISTIC_ALGO", "0")
 
 with warnings.catch_warnings():
     for _said in ("Transformer Engine and Apex are not installed", "Apex is not installed"):
