@@ -1,4 +1,4 @@
-"""Ranks that hang are noticed by the others; an error that all ranks share is not taken for that."""
+"""Ranks that hang are noticed by the others; an error that all share is not taken for that."""
 
 import os
 import signal

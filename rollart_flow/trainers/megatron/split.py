@@ -57,11 +57,11 @@ class Split(Spread):
     def clip(self) -> float:
         """Sum the gradient over ranks, and scale it down; see `Learned.clip`."""
         self._sum_gradients()
-        split = [p for own, p in self._trained.items() if self._entries[own].dim is not None]
-        norm = math.sqrt(
-            self._summed_squares(split)
-            + _squares(p for p in self.parameters if not any(p is other for other in split))
-        )
+        split: list[torch.nn.Parameter] = []
+        whole = list(self._head.values())
+        for own, parameter in self._trained.items():
+            (whole if self._entries[own].dim is None else split).append(parameter)
+        norm = math.sqrt(self._summed_squares(split) + _squares(whole))
         largest = self._settings.clip_norm or math.inf
         torch.nn.utils.clip_grads_with_norm_(
             self.parameters, largest, torch.tensor(norm), foreach=False
