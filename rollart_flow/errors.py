@@ -22,6 +22,7 @@
     │   └── WorkerLostError                     it died for good: no process takes its place
     ├── WeightsError (RuntimeError)             a version that is missing, torn or damaged
     ├── TrainerError (RuntimeError)             a step or checkpoint that cannot be computed
+    │   └── RanksLostError                      a rank is alone: another one died or hangs
     ├── DeadlockError (RuntimeError)            everything waits and nothing can wake it
     ├── InvariantError (AssertionError)         a simulated run broke a promise of the design
     └── RunFailedError (RuntimeError)           a run that cannot go on; says why
@@ -137,6 +138,10 @@ class WeightsError(RollartError, RuntimeError):
 
 class TrainerError(RollartError, RuntimeError):
     """A training step or checkpoint that cannot be computed."""
+
+
+class RanksLostError(TrainerError):
+    """A rank of a trainer cannot reach the others: one of them died or hangs."""
 
 
 class DeadlockError(RollartError, RuntimeError):

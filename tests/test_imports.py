@@ -10,7 +10,7 @@ import pytest
 import rollart_flow
 
 ROOT = Path(__file__).parent.parent
-HEAVY = ("ray", "torch", "vllm", "transformers")
+HEAVY = ("ray", "torch", "vllm", "transformers", "megatron")
 
 
 def loaded_after(code: str) -> set[str]:
@@ -34,6 +34,8 @@ def loaded_after(code: str) -> set[str]:
         "from rollart_flow.cli import main; main(['plan', 'pipelines/two_domains.py'])",
         "from rollart_flow.cli import main\n"
         "main(['plan', 'pipelines/two_domains.py', '-s', 'policy.engine=vllm'])",
+        "from rollart_flow.cli import main\n"
+        "main(['plan', 'pipelines/two_domains.py', '-s', 'train.backend=megatron'])",
         "from rollart_flow.cli import main; main(['doctor'])",
         "import runpy; runpy.run_path('pipelines/scenario.py')",
         "from rollart_flow.serverless import *",

@@ -82,14 +82,24 @@ def examine(store: str | None = None) -> Iterator[Finding]:
     for name, packages in _EXTRAS.items():
         found = next((v for v in map(_version, packages) if v), None)
         extra = _EXTRA_NAMES.get(name, name)
-        hint = _missing_library(name) if found else f"optional: pip install 'rollart-flow[{extra}]'"
-        yield Finding(name, found, not hint, hint)
+        missing = _missing_library(name) if found else ""
+        hint = missing if found else f"optional: pip install 'rollart-flow[{extra}]'"
+        if found and name == "megatron":
+            hint = _megatron()
+        yield Finding(name, found, found is not None and not missing, hint)
     yield _bubblewrap()
     yield _cuda()
     yield _cpus()
     yield _memory()
     yield _disk(store)
     yield _shared_memory()
+
+
+def _megatron() -> str:
+    """What of it trains here."""
+    from rollart_flow.trainers.megatron.capabilities import capabilities
+
+    return capabilities(cuda=_cuda().usable).summary
 
 
 def _version(package: str) -> str | None:

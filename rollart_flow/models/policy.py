@@ -88,6 +88,16 @@ class Policy:
         """Width of an attention head of a model made from scratch."""
         return 2 * self.hidden // self.heads
 
+    @property
+    def key_value_heads(self) -> int:
+        """Heads for keys and values of a model made from scratch."""
+        return self.heads if self.heads % 2 else self.heads // 2
+
+    @property
+    def intermediate(self) -> int:
+        """Width between the matrices of the feed-forward blocks of a model made from scratch."""
+        return 4 * self.hidden
+
     @staticmethod
     def tiny(
         *,
@@ -205,10 +215,10 @@ def _tiny_config(policy: Policy, codec: TextCodec) -> ModelConfig:
     return ModelConfig(
         vocab_size=codec.vocab_size,
         hidden_size=policy.hidden,
-        intermediate_size=4 * policy.hidden,
+        intermediate_size=policy.intermediate,
         num_hidden_layers=policy.layers,
         num_attention_heads=policy.heads,
-        num_key_value_heads=policy.heads if policy.heads % 2 else policy.heads // 2,
+        num_key_value_heads=policy.key_value_heads,
         head_dim=policy.head_dim,
         max_position_embeddings=policy.max_context,
         eos_token_id=codec.stop_token_ids[0],

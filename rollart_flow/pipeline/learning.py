@@ -10,8 +10,9 @@ from rollart_flow.errors import PipelineError
 from rollart_flow.models.policy import Policy
 from rollart_flow.pipeline import nodes
 from rollart_flow.pipeline.checks import checked_node, expect, unique_names
+from rollart_flow.trainers.layout import COLLECTIVE_TIMEOUT_S
 from rollart_flow.trainers.optimizer import AdamW, adamw
-from rollart_flow.trainers.registry import check_backend
+from rollart_flow.trainers.registry import TrainerSettings, check_trainer
 from rollart_flow.weights import check_weights
 
 
@@ -101,6 +102,10 @@ def train(
     keep_versions: int = 4,
     backend: str = "embedded",
     ranks: int = 1,
+    tensor_parallel: int = 1,
+    pipeline_parallel: int = 1,
+    sequence_parallel: bool = False,
+    collective_timeout_s: float = COLLECTIVE_TIMEOUT_S,
     weights: str = "local",
     name: str = "train",
 ) -> nodes.Train:
@@ -116,8 +121,7 @@ def train(
         raise PipelineError(
             f"{name}: {minibatches} minibatches of a batch of {up.batch_size}; take fewer"
         )
-    check_backend(backend, ranks)
-    return nodes.Train(
+    node = nodes.Train(
         up=up,
         policy=policy,
         algorithm=algorithm,
@@ -132,9 +136,24 @@ def train(
         keep_versions=keep_versions,
         backend=backend,
         ranks=ranks,
+        tensor_parallel=tensor_parallel,
+        pipeline_parallel=pipeline_parallel,
+        sequence_parallel=sequence_parallel,
+        collective_timeout_s=collective_timeout_s,
         weights=weights,
         name=name,
     )
+    check_trainer(
+        policy,
+        TrainerSettings(
+            backend=backend,
+            ranks=ranks,
+            tensor_parallel=tensor_parallel,
+            pipeline_parallel=pipeline_parallel,
+            sequence_parallel=sequence_parallel,
+        ),
+    )
+    return node
 
 
 @checked_node

@@ -21,6 +21,7 @@ from rollart_flow.control.schedules import Schedule, named_schedule
 from rollart_flow.envs.base import Domain
 from rollart_flow.models.policy import Policy
 from rollart_flow.rewards.base import RewardFunction
+from rollart_flow.trainers.layout import COLLECTIVE_TIMEOUT_S
 from rollart_flow.trainers.optimizer import AdamW
 
 if TYPE_CHECKING:
@@ -298,9 +299,18 @@ class Train(Node):
     keep_versions: Annotated[int, Field(ge=2)] = 4
     """Newest published versions that are kept, beside those with a checkpoint."""
     backend: str = "embedded"
-    """embedded: one process on a CPU; fsdp2: `ranks` processes that share the policy."""
+    """embedded: one process on a CPU; fsdp2, megatron: `ranks` processes that share the policy."""
     ranks: Count = 1
     """Processes that train together, placed as one gang."""
+    tensor_parallel: Count = 1
+    """Ranks that split each layer among them (megatron); what is left of `ranks` shares rows."""
+    pipeline_parallel: Count = 1
+    """Stages that the layers are cut into; this version trains one stage only."""
+    sequence_parallel: bool = False
+    """Split activations between matrices by position too (megatron on GPUs, untried)."""
+    collective_timeout_s: Annotated[float, Field(ge=1)] = COLLECTIVE_TIMEOUT_S
+    """Longest wait of a rank for the others [s]; a rank that hangs longer is given up, and the run
+    goes on from the newest checkpoint. At least as long as a checkpoint takes to write."""
     weights: str = "local"
     """Weight store that carries versions to the engines: "local", the run's folder; "mooncake", the
     memory of servers that the run starts (section 6.2); "mooncake://HOST:PORT", of others."""

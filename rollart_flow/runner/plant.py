@@ -4,7 +4,7 @@ They are started together, since each takes seconds to import what it needs, and
 where the tables say that the run stands. Placement is committed to `bindings`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -44,6 +44,8 @@ CONCURRENT_CALLS = 10_000
 
 _ANSWER_S = 60.0
 """Longest time to wait for actors to say that they live [s]."""
+_SOON_S = 10.0
+"""The same, where one of them says that another one hangs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,15 +77,24 @@ class Plant:
         ray.get(self.coordinator.start.remote(self.recovered, self.buffer, self.engines))
 
     def dead(self) -> tuple[str, ...]:
-        """Names of the processes that have died, of those that are not replaced by themselves."""
+        """Names of the processes that have died, of those that are not replaced by themselves.
+
+        A rank of the trainer that hangs counts as one, once another rank has lost it.
+        """
         actors = {"buffer": self.buffer, "coordinator": self.coordinator}
-        actors |= {worker.name: worker.actor for worker in self.trainers.workers}
         answers = {name: actor.__ray_ready__.remote() for name, actor in actors.items()}
+        answers |= {worker.name: worker.actor.lost.remote() for worker in self.trainers.workers}
+        given = _given(answers, _SOON_S)
+        if died := [name for name, answer in given.items() if _says(answer) is None]:
+            return tuple(died)
+        if lost := [name for name, answer in given.items() if _says(answer) is True]:
+            return tuple(name for name in answers if name not in given) or tuple(lost)
         # Who does not answer in time is busy, not dead.
-        given, _ = ray.wait(list(answers.values()), num_returns=len(answers), timeout=_ANSWER_S)
-        died = tuple(name for name, answer in answers.items() if answer in given and _died(answer))
-        lost = self.weight_servers is not None and self.weight_servers.lost
-        return (*died, "mooncake") if lost else died
+        late = _given(answers, _ANSWER_S)
+        died = [name for name, answer in late.items() if _says(answer) is None]
+        if self.weight_servers is not None and self.weight_servers.lost:
+            died.append("mooncake")
+        return tuple(died)
 
     def report_restarted(self, died: Sequence[str]) -> None:
         """Record that processes died and that the run goes on without what they held."""
@@ -188,15 +199,20 @@ def _wanted(engines: Cluster) -> dict[str, str]:
     }
 
 
-def _died(answer: Any) -> bool:
-    """Whether an answer is that its actor has died."""
+def _given(answers: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
+    """Those of the answers that are there within a time."""
+    given, _ = ray.wait(list(answers.values()), num_returns=len(answers), timeout=timeout_s)
+    return {name: answer for name, answer in answers.items() if answer in given}
+
+
+def _says(answer: Any) -> bool | None:
+    """Whether an actor says that it has lost others; None: it has died."""
     try:
-        ray.get(answer)
+        return ray.get(answer) is True
     except ray.exceptions.ActorDiedError:
-        return True
+        return None
     except ray.exceptions.RayError:  # unreachable for a moment, as far as Ray knows
         return False
-    return False
 
 
 def _actor(actor_class: type) -> Any:
@@ -300,6 +316,10 @@ def trainer_settings(pipeline: Pipeline) -> TrainerSettings:
     return TrainerSettings(
         backend=train.backend,
         ranks=train.ranks,
+        tensor_parallel=train.tensor_parallel,
+        pipeline_parallel=train.pipeline_parallel,
+        sequence_parallel=train.sequence_parallel,
+        collective_timeout_s=train.collective_timeout_s,
         optimizer=train.optimizer,
         minibatches=train.minibatches,
         epochs=train.epochs,

@@ -11,7 +11,6 @@ from pathlib import Path
 import torch
 
 from rollart_flow.algorithms.algorithm import Algorithm
-from rollart_flow.models.folder import load_folder
 from rollart_flow.models.qwen3 import ModelConfig
 from rollart_flow.trainers.checkpoint import read_checkpoint, write_checkpoint
 from rollart_flow.trainers.learned import Learned
@@ -45,19 +44,6 @@ class EmbeddedTrainer(SteppingTrainer):
         chosen = settings or TrainerSettings()
         learned = Learned(config, tensors, algorithm, chosen.optimizer)
         super().__init__(learned, algorithm, chosen, ALONE)
-
-    @classmethod
-    def from_folder(
-        cls, folder: str | Path, algorithm: Algorithm, settings: TrainerSettings | None = None
-    ) -> EmbeddedTrainer:
-        """Start at version 0 with the model of a Hugging Face folder.
-
-        Raises:
-            SettingsError: there is no model, or one of another architecture.
-            WeightsError: the weights are damaged, or are not those of the config.
-        """
-        config, tensors = load_folder(folder)
-        return cls(config, tensors, algorithm, settings)
 
     def save(self, folder: Path) -> None:
         """Write a checkpoint; one that is there is replaced. See `Trainer.save`.

@@ -39,17 +39,19 @@ def pinned(threads: int) -> Iterator[None]:
         torch.set_float32_matmul_precision(before[3])
 
 
-def describe_kernels(device: torch.device, ranks: int) -> str:
+def describe_kernels(device: torch.device, ranks: int, shares: int) -> str:
     """JSON of what else the bits depend on; the column `kernels` of `steps`.
 
     Args:
         device: where the model computes.
         ranks: processes that train together; other numbers of them sum in another order.
+        shares: parts that these cut the rows into; ranks of the same part split each layer.
     """
     return json.dumps(
         {
             "device": device.type,
             "ranks": ranks,
+            "tensor_parallel": ranks // shares,
             "dtype": "float32",
             "deterministic": True,
             "torch": torch.__version__,

@@ -1,13 +1,14 @@
 """What a training step changes: the policy, its critic's head where there is one, the optimizer.
 
-Parameters have their Hugging Face names, those of the head begin with `value_head`. The invariant:
-what `state` gives is what `restore` needs, and only the policy is ever published.
+Whatever leaves this object has Hugging Face names, the head's begin with `value_head`, and is laid
+out as the parameters are. The invariant: what `state` gives is what `restore` needs, and only the
+policy is ever published.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -19,6 +20,7 @@ from rollart_flow.models.qwen3 import ModelConfig, Qwen3
 from rollart_flow.trainers.checkpoint import Checkpoint
 from rollart_flow.trainers.critic import VALUE, ValueHead
 from rollart_flow.trainers.optimizer import AdamW
+from rollart_flow.trainers.scoring import LanguageModel
 
 _OPTIMIZER_TENSORS = ("step", "exp_avg", "exp_avg_sq")
 
@@ -39,22 +41,32 @@ class Learned:
             WeightsError: the tensors do not fit the shape.
         """
         check_tensors(config, tensors)
-        self.model = Qwen3(config)
-        self.model.load_state_dict({name: tensor.float() for name, tensor in tensors.items()})
+        whole = {name: tensor.float() for name, tensor in tensors.items()}
+        self.model: LanguageModel = self._policy(config, whole)
         self.critic: ValueHead | None = None
         scale = 1.0
         if algorithm.critic is not None:
-            self.critic, scale = ValueHead(config.hidden_size), algorithm.critic.lr_scale
-        self._arrange()
-        self.policy = dict(self.model.named_parameters())
-        self.head = {} if self.critic is None else self.critic.parameters_by_name()
+            self.critic = self._placed(ValueHead(config.hidden_size))
+            scale = algorithm.critic.lr_scale
+        self._trained = dict(self.model.named_parameters())
+        self._head = {} if self.critic is None else self.critic.parameters_by_name()
         self._settings = settings
-        self.optimizer = settings.build(self.policy.values(), self.head.values(), scale)
+        self.optimizer = settings.build(self._trained.values(), self._head.values(), scale)
 
     @property
-    def parameters(self) -> dict[str, torch.nn.Parameter]:
-        """Those of the policy and of the head."""
-        return {**self.policy, **self.head}
+    def parameters(self) -> list[torch.nn.Parameter]:
+        """Those of the policy and of the head, as they are trained."""
+        return [*self._trained.values(), *self._head.values()]
+
+    def policy(self) -> dict[str, torch.Tensor]:
+        """Weights of the policy."""
+        return self._named(self._trained, lambda parameter: parameter)
+
+    def everything(
+        self, of: Callable[[torch.nn.Parameter], torch.Tensor] = lambda parameter: parameter
+    ) -> dict[str, torch.Tensor]:
+        """A tensor of each parameter of policy and head: itself by default."""
+        return self._named({**self._trained, **self._head}, of)
 
     def set_rate(self, rate: float) -> None:
         """The learning rate of the next updates."""
@@ -62,10 +74,9 @@ class Learned:
             group["lr"] = rate * group["lr_scale"]
 
     def clip(self) -> float:
-        """Scale the gradient down to the largest norm; the norm before that."""
+        """Finish the gradient, and scale it down to the largest norm; the norm before that."""
         largest = self._settings.clip_norm or math.inf
-        trained = self.parameters.values()
-        return float(torch.nn.utils.clip_grad_norm_(trained, largest, foreach=False))
+        return float(torch.nn.utils.clip_grad_norm_(self.parameters, largest, foreach=False))
 
     def settle(self) -> None:
         """Make the parameters ready for an update, after passes without a gradient."""
@@ -74,19 +85,49 @@ class Learned:
         """Some of these tensors, detached, where a process sees all of each; no copies."""
         return {name: tensor.detach() for name, tensor in tensors.items()}
 
-    def _arrange(self) -> None:
-        """Put model and critic where they are trained, before their parameters are named."""
+    def _policy(self, config: ModelConfig, whole: Mapping[str, torch.Tensor]) -> LanguageModel:
+        """The model, where it is trained."""
+        model = Qwen3(config)
+        model.load_state_dict(whole)
+        return model
 
-    def _fitting(self, tensor: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-        """A tensor of a checkpoint, laid out as a parameter is."""
-        return tensor
+    def _placed(self, head: ValueHead) -> ValueHead:
+        """The head, where it is trained."""
+        return head
+
+    def _names(self, parameter: str) -> tuple[str, ...]:
+        """Names of the tensors that a parameter stands for."""
+        return (parameter,)
+
+    def _parts(self, parameter: str, tensor: torch.Tensor) -> Sequence[torch.Tensor]:
+        """The tensors of `_names`, of one that is laid out as a parameter is."""
+        return (tensor,)
+
+    def _joined(self, parameter: str, parts: Sequence[torch.Tensor]) -> torch.Tensor:
+        """The other way around; parts may be whole."""
+        return parts[0]
+
+    def _named(
+        self,
+        parameters: Mapping[str, torch.nn.Parameter],
+        of: Callable[[torch.nn.Parameter], torch.Tensor],
+    ) -> dict[str, torch.Tensor]:
+        return {
+            name: part
+            for own, parameter in parameters.items()
+            for name, part in zip(
+                self._names(own), self._parts(own, of(parameter).detach()), strict=True
+            )
+        }
 
     def state(self) -> dict[str, torch.Tensor]:
         """What a checkpoint needs beside the policy's weights, as `<parameter>/<tensor>`."""
-        state = {f"{name}/{VALUE}": p.detach() for name, p in self.head.items()}
-        for name, parameter in self.parameters.items():
+        state = {f"{name}/{VALUE}": p for name, p in self._named(self._head, lambda p: p).items()}
+        for own, parameter in {**self._trained, **self._head}.items():
+            names = self._names(own)
             for kind, tensor in self.optimizer.state[parameter].items():
-                state[f"{name}/{kind}"] = tensor
+                parts = [tensor] * len(names) if tensor.ndim == 0 else self._parts(own, tensor)
+                state |= {f"{name}/{kind}": t for name, t in zip(names, parts, strict=True)}
         return state
 
     def check(self, found: Checkpoint, folder: Path) -> None:
@@ -95,18 +136,25 @@ class Learned:
         Raises:
             TrainerError: it has no critic.
         """
-        if missing := [name for name in self.head if f"{name}/{VALUE}" not in found.state]:
+        if missing := [name for name in self._head if f"{name}/{VALUE}" not in found.state]:
             raise TrainerError(f"checkpoint {folder} has no critic: {missing[0]} is not in it")
 
     def restore(self, found: Checkpoint) -> None:
         """Become what a checkpoint that was checked holds."""
         with torch.no_grad():
-            for name, parameter in self.parameters.items():
-                of_head = name in self.head
-                value = found.state[f"{name}/{VALUE}"] if of_head else found.weights[name]
-                parameter.copy_(self._fitting(value, parameter))
+            for own, parameter in self._trained.items():
+                weights = [found.weights[name] for name in self._names(own)]
+                parameter.copy_(self._joined(own, weights))
+            for own, parameter in self._head.items():
+                parameter.copy_(self._joined(own, [found.state[f"{own}/{VALUE}"]]))
+            for own, parameter in {**self._trained, **self._head}.items():
+                names = self._names(own)
                 self.optimizer.state[parameter] = {
-                    kind: self._fitting(found.state[f"{name}/{kind}"], parameter)
+                    kind: parts[0] if parts[0].ndim == 0 else self._joined(own, parts)
                     for kind in _OPTIMIZER_TENSORS
-                    if f"{name}/{kind}" in found.state
+                    if (
+                        parts := [
+                            found.state[k] for n in names if (k := f"{n}/{kind}") in found.state
+                        ]
+                    )
                 }

@@ -27,7 +27,7 @@ class Passes:
 
 
 def passes(
-    lengths: Array, rows: Array, micro_batch_tokens: int, rank: int = 0, ranks: int = 1
+    lengths: Array, rows: Array, micro_batch_tokens: int, share: int = 0, count: int = 1
 ) -> Passes:
     """The passes of one rank over a minibatch.
 
@@ -35,16 +35,16 @@ def passes(
         lengths: tokens of every row of the batch, int64 [rows of the batch].
         rows: the minibatch.
         micro_batch_tokens: see `buckets`.
-        rank: this one.
-        ranks: how many there are.
+        share: which part of the rows: `Ranks.share`.
+        count: of shares.
     """
     cut = [
         [own[bucket] for bucket in buckets(lengths[own], micro_batch_tokens)]
-        for own in shares(lengths, np.sort(rows), ranks)
+        for own in shares(lengths, np.sort(rows), count)
     ]
     most = max(map(len, cut))
     shortest = rows[[int(lengths[rows].argmin())]]
-    return Passes(cut[rank], [shortest] * (most - len(cut[rank])))
+    return Passes(cut[share], [shortest] * (most - len(cut[share])))
 
 
 def shares(lengths: Array, rows: Array, ranks: int) -> list[Array]:

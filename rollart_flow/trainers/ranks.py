@@ -24,14 +24,14 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore, Store, TCPStore
 from torch.distributed.device_mesh import DeviceMesh
 
-from rollart_flow.errors import TrainerError
+from rollart_flow.errors import RanksLostError, RollartError
+from rollart_flow.trainers.layout import COLLECTIVE_TIMEOUT_S
 from rollart_flow.trainers.ragged import Array
 
 _CPU = torch.device("cpu")
 LOOPBACK = "127.0.0.1"
-COLLECTIVE_TIMEOUT_S = 600.0
-"""Longest wait for the others in one exchange [s]. A rank that dies closes its connections and is
-noticed at once; this is for one that hangs."""
+_ANSWER_S = 10.0
+"""Longest wait for an answer of ranks that may have failed in the same way [s]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,20 +45,40 @@ class Ranks:
     """Of all ranks; None for a trainer that needs no process group."""
     background: dist.ProcessGroup | None = None
     """gloo, of all ranks: for a thread that writes while the others exchange."""
+    watch: dist.ProcessGroup | None = None
+    """gloo, of all ranks: used only to find out who is still there."""
+    share: int = 0
+    """Which part of a batch's rows this process computes, of `shares`. Ranks that split a layer
+    among them compute the same rows."""
+    shares: int = 1
+    peers: dist.ProcessGroup | None = None
+    """One rank of each share, this one among them; None where each rank has a share of its own."""
+    timeout_s: float = COLLECTIVE_TIMEOUT_S
+    """Longest wait for the others in one exchange."""
 
     def sum(self, values: Array) -> Array:
-        """The sum over all ranks, in the dtype of `values`; every rank gives the same shape."""
-        return self._reduced(values, dist.ReduceOp.SUM)
+        """The sum over all shares, in the dtype of `values`; every rank gives the same shape."""
+        return values if self.shares == 1 else self._reduced(values, dist.ReduceOp.SUM, self.peers)
 
     def max(self, value: float) -> float:
         """The largest value of all ranks."""
-        return float(self._reduced(np.array([value]), dist.ReduceOp.MAX)[0])
-
-    def _reduced(self, values: Array, operation: dist.ReduceOp.RedOpType) -> Array:
         if self.count == 1:
-            return values
+            return value
+        return float(self._reduced(np.array([value]), dist.ReduceOp.MAX, None)[0])
+
+    def all_answer(self) -> bool:
+        """Whether every rank asks this too, within moments."""
+        try:
+            dist.monitored_barrier(self.watch, timedelta(seconds=min(_ANSWER_S, self.timeout_s)))
+        except RuntimeError:
+            return False
+        return True
+
+    def _reduced(
+        self, values: Array, operation: dist.ReduceOp.RedOpType, group: dist.ProcessGroup | None
+    ) -> Array:
         tensor = torch.from_numpy(values.copy()).to(self.device)
-        dist.all_reduce(tensor, operation)
+        dist.all_reduce(tensor, operation, group)
         reduced: Array = tensor.cpu().numpy()
         return reduced
 
@@ -77,7 +97,7 @@ def training_device(rank: int) -> torch.device:
 class Rendezvous:
     """Where the ranks meet: a store in rank 0, whose address the others are told."""
 
-    def __init__(self, host: str, count: int) -> None:
+    def __init__(self, host: str, count: int, timeout_s: float = COLLECTIVE_TIMEOUT_S) -> None:
         """Listen on one address of this machine, at a port that is free."""
         with socket.create_server((host, 0)) as listening:
             port = listening.getsockname()[1]
@@ -88,12 +108,18 @@ class Rendezvous:
                 count,
                 is_master=True,
                 wait_for_workers=False,
-                timeout=timedelta(seconds=COLLECTIVE_TIMEOUT_S),
+                timeout=timedelta(seconds=timeout_s),
                 master_listen_fd=listening.detach(),
             )
 
 
-def join_at(address: str, rank: int, count: int, own: Rendezvous | None = None) -> Ranks:
+def join_at(
+    address: str,
+    rank: int,
+    count: int,
+    own: Rendezvous | None = None,
+    timeout_s: float = COLLECTIVE_TIMEOUT_S,
+) -> Ranks:
     """Become a rank of those that meet at `address` (`Rendezvous.address`).
 
     Args:
@@ -101,28 +127,36 @@ def join_at(address: str, rank: int, count: int, own: Rendezvous | None = None) 
         rank: of this process.
         count: of ranks.
         own: the rendezvous itself, in the first rank.
+        timeout_s: longest wait for the others, here and in each exchange.
 
     Raises:
-        TrainerError: nobody answers there.
+        RanksLostError: nobody answers there, or another rank did not come.
     """
     host, _, port = address.rpartition(":")
-    with lost_rank(rank):
-        patience = timedelta(seconds=COLLECTIVE_TIMEOUT_S)
+    try:
+        patience = timedelta(seconds=timeout_s)
         store = own.store if own else TCPStore(host, int(port), count, timeout=patience)
-    return join(store, rank, count, loopback=host == LOOPBACK)
+        return _join(store, rank, count, patience, loopback=host == LOOPBACK)
+    except RuntimeError as error:
+        raise _lost(rank, error) from error
 
 
-def join(store: Store, rank: int, count: int, *, loopback: bool) -> Ranks:
+@cache
+def by_itself() -> Ranks:
+    """This process as the only rank of a process group."""
+    patience = timedelta(seconds=COLLECTIVE_TIMEOUT_S)
+    return _join(HashStore(), 0, 1, patience, loopback=True)
+
+
+def _join(store: Store, rank: int, count: int, patience: timedelta, *, loopback: bool) -> Ranks:
     """Make this process a rank of a new process group: gloo on CPUs, NCCL on GPUs.
 
     Args:
         store: that all ranks share.
         rank: of this process.
         count: of ranks.
+        patience: longest wait for the others.
         loopback: all of them are on one machine, and gloo listens on its loopback device alone.
-
-    Raises:
-        TrainerError: another rank did not come.
     """
     if loopback:
         os.environ["GLOO_SOCKET_IFNAME"] = "lo"
@@ -132,35 +166,42 @@ def join(store: Store, rank: int, count: int, *, loopback: bool) -> Ranks:
     if device.type == "cuda":
         torch.cuda.set_device(device)
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # deterministic products
-    with lost_rank(rank):
-        dist.init_process_group(
-            backend,
-            store=store,
-            rank=rank,
-            world_size=count,
-            timeout=timedelta(seconds=COLLECTIVE_TIMEOUT_S),
-        )
-        return joined()
-
-
-@cache
-def joined() -> Ranks:
-    """The ranks that this process is one of; a world of its own where it has joined none."""
-    if not dist.is_initialized():
-        return join(HashStore(), 0, 1, loopback=True)
-    rank, count = dist.get_rank(), dist.get_world_size()
-    device = training_device(rank)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=count, timeout=patience)
+    background, watch = (dist.new_group(backend="gloo", timeout=patience) for _ in range(2))
     mesh = DeviceMesh(device.type, list(range(count)))
-    return Ranks(rank, count, device, mesh, dist.new_group(backend="gloo"))
+    return Ranks(
+        rank,
+        count,
+        device,
+        mesh,
+        background,
+        watch,
+        share=rank,
+        shares=count,
+        timeout_s=patience.total_seconds(),
+    )
 
 
 @contextmanager
-def lost_rank(rank: int) -> Iterator[None]:
-    """Convert what a broken exchange raises, once, into one line."""
+def lost_rank(ranks: Ranks) -> Iterator[None]:
+    """Convert what a broken exchange raises, once, into one line.
+
+    Backends raise the errors that torch raises for anything. Where all ranks are there after one,
+    it is none of an exchange: all of them met the same.
+
+    Raises:
+        RanksLostError: a rank does not answer any more; this one is of no use either.
+    """
     try:
         yield
-    except RuntimeError as error:
-        said = " ".join(str(error).split())
-        if isinstance(error, dist.DistError) or "gloo" in said:
-            raise TrainerError(f"trainer rank {rank} lost the others: {said}") from error
+    except RollartError:
         raise
+    except RuntimeError as error:
+        if ranks.count == 1 or ranks.all_answer():
+            raise
+        raise _lost(ranks.rank, error) from error
+
+
+def _lost(rank: int, error: Exception) -> RanksLostError:
+    said = " ".join(str(error).split())
+    return RanksLostError(f"trainer rank {rank} lost the others: {said}")

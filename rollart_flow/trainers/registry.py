@@ -6,16 +6,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rollart_flow.algorithms.algorithm import Algorithm
-from rollart_flow.algorithms.checks import check_choice, check_count, check_flag
-from rollart_flow.errors import SettingsError
+from rollart_flow.algorithms.checks import check_count, check_flag, check_number
+from rollart_flow.models.policy import Policy
+from rollart_flow.trainers.layout import COLLECTIVE_TIMEOUT_S, Layout, layout_of
+from rollart_flow.trainers.megatron.capabilities import check_installed
 from rollart_flow.trainers.optimizer import AdamW
 
 if TYPE_CHECKING:
     from rollart_flow.trainers.base import Trainer
-
-TRAINERS = ("embedded", "fsdp2")
-MANY_RANKS = ("fsdp2",)
-"""Those that can train in several processes."""
+    from rollart_flow.trainers.ranks import Ranks
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +24,14 @@ class TrainerSettings:
     backend: str = "embedded"
     ranks: int = 1
     """Processes that train together."""
+    tensor_parallel: int = 1
+    """Ranks that split each layer (megatron)."""
+    pipeline_parallel: int = 1
+    """Stages that the layers are cut into; this version trains one stage only."""
+    sequence_parallel: bool = False
+    """Whether the ranks that split a layer split activations by position too (megatron)."""
+    collective_timeout_s: float = COLLECTIVE_TIMEOUT_S
+    """Longest wait of a rank for the others: after it, one that hangs is given up."""
     optimizer: AdamW = field(default_factory=AdamW)
     minibatches: int = 1
     """Optimizer steps that one batch is cut into."""
@@ -41,8 +48,8 @@ class TrainerSettings:
     can say how far the engines are off. With one minibatch they are known anyway."""
 
     def __post_init__(self) -> None:
-        check_count("train.ranks", self.ranks, low=1)
-        check_backend(self.backend, self.ranks)
+        self.layout  # noqa: B018  refuses what does not divide
+        check_number("train.collective_timeout_s", self.collective_timeout_s, low=1)
         check_count("train.minibatches", self.minibatches, low=1)
         check_count("train.epochs", self.epochs, low=1)
         check_count("train.micro_batch_tokens", self.micro_batch_tokens, low=1)
@@ -50,33 +57,69 @@ class TrainerSettings:
         check_count("train.seed", self.seed, low=0)
         check_flag("train.mismatch", self.mismatch)
 
+    @property
+    def layout(self) -> Layout:
+        """How the ranks share the model.
 
-def check_backend(backend: str, ranks: int) -> None:
-    """Refuse a trainer that there is not, and several ranks of one that is one process.
-
-    Raises:
-        SettingsError: says which there are, or which have several.
-    """
-    check_choice("train.backend", backend, TRAINERS)
-    if ranks > 1 and backend not in MANY_RANKS:
-        raise SettingsError(
-            f"train.ranks={ranks}: the {backend} trainer is one process; "
-            f"set backend to {' or '.join(MANY_RANKS)}, or ranks to 1"
+        Raises:
+            SettingsError: see `layout_of`.
+        """
+        return layout_of(
+            self.backend,
+            self.ranks,
+            self.tensor_parallel,
+            self.pipeline_parallel,
+            sequence_parallel=self.sequence_parallel,
         )
 
 
-def build_trainer(settings: TrainerSettings, algorithm: Algorithm, folder: str) -> Trainer:
-    """The trainer that `settings.backend` names, at version 0 with the weights in `folder`.
+def check_trainer(policy: Policy, settings: TrainerSettings) -> None:
+    """Refuse, before a run starts, a trainer that cannot train the policy; loads no trainer.
 
-    One of several ranks trains with those that this process has joined (`ranks.join`).
+    A policy that is pretrained is looked at when the trainer starts.
 
     Raises:
-        SettingsError, WeightsError: the folder holds no model that it can train.
+        SettingsError: the policy does not divide over the ranks.
+        MissingExtraError: the trainer's packages are not installed.
     """
+    if settings.backend == "megatron":
+        check_installed()
+    if policy.path is None:
+        settings.layout.check_shape(
+            key_value_heads=policy.key_value_heads,
+            intermediate=policy.intermediate,
+            layers=policy.layers,
+        )
+
+
+def build_trainer(
+    settings: TrainerSettings, algorithm: Algorithm, folder: str, ranks: Ranks | None = None
+) -> Trainer:
+    """The trainer that `settings.backend` names, at version 0 with the weights in `folder`.
+
+    Args:
+        settings: of the trainer.
+        algorithm: the loss.
+        folder: a Hugging Face folder, read by every rank.
+        ranks: whom this process has joined; by default it trains by itself, whatever the number of
+            ranks in the settings.
+
+    Raises:
+        SettingsError: there is no model, or one that the trainer cannot train.
+        WeightsError: the weights are damaged, or are not those of the config.
+        MissingExtraError: the trainer's packages are not installed.
+    """
+    from rollart_flow.models.folder import load_folder
+
+    config, tensors = load_folder(folder)
     if settings.backend == "fsdp2":
         from rollart_flow.trainers.fsdp2 import Fsdp2Trainer
 
-        return Fsdp2Trainer.from_folder(folder, algorithm, settings)
+        return Fsdp2Trainer(config, tensors, algorithm, settings, ranks)
+    if settings.backend == "megatron":
+        from rollart_flow.trainers.megatron.trainer import MegatronTrainer
+
+        return MegatronTrainer(config, tensors, algorithm, settings, ranks)
     from rollart_flow.trainers.embedded import EmbeddedTrainer
 
-    return EmbeddedTrainer.from_folder(folder, algorithm, settings)
+    return EmbeddedTrainer(config, tensors, algorithm, settings)

@@ -4,12 +4,14 @@ The invariant: recomputed under the weights that drew a token, the value is the 
 logprob but for rounding: temperature, allowed tokens and kept tokens are applied again.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
 
-from rollart_flow.models.qwen3 import Qwen3
+from rollart_flow.models.qwen3 import ModelConfig
 from rollart_flow.trainers.batch import MicroBatch, TrainingBatch
 from rollart_flow.trainers.critic import ValueHead
 from rollart_flow.trainers.passes import passes
@@ -18,6 +20,27 @@ from rollart_flow.trainers.ranks import ALONE, Ranks
 
 EXCLUDED_LOGIT = -1e30
 """Stands for minus infinity; finite, so that 0 x log 0 is 0 in entropies and their gradients."""
+
+
+class LanguageModel(Protocol):
+    """A model as trainers use it, whoever holds its layers: see `models.qwen3.Qwen3`."""
+
+    @property
+    def config(self) -> ModelConfig:
+        """Its shape."""
+        ...
+
+    def __call__(self, token_ids: torch.Tensor, /) -> torch.Tensor:
+        """Hidden states [B, T, E] of tokens [B, T], after the final norm."""
+        ...
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """[A, E] to [A, vocab_size]."""
+        ...
+
+    def named_parameters(self) -> Iterable[tuple[str, torch.nn.Parameter]]:
+        """What is trained of it in this process, under its own names."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +56,7 @@ class Scores:
 
 
 def score(
-    model: Qwen3,
+    model: LanguageModel,
     micro: MicroBatch,
     *,
     critic: ValueHead | None = None,
@@ -92,7 +115,7 @@ class Start:
 
 
 def assess(
-    model: Qwen3,
+    model: LanguageModel,
     batch: TrainingBatch,
     micro_batch_tokens: int,
     critic: ValueHead | None = None,
@@ -107,7 +130,7 @@ def assess(
     batch.check(vocabulary)
     start = Start.empty(batch, critic)
     every = np.arange(batch.rows)
-    todo = passes(batch.used_lengths, every, micro_batch_tokens, ranks.rank, ranks.count)
+    todo = passes(batch.used_lengths, every, micro_batch_tokens, ranks.share, ranks.shares)
     with torch.no_grad():
         for rows in todo.own:
             micro = batch.micro_batch(rows, vocabulary).to(ranks.device)
@@ -119,7 +142,7 @@ def assess(
 
 
 def recompute_logprobs(
-    model: Qwen3, batch: TrainingBatch, micro_batch_tokens: int = 16384
+    model: LanguageModel, batch: TrainingBatch, micro_batch_tokens: int = 16384
 ) -> list[torch.Tensor]:
     """Logprobs of a batch under a model: for each row, float32 [its action tokens].
 

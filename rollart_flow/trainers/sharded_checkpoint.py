@@ -33,7 +33,7 @@ from rollart_flow.errors import TrainerError
 from rollart_flow.trainers.checkpoint import FORMAT, RNG, Checkpoint, as_trainer_error
 from rollart_flow.trainers.ranks import Ranks
 from rollart_flow.trainers.reference import REFERENCE
-from rollart_flow.trainers.sharded import Sharded
+from rollart_flow.trainers.spread import Spread
 from rollart_flow.weights.folders import put_folder
 
 _META = "sharded.json"
@@ -73,7 +73,7 @@ def begin_writing(folder: Path, checkpoint: Checkpoint, ranks: Ranks) -> Callabl
 
 def read_shards(
     folder: Path,
-    learned: Sharded,
+    learned: Spread,
     ranks: Ranks,
     check_shape: Callable[[Mapping[str, Any], Path], None],
 ) -> Checkpoint:
@@ -145,9 +145,9 @@ def _checksums(folder: Path) -> dict[str, str]:
     return found
 
 
-def _places(names: list[str], learned: Sharded) -> dict[str, torch.Tensor]:
+def _places(names: list[str], learned: Spread) -> dict[str, torch.Tensor]:
     """Empty tensors to read into, laid out as `learned` is; only for what it has."""
-    parameters = learned.parameters
+    parameters = learned.everything()
     places = {}
     for full in names:
         name, _, kind = full.removeprefix(_STATE).removeprefix(_WEIGHTS).partition("/")
@@ -158,7 +158,7 @@ def _places(names: list[str], learned: Sharded) -> dict[str, torch.Tensor]:
         elif kind == REFERENCE:
             places[full] = torch.zeros(parameters[name].shape)
         elif name in parameters:
-            places[full] = torch.zeros_like(parameters[name]).detach()
+            places[full] = torch.zeros_like(parameters[name])
     return places
 
 

@@ -85,7 +85,7 @@ class SteppingTrainer(Trainer):
         rate = self.settings.optimizer.learning_rate(step)
         learned, several = self._learned, self.settings.minibatches * self.settings.epochs > 1
         undone = undone_on_error(
-            learned.parameters.values(), learned.optimizer, self._generator, several=several
+            learned.parameters, learned.optimizer, self._generator, several=several
         )
         with pinned(self.settings.threads), undone:
             tally, grad_norm, start = self._train(step, rows, rate)
@@ -104,9 +104,9 @@ class SteppingTrainer(Trainer):
             tokens=int(rows.tokens.starts[-1]),
             action_tokens=int(rows.actions.starts[-1]),
             train_s=time.perf_counter() - started,
-            fingerprint=fingerprint(learned.whole(learned.parameters)),
+            fingerprint=fingerprint(learned.whole(learned.everything())),
             threads=self.settings.threads,
-            kernels=describe_kernels(self._ranks.device, self._ranks.count),
+            kernels=describe_kernels(self._ranks.device, self._ranks.count, self._ranks.shares),
             value_loss=None if self._critic is None else tally.value_loss / tally.count,
             **_mismatch(start, rows),
         )
@@ -131,13 +131,13 @@ class SteppingTrainer(Trainer):
     def weights(self) -> dict[str, torch.Tensor]:
         """Copies of the current weights in Hugging Face names, float32."""
         learned = self._learned
-        return {name: tensor.clone() for name, tensor in learned.whole(learned.policy).items()}
+        return {name: tensor.clone() for name, tensor in learned.whole(learned.policy()).items()}
 
     def snapshot(self) -> Checkpoint:
         """Whole tensors of everything that a checkpoint needs. See `Trainer.snapshot`."""
         return replace(
             self._checkpoint(),
-            weights=self._learned.whole(self._learned.policy),
+            weights=self._learned.whole(self._learned.policy()),
             state=self._learned.whole(self._state()),
         )
 
@@ -179,11 +179,7 @@ class SteppingTrainer(Trainer):
     ) -> tuple[Tally, float, Start | None]:
         """All updates of one step: (sums, norm of the last gradient before clipping, the start)."""
         tally, start = Tally(), self._start(batch)
-        updater = Updater(
-            self._model, self.algorithm, self._reference.model,
-            self.settings.micro_batch_tokens, self._critic, self._ranks,
-        )  # fmt: skip
-        optimizer = self._learned.optimizer
+        updater, optimizer = self._updater(), self._learned.optimizer
         self._learned.set_rate(rate)
         grad_norm = math.nan
         for _ in range(self.settings.epochs):
@@ -202,6 +198,12 @@ class SteppingTrainer(Trainer):
         optimizer.zero_grad(set_to_none=True)
         tally.share(self._ranks)
         return tally, grad_norm, start
+
+    def _updater(self) -> Updater:
+        return Updater(
+            self._model, self.algorithm, self._reference.model,
+            self.settings.micro_batch_tokens, self._critic, self._ranks,
+        )  # fmt: skip
 
     def _start(self, batch: TrainingBatch) -> Start | None:
         """Where the step starts from: still to be filled in by the first update, which sees the

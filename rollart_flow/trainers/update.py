@@ -19,13 +19,12 @@ import torch
 
 from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.algorithms.base import TokenLoss, Tokens
-from rollart_flow.models.qwen3 import Qwen3
 from rollart_flow.trainers.batch import MicroBatch, TrainingBatch
 from rollart_flow.trainers.critic import ValueHead
 from rollart_flow.trainers.passes import passes
 from rollart_flow.trainers.ragged import Array
 from rollart_flow.trainers.ranks import ALONE, Ranks
-from rollart_flow.trainers.scoring import Scores, Start, score
+from rollart_flow.trainers.scoring import LanguageModel, Scores, Start, score
 
 
 @dataclass(slots=True)
@@ -68,9 +67,9 @@ class Tally:
 class Updater:
     """Accumulates gradients of one policy, and its critic, under one algorithm."""
 
-    model: Qwen3
+    model: LanguageModel
     algorithm: Algorithm
-    reference: Qwen3 | None
+    reference: LanguageModel | None
     """Frozen; None where the algorithm needs none, or it is not there yet."""
     micro_batch_tokens: int
     critic: ValueHead | None = None
@@ -97,8 +96,8 @@ class Updater:
         """
         every = batch.actions.starts[-1]
         scale = 1.0 / (float(every) * len(rows) / batch.rows)
-        rank, ranks = self.ranks.rank, self.ranks.count
-        todo = passes(batch.used_lengths, rows, self.micro_batch_tokens, rank, ranks)
+        own_share, shares = self.ranks.share, self.ranks.shares
+        todo = passes(batch.used_lengths, rows, self.micro_batch_tokens, own_share, shares)
         for own in todo.own:
             self.backward(batch, own, scale, share, tally, start)
         for blank in todo.blank:

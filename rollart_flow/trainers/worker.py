@@ -6,7 +6,8 @@ the same order; only the first one publishes, removes, or is asked what came out
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,13 +15,14 @@ import pyarrow as pa
 import ray
 
 from rollart_flow.algorithms.algorithm import Algorithm
+from rollart_flow.errors import RanksLostError
 from rollart_flow.resources import CPU, ActorTrain, Cluster, Placement, register
 from rollart_flow.trainers.base import StepResult, Trainer
 from rollart_flow.trainers.registry import TrainerSettings, build_trainer
 from rollart_flow.weights import Manifest, WeightStore, open_weights
 
 if TYPE_CHECKING:
-    from rollart_flow.trainers.ranks import Rendezvous
+    from rollart_flow.trainers.ranks import Ranks, Rendezvous
 
 _NICENESS = 5
 """Of a trainer on CPUs that it shares with the streams. What these do takes moments, and many wait
@@ -44,13 +46,17 @@ class TrainWorker(ActorTrain):
         super().__init__(placement)
         if placement.granted == CPU:
             os.nice(_NICENESS)
-        self._build: Callable[[], Trainer] = lambda: build_trainer(settings, algorithm, folder)
+        self._timeout_s = settings.collective_timeout_s
+        self._build: Callable[[Ranks | None], Trainer] = lambda ranks: build_trainer(
+            settings, algorithm, folder, ranks
+        )
         self._weights: WeightStore = open_weights(weights, weights_uri)
         self._result: StepResult | None = None
         self._finish_save: Callable[[], None] | None = None
         self._rendezvous: Rendezvous | None = None
+        self._lost = False
         if placement.world_size == 1:
-            self._trainer = self._build()
+            self._trainer = self._build(None)
 
     @register("rank_zero")
     def invite(self, *, loopback: bool) -> str:
@@ -62,19 +68,21 @@ class TrainWorker(ActorTrain):
         from rollart_flow.trainers.ranks import LOOPBACK, Rendezvous
 
         host = LOOPBACK if loopback else ray.util.get_node_ip_address()
-        self._rendezvous = Rendezvous(host, self.placement.world_size)
+        self._rendezvous = Rendezvous(host, self.placement.world_size, self._timeout_s)
         return self._rendezvous.address
 
     def join(self, address: str) -> None:
         """Become a rank of the process group of all workers, and build the trainer.
 
         Raises:
-            TrainerError: another rank did not come.
+            RanksLostError: another rank did not come.
         """
         from rollart_flow.trainers.ranks import join_at
 
-        join_at(address, self.placement.rank, self.placement.world_size, self._rendezvous)
-        self._trainer = self._build()
+        rank, count = self.placement.rank, self.placement.world_size
+        self._trainer = self._build(
+            join_at(address, rank, count, self._rendezvous, self._timeout_s)
+        )
 
     def train_step(self, step: int, batch: bytes) -> StepResult:
         """Train on one batch, given as an Arrow IPC stream; see `Trainer.train_step`.
@@ -82,12 +90,14 @@ class TrainWorker(ActorTrain):
         Asked again for the step that it trained last, it answers again.
         """
         if self._result is None or self._result.step != step:
-            self._result = self._trainer.train_step(step, pa.ipc.open_stream(batch).read_all())
+            with self._noticing():
+                self._result = self._trainer.train_step(step, pa.ipc.open_stream(batch).read_all())
         return self._result
 
     def assess(self, batch: bytes) -> bytes:
         """What the current weights say of a batch, both as Arrow IPC; see `Trainer.assess`."""
-        found = self._trainer.assess(pa.ipc.open_stream(batch).read_all())
+        with self._noticing():
+            found = self._trainer.assess(pa.ipc.open_stream(batch).read_all())
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, found.schema) as writer:
             writer.write_table(found)
@@ -99,7 +109,8 @@ class TrainWorker(ActorTrain):
         Args:
             lasting: whether the version must outlive this run's processes.
         """
-        weights = self._trainer.weights()  # gathered by all of them
+        with self._noticing():
+            weights = self._trainer.weights()  # gathered by all of them
         if self.placement.rank:
             return None
         publish = self._weights.publish_lasting if lasting else self._weights.publish
@@ -111,23 +122,38 @@ class TrainWorker(ActorTrain):
 
     def begin_save(self, folder: str) -> None:
         """Begin to save a checkpoint of the current version; see `Trainer.begin_save`."""
-        self._finish_save = self._trainer.begin_save(Path(folder))
+        with self._noticing():
+            self._finish_save = self._trainer.begin_save(Path(folder))
 
     def finish_save(self) -> None:
         """Return once the checkpoint that was begun is saved."""
         if self._finish_save is not None:
-            self._finish_save()
+            with self._noticing():
+                self._finish_save()
         self._finish_save = None
 
     def load(self, folder: str) -> int:
         """Restore a checkpoint; its version."""
         self._result = None
-        self._trainer.load(Path(folder))
+        with self._noticing():
+            self._trainer.load(Path(folder))
         return self._trainer.version
 
     def version(self) -> int:
         """Number of the last finished step."""
         return self._trainer.version
+
+    def lost(self) -> bool:
+        """Whether this rank has lost another one, which died or hangs."""
+        return self._lost
+
+    @contextmanager
+    def _noticing(self) -> Iterator[None]:
+        try:
+            yield
+        except RanksLostError:
+            self._lost = True
+            raise
 
 
 def gather_ranks(trainers: Cluster) -> None:

@@ -122,6 +122,20 @@ def test_tasks_may_come_from_lists_and_datasets() -> None:
         ),
         (lambda: train(BATCHES, POLICY, grpo(), steps=1, ranks=0), r"^train: ranks .*greater"),
         (
+            lambda: train(BATCHES, POLICY, grpo(), steps=1, backend="megatron", tensor_parallel=2),
+            r"^train: .*ranks=1: must be a multiple of tensor_parallel x pipeline_parallel = 2",
+        ),
+        (
+            lambda: train(
+                BATCHES, POLICY, grpo(), steps=1, backend="megatron", ranks=4, tensor_parallel=4
+            ),
+            r"^train: .*tensor_parallel=4: does not divide the model's key and value heads \(2\)",
+        ),
+        (
+            lambda: train(BATCHES, POLICY, grpo(), steps=1, collective_timeout_s=0),
+            r"^train: collective_timeout_s",
+        ),
+        (
             lambda: train(BATCHES, POLICY, grpo(), steps=1, backend="fsdp3"),
             r"^train: train.backend.*embedded, fsdp2",
         ),

@@ -14,6 +14,8 @@ from rollart_flow.types import EventKind
 
 SELF = "self"
 """The process that reaches the gate."""
+STOP = "stop"
+"""The same, but it hangs, alive, until somebody kills it."""
 
 PRELUDE = '''"""A coin to be guessed, and gates at which processes are killed."""
 
@@ -33,13 +35,15 @@ GATES = Path("<gates>")
 
 
 def gate(name):
-    """Kill whom the gate of this name is open for, once."""
+    """Kill whom the gate of this name is open for, once; "stop" halts whoever reaches it."""
     try:
         os.rename(GATES / name, GATES / f"{name}.taken")
     except FileNotFoundError:
         return
     victim = (GATES / f"{name}.taken").read_text()
-    os.kill(os.getpid() if victim == "self" else int(victim), signal.SIGKILL)
+    if victim == "stop":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    os.kill(os.getpid() if victim in ("self", "stop") else int(victim), signal.SIGKILL)
     signal.pause()  # nothing comes after the kill in this process, until it is ended too
 
 

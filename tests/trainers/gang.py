@@ -1,4 +1,4 @@
-"""Two ranks of a sharded trainer in processes of their own, called as one trainer."""
+"""Two ranks of a trainer in processes of their own, called as one trainer."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -24,14 +24,14 @@ MAKE, CALL = "make", "call"
 class Gang:
     """The processes; every call is made in all of them, and all must say the same."""
 
-    def __init__(self, pipes: list[Connection]) -> None:
+    def __init__(self, pipes: list[Connection], pids: list[int]) -> None:
         self._pipes = pipes
+        self.pids = pids
 
     def __call__(self, *order: Any) -> list[Any]:
         """What each rank answers; the first one's error is raised if any of them failed."""
-        for pipe in self._pipes:
-            pipe.send(order)
-        answers = [pipe.recv() for pipe in self._pipes]
+        self.tell(*order)
+        answers = [self.answer(rank) for rank in range(len(self._pipes))]
         failed = [answer for answer in answers if isinstance(answer, BaseException)]
         assert len({type(answer) for answer in failed}) <= 1
         if failed:
@@ -39,14 +39,23 @@ class Gang:
             raise failed[0]
         return answers
 
+    def tell(self, *order: Any) -> None:
+        """Make a call in each rank, and wait for nothing."""
+        for pipe in self._pipes:
+            pipe.send(order)
+
+    def answer(self, rank: int) -> Any:
+        """What one rank answers; an error is returned."""
+        return self._pipes[rank].recv()
+
 
 @contextmanager
-def gang() -> Iterator[Gang]:
-    """Ranks that live as long as the context."""
+def gang(timeout_s: float = 60.0) -> Iterator[Gang]:
+    """Ranks that live as long as the context; `timeout_s` is their longest wait for each other."""
     spawning = get_context("spawn")
     pipes, ends = zip(*(spawning.Pipe() for _ in range(RANKS)), strict=True)
     processes = [
-        spawning.Process(target=_serve, args=(rank, ends[rank]), daemon=True)
+        spawning.Process(target=_serve, args=(rank, ends[rank], timeout_s), daemon=True)
         for rank in range(RANKS)
     ]
     for process, end in zip(processes, ends, strict=True):
@@ -54,7 +63,7 @@ def gang() -> Iterator[Gang]:
         end.close()
     try:
         pipes[1].send(pipes[0].recv())  # the address of the rendezvous
-        yield Gang(list(pipes))
+        yield Gang(list(pipes), [process.pid or 0 for process in processes])
     finally:
         for pipe in pipes:
             pipe.close()
@@ -62,16 +71,16 @@ def gang() -> Iterator[Gang]:
             process.join()
 
 
-def _serve(rank: int, pipe: Connection) -> None:
+def _serve(rank: int, pipe: Connection, timeout_s: float) -> None:
     """Join the other ranks, then do what is told until the pipe is closed."""
-    from rollart_flow.trainers.fsdp2 import Fsdp2Trainer
     from rollart_flow.trainers.ranks import LOOPBACK, Rendezvous, join_at
 
-    own = Rendezvous(LOOPBACK, RANKS) if rank == 0 else None
+    own = Rendezvous(LOOPBACK, RANKS, timeout_s) if rank == 0 else None
     if own is not None:
         pipe.send(own.address)
-    join_at(own.address if own else pipe.recv(), rank, RANKS, own)
-    trainers: list[Fsdp2Trainer] = []
+    address = own.address if own else pipe.recv()
+    joined = join_at(address, rank, RANKS, own, timeout_s)
+    trainers: list[Trainer] = []
     while True:
         try:
             kind, *rest = pipe.recv()
@@ -79,13 +88,27 @@ def _serve(rank: int, pipe: Connection) -> None:
             os._exit(0)  # as a worker is killed: nobody waits for the other rank
         try:
             if kind == MAKE:
-                trainers.append(Fsdp2Trainer(*rest))
+                trainers.append(_make(joined, *rest))
                 pipe.send(len(trainers) - 1)
             else:
                 index, function, arguments = rest
                 pipe.send(function(trainers[index], *arguments))
         except Exception as error:  # noqa: BLE001  crosses a process: raised again in the test
             pipe.send(error)
+
+
+def _make(
+    ranks: Any,
+    config: ModelConfig,
+    tensors: Mapping[str, torch.Tensor],
+    algorithm: Algorithm,
+    settings: TrainerSettings,
+) -> Trainer:
+    from rollart_flow.trainers.fsdp2 import Fsdp2Trainer
+    from rollart_flow.trainers.megatron.trainer import MegatronTrainer
+
+    backend = {"fsdp2": Fsdp2Trainer, "megatron": MegatronTrainer}[settings.backend]
+    return backend(config, tensors, algorithm, settings, ranks)
 
 
 class GangTrainer(Trainer):
@@ -106,6 +129,10 @@ class GangTrainer(Trainer):
     def every(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
         """What a function says of the trainer in each rank."""
         return self._ranks(CALL, self._index, function, arguments)
+
+    def begin(self, function: Callable[..., Any], *arguments: Any) -> None:
+        """Call it in each rank; `Gang.answer` gives what one of them says."""
+        self._ranks.tell(CALL, self._index, function, arguments)
 
     @property
     def version(self) -> int:

@@ -1,0 +1,95 @@
+"""How the ranks of a trainer share one model, as frozen settings, which load no torch.
+
+The invariant: ranks = tensor x pipeline x data, so that every rank has one place.
+
+Source: Megatron-core, `parallel_state.initialize_model_parallel`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rollart_flow.algorithms.checks import check_choice, check_count, check_flag
+from rollart_flow.errors import SettingsError
+
+TRAINERS = ("embedded", "fsdp2", "megatron")
+MANY_RANKS = ("fsdp2", "megatron")
+"""Those that can train in several processes."""
+COLLECTIVE_TIMEOUT_S = 300.0
+"""Longest wait for the others in one exchange [s], unless `train.collective_timeout_s` says
+otherwise. A rank that dies closes its connections and is noticed at once; this is for one that
+hangs. Writing a checkpoint is the longest thing that ranks wait for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Which parts of the model, and of a batch, a rank has."""
+
+    tensor: int = 1
+    """Ranks that split the matrices of each layer."""
+    pipeline: int = 1
+    """Stages that the layers are cut into; `megatron.capabilities` refuses more than one."""
+    data: int = 1
+    """Copies of the model, each of which computes rows of its own."""
+    sequence: bool = False
+    """Whether tensor ranks also split what lies between the matrices, by position."""
+
+    @property
+    def ranks(self) -> int:
+        """Processes of all of it."""
+        return self.tensor * self.pipeline * self.data
+
+    def check_shape(self, *, key_value_heads: int, intermediate: int, layers: int) -> None:
+        """Refuse a model that does not divide over the ranks.
+
+        Raises:
+            SettingsError: says which number of the model, and which setting.
+        """
+        for name, value, setting, parts in (
+            ("key and value heads", key_value_heads, "tensor_parallel", self.tensor),
+            ("intermediate size", intermediate, "tensor_parallel", self.tensor),
+            ("layers", layers, "pipeline_parallel", self.pipeline),
+        ):
+            if value % parts:
+                raise SettingsError(
+                    f"train.{setting}={parts}: does not divide the model's {name} ({value})"
+                )
+
+
+def layout_of(
+    backend: str,
+    ranks: int,
+    tensor_parallel: int = 1,
+    pipeline_parallel: int = 1,
+    *,
+    sequence_parallel: bool = False,
+) -> Layout:
+    """The layout that settings of `train` stand for; data parallel is what they leave.
+
+    Raises:
+        SettingsError: there is no such trainer, it cannot train that way, or numbers do not divide.
+    """
+    check_choice("train.backend", backend, TRAINERS)
+    check_count("train.ranks", ranks, low=1)
+    check_count("train.tensor_parallel", tensor_parallel, low=1)
+    check_count("train.pipeline_parallel", pipeline_parallel, low=1)
+    check_flag("train.sequence_parallel", sequence_parallel)
+    if ranks > 1 and backend not in MANY_RANKS:
+        raise SettingsError(
+            f"train.ranks={ranks}: the {backend} trainer is one process; "
+            f"set backend to {' or '.join(MANY_RANKS)}, or ranks to 1"
+        )
+    split = tensor_parallel * pipeline_parallel
+    if backend != "megatron" and (split > 1 or sequence_parallel):
+        raise SettingsError(
+            f"train: the {backend} trainer has no tensor, pipeline or sequence parallel; "
+            "set backend to megatron"
+        )
+    if ranks % split:
+        raise SettingsError(
+            f"train.ranks={ranks}: must be a multiple of tensor_parallel x pipeline_parallel = "
+            f"{split}"
+        )
+    if sequence_parallel and tensor_parallel == 1:
+        raise SettingsError("train.sequence_parallel needs tensor_parallel of 2 or more")
+    return Layout(tensor_parallel, pipeline_parallel, ranks // split, sequence_parallel)

@@ -1,0 +1,76 @@
+"""What of Megatron-core works on this machine: the one place that knows, for all who ask.
+
+On CPUs dense models train with tensor and data parallel ranks over gloo. Sequence parallel needs
+CUDA and Transformer Engine. Megatron's pipeline schedules, which are for CUDA only, are not driven
+yet. The invariant: what does not work is refused before a model is built, with one line.
+
+Source: Megatron-core 0.16.1, tried on a machine without a GPU.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+
+from rollart_flow.errors import MissingExtraError, SettingsError
+from rollart_flow.trainers.layout import Layout
+
+_PACKAGE = "megatron-core"
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What there is to train with."""
+
+    cuda: bool
+    """Whether the rank trains on a GPU."""
+    transformer_engine: bool
+    """Whether NVIDIA's Transformer Engine is installed, whose layers are used on a GPU."""
+
+    def check(self, layout: Layout) -> None:
+        """Refuse what does not work here.
+
+        Raises:
+            SettingsError: says which setting to change.
+        """
+        if layout.pipeline > 1:
+            raise SettingsError(
+                f"train.pipeline_parallel={layout.pipeline}: Megatron's pipeline schedules need "
+                "GPUs, and this version does not drive them there either; set it to 1"
+            )
+        if layout.sequence and not (self.cuda and self.transformer_engine):
+            raise SettingsError(
+                "train.sequence_parallel=True: it needs GPUs and the package transformer-engine; "
+                "set it to False here"
+            )
+
+    @property
+    def summary(self) -> str:
+        """One line for people."""
+        if not self.cuda:
+            return "here on CPUs: dense models, tensor and data parallel"
+        sequence = "has" if self.transformer_engine else "needs"
+        return (
+            "here on GPUs: dense models, tensor and data parallel; "
+            f"sequence parallel {sequence} transformer-engine"
+        )
+
+
+def capabilities(*, cuda: bool) -> Capabilities:
+    """Those of a rank on a GPU, or on a CPU; nothing heavy is imported."""
+    return Capabilities(cuda, find_spec("transformer_engine") is not None)
+
+
+def check_installed() -> None:
+    """Refuse to go on without Megatron-core; it is not imported.
+
+    Raises:
+        MissingExtraError: names the extra.
+    """
+    try:
+        version(_PACKAGE)
+    except PackageNotFoundError:
+        raise MissingExtraError(
+            "train.backend 'megatron' needs an extra: pip install 'rollart-flow[megatron]'"
+        ) from None

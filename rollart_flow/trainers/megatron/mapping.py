@@ -1,0 +1,159 @@
+"""Megatron's tensors, as one tensor-parallel rank has them, and Hugging Face's.
+
+Megatron keeps queries, keys and values of a group of heads side by side in one matrix, gate and up
+projection in another, and splits both by rows. So every Hugging Face tensor lies split along one
+dimension too, in equal parts by rank. The invariant: there and back again gives the same bits;
+rows that only pad the vocabulary never leave.
+
+Layers of both of Megatron's specs are known: those of its own modules and Transformer Engine's,
+which has the norms inside of the matrices that follow them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from rollart_flow.errors import WeightsError
+from rollart_flow.models.qwen3 import ModelConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One of Megatron's tensors, which is one of Hugging Face's, split or in every rank."""
+
+    names: tuple[str, ...]
+    """Hugging Face tensors that it stands for."""
+    dim: int | None
+    """Along which these are split over tensor-parallel ranks; None: whole in every rank."""
+
+    def parts(self, local: torch.Tensor) -> Sequence[torch.Tensor]:
+        """This rank's parts of the Hugging Face tensors."""
+        return (local,)
+
+    def joined(self, parts: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Megatron's tensor of this rank."""
+        return parts[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Padded(Entry):
+    """Embedding or output projection: every rank has `rows`, the last ones fewer tokens."""
+
+    rows: int
+    tokens: int
+    """Of this rank."""
+
+    def parts(self, local: torch.Tensor) -> Sequence[torch.Tensor]:
+        """Without the rows that stand for no token."""
+        return (local[: self.tokens],)
+
+    def joined(self, parts: Sequence[torch.Tensor]) -> torch.Tensor:
+        """With zeros for them."""
+        (part,) = parts
+        return torch.cat([part, part.new_zeros(self.rows - len(part), part.shape[1])])
+
+
+@dataclass(frozen=True, slots=True)
+class Grouped(Entry):
+    """Queries, keys and values, side by side for each group of query heads."""
+
+    groups: int
+    """Of this rank."""
+    head_dim: int
+
+    def parts(self, local: torch.Tensor) -> Sequence[torch.Tensor]:
+        """Queries, keys, values."""
+        grouped = local.view(self.groups, -1, self.head_dim, local.shape[1])
+        return [
+            grouped[:, which].flatten(0, -2)
+            for which in (slice(-2), slice(-2, -1), slice(-1, None))
+        ]
+
+    def joined(self, parts: Sequence[torch.Tensor]) -> torch.Tensor:
+        """One matrix of three."""
+        width = parts[0].shape[1]
+        grouped = [part.view(self.groups, -1, width) for part in parts]
+        return torch.cat(grouped, 1).view(-1, width)
+
+
+@dataclass(frozen=True, slots=True)
+class Stacked(Entry):
+    """Gate and up projection, this rank's rows of one below those of the other."""
+
+    def parts(self, local: torch.Tensor) -> Sequence[torch.Tensor]:
+        """Gate, up."""
+        return local.chunk(2)
+
+    def joined(self, parts: Sequence[torch.Tensor]) -> torch.Tensor:
+        """One matrix of two."""
+        return torch.cat(list(parts))
+
+
+_LAYER = re.compile(r"decoder\.layers\.(\d+)\.(.+)")
+_NORMS = {
+    "input_layernorm.weight": "input_layernorm",
+    "self_attention.linear_qkv.layer_norm_weight": "input_layernorm",
+    "pre_mlp_layernorm.weight": "post_attention_layernorm",
+    "mlp.linear_fc1.layer_norm_weight": "post_attention_layernorm",
+    "self_attention.q_layernorm.weight": "self_attn.q_norm",
+    "self_attention.k_layernorm.weight": "self_attn.k_norm",
+}
+_BY_COLUMNS = {
+    "self_attention.linear_proj.weight": "self_attn.o_proj",
+    "mlp.linear_fc2.weight": "mlp.down_proj",
+}
+
+
+def local_rows(rows: int, rank: int, ranks: int) -> range:
+    """Which of the rows a rank has: equal parts, the last ones shorter, as DTensor cuts them."""
+    each = -(-rows // ranks)
+    return range(rows)[rank * each : (rank + 1) * each]
+
+
+def entries(config: ModelConfig, names: Iterable[str], rank: int, ranks: int) -> dict[str, Entry]:
+    """What each of Megatron's parameters stands for.
+
+    Args:
+        config: shape of the model.
+        names: of Megatron's parameters, of either spec.
+        rank: among those that split the layers.
+        ranks: how many these are.
+
+    Raises:
+        WeightsError: a name that stands for nothing of the model.
+    """
+    tokens = len(local_rows(config.vocab_size, rank, ranks))
+    rows = -(-config.vocab_size // ranks)
+    outside: dict[str, Entry] = {
+        "embedding.word_embeddings.weight": Padded(("model.embed_tokens.weight",), 0, rows, tokens),
+        "output_layer.weight": Padded(("lm_head.weight",), 0, rows, tokens),
+        "decoder.final_layernorm.weight": Entry(("model.norm.weight",), None),
+    }
+    found = {}
+    for name in names:
+        layer = _LAYER.fullmatch(name)
+        entry = outside.get(name) if layer is None else _of_layer(config, layer, ranks)
+        if entry is None:
+            raise WeightsError(f"Megatron's parameter {name!r} stands for no tensor of a Qwen3")
+        found[name] = entry
+    return found
+
+
+def _of_layer(config: ModelConfig, layer: re.Match[str], ranks: int) -> Entry | None:
+    prefix, name = f"model.layers.{layer[1]}", layer[2]
+    if name in _NORMS:
+        return Entry((f"{prefix}.{_NORMS[name]}.weight",), None)
+    if name in _BY_COLUMNS:
+        return Entry((f"{prefix}.{_BY_COLUMNS[name]}.weight",), 1)
+    if name == "self_attention.linear_qkv.weight":
+        three = tuple(f"{prefix}.self_attn.{which}_proj.weight" for which in "qkv")
+        groups = config.num_key_value_heads // ranks
+        return Grouped(three, 0, groups, config.head_dim)
+    if name == "mlp.linear_fc1.weight":
+        two = tuple(f"{prefix}.mlp.{which}_proj.weight" for which in ("gate", "up"))
+        return Stacked(two, 0)
+    return None

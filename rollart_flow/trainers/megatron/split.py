@@ -1,0 +1,161 @@
+"""What a training step changes, split over ranks as Megatron-core splits a model.
+
+Tensor-parallel ranks have parts of every matrix; data-parallel ranks have copies, and sum their
+gradients before each update. The invariants: copies stay equal to the last bit; what leaves has
+Hugging Face names, and says itself which part of which tensor it is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+import torch
+import torch.distributed as dist
+from torch.distributed.tensor import DTensor, Replicate, Shard
+
+from rollart_flow.algorithms.algorithm import Algorithm
+from rollart_flow.models.qwen3 import ModelConfig
+from rollart_flow.trainers.critic import ValueHead
+from rollart_flow.trainers.megatron.capabilities import Capabilities
+from rollart_flow.trainers.megatron.groups import Groups
+from rollart_flow.trainers.megatron.mapping import Entry, entries, local_rows
+from rollart_flow.trainers.megatron.model import MegatronModel
+from rollart_flow.trainers.optimizer import AdamW
+from rollart_flow.trainers.ranks import Ranks
+from rollart_flow.trainers.scoring import LanguageModel
+from rollart_flow.trainers.spread import Spread
+
+_OF_HEADS = ("q_layernorm.weight", "k_layernorm.weight")
+"""Weights that every rank has whole, but applies to its own heads only."""
+
+
+class Split(Spread):
+    """Model, head and optimizer of all ranks, of which this process holds a part."""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        tensors: Mapping[str, torch.Tensor],
+        algorithm: Algorithm,
+        settings: AdamW,
+        ranks: Ranks,
+        groups: Groups,
+        there: Capabilities,
+    ) -> None:
+        """Args: see `Spread`; `there` is what the rank may use.
+
+        Raises:
+            WeightsError: the tensors do not fit the shape.
+        """
+        self._groups = groups
+        self._there = there
+        self._entries: dict[str, Entry] = {}
+        self._shapes: dict[str, torch.Size] = {}
+        super().__init__(config, tensors, algorithm, settings, ranks)
+
+    def clip(self) -> float:
+        """Sum the gradient over ranks, and scale it down; see `Learned.clip`."""
+        self._sum_gradients()
+        split: list[torch.nn.Parameter] = []
+        whole = list(self._head.values())
+        for own, parameter in self._trained.items():
+            (whole if self._entries[own].dim is None else split).append(parameter)
+        norm = math.sqrt(self._summed_squares(split) + _squares(whole))
+        largest = self._settings.clip_norm or math.inf
+        torch.nn.utils.clip_grads_with_norm_(
+            self.parameters, largest, torch.tensor(norm), foreach=False
+        )
+        return norm
+
+    def _sum_gradients(self) -> None:
+        layout = self._groups.layout
+        if layout.tensor > 1:
+            partial = [
+                p
+                for own, p in self._trained.items()
+                if own.endswith(_OF_HEADS) or getattr(p, "sequence_parallel", False)
+            ]
+            _sum_in_place(partial, self._groups.tensor)
+        if layout.data > 1:
+            _sum_in_place(self.parameters, self._groups.data)
+
+    def _summed_squares(self, split: Sequence[torch.nn.Parameter]) -> float:
+        """Of the gradients of all ranks that split the layers."""
+        found = torch.tensor(_squares(split), dtype=torch.float64, device=self._ranks.device)
+        if self._groups.layout.tensor > 1:
+            dist.all_reduce(found, group=self._groups.tensor)
+        return float(found)
+
+    def _policy(self, config: ModelConfig, whole: Mapping[str, torch.Tensor]) -> LanguageModel:
+        model = MegatronModel(config, self._groups, self._there).to(self._ranks.device)
+        rank, ranks = self._groups.tensor_rank, self._groups.layout.tensor
+        self._shapes = {name: tensor.shape for name, tensor in whole.items()}
+        names = {name: name.removeprefix("gpt.") for name, _ in model.named_parameters()}
+        by_name = entries(config, names.values(), rank, ranks)
+        self._entries = {own: by_name[name] for own, name in names.items()}
+        with torch.no_grad():
+            for own, parameter in model.named_parameters():
+                parts = [whole[name] for name in self._entries[own].names]
+                parameter.copy_(self._joined(own, parts))
+        return model
+
+    def _placed(self, head: ValueHead) -> ValueHead:
+        return head.to(self._ranks.device)
+
+    def _names(self, parameter: str) -> tuple[str, ...]:
+        entry = self._entries.get(parameter)
+        return (parameter,) if entry is None else entry.names
+
+    def _parts(self, parameter: str, tensor: torch.Tensor) -> Sequence[torch.Tensor]:
+        entry = self._entries.get(parameter)
+        if entry is None:
+            return (tensor,)
+        return [
+            self._part_of(name, part, entry.dim)
+            for name, part in zip(entry.names, entry.parts(tensor), strict=True)
+        ]
+
+    def _joined(self, parameter: str, parts: Sequence[torch.Tensor]) -> torch.Tensor:
+        entry = self._entries.get(parameter)
+        if entry is None:
+            return parts[0]
+        return entry.joined([self._local(part, entry.dim) for part in parts])
+
+    def _part_of(self, name: str, part: torch.Tensor, dim: int | None) -> DTensor:
+        """A part that says which one of which tensor it is."""
+        shape = self._shapes[name]
+        # torch cannot copy a DTensor that begins in the midst of its storage
+        own = part.clone() if part.storage_offset() else part.contiguous()
+        return DTensor.from_local(
+            own,
+            self._groups.mesh,
+            [Replicate(), Replicate() if dim is None else Shard(dim)],
+            shape=shape,
+            stride=torch.empty(shape, device="meta").stride(),
+        )
+
+    def _local(self, tensor: torch.Tensor, dim: int | None) -> torch.Tensor:
+        """This rank's part of a tensor that is whole, or laid out already."""
+        if isinstance(tensor, DTensor):
+            return tensor.to_local()
+        if dim is None:
+            return tensor
+        mine = local_rows(tensor.shape[dim], self._groups.tensor_rank, self._groups.layout.tensor)
+        return tensor.narrow(dim, mine.start, len(mine))
+
+
+def _squares(parameters: Iterable[torch.nn.Parameter]) -> float:
+    """Sum of the squares of gradients, in float64."""
+    norms = [float(torch.linalg.vector_norm(p.grad)) for p in parameters if p.grad is not None]
+    return math.fsum(norm**2 for norm in norms)
+
+
+def _sum_in_place(parameters: Sequence[torch.nn.Parameter], group: dist.ProcessGroup) -> None:
+    """Sum gradients over a group, all of them in one exchange."""
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
+    dist.all_reduce(flat, group=group)
+    sizes = [gradient.numel() for gradient in gradients]
+    for gradient, summed in zip(gradients, torch.split(flat, sizes), strict=True):
+        gradient.copy_(summed.view_as(gradient))
