@@ -43,6 +43,7 @@ class TableLog:
                 raise
             create_table(run, table)
             self.handle = open_table(run, table)
+        self._options = files.storage_options(run)
         self.epoch = 0
         self._commits = 0
         self._marks: dict[str, int] = {}
@@ -88,12 +89,16 @@ class TableLog:
             )
 
     def refresh(self, *, reopen: bool = False) -> None:
-        """Bring the held state up to date; reopening is slower but forgets what has piled up."""
+        """Bring the held state up to date; reopening is slower but forgets what has piled up.
+
+        A handle keeps the credentials that it was opened with, and these may be renewed.
+        """
         self._marks.clear()
+        options = files.storage_options(self.run)
         with files.converting(f"{self.table}: cannot read the Delta log"):
-            if reopen or self._commits >= _REOPEN_AFTER:
+            if reopen or self._commits >= _REOPEN_AFTER or options != self._options:
                 self.handle = open_table(self.run, self.table)
-                self._commits = 0
+                self._options, self._commits = options, 0
             else:
                 self.handle.update_incremental()
 

@@ -24,7 +24,6 @@ from rollart_flow.schema import SCHEMA_VERSION, TABLES, check
 from rollart_flow.store import files
 from rollart_flow.store.group import Span, in_closing_order, number, stamp, write_files
 from rollart_flow.store.info import (
-    Owner,
     RunInfo,
     RunStatus,
     info_uri,
@@ -32,6 +31,7 @@ from rollart_flow.store.info import (
     write_info,
 )
 from rollart_flow.store.maintenance import RETENTION, Maintained, maintain_table
+from rollart_flow.store.owner import Owner
 from rollart_flow.store.table import CALLER, CLOCK, COMPLETE, WRITER, recorded
 from rollart_flow.store.table_log import TableLog
 
@@ -66,6 +66,7 @@ class RunWriter:
             StoreError: the folder cannot be written.
         """
         uri = files.normalize(uri)
+        files.check_writable(uri)
         write_info(uri, info, new=True)
         try:
             return cls(uri, info)
@@ -83,6 +84,7 @@ class RunWriter:
             StoreError: it cannot be read or written, or is of a newer schema version.
         """
         uri = files.normalize(uri)
+        files.check_writable(uri)
         read = read_info(uri)
         info = replace(
             read,
