@@ -18,7 +18,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 
 
 @pytest.fixture
-def store(
+def remote(
     server: S3Server,
     tmp_path: Path,
     request: pytest.FixtureRequest,

@@ -34,49 +34,51 @@ def refused(store: str) -> str:
     return str(caught.value)
 
 
-def test_a_missing_bucket(store: str) -> None:
+def test_a_missing_bucket(remote: str) -> None:
     said = refused("s3://nowhere/runs")
     assert said.startswith("cannot list s3://nowhere/runs: there is no such bucket; make it first")
 
 
-def test_no_credentials(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_credentials(remote: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
-    assert "no S3 credentials were found; set AWS_ACCESS_KEY_ID and" in refused(store)
+    assert "no S3 credentials were found; set AWS_ACCESS_KEY_ID and" in refused(remote)
     monkeypatch.setenv("AWS_PROFILE", "somebody")
-    assert "(somebody) could not be found; set AWS_PROFILE" in refused(store)
+    assert "(somebody) could not be found; set AWS_PROFILE" in refused(remote)
 
 
-def test_wrong_credentials(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_credentials(remote: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "nobody")
-    assert "no permission; the credentials need to list, read, write and" in refused(store)
+    assert "no permission; the credentials need to list, read, write and" in refused(remote)
 
 
 def test_who_may_only_read_reads_and_cannot_write(
-    store: str, server: S3Server, monkeypatch: pytest.MonkeyPatch
+    remote: str, server: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    RunWriter.create(f"{store}/a", info()).close()
+    RunWriter.create(f"{remote}/a", info()).close()
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", READER.key)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", READER.secret)
-    assert [found.name for _, found in list_runs(store)] == ["a"]
+    assert [found.name for _, found in list_runs(remote)] == ["a"]
     with pytest.raises(StoreError, match=r"^cannot write s3://.*: no permission; the cred"):
-        RunWriter.create(f"{store}/b", info("b"))
+        RunWriter.create(f"{remote}/b", info("b"))
     with pytest.raises(StoreError, match=r"^cannot write s3://.*: no permission; the cred"):
-        RunWriter.open(f"{store}/a")
+        RunWriter.open(f"{remote}/a")
 
 
-def test_an_endpoint_where_nobody_listens(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endpoint_where_nobody_listens(remote: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:9")
-    assert "http://127.0.0.1:9 does not answer (EndpointConnectionError); look at" in refused(store)
+    assert "http://127.0.0.1:9 does not answer (EndpointConnectionError); look at" in refused(
+        remote
+    )
 
 
-def test_an_endpoint_that_never_answers(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endpoint_that_never_answers(remote: str, monkeypatch: pytest.MonkeyPatch) -> None:
     sooner = access._REACH.merge(Config(read_timeout=0.5))
     monkeypatch.setattr(access, "_REACH", sooner)
     with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as silent:
         port = silent.server_address[1]
         monkeypatch.setenv("AWS_ENDPOINT_URL_S3", f"http://127.0.0.1:{port}")
-        assert f"http://127.0.0.1:{port} does not answer (ReadTimeoutError)" in refused(store)
+        assert f"http://127.0.0.1:{port} does not answer (ReadTimeoutError)" in refused(remote)
 
 
 class Overwriting(BaseHTTPRequestHandler):
@@ -110,7 +112,7 @@ def served(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
 
 
 def test_a_server_that_lets_writers_overwrite_each_other_is_refused(
-    store: str, monkeypatch: pytest.MonkeyPatch
+    remote: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with served(Overwriting) as url:
         monkeypatch.setenv("AWS_ENDPOINT_URL_S3", url)
@@ -119,9 +121,9 @@ def test_a_server_that_lets_writers_overwrite_each_other_is_refused(
 
 
 def test_credentials_and_endpoint_of_a_profile_are_found_too(
-    store: str, server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    remote: str, server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    RunWriter.create(f"{store}/a", info()).close()
+    RunWriter.create(f"{remote}/a", info()).close()
     for name in server.environment():
         monkeypatch.delenv(name)
     (tmp_path / "config").write_text(
@@ -130,21 +132,21 @@ def test_credentials_and_endpoint_of_a_profile_are_found_too(
     )
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
     monkeypatch.setenv("AWS_PROFILE", "lab")
-    assert [found.name for _, found in list_runs(store)] == ["a"]
-    options = files.storage_options(store)
+    assert [found.name for _, found in list_runs(remote)] == ["a"]
+    options = files.storage_options(remote)
     assert options is not None
     assert options["AWS_ENDPOINT_URL"] == server.endpoint
     assert options["AWS_REGION"] == "eu-central-1"
     assert options["AWS_ALLOW_HTTP"] == "true"
-    assert open_run("a", store=store).trajectories.collect().is_empty()
+    assert open_run("a", store=remote).trajectories.collect().is_empty()
 
 
 def test_a_renewed_session_is_used_from_the_next_commit_on(
-    store: str, monkeypatch: pytest.MonkeyPatch
+    remote: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who holds a run open is given new keys meanwhile; the old ones would not do any more."""
-    writer = RunWriter.create(f"{store}/a", info())
-    run = open_run(f"{store}/a")
+    writer = RunWriter.create(f"{remote}/a", info())
+    run = open_run(f"{remote}/a")
     assert run.events.collect().is_empty()
     held = writer._logs["events"].handle
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")  # any option that differs
@@ -156,8 +158,8 @@ def test_a_renewed_session_is_used_from_the_next_commit_on(
     assert run.events.collect().height == 1
 
 
-def test_no_secret_is_stored_or_shown(store: str, server: S3Server) -> None:
-    writer = RunWriter.create(f"{store}/a", info())
+def test_no_secret_is_stored_or_shown(remote: str, server: S3Server) -> None:
+    writer = RunWriter.create(f"{remote}/a", info())
     writer.commit("trajectories", trajectories(range(2)))
     run = open_run(writer.uri)
     shown = [
@@ -167,7 +169,7 @@ def test_no_secret_is_stored_or_shown(store: str, server: S3Server) -> None:
         default=str),
     ]  # fmt: skip
     client = server.client()
-    listed = client.list_objects_v2(Bucket=BUCKET, Prefix=store.removeprefix(f"s3://{BUCKET}/"))
+    listed = client.list_objects_v2(Bucket=BUCKET, Prefix=remote.removeprefix(f"s3://{BUCKET}/"))
     for each in listed["Contents"]:
         shown.append(
             client.get_object(Bucket=BUCKET, Key=each["Key"])["Body"].read().decode("latin1")
@@ -188,15 +190,15 @@ def test_without_boto3_the_extra_is_named() -> None:
     assert done.stderr == "error: an s3:// store needs boto3; pip install 'rollart-flow[s3]'\n"
 
 
-def test_the_shell_lists_shows_and_queries(store: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with RunWriter.create(f"{store}/a", info()) as writer:
+def test_the_shell_lists_shows_and_queries(remote: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with RunWriter.create(f"{remote}/a", info()) as writer:
         writer.commit("trajectories", trajectories(range(3)))
-    assert main(["runs", "--store", store, "--json"]) == 0
+    assert main(["runs", "--store", remote, "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == [
-        {"name": "a", "uri": f"{store}/a", "status": "finished", "steps": 0}
+        {"name": "a", "uri": f"{remote}/a", "status": "finished", "steps": 0}
     ]
     query = "SELECT count(*) AS n FROM trajectories"
-    assert main(["query", f"{store}/a", query, "--json"]) == 0
+    assert main(["query", f"{remote}/a", query, "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == [{"n": 3}]
     assert main(["runs", "--store", "s3://nowhere/x"]) == 1
     assert capsys.readouterr().err.startswith("error: cannot list s3://nowhere/x: there is no")

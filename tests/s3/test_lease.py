@@ -24,10 +24,10 @@ HOLD += "with held(sys.argv[1]):\n    print('held', flush=True)\n    sys.stdin.r
 
 
 @pytest.fixture
-def run(store: str) -> str:
+def run(remote: str) -> str:
     """A run that a process of another machine has made."""
-    write_info(f"{store}/a", replace(info(), owner=ELSEWHERE), new=True)
-    return f"{store}/a"
+    write_info(f"{remote}/a", replace(info(), owner=ELSEWHERE), new=True)
+    return f"{remote}/a"
 
 
 def left_by(owner: Owner, run: str) -> None:
@@ -121,6 +121,6 @@ def test_a_lease_that_was_lost_is_left_to_who_took_it(run: str) -> None:
     assert S3Blobs(run).look("lease.json") is not None
 
 
-def test_no_lease_is_taken_where_the_bucket_is_missing(store: str) -> None:
+def test_no_lease_is_taken_where_the_bucket_is_missing(remote: str) -> None:
     with pytest.raises(StoreError, match=r"^cannot take the lease of s3://nowhere/a: there is no"):
         held("s3://nowhere/a").__enter__()

@@ -13,9 +13,9 @@ from tests.store.builders import batches, events, ids, info, seqs, step_row, tra
 
 
 @pytest.fixture
-def writer(store: str) -> Iterator[RunWriter]:
+def writer(remote: str) -> Iterator[RunWriter]:
     """The writer of a new run."""
-    with RunWriter.create(f"{store}/a", info()) as opened:
+    with RunWriter.create(f"{remote}/a", info()) as opened:
         yield opened
 
 
@@ -32,17 +32,17 @@ def test_what_is_committed_is_read(writer: RunWriter) -> None:
     assert again["steps"] == (7, 7)
 
 
-def test_a_run_is_found_and_its_end_is_recorded(store: str) -> None:
-    assert list_runs(store) == []
+def test_a_run_is_found_and_its_end_is_recorded(remote: str) -> None:
+    assert list_runs(remote) == []
     for name in ("first", "second"):
-        RunWriter.create(f"{store}/{name}", info(name)).close()
-    assert [uri for uri, _ in list_runs(store)] == [f"{store}/first", f"{store}/second"]
-    assert open_run("second", store=store).status is RunStatus.FINISHED
-    assert resolve(f"{store}/first/") == f"{store}/first"
+        RunWriter.create(f"{remote}/{name}", info(name)).close()
+    assert [uri for uri, _ in list_runs(remote)] == [f"{remote}/first", f"{remote}/second"]
+    assert open_run("second", store=remote).status is RunStatus.FINISHED
+    assert resolve(f"{remote}/first/") == f"{remote}/first"
     with pytest.raises(RunNotFoundError, match="did you mean first"):
-        resolve("frist", store=store)
+        resolve("frist", store=remote)
     with pytest.raises(RunExistsError, match="choose another name"):
-        RunWriter.create(f"{store}/first", info("first"))
+        RunWriter.create(f"{remote}/first", info("first"))
 
 
 def test_of_two_writers_the_later_one_goes_on(writer: RunWriter) -> None:
