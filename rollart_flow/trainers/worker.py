@@ -7,7 +7,7 @@ the same order; only the first one publishes, removes, or is asked what came out
 
 import os
 from collections.abc import Callable
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -18,6 +18,7 @@ from rollart_flow.resources import CPU, ActorTrain, Cluster, Placement, register
 from rollart_flow.trainers.base import StepResult, Trainer
 from rollart_flow.trainers.registry import TrainerSettings, build_trainer
 from rollart_flow.weights import Manifest, WeightStore, open_weights
+from rollart_flow.weights.places import kept, place_of
 
 if TYPE_CHECKING:
     from rollart_flow.trainers.ranks import Rendezvous
@@ -44,10 +45,13 @@ class TrainWorker(ActorTrain):
         super().__init__(placement)
         if placement.granted == CPU:
             os.nice(_NICENESS)
-        self._build: Callable[[], Trainer] = lambda: build_trainer(settings, algorithm, folder)
+        self._build: Callable[[], Trainer] = lambda: build_trainer(
+            settings, algorithm, kept(folder)
+        )
         self._weights: WeightStore = open_weights(weights, weights_uri)
         self._result: StepResult | None = None
         self._finish_save: Callable[[], None] | None = None
+        self._put_in_place: Callable[[], None]
         self._rendezvous: Rendezvous | None = None
         if placement.world_size == 1:
             self._trainer = self._build()
@@ -105,19 +109,27 @@ class TrainWorker(ActorTrain):
         return () if self.placement.rank else self._weights.retain(newest, keep)
 
     def begin_save(self, folder: str) -> None:
-        """Begin to save a checkpoint of the current version; see `Trainer.begin_save`."""
-        self._finish_save = self._trainer.begin_save(Path(folder))
+        """Begin to save a checkpoint of the current version; see `Trainer.begin_save`.
+
+        Args:
+            folder: address of the checkpoint; one in S3 is made in a folder of this machine.
+        """
+        place, name = place_of(folder)
+        self._finish_save = self._trainer.begin_save(place.workshop(name))
+        self._put_in_place = partial(place.finish, name)
 
     def finish_save(self) -> None:
         """Return once the checkpoint that was begun is saved."""
         if self._finish_save is not None:
             self._finish_save()
+            if not self.placement.rank:
+                self._put_in_place()
         self._finish_save = None
 
     def load(self, folder: str) -> int:
-        """Restore a checkpoint; its version."""
+        """Restore the checkpoint at an address; its version."""
         self._result = None
-        self._trainer.load(Path(folder))
+        self._trainer.load_from(folder)
         return self._trainer.version
 
     def version(self) -> int:
@@ -125,15 +137,20 @@ class TrainWorker(ActorTrain):
         return self._trainer.version
 
 
-def gather_ranks(trainers: Cluster) -> None:
+def gather_ranks(trainers: Cluster) -> bool:
     """Make the workers of a trainer one process group; nothing to do for a worker by itself.
 
     They meet at an address of the first one's node: loopback where all of them are there.
+
+    Returns:
+        Whether all are on one node.
 
     Raises:
         RunFailedError: a worker could not start.
         TrainerError: a worker was lost on the way.
     """
-    if len(trainers.workers) > 1:
-        nodes = trainers.wait_until_ready()
-        trainers.join(trainers.invite(loopback=len(set(nodes)) == 1))
+    if len(trainers.workers) == 1:
+        return True
+    together = len(set(trainers.wait_until_ready())) == 1
+    trainers.join(trainers.invite(loopback=together))
+    return together

@@ -7,7 +7,7 @@ one where the place is local, a copy of it otherwise.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
 from rollart_flow.store import files
@@ -145,6 +145,48 @@ def opened(folder: str) -> Iterator[Path]:
     Raises:
         StoreError: it is in S3 and cannot be read.
     """
-    place, name = place_of(folder)
-    with place.opened(name) as here:
+    with ExitStack() as copy:
+        with files.converting(f"cannot read {folder}"):
+            place, name = place_of(folder)
+            here = copy.enter_context(place.opened(name))
         yield here
+
+
+@contextmanager
+def made(folder: str) -> Iterator[Path]:
+    """A path at which the folder of an address is made; it is in place once the context has ended.
+
+    Locally that is its very place, so that whoever makes it sees to it that it is whole.
+
+    Raises:
+        StoreError: it cannot be put in place.
+    """
+    with files.converting(f"cannot write {folder}"):
+        place, name = place_of(folder)
+    yield place.workshop(name)
+    with files.converting(f"cannot write {folder}"):
+        place.finish(name)
+
+
+def file_in(folder: str, name: str) -> bytes | None:
+    """One file of the folder at an address; None where it is not there.
+
+    Raises:
+        StoreError: it cannot be read.
+    """
+    with files.converting(f"cannot read {folder}/{name}"):
+        place, own = place_of(folder)
+        try:
+            return place.read(own, name)
+        except FileNotFoundError:
+            return None
+
+
+def names_in(place: str) -> list[str]:
+    """Names of the whole folders at an address, sorted.
+
+    Raises:
+        StoreError: they cannot be listed.
+    """
+    with files.converting(f"cannot list {place}"):
+        return place_at(place).names()
