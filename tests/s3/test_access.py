@@ -1,6 +1,7 @@
 """Who may speak to a bucket: every mistake is one line within seconds, and no secret is told."""
 
 import json
+import shlex
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ from botocore.config import Config  # type: ignore[import-untyped]
 
 from rollart_flow.cli import main
 from rollart_flow.errors import StoreError
+from rollart_flow.pipeline import load_pipeline
 from rollart_flow.store import RunWriter, files, list_runs, open_run
 from rollart_flow.store.s3 import access
 from tests.s3.server import BUCKET, OWNER, READER, S3Server
@@ -203,3 +205,39 @@ def test_the_shell_lists_shows_and_queries(remote: str, capsys: pytest.CaptureFi
     assert main(["runs", "--store", "s3://nowhere/x"]) == 1
     assert capsys.readouterr().err.startswith("error: cannot list s3://nowhere/x: there is no")
     assert main(["runs", "--store", "gs://bucket/x"]) == 2
+
+
+def test_doctor_says_whether_runs_can_go_to_a_bucket(
+    remote: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def found(store: str) -> tuple[int, str, dict[str, object]]:
+        code = main(["doctor", "--store", store, "--json"])
+        said = capsys.readouterr().out
+        return code, said, next(f for f in json.loads(said) if f["name"] == "s3")
+
+    code, said, finding = found(remote)
+    assert (code, finding["usable"], finding["version"]) == (0, True, "credentials: env")
+    assert OWNER.secret not in said
+    assert OWNER.key not in said
+    code, _, finding = found("s3://nowhere/runs")
+    assert (code, finding["usable"]) == (1, False)
+    assert "there is no such bucket" in str(finding["hint"])
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", READER.key)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", READER.secret)
+    code, _, finding = found(remote)
+    assert (code, finding["usable"]) == (1, False)
+    assert "no permission" in str(finding["hint"])
+
+
+def test_the_lines_of_the_readme_work(remote: str, capsys: pytest.CaptureFixture[str]) -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    lines = [line for line in readme.splitlines() if "--store s3://my-bucket/runs" in line]
+    RunWriter.create(f"{remote}/mine", info("mine")).close()
+    commands = [shlex.split(line, comments=True)[1:] for line in lines]
+    assert {words[0] for words in commands} == {"doctor", "run", "query"}
+    for words in commands:
+        if words[0] == "run":
+            assert load_pipeline(words[1], {})
+        else:
+            assert main([w.replace("s3://my-bucket/runs", remote) for w in words]) == 0
+    assert "rows" in capsys.readouterr().out
