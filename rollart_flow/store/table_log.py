@@ -4,7 +4,9 @@ The invariant: of two writers that hold the same table one cannot commit, and it
 marks are explained in `table`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 from deltalake.transaction import AddAction, RemoveAction
@@ -47,6 +49,8 @@ class TableLog:
         self.epoch = 0
         self._commits = 0
         self._marks: dict[str, int] = {}
+        self._behind = False
+        """Whether this writer has committed since it looked; `_marks` are right if only it has."""
 
     def mark(self, app: str) -> int:
         """Version of an application transaction in the held state; 0 if none.
@@ -101,6 +105,22 @@ class TableLog:
                 self._options, self._commits = options, 0
             else:
                 self.handle.update_incremental()
+        self._behind = False
+
+    def catch_up(self) -> None:
+        """Look at what was committed since the last look, if this writer has committed anything.
+
+        It takes requests, so it is put off until the next commit is being prepared. Marks that this
+        writer set are remembered, unless another one has committed too. Renewed credentials are
+        taken up in any case.
+        """
+        if not self._behind and files.storage_options(self.run) == self._options:
+            return
+        remembered, before = self._marks, self.handle.version()
+        self._marks = {}
+        self.refresh()
+        if self.handle.version() == before + 1:
+            self._marks = remembered
 
     def append(self, file: AddAction, marks: Mapping[str, int], note: Mapping[str, Any]) -> None:
         """Commit one written file under new marks, WRITER among them.
@@ -111,6 +131,7 @@ class TableLog:
             FencedError: another writer has taken over.
             StoreError: it was not committed, or nobody can tell now.
         """
+        self.catch_up()
         self.verify()
         try:
             self._commit([file], marks, "cannot commit to", note)
@@ -119,11 +140,10 @@ class TableLog:
             self.verify()
             if self.mark(WRITER) != marks[WRITER]:
                 raise
+        else:
+            self._marks |= marks
+            self._behind = True
         self._commits += 1
-        remembered, before = self._marks | dict(marks), self.handle.version()
-        self.refresh()
-        if self.handle.version() == before + 1:  # nobody else has committed
-            self._marks = remembered
 
     def roll_back(self, complete: int) -> None:
         """Take away files of a group that was never closed: those with rows past `complete`."""
@@ -143,3 +163,17 @@ class TableLog:
         with files.converting(f"{self.table}: {doing} {self.handle.table_uri}"):
             marks = {EPOCH: self.epoch, **marks}
             commit_actions(self.handle, self.table, actions, marks, note)
+
+
+@contextmanager
+def catching_up(logs: Sequence[TableLog]) -> Iterator[None]:
+    """Look at logs in threads of their own while what will be committed to them is written.
+
+    Raises:
+        StoreError: a log cannot be read.
+    """
+    with ThreadPoolExecutor(len(logs), thread_name_prefix="catch-up") as threads:
+        looking = [threads.submit(log.catch_up) for log in logs]
+        yield
+    for look in looking:
+        look.result()

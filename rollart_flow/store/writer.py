@@ -33,7 +33,7 @@ from rollart_flow.store.info import (
 from rollart_flow.store.maintenance import RETENTION, Maintained, maintain_table
 from rollart_flow.store.owner import Owner
 from rollart_flow.store.table import CALLER, CLOCK, COMPLETE, WRITER, recorded
-from rollart_flow.store.table_log import TableLog
+from rollart_flow.store.table_log import TableLog, catching_up
 
 _MAINTAIN_AFTER = 50
 
@@ -153,7 +153,8 @@ class RunWriter:
     ) -> None:
         """Write all data files, then commit them table by table; the last closes the group."""
         self._clock_us = max(self._clock_us, time.time_ns() // 1000)
-        added = write_files(self.uri, stamp(rows, spans, self._clock_us))
+        with catching_up([self._logs[table] for table in rows]):
+            added = write_files(self.uri, stamp(rows, spans, self._clock_us))
         closing = next(reversed(added))
         last = spans[closing][1]
         self._in_doubt = True
@@ -176,6 +177,7 @@ class RunWriter:
         log = self._logs[closing]
         if transaction > log.mark(CALLER):
             return None
+        log.catch_up()
         found = recorded(log.handle, transaction)
         if found is None:
             raise StoreError(

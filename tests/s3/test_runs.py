@@ -5,6 +5,7 @@ One starts Ray several times and takes minutes, so these are marked `whole`.
 
 import json
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -21,7 +22,7 @@ GONE_S = 60.0
 STEPS = 6
 
 
-def asked(*arguments: str, store: str) -> object:
+def asked(*arguments: str, store: str) -> Any:
     """What a command prints as JSON."""
     code, said = said_by(*arguments, "--json", store=store)
     assert code == 0, said
@@ -58,11 +59,11 @@ def test_a_run_is_killed_resumed_elsewhere_and_asked(
 
 def asked_of(run: Run, store: str) -> None:
     """What is recomputed elsewhere is what was recorded."""
-    (listed,) = asked("runs", store=store)  # type: ignore[misc]
+    (listed,) = asked("runs", store=store)
     assert (listed["name"], listed["status"], listed["steps"]) == ("coins", "finished", STEPS)
     for step in ("2", "5"):
         again = asked("replay", "coins", "--step", step, store=store)
-        assert again["equal"] is True  # type: ignore[index]
+        assert again["equal"] is True
     played = run.trajectories.filter(pl.col("split") == "train").sort("seq").head(1).collect()
     trajectory = played["trajectory_id"][0]
     code, said = said_by("replay", "coins", "--trajectory", trajectory, store=store)
@@ -71,7 +72,7 @@ def asked_of(run: Run, store: str) -> None:
     assert code == 0, said
     assert "coin " in said, "the transcript is spelled by the run's tokenizer"
     query = "SELECT max(b.staleness) AS n FROM batches b"
-    assert asked("query", f"{store}/coins", query, store=store)[0]["n"] <= 1  # type: ignore[index]
+    assert asked("query", f"{store}/coins", query, store=store)[0]["n"] <= 1
     assert run.as_of(step=2).steps.collect().height == 2
     assert asked("simulate", "--from", "coins", store=store)
 
