@@ -5,11 +5,8 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 
 import pytest
 from botocore.config import Config  # type: ignore[import-untyped]
@@ -81,45 +78,6 @@ def test_an_endpoint_that_never_answers(remote: str, monkeypatch: pytest.MonkeyP
         port = silent.server_address[1]
         monkeypatch.setenv("AWS_ENDPOINT_URL_S3", f"http://127.0.0.1:{port}")
         assert f"http://127.0.0.1:{port} does not answer (ReadTimeoutError)" in refused(remote)
-
-
-class Overwriting(BaseHTTPRequestHandler):
-    """An S3 server that knows no conditions: whatever is put is taken."""
-
-    protocol_version = "HTTP/1.1"
-
-    def answer(self) -> None:
-        """Say yes."""
-        self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        self.send_response(204 if self.command == "DELETE" else 200)
-        self.send_header("ETag", '"same"')
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    do_HEAD = do_PUT = do_DELETE = answer  # noqa: N815  the names that http.server asks for
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Say nothing on stderr."""
-
-
-@contextmanager
-def served(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
-    """A server on loopback; its URL."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
-        thread.join()
-
-
-def test_a_server_that_lets_writers_overwrite_each_other_is_refused(
-    remote: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with served(Overwriting) as url:
-        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", url)
-        with pytest.raises(StoreError, match=f"{url} ignores If-None-Match or If-Match, so that"):
-            RunWriter.create("s3://bucket/runs/a", info())
 
 
 def test_credentials_and_endpoint_of_a_profile_are_found_too(
