@@ -19,6 +19,7 @@ from rich.table import Table
 
 from rollart_flow.cli.arguments import AsJson, Store
 from rollart_flow.cli.output import console, print_json
+from rollart_flow.errors import MissingExtraError
 
 _REQUIRED = ("torch", "ray", "deltalake", "polars", "gymnasium")
 _EXTRAS = {
@@ -92,6 +93,7 @@ def examine(store: str | None = None) -> Iterator[Finding]:
     yield _cpus()
     yield _memory()
     yield _disk(store)
+    yield _s3(store)
     yield _shared_memory()
 
 
@@ -183,6 +185,28 @@ def _disk(store: str | None) -> Finding:
     usable = writable and free >= 2 * _GIB
     hint = "" if usable else "2 GiB or more are advised" if writable else f"cannot write {folder}"
     return Finding("disk", f"{free / _GIB:.1f} GiB free", usable, hint)
+
+
+def _s3(store: str | None) -> Finding:
+    """Whether S3 can be spoken to, and where runs go there, whether the store can be written.
+
+    Says where credentials come from, never what they are.
+    """
+    from rollart_flow.store import files, store_uri
+
+    uri = store_uri(store)
+    wanted = files.is_remote(uri)
+    try:
+        from rollart_flow.store.s3.access import credentials_source
+
+        source = credentials_source()
+        if wanted:
+            files.check_writable(files.join(uri, "run"))
+    except (MissingExtraError, OSError) as error:
+        return Finding("s3", None, False, files.one_line(error), required=wanted)
+    hint = "" if source else "no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+    found = f"credentials: {source}" if source else None
+    return Finding("s3", found, source is not None, hint, required=wanted)
 
 
 def _shared_memory() -> Finding:

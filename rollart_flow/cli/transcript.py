@@ -59,10 +59,10 @@ def speller(run: "Run") -> Spell:
     """How token ids are spelled: by the run's own tokenizer, or as numbers where it has none."""
     from tokenizers import Tokenizer
 
-    from rollart_flow.store import files
     from rollart_flow.store.layout import policy_uri
+    from rollart_flow.weights.places import file_in
 
-    source = files.read(files.join(policy_uri(run.uri), "tokenizer.json"))
+    source = file_in(policy_uri(run.uri), "tokenizer.json")
     if source is None:
         return lambda token: f"<{token}>"
     tokenizer = Tokenizer.from_str(source.decode())

@@ -30,6 +30,7 @@ from rollart_flow.models.policy import Policy
 from rollart_flow.resources import ActorGen, Placement
 from rollart_flow.types import GenerationRequest
 from rollart_flow.weights import open_weights
+from rollart_flow.weights.places import kept
 
 
 class EngineWorker(ActorGen):
@@ -49,7 +50,7 @@ class EngineWorker(ActorGen):
         super().__init__(placement)
         self._engine: Engine = build_engine(
             policy,
-            folder,
+            kept(folder),
             seed=seed,
             worker=placement.worker,
             units=max(1, int(placement.gpus)),

@@ -10,7 +10,6 @@ rewards hold are connections and child processes, and the kernel ends both with 
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow as pa
 
@@ -18,6 +17,7 @@ from rollart_flow.operators.filters import NamedFilter, refusals
 from rollart_flow.rewards.base import RewardFunction, environment_reward
 from rollart_flow.rewards.score import Scorer
 from rollart_flow.rows import trajectory_from_row, with_scores
+from rollart_flow.store.cache import local_file
 from rollart_flow.types import Trajectory
 
 
@@ -30,14 +30,15 @@ class RewardSettings:
     timeout_s: float
     max_concurrent: int
     """Calls of the function at a time."""
-    source: Path | None = None
-    """Pipeline file with the function, where it cannot be imported by name."""
+    source: str | None = None
+    """Address of the pipeline file with the function, where it cannot be imported by name."""
     before: Sequence[NamedFilter] = ()
     """Filters that stand before reward."""
 
     def scorer(self) -> Scorer:
         """A scorer with processes of its own."""
-        return Scorer(self.function or environment_reward, self.source)
+        source = None if self.source is None else local_file(self.source)
+        return Scorer(self.function or environment_reward, source)
 
 
 class Reward:

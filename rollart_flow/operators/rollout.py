@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any, Literal
 from uuid import uuid4
 
@@ -33,7 +32,9 @@ from rollart_flow.operators.assignments import read_assignment
 from rollart_flow.operators.ports import RemoteAdmission, RemoteRecovery
 from rollart_flow.resources import Cluster
 from rollart_flow.rows import trajectories_table
+from rollart_flow.store.cache import local_file
 from rollart_flow.types import Assignment, Event, Trajectory
+from rollart_flow.weights.places import kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +59,8 @@ class RolloutContext:
     """How the attempts of a process wait for one another; None for evaluation: not at all."""
     warm_processes: int = 8
     """Idle environment processes of each class of domain that are kept."""
-    source: Path | None = None
-    """Pipeline file, for domains that cannot be imported by name."""
+    source: str | None = None
+    """Address of the pipeline file, for domains that cannot be imported by name."""
 
 
 class Driver:
@@ -69,7 +70,8 @@ class Driver:
         """Args: `recover` brings back lost engine workers; by default the coordinator does."""
         self._context = context
         self._host = f"{ray.get_runtime_context().get_node_id()[:8]}-{uuid4().hex[:8]}"
-        self._codec = load_codec(context.policy_folder)
+        self._codec = load_codec(kept(context.policy_folder))
+        self._source = None if context.source is None else local_file(context.source)
         workers = [RemoteInference(worker, self._host) for worker in context.engines.workers]
         if recover is None and context.coordinator is not None:
             recover = RemoteRecovery(context.coordinator, self._host)
@@ -99,7 +101,7 @@ class Driver:
             return open_environment(
                 domain,
                 timeout_s=context.step_timeout_s,
-                source=context.source,
+                source=self._source,
                 processes=self._processes,
             )
 

@@ -23,6 +23,7 @@ from rollart_flow.trainers.kernels import pinned
 from rollart_flow.trainers.scoring import recompute_logprobs
 from rollart_flow.types import Trajectory
 from rollart_flow.weights import kept_weights
+from rollart_flow.weights.places import kept
 
 TOLERANCE = {"float32": 1e-4, "bfloat16": 0.2}
 """Largest difference of a logprob that is rounding, by what the engine computes in [nats]."""
@@ -74,7 +75,7 @@ def score_again(run: Run, pipeline: Pipeline, trajectory: Trajectory) -> list[Sc
 
 def _logprobs(run: Run, tensors: Mapping[str, torch.Tensor], trajectory: Trajectory) -> list[float]:
     """Logprobs of all generated tokens under one version."""
-    model = Qwen3(read_config(policy_uri(run.uri)))
+    model = Qwen3(read_config(kept(policy_uri(run.uri))))
     model.load_state_dict({name: tensor.float() for name, tensor in tensors.items()})
     if trajectory.sampling.temperature == 0:
         plain = replace(trajectory.sampling, temperature=1.0, top_p=1.0, top_k=0)

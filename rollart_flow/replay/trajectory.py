@@ -25,8 +25,10 @@ from rollart_flow.rewards.score import score
 from rollart_flow.rows import trajectory_from_row
 from rollart_flow.runner.retrain import stored_pipeline
 from rollart_flow.store import Run
-from rollart_flow.store.layout import policy_uri
+from rollart_flow.store.cache import local_file
+from rollart_flow.store.layout import pipeline_uri, policy_uri
 from rollart_flow.types import Split, Trajectory
+from rollart_flow.weights.places import kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +60,13 @@ def replay_trajectory(run_uri: str, trajectory_id: str) -> TrajectoryReplay:
     tokens, unscored = _score_tokens(run, pipeline, trajectory)
     # The environment needs a loop of its own, also where the caller has one running (a notebook).
     with ThreadPoolExecutor(1) as thread:
-        source = Path(run.uri) / "pipeline.py"
+        source = local_file(pipeline_uri(run.uri))
         going = _go_again(pipeline, domain, node, trajectory, source)
         episode, scored = thread.submit(asyncio.run, going).result()
     replayed = Replay(
         trajectory=trajectory,
         episode=episode,
-        codec=load_codec(policy_uri(run.uri)),
+        codec=load_codec(kept(policy_uri(run.uri))),
         max_turns=node.turns(domain),
         tokens=tokens,
         unscored=unscored,

@@ -7,7 +7,6 @@ the recorded one to the last bit: its fingerprint is compared.
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -32,9 +31,9 @@ class _Workers:
     def __init__(self, trainers: Cluster) -> None:
         self._trainers = trainers
 
-    def load(self, folder: Path) -> None:
+    def load_from(self, address: str) -> None:
         """Load a checkpoint in all of them."""
-        self._trainers.execute_all("load", str(folder))
+        self._trainers.execute_all("load", address)
 
     def train_step(self, step: int, batch: pa.Table) -> StepResult:
         """Train in all of them; what the first one computed."""

@@ -8,25 +8,26 @@ exactly the weights and optimizer state that the parent went on from.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from rollart_flow.algorithms.algorithm import Algorithm
-from rollart_flow.errors import RunFailedError, SettingsError
+from rollart_flow.errors import RunFailedError, SettingsError, StoreError
 from rollart_flow.models.policy import Policy, materialize
 from rollart_flow.operators.train import checkpoint_folder
 from rollart_flow.pipeline import LoadedPipeline, Pipeline
 from rollart_flow.runner.retrain import bring_to, check_version, stored_pipeline, stored_trainer
 from rollart_flow.runner.runs import RunResult, drive
 from rollart_flow.runner.setup import create_run, publish_start
-from rollart_flow.store import Parent, Run, RunWriter
+from rollart_flow.store import Parent, Run, RunWriter, files
 from rollart_flow.store.layout import checkpoints_uri, policy_uri
+from rollart_flow.store.lease import held
 from rollart_flow.telemetry import OnProgress, Progress, ignore_progress
+from rollart_flow.weights.places import kept, made
 
 if TYPE_CHECKING:
     from rollart_flow.trainers.checkpoint import Checkpoint
@@ -66,7 +67,8 @@ def fork(
             run failed.
     """
     uri = prepare_fork(parent_uri, step, loaded, store=store, name=name, on_progress=on_progress)
-    return drive(loaded.pipeline, uri, on_progress, address=address)
+    with held(uri):
+        return drive(loaded.pipeline, uri, on_progress, address=address)
 
 
 def prepare_fork(
@@ -89,13 +91,15 @@ def prepare_fork(
             f"train: steps is {pipeline.train.steps}, so nothing is left to train after step "
             f"{step}; raise it, as in -s steps={step + 10}"
         )
-    _check_model(pipeline.policy, policy_uri(parent.uri))
+    _check_model(pipeline.policy, kept(policy_uri(parent.uri)))
     origin = Parent(parent.uri, step)
     uri = create_run(loaded, store=store, name=name, on_progress=on_progress, parent=origin)
     try:
-        _start_from(parent, step, pipeline, uri, on_progress)
+        with held(uri):
+            _start_from(parent, step, pipeline, uri, on_progress)
     except BaseException:
-        shutil.rmtree(uri, ignore_errors=True)
+        with suppress(StoreError):
+            files.clear(uri)
         raise
     return uri
 
@@ -151,12 +155,13 @@ def _start_from(
             raise RunFailedError(
                 f"version {version} cannot be recomputed: step {again.step}: {again.difference}"
             )
-    theirs = policy_uri(parent.uri)
-    files = tokenizer_files(theirs)
-    save_folder(policy_uri(uri), read_config(theirs), trainer.weights(), files)
+    theirs = kept(policy_uri(parent.uri))
+    with made(policy_uri(uri)) as folder:
+        save_folder(folder, read_config(theirs), trainer.weights(), tokenizer_files(theirs))
     if version:
-        folder = Path(checkpoint_folder(checkpoints_uri(uri), version))
-        write_checkpoint(folder, _begun_anew(trainer.snapshot(), pipeline.train.algorithm))
+        checkpoint = _begun_anew(trainer.snapshot(), pipeline.train.algorithm)
+        with made(checkpoint_folder(checkpoints_uri(uri), version)) as folder:
+            write_checkpoint(folder, checkpoint)
     with_checkpoint = version > 0
     publish_start(pipeline, uri, RunWriter.open(uri), version, checkpoint=with_checkpoint)
 

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Literal
 
 import ray
@@ -16,6 +15,7 @@ import ray
 from rollart_flow.control.health import HealthLimits
 from rollart_flow.control.intake import RolloutSettings
 from rollart_flow.engines.worker import EngineWorker
+from rollart_flow.errors import RunFailedError
 from rollart_flow.models.policy import load_codec
 from rollart_flow.operators.buffer import BufferActor, BufferSettings
 from rollart_flow.operators.coordinator import CoordinatorActor, CoordinatorSettings
@@ -31,12 +31,14 @@ from rollart_flow.rows import events_table
 from rollart_flow.runner.carrier import start_carrier
 from rollart_flow.runner.placing import place_engines, place_sliding, place_trainer
 from rollart_flow.schema import to_table
+from rollart_flow.store.files import is_remote
 from rollart_flow.store.layout import policy_uri, weights_uri
 from rollart_flow.trainers.registry import TrainerSettings
 from rollart_flow.trainers.worker import TrainWorker, gather_ranks
 from rollart_flow.types import Event, EventKind, Reason, Sampling
 from rollart_flow.weights import WeightStore, kept_weights
 from rollart_flow.weights.mooncake.servers import WeightServers
+from rollart_flow.weights.places import kept
 
 CONCURRENT_CALLS = 10_000
 """Calls that an asynchronous actor serves at a time: long reads wait in it."""
@@ -118,7 +120,7 @@ class Plant:
 
 
 def start_plant(
-    pipeline: Pipeline, uri: str, source: Path | None, *, nodes_may_join: bool = False
+    pipeline: Pipeline, uri: str, source: str | None, *, nodes_may_join: bool = False
 ) -> Plant:
     """Start every process of a run and wait until all are ready; `Plant.begin` sets them to work.
 
@@ -150,7 +152,11 @@ def start_plant(
         coordinator = _actor(CoordinatorActor).remote(settings)
         started.callback(ray.kill, coordinator)
         recovered: Recovered = ray.get(recovering)
-        gather_ranks(trainers)
+        if not gather_ranks(trainers) and is_remote(uri):
+            raise RunFailedError(
+                "train: ranks on several nodes write a checkpoint into one folder, which a run in "
+                "S3 has on one node only; give a store that all nodes see as a folder"
+            )
         bindings = [row for cluster in clusters for row in cluster.bindings()]
         fallbacks = _fallbacks(bindings)
         rows = {
@@ -239,7 +245,7 @@ def named_filters(nodes: Sequence[Filter], *, of_groups: bool) -> tuple[NamedFil
 
 def sampling_of(node: Any, uri: str) -> Sampling:
     """How a node draws tokens, with the stop tokens of the run's tokenizer."""
-    codec = load_codec(policy_uri(uri))
+    codec = load_codec(kept(policy_uri(uri)))
     return Sampling(
         temperature=node.temperature,
         top_p=node.top_p,

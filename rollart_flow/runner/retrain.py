@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import polars as pl
@@ -21,11 +20,13 @@ from rollart_flow.operators.train import checkpoint_folder
 from rollart_flow.pipeline import Pipeline
 from rollart_flow.pipeline.loading import load_source
 from rollart_flow.runner.plant import trainer_settings
-from rollart_flow.store import Run
-from rollart_flow.store.layout import checkpoints_uri, policy_uri, read_pipeline
+from rollart_flow.store import Run, files
+from rollart_flow.store.cache import local_file
+from rollart_flow.store.layout import checkpoints_uri, pipeline_uri, policy_uri, read_pipeline
 from rollart_flow.telemetry import OnProgress, Progress, ignore_progress
 from rollart_flow.trainers.registry import build_trainer
 from rollart_flow.types import EventKind
+from rollart_flow.weights.places import kept, names_in
 
 if TYPE_CHECKING:
     from rollart_flow.trainers.base import StepResult, Trainer
@@ -39,8 +40,8 @@ Facts = dict[str, float | str]
 class Retrainable(Protocol):
     """A trainer, in this process or in others."""
 
-    def load(self, folder: Path) -> object:
-        """See `Trainer.load`."""
+    def load_from(self, address: str) -> object:
+        """See `Trainer.load_from`."""
 
     def train_step(self, step: int, batch: pa.Table) -> StepResult:
         """See `Trainer.train_step`."""
@@ -66,7 +67,7 @@ def stored_pipeline(run: Run) -> Pipeline:
         StoreError, PipelineError: it was not kept, or cannot be built here.
     """
     overrides = {key: str(value) for key, value in run.info.overrides.items()}
-    path = Path(run.uri) / "pipeline.py"
+    path = local_file(pipeline_uri(run.uri))
     return load_source(read_pipeline(run.uri), path, overrides).pipeline
 
 
@@ -80,7 +81,7 @@ def stored_trainer(run: Run, pipeline: Pipeline, threads: int | None = None) -> 
     """
     settings = trainer_settings(pipeline)
     settings = replace(settings, threads=threads or settings.threads)
-    return build_trainer(settings, pipeline.train.algorithm, policy_uri(run.uri))
+    return build_trainer(settings, pipeline.train.algorithm, kept(policy_uri(run.uri)))
 
 
 def start_version(run: Run) -> int:
@@ -140,7 +141,7 @@ def bring_to(
     """
     reached = _nearest_checkpoint(run, version)
     if reached:
-        trainer.load(_checkpoint(run, reached))
+        trainer.load_from(checkpoint_folder(checkpoints_uri(run.uri), reached))
     for step in range(reached + 1, version + 1):
         on_progress(Progress.phase(f"recomputing step {step} of {version}"))
         yield retrain(run, trainer, step)
@@ -172,12 +173,10 @@ def _nearest_checkpoint(run: Run, version: int) -> int:
     """The newest checkpoint up to a version whose folder is there; the start where none is."""
     named = pl.col("policy_version")
     rows = run.weights.filter(pl.col("checkpoint"), named <= version).select(named).collect()
-    there = [int(v) for v in rows["policy_version"] if _checkpoint(run, int(v)).is_dir()]
+    place = checkpoints_uri(run.uri)
+    names = {files.join(place, name) for name in names_in(place)}
+    there = [int(v) for v in rows["policy_version"] if checkpoint_folder(place, int(v)) in names]
     return max([start_version(run), *there])
-
-
-def _checkpoint(run: Run, version: int) -> Path:
-    return Path(checkpoint_folder(checkpoints_uri(run.uri), version))
 
 
 def _accepted(run: Run, step: int) -> set[str]:

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from rollart_flow.errors import RunFailedError
 from rollart_flow.pipeline import LoadedPipeline, Pipeline
@@ -12,8 +11,10 @@ from rollart_flow.runner.cluster import ray_cluster
 from rollart_flow.runner.session import Session
 from rollart_flow.runner.setup import complete_run, create_run
 from rollart_flow.store import Owner, RunInfo, RunStatus, read_info
+from rollart_flow.store.cache import local_file
 from rollart_flow.store.info import write_info
-from rollart_flow.store.layout import read_pipeline
+from rollart_flow.store.layout import pipeline_uri, read_pipeline
+from rollart_flow.store.lease import held
 from rollart_flow.telemetry import OnProgress, Progress, ignore_progress
 
 
@@ -49,7 +50,8 @@ def run(
         RunFailedError: the run failed; it can be read, and resumed once the cause is gone.
     """
     uri = create_run(loaded, store=store, name=name, on_progress=on_progress)
-    return drive(loaded.pipeline, uri, on_progress, address=address)
+    with held(uri):
+        return drive(loaded.pipeline, uri, on_progress, address=address)
 
 
 def resume(
@@ -81,8 +83,8 @@ def resume(
         on_progress(Progress.note(f"run {info.name} is finished; there is nothing to resume"))
         return _result(uri)
     overrides: Mapping[str, str] = {key: str(value) for key, value in info.overrides.items()}
-    loaded = load_source(read_pipeline(uri), str(_source(uri)), overrides)
-    with _claimed(uri, info):
+    loaded = load_source(read_pipeline(uri), local_file(pipeline_uri(uri)), overrides)
+    with held(uri), _claimed(uri, info):
         complete_run(loaded.pipeline, uri, on_progress)
         return drive(
             loaded.pipeline,
@@ -107,7 +109,7 @@ def drive(
         RunFailedError: it failed.
     """
     with ray_cluster(address) as shared:
-        session = Session(pipeline, uri, _source(uri), on_progress, nodes_may_join=shared)
+        session = Session(pipeline, uri, pipeline_uri(uri), on_progress, nodes_may_join=shared)
         session.run(accept_divergence=accept_divergence)
     return _result(uri)
 
@@ -123,10 +125,6 @@ def _claimed(uri: str, info: RunInfo) -> Iterator[None]:
         if now.status is RunStatus.RUNNING and now.owner == Owner.this_process():
             write_info(uri, info)  # no writer was opened
         raise
-
-
-def _source(uri: str) -> Path:
-    return Path(uri) / "pipeline.py"
 
 
 def _result(uri: str) -> RunResult:

@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
@@ -50,7 +49,7 @@ class Session:
         self,
         pipeline: Pipeline,
         uri: str,
-        source: Path | None,
+        source: str | None,
         on_progress: OnProgress,
         *,
         nodes_may_join: bool = False,

@@ -18,10 +18,12 @@ from rollart_flow.pipeline import LoadedPipeline, Pipeline
 from rollart_flow.rows import events_table
 from rollart_flow.store import Parent, Run, RunInfo, RunStatus, RunWriter, new_run_uri
 from rollart_flow.store.layout import policy_uri, run_names, weights_uri, write_pipeline
+from rollart_flow.store.lease import held
 from rollart_flow.telemetry import OnProgress, Progress
 from rollart_flow.types import Event, EventKind
 from rollart_flow.weights import kept_weights
 from rollart_flow.weights.folders import clear_leftovers, remove_folder
+from rollart_flow.weights.places import kept, made
 
 
 def free_name(pipeline: Pipeline, store: str | None) -> str:
@@ -68,7 +70,7 @@ def create_run(
     started = Event(EventKind.RUN, info.name, detail=detail)
     writer.commit("events", events_table([(datetime.now(UTC), started)]))
     if parent is None:
-        with _recording_failure(writer):
+        with held(uri), _recording_failure(writer):
             _begin(pipeline, uri, writer, on_progress)
     return uri
 
@@ -88,7 +90,8 @@ def _recording_failure(writer: RunWriter) -> Iterator[None]:
 
 def _begin(pipeline: Pipeline, uri: str, writer: RunWriter, on_progress: OnProgress) -> None:
     on_progress(Progress.phase("making the initial policy", total_steps=pipeline.train.steps))
-    _make_policy(pipeline, Path(policy_uri(uri)), on_progress)
+    with made(policy_uri(uri)) as folder:
+        _make_policy(pipeline, folder, on_progress)
     publish_start(pipeline, uri, writer, 0, checkpoint=False)
 
 
@@ -131,7 +134,7 @@ def publish_start(
     """Publish the weights in the run's policy folder as the version that the run starts from."""
     from rollart_flow.models.folder import load_folder
 
-    _, tensors = load_folder(policy_uri(uri))
+    _, tensors = load_folder(kept(policy_uri(uri)))
     manifest = kept_weights(weights_uri(uri)).publish(version, tensors)
     row = weights_table(manifest, datetime.now(UTC), checkpoint=checkpoint)
     writer.commit("weights", row)

@@ -12,7 +12,6 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
@@ -53,7 +52,7 @@ if TYPE_CHECKING:
 class Streams:
     """Builds the streams of one run."""
 
-    def __init__(self, pipeline: Pipeline, uri: str, plant: Plant, source: Path | None) -> None:
+    def __init__(self, pipeline: Pipeline, uri: str, plant: Plant, source: str | None) -> None:
         self._pipeline = pipeline
         self._uri = uri
         self._plant = plant

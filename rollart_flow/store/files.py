@@ -1,60 +1,125 @@
-"""Small files and folders of a store, local or remote; the only place that tells them apart.
+"""Small files and folders of a store, local or in S3, by their address.
 
-Everything else in `store/` handles addresses as strings (an absolute path, or a URI such as
-`s3://bucket/runs`) and Delta tables. Remote files go through `pyarrow.fs`, tables through
-deltalake and polars; all three take their credentials from the same environment variables. The
-invariant: a file that is read is whole, never half-written.
+Everything else in `store/` handles addresses as strings (an absolute path, or `s3://bucket/prefix`)
+and Delta tables. What lies behind an address is told apart here alone (`blobs_at`); `blobs` says
+what both promise. Tables go through deltalake and polars, with `storage_options`.
 """
 
 import os
 import re
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from functools import cache
-from pathlib import Path
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import urlsplit
 
-import pyarrow.fs as pafs
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from rollart_flow.errors import StoreError
+from rollart_flow.errors import SettingsError, StoreError
+from rollart_flow.store.blobs import Blobs, LocalBlobs
 
+_READ_RETRIES = 10
+"""As deltalake has it; polars gives up after two."""
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-_CREDENTIALS = (
-    "AWS_ACCESS_KEY_ID",
-    "AWS_SECRET_ACCESS_KEY",
-    "AWS_SESSION_TOKEN",
-    "AWS_REGION",
-    "AWS_DEFAULT_REGION",
-    "AWS_ENDPOINT_URL",
-    "AWS_ALLOW_HTTP",
-    "AWS_VIRTUAL_HOSTED_STYLE_REQUEST",
-)
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 
 
 def storage_options(uri: str) -> dict[str, str] | None:
-    """Options for deltalake and polars from the environment; None for a local path."""
+    """Options for deltalake and polars, as they are now; None for a local path. They are secret.
+
+    Raises:
+        StoreError: the bucket cannot be reached.
+        MissingExtraError: boto3 is not installed.
+    """
     if not is_remote(uri):
         return None
-    return {name: os.environ[name] for name in _CREDENTIALS if name in os.environ}
+    from rollart_flow.store.s3.access import bucket
+
+    with converting(f"cannot reach {uri}"):
+        return bucket(urlsplit(uri).netloc).storage_options()
+
+
+def reading_options(uri: str) -> dict[str, Any] | None:
+    """What polars needs besides the storage options of a table that it reads; None if nothing."""
+    return {"max_retries": _READ_RETRIES} if is_remote(uri) else None
+
+
+def blobs_at(folder: str) -> Blobs:
+    """What lies in a folder.
+
+    Raises:
+        OSError: it is a bucket that cannot be reached.
+        MissingExtraError: boto3 is not installed.
+    """
+    if not is_remote(folder):
+        return LocalBlobs(folder)
+    from rollart_flow.store.s3.blobs import S3Blobs
+
+    return S3Blobs(folder)
+
+
+def check_writable(run: str) -> None:
+    """Refuse a run in a store that cannot be written safely; nothing to check for a local one.
+
+    Raises:
+        StoreError: the store does not answer, or two writers could overwrite each other.
+    """
+    if not is_remote(run):
+        return
+    from rollart_flow.store.s3.probe import check_conditional_puts
+
+    with converting(f"cannot write {run}"):
+        check_conditional_puts(split(run)[0])
 
 
 def is_remote(uri: str) -> bool:
     """Whether `uri` names an object store rather than a folder of this machine."""
-    return "://" in uri and not uri.startswith("file://")
+    return uri.startswith("s3://")
 
 
 def normalize(address: str | os.PathLike[str]) -> str:
-    """An absolute local path, or the URI as it is, without a slash at the end."""
+    """An absolute local path, or `s3://bucket/prefix`, without a slash at the end.
+
+    Raises:
+        SettingsError: it names neither.
+    """
     uri = os.fspath(address)
-    if is_remote(uri):
-        return uri.rstrip("/")
-    return os.path.abspath(os.path.expanduser(uri.removeprefix("file://")))
+    scheme = _SCHEME.match(uri)
+    if scheme is None or scheme[1] == "file":
+        return os.path.abspath(os.path.expanduser(uri.removeprefix("file://")))
+    if scheme[1] not in ("s3", "s3a"):
+        raise SettingsError(f"{scheme[1]}:// is no store; take a folder or s3://bucket/prefix")
+    return _normal_s3(uri)
+
+
+def _normal_s3(uri: str) -> str:
+    """The same for an address in S3; what is said of a wrong one does not repeat its secrets."""
+    parts = urlsplit(uri)
+    if "@" in parts.netloc:
+        raise SettingsError(
+            "an s3:// address takes no credentials; set AWS_ACCESS_KEY_ID and "
+            "AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
+        )
+    if parts.query or parts.fragment:
+        raise SettingsError(f"s3://{parts.netloc}{parts.path} must end there, without ? and #")
+    if not _BUCKET.fullmatch(parts.netloc):
+        raise SettingsError(
+            f"{uri!r} names no bucket; write s3://bucket/prefix, with a bucket of 3 to 63 small "
+            "letters, digits, '-' and '.'"
+        )
+    path = "/".join(name for name in parts.path.split("/") if name)
+    return f"s3://{parts.netloc}/{path}".rstrip("/")
 
 
 def join(uri: str, *names: str) -> str:
     """The address of something inside the folder `uri`."""
     return "/".join((uri, *names))
+
+
+def split(uri: str) -> tuple[str, str]:
+    """(address of the folder, name of what is in it)."""
+    folder, _, name = uri.rpartition("/")
+    return folder, name
 
 
 def one_line(error: BaseException) -> str:
@@ -83,58 +148,20 @@ def read(uri: str) -> bytes | None:
     Raises:
         StoreError: it is there but cannot be read.
     """
+    folder, name = split(uri)
     with converting(f"cannot read {uri}"):
-        if is_remote(uri):
-            folder, name = uri.rsplit("/", 1)
-            remote = filesystem(folder)
-            if remote.get_file_info(name).type is not pafs.FileType.File:
-                return None
-            with remote.open_input_stream(name) as stream:
-                return bytes(stream.read())
-        try:
-            return Path(uri).read_bytes()
-        except (FileNotFoundError, NotADirectoryError):
-            return None
+        return blobs_at(folder).read(name)
 
 
 def write(uri: str, data: bytes | memoryview, *, exclusive: bool = False) -> bool:
     """Write a whole file atomically, making its folder; False if `exclusive` and it is there.
 
-    Locally the name appears once the bytes are there, and exclusively among processes. A put of an
-    object store is atomic, but exclusive only as far as nobody else puts at the same moment.
-
     Raises:
         StoreError: it cannot be written; nothing was changed.
     """
+    folder, name = split(uri)
     with converting(f"cannot write {uri}"):
-        folder, name = uri.rsplit("/", 1)
-        if not is_remote(uri):
-            return _write_locally(Path(folder), name, data, exclusive)
-        if exclusive and read(uri) is not None:
-            return False
-        with filesystem(folder).open_output_stream(name) as stream:
-            stream.write(data)
-        return True
-
-
-def _write_locally(folder: Path, name: str, data: bytes | memoryview, exclusive: bool) -> bool:
-    folder.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=folder, prefix=f".{name}.")
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(data)
-        os.chmod(temporary, 0o644)
-        if exclusive:
-            os.link(temporary, folder / name)
-            os.unlink(temporary)
-        else:
-            os.replace(temporary, folder / name)
-    except BaseException as error:
-        os.unlink(temporary)
-        if exclusive and isinstance(error, FileExistsError):
-            return False
-        raise
-    return True
+        return blobs_at(folder).write(name, data, exclusive=exclusive)
 
 
 def write_new(uri: str, data: memoryview) -> None:
@@ -143,59 +170,25 @@ def write_new(uri: str, data: memoryview) -> None:
     Raises:
         StoreError: it cannot be written; what was written of it is removed.
     """
-    if is_remote(uri):
-        write(uri, data)
-        return
+    folder, name = split(uri)
     with converting(f"cannot write {uri}"):
-        stream = open(uri, "xb")  # noqa: SIM115  only what was opened here is removed below
-        try:
-            with stream:
-                stream.write(data)
-        except OSError:
-            with suppress(OSError):
-                os.unlink(uri)
-            raise
+        blobs_at(folder).write_new(name, data)
 
 
 def remove(uri: str) -> None:
     """Remove a file; one that is not there is no error."""
+    folder, name = split(uri)
     with converting(f"cannot remove {uri}"):
-        if is_remote(uri):
-            folder, name = uri.rsplit("/", 1)
-            filesystem(folder).delete_file(name)
-            return
-        with suppress(FileNotFoundError):
-            os.unlink(uri)
+        blobs_at(folder).remove(name)
 
 
 def folders(uri: str) -> list[str]:
     """Names of the folders inside a folder, sorted; none where it does not exist."""
     with converting(f"cannot list {uri}"):
-        if is_remote(uri):
-            infos = filesystem(uri).get_file_info(pafs.FileSelector("", allow_not_found=True))
-            return sorted(i.base_name for i in infos if i.type is pafs.FileType.Directory)
-        if not os.path.isdir(uri):
-            return []
-        with os.scandir(uri) as entries:
-            return sorted(entry.name for entry in entries if entry.is_dir())
+        return blobs_at(uri).folders()
 
 
-def filesystem(folder: str) -> pafs.FileSystem:
-    """A file system whose paths are relative to a folder, local or remote."""
-    if not is_remote(folder):
-        return pafs.SubTreeFileSystem(folder, pafs.LocalFileSystem())
-    scheme, path = folder.split("://", 1)
-    if scheme in ("s3", "s3a"):
-        region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
-        return pafs.SubTreeFileSystem(path, _s3(os.environ.get("AWS_ENDPOINT_URL"), region))
-    found, path = pafs.FileSystem.from_uri(folder)
-    return pafs.SubTreeFileSystem(path, found)
-
-
-@cache
-def _s3(endpoint: str | None, region: str | None) -> pafs.FileSystem:
-    """Credentials are found by the AWS library itself, in the same variables."""
-    plain = endpoint is not None and endpoint.startswith("http://")
-    return pafs.S3FileSystem(
-        endpoint_override=endpoint, region=region, scheme="http" if plain else "https"
-    )
+def clear(uri: str) -> None:
+    """Remove a folder with all that is in it; one that is not there is no error."""
+    with converting(f"cannot remove {uri}"):
+        blobs_at(uri).clear()

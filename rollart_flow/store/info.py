@@ -5,19 +5,17 @@ A run whose owner died without a word reads as interrupted: that is found out wh
 """
 
 import json
-import os
-import socket
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any, Self
 
 from rollart_flow.errors import RunExistsError, RunNotFoundError, StoreError
 from rollart_flow.schema import SCHEMA_VERSION
-from rollart_flow.store import files
+from rollart_flow.store import files, lease
+from rollart_flow.store.owner import Owner
 
 _PACKAGES = (
     "rollart-flow",
@@ -38,45 +36,6 @@ class RunStatus(StrEnum):
     FINISHED = "finished"
     FAILED = "failed"
     INTERRUPTED = "interrupted"
-
-
-@dataclass(frozen=True, slots=True)
-class Owner:
-    """The process that writes a run. `started` tells it from a later process of the same pid."""
-
-    host: str
-    pid: int
-    started: str
-
-    @classmethod
-    def this_process(cls) -> Self:
-        """The process that asks."""
-        return cls(socket.gethostname(), os.getpid(), _process_start(os.getpid()))
-
-    @property
-    def gone(self) -> bool:
-        """Whether the process certainly runs no more; unknown (False) on another host."""
-        if self.host != socket.gethostname():
-            return False
-        try:
-            os.kill(self.pid, 0)
-        except ProcessLookupError:
-            return True
-        except PermissionError:
-            pass  # it exists and belongs to somebody else
-        return _process_start(self.pid) != self.started
-
-
-def _process_start(pid: int) -> str:
-    """Boot and clock tick at which a process began; empty where the system does not tell."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
-    after_name = stat.rsplit(")", 1)[1].split()
-    dead = after_name[0] in "ZX"
-    return "" if dead else f"{boot}/{after_name[19]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,9 +117,14 @@ def read_info(run: str) -> RunInfo:
         raise StoreError(
             f"{info_uri(run)} is damaged ({files.one_line(error)}); restore it from a copy"
         ) from error
-    if info.status is RunStatus.RUNNING and info.owner.gone:
+    if info.status is RunStatus.RUNNING and (info.owner.gone or _silent(run, info.owner)):
         return replace(info, status=RunStatus.INTERRUPTED)
     return info
+
+
+def _silent(run: str, owner: Owner) -> bool:
+    """Whether a process of another host gives no sign of life where it should."""
+    return not owner.here and lease.is_expired(run)
 
 
 def _refuse_newer(run: str, data: bytes) -> None:

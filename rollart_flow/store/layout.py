@@ -46,9 +46,14 @@ def policy_uri(run: str) -> str:
     return files.join(run, "policy")
 
 
+def pipeline_uri(run: str) -> str:
+    """Address of the source of the pipeline that made the run."""
+    return files.join(run, "pipeline.py")
+
+
 def write_pipeline(run: str, source: str) -> None:
     """Keep the source of the pipeline with its run."""
-    files.write(files.join(run, "pipeline.py"), source.encode())
+    files.write(pipeline_uri(run), source.encode())
 
 
 def read_pipeline(run: str) -> str:
@@ -57,7 +62,7 @@ def read_pipeline(run: str) -> str:
     Raises:
         StoreError: it was not kept.
     """
-    data = files.read(files.join(run, "pipeline.py"))
+    data = files.read(pipeline_uri(run))
     if data is None:
         raise StoreError(f"run at {run} has no pipeline.py")
     return data.decode()

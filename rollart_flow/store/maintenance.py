@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
+from rollart_flow.errors import StoreError
 from rollart_flow.schema import stored_schema
 from rollart_flow.store import files
 from rollart_flow.store.encoding import STATISTICS, row_group_rows, statistics, writer_options
@@ -108,16 +109,22 @@ def mergeable(live: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
     return [run for run in runs if len(run) >= _LEAST_FILES]
 
 
+def _read(uri: str, schema: pa.Schema) -> pa.Table:
+    data = files.read(uri)
+    if data is None:
+        raise StoreError(f"{uri} is not there any more")
+    return pq.read_table(pa.BufferReader(data), schema=schema)
+
+
 def _merge(handle: DeltaTable, uri: str, table: str, small: Sequence[dict[str, Any]]) -> None:
     """Rewrite neighbouring files as one, a few row groups in memory at a time."""
-    filesystem = files.filesystem(uri)
     schema = stored_schema(table)
     sink = pa.BufferOutputStream()
     gathered: list[pa.Table] = []
     described: list[pa.Table] = []
     with pq.ParquetWriter(sink, schema, **writer_options(table)) as writer:
         for number, file in enumerate(small, start=1):
-            gathered.append(pq.read_table(file["path"], filesystem=filesystem, schema=schema))
+            gathered.append(_read(files.join(uri, file["path"]), schema))
             gathered_bytes = sum(rows.nbytes for rows in gathered)
             if gathered_bytes >= _GATHER_BYTES or number == len(small):
                 rows = pa.concat_tables(gathered)

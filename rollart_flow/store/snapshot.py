@@ -13,6 +13,7 @@ from deltalake import DeltaTable
 
 from rollart_flow.errors import StoreError
 from rollart_flow.schema import TABLES
+from rollart_flow.store import files
 from rollart_flow.store.table import missing_columns
 
 
@@ -32,7 +33,8 @@ class Snapshot:
         nulls = [
             pl.lit(None, kind).alias(column) for column, kind in pl.DataFrame(later).schema.items()
         ]
-        return pl.scan_delta(handle).filter(pl.col("seq") <= self.seq).with_columns(nulls)
+        scanned = pl.scan_delta(handle, storage_options=files.reading_options(self.run))
+        return scanned.filter(pl.col("seq") <= self.seq).with_columns(nulls)
 
     def frames(self) -> dict[str, pl.LazyFrame]:
         """All tables by name."""

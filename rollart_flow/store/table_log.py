@@ -4,7 +4,9 @@ The invariant: of two writers that hold the same table one cannot commit, and it
 marks are explained in `table`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 from deltalake.transaction import AddAction, RemoveAction
@@ -43,9 +45,12 @@ class TableLog:
                 raise
             create_table(run, table)
             self.handle = open_table(run, table)
+        self._options = files.storage_options(run)
         self.epoch = 0
         self._commits = 0
         self._marks: dict[str, int] = {}
+        self._behind = False
+        """Whether this writer has committed since it looked; `_marks` are right if only it has."""
 
     def mark(self, app: str) -> int:
         """Version of an application transaction in the held state; 0 if none.
@@ -88,14 +93,34 @@ class TableLog:
             )
 
     def refresh(self, *, reopen: bool = False) -> None:
-        """Bring the held state up to date; reopening is slower but forgets what has piled up."""
+        """Bring the held state up to date; reopening is slower but forgets what has piled up.
+
+        A handle keeps the credentials that it was opened with, and these may be renewed.
+        """
         self._marks.clear()
+        options = files.storage_options(self.run)
         with files.converting(f"{self.table}: cannot read the Delta log"):
-            if reopen or self._commits >= _REOPEN_AFTER:
+            if reopen or self._commits >= _REOPEN_AFTER or options != self._options:
                 self.handle = open_table(self.run, self.table)
-                self._commits = 0
+                self._options, self._commits = options, 0
             else:
                 self.handle.update_incremental()
+        self._behind = False
+
+    def catch_up(self) -> None:
+        """Look at what was committed since the last look, if this writer has committed anything.
+
+        It takes requests, so it is put off until the next commit is being prepared. Marks that this
+        writer set are remembered, unless another one has committed too. Renewed credentials are
+        taken up in any case.
+        """
+        if not self._behind and files.storage_options(self.run) == self._options:
+            return
+        remembered, before = self._marks, self.handle.version()
+        self._marks = {}
+        self.refresh()
+        if self.handle.version() == before + 1:
+            self._marks = remembered
 
     def append(self, file: AddAction, marks: Mapping[str, int], note: Mapping[str, Any]) -> None:
         """Commit one written file under new marks, WRITER among them.
@@ -106,6 +131,7 @@ class TableLog:
             FencedError: another writer has taken over.
             StoreError: it was not committed, or nobody can tell now.
         """
+        self.catch_up()
         self.verify()
         try:
             self._commit([file], marks, "cannot commit to", note)
@@ -114,11 +140,10 @@ class TableLog:
             self.verify()
             if self.mark(WRITER) != marks[WRITER]:
                 raise
+        else:
+            self._marks |= marks
+            self._behind = True
         self._commits += 1
-        remembered, before = self._marks | dict(marks), self.handle.version()
-        self.refresh()
-        if self.handle.version() == before + 1:  # nobody else has committed
-            self._marks = remembered
 
     def roll_back(self, complete: int) -> None:
         """Take away files of a group that was never closed: those with rows past `complete`."""
@@ -138,3 +163,17 @@ class TableLog:
         with files.converting(f"{self.table}: {doing} {self.handle.table_uri}"):
             marks = {EPOCH: self.epoch, **marks}
             commit_actions(self.handle, self.table, actions, marks, note)
+
+
+@contextmanager
+def catching_up(logs: Sequence[TableLog]) -> Iterator[None]:
+    """Look at logs in threads of their own while what will be committed to them is written.
+
+    Raises:
+        StoreError: a log cannot be read.
+    """
+    with ThreadPoolExecutor(len(logs), thread_name_prefix="catch-up") as threads:
+        looking = [threads.submit(log.catch_up) for log in logs]
+        yield
+    for look in looking:
+        look.result()

@@ -25,16 +25,20 @@ class _Watched:
         self._run = run
         self._table = table
         self._open()
-        self._shown = self._handle
+        self._shown, self._shown_with = self._handle, self._options
         self._open()
 
     def _open(self) -> None:
+        self._options = files.storage_options(self._run)
         self._handle: DeltaTable = open_table(self._run, self._table)
         self._opened = self._handle.version()
         self._complete: tuple[int, int] | None = None
 
     def look(self) -> None:
-        """Move to the newest version."""
+        """Move to the newest version, with the credentials of now."""
+        if files.storage_options(self._run) != self._options:
+            self._open()
+            return
         with files.converting(f"{self._table}: cannot read the Delta log"):
             self._handle.update_incremental()
         if self._handle.version() - self._opened >= _REOPEN_AFTER:
@@ -49,8 +53,8 @@ class _Watched:
 
     def show(self) -> DeltaTable:
         """A handle at least as new as what was looked at, which nobody moves."""
-        if self._shown.version() != self._handle.version():
-            self._shown = open_table(self._run, self._table)
+        if self._shown.version() != self._handle.version() or self._shown_with != self._options:
+            self._shown, self._shown_with = open_table(self._run, self._table), self._options
         return self._shown
 
 

@@ -24,7 +24,6 @@ from rollart_flow.schema import SCHEMA_VERSION, TABLES, check
 from rollart_flow.store import files
 from rollart_flow.store.group import Span, in_closing_order, number, stamp, write_files
 from rollart_flow.store.info import (
-    Owner,
     RunInfo,
     RunStatus,
     info_uri,
@@ -32,8 +31,9 @@ from rollart_flow.store.info import (
     write_info,
 )
 from rollart_flow.store.maintenance import RETENTION, Maintained, maintain_table
+from rollart_flow.store.owner import Owner
 from rollart_flow.store.table import CALLER, CLOCK, COMPLETE, WRITER, recorded
-from rollart_flow.store.table_log import TableLog
+from rollart_flow.store.table_log import TableLog, catching_up
 
 _MAINTAIN_AFTER = 50
 
@@ -66,6 +66,7 @@ class RunWriter:
             StoreError: the folder cannot be written.
         """
         uri = files.normalize(uri)
+        files.check_writable(uri)
         write_info(uri, info, new=True)
         try:
             return cls(uri, info)
@@ -83,6 +84,7 @@ class RunWriter:
             StoreError: it cannot be read or written, or is of a newer schema version.
         """
         uri = files.normalize(uri)
+        files.check_writable(uri)
         read = read_info(uri)
         info = replace(
             read,
@@ -151,7 +153,8 @@ class RunWriter:
     ) -> None:
         """Write all data files, then commit them table by table; the last closes the group."""
         self._clock_us = max(self._clock_us, time.time_ns() // 1000)
-        added = write_files(self.uri, stamp(rows, spans, self._clock_us))
+        with catching_up([self._logs[table] for table in rows]):
+            added = write_files(self.uri, stamp(rows, spans, self._clock_us))
         closing = next(reversed(added))
         last = spans[closing][1]
         self._in_doubt = True
@@ -174,6 +177,7 @@ class RunWriter:
         log = self._logs[closing]
         if transaction > log.mark(CALLER):
             return None
+        log.catch_up()
         found = recorded(log.handle, transaction)
         if found is None:
             raise StoreError(

@@ -14,6 +14,7 @@ import torch
 
 from rollart_flow.trainers.checkpoint import Checkpoint
 from rollart_flow.trainers.mismatch import LagStatistics
+from rollart_flow.weights.places import opened
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +104,16 @@ class Trainer(ABC):
         """
         self.save(folder)
         return lambda: None
+
+    def load_from(self, address: str) -> None:
+        """Restore the checkpoint at an address, a path or in S3.
+
+        Raises:
+            StoreError: it cannot be read from S3.
+            TrainerError: as `load`.
+        """
+        with opened(address) as folder:
+            self.load(folder)
 
     @abstractmethod
     def load(self, folder: Path) -> None:

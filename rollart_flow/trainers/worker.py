@@ -8,7 +8,7 @@ the same order; only the first one publishes, removes, or is asked what came out
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -20,6 +20,7 @@ from rollart_flow.resources import CPU, ActorTrain, Cluster, Placement, register
 from rollart_flow.trainers.base import StepResult, Trainer
 from rollart_flow.trainers.registry import TrainerSettings, build_trainer
 from rollart_flow.weights import Manifest, WeightStore, open_weights
+from rollart_flow.weights.places import kept, place_of
 
 if TYPE_CHECKING:
     from rollart_flow.trainers.ranks import Ranks, Rendezvous
@@ -48,11 +49,12 @@ class TrainWorker(ActorTrain):
             os.nice(_NICENESS)
         self._timeout_s = settings.collective_timeout_s
         self._build: Callable[[Ranks | None], Trainer] = lambda ranks: build_trainer(
-            settings, algorithm, folder, ranks
+            settings, algorithm, kept(folder), ranks
         )
         self._weights: WeightStore = open_weights(weights, weights_uri)
         self._result: StepResult | None = None
         self._finish_save: Callable[[], None] | None = None
+        self._put_in_place: Callable[[], None]
         self._rendezvous: Rendezvous | None = None
         self._lost = False
         if placement.world_size == 1:
@@ -121,22 +123,30 @@ class TrainWorker(ActorTrain):
         return () if self.placement.rank else self._weights.retain(newest, keep)
 
     def begin_save(self, folder: str) -> None:
-        """Begin to save a checkpoint of the current version; see `Trainer.begin_save`."""
+        """Begin to save a checkpoint of the current version; see `Trainer.begin_save`.
+
+        Args:
+            folder: address of the checkpoint; one in S3 is made in a folder of this machine.
+        """
+        place, name = place_of(folder)
         with self._noticing():
-            self._finish_save = self._trainer.begin_save(Path(folder))
+            self._finish_save = self._trainer.begin_save(place.workshop(name))
+        self._put_in_place = partial(place.finish, name)
 
     def finish_save(self) -> None:
         """Return once the checkpoint that was begun is saved."""
         if self._finish_save is not None:
             with self._noticing():
                 self._finish_save()
+            if not self.placement.rank:
+                self._put_in_place()
         self._finish_save = None
 
     def load(self, folder: str) -> int:
-        """Restore a checkpoint; its version."""
+        """Restore the checkpoint at an address; its version."""
         self._result = None
         with self._noticing():
-            self._trainer.load(Path(folder))
+            self._trainer.load_from(folder)
         return self._trainer.version
 
     def version(self) -> int:
@@ -156,15 +166,20 @@ class TrainWorker(ActorTrain):
             raise
 
 
-def gather_ranks(trainers: Cluster) -> None:
+def gather_ranks(trainers: Cluster) -> bool:
     """Make the workers of a trainer one process group; nothing to do for a worker by itself.
 
     They meet at an address of the first one's node: loopback where all of them are there.
+
+    Returns:
+        Whether all are on one node.
 
     Raises:
         RunFailedError: a worker could not start.
         TrainerError: a worker was lost on the way.
     """
-    if len(trainers.workers) > 1:
-        nodes = trainers.wait_until_ready()
-        trainers.join(trainers.invite(loopback=len(set(nodes)) == 1))
+    if len(trainers.workers) == 1:
+        return True
+    together = len(set(trainers.wait_until_ready())) == 1
+    trainers.join(trainers.invite(loopback=together))
+    return together

@@ -1,11 +1,11 @@
-"""Published weights as folders on a local file system, beside the tables of a run.
+"""Published weights as folders beside the tables of a run, on a file system or in S3.
 
     <run>/weights/v000012/model.safetensors     the tensors, Hugging Face names
     <run>/weights/v000012/manifest.json         what they are, and their checksum
 
-The invariant: a version appears by one rename and its files never change, so a reader gets all
-tensors of one version or an error (design, invariant 5), whatever is published, collected or
-killed meanwhile.
+The invariant: a version appears at once and its files never change, so a reader gets all tensors
+of one version or an error (design, invariant 5), whatever is published, collected or killed
+meanwhile. `places` sees to that, wherever the folder lies.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import safetensors
 from rollart_flow.errors import WeightsError
 from rollart_flow.weights.base import Manifest, WeightStore, describe
 from rollart_flow.weights.fingerprint import fingerprint
-from rollart_flow.weights.folders import clear_leftovers, locked, put_folder, remove_folder
+from rollart_flow.weights.places import Place, place_at
 
 if TYPE_CHECKING:
     import torch
@@ -38,27 +38,33 @@ class LocalWeightStore(WeightStore):
     """Weight versions in a folder. Any number of processes may read, publish and collect.
 
     Args:
-        folder: usually `<run>/weights`; made when something is published.
+        folder: usually `<run>/weights`, a path or an address in S3; made when something is
+            published.
+
+    Raises:
+        WeightsError: it is in a bucket that does not answer.
     """
 
     def __init__(self, folder: str | Path) -> None:
-        self.folder = Path(folder)
+        self.folder = str(folder)
+        with _as_weights_error(f"no weights can be stored in {folder}"):
+            self._place: Place = place_at(self.folder)
 
     def publish(self, version: int, tensors: Mapping[str, torch.Tensor]) -> Manifest:
         """Write the version to disk, durably, and make it readable. See `WeightStore.publish`."""
         if version < 0 or not tensors:
             raise WeightsError(f"cannot publish version {version} with {len(tensors)} tensors")
-        made = describe(version, f"{self.folder.name}/{self._place(version).name}", tensors)
+        made = describe(version, f"{Path(self.folder).name}/{_name(version)}", tensors)
 
         def fill(folder: Path) -> None:
             save_tensors(tensors, folder / TENSORS_FILE)
             (folder / MANIFEST_FILE).write_text(json.dumps(asdict(made), indent=1))
 
         failed = f"version {version} was not published to {self.folder}"
-        with _as_weights_error(failed), locked(self.folder):
-            clear_leftovers(self.folder)
-            if not self._holds(made):
-                put_folder(self._place(version), fill)
+        with _as_weights_error(failed), self._place.writing():
+            while not self._holds(made):
+                if self._place.put(_name(version), fill):
+                    break
         return made
 
     def read(self, version: int) -> dict[str, torch.Tensor]:
@@ -66,49 +72,45 @@ class LocalWeightStore(WeightStore):
         import safetensors.torch
 
         published = self.manifest(version)
-        with _as_weights_error(f"weights of version {version} cannot be read"):
+        reading = _as_weights_error(f"weights of version {version} cannot be read")
+        with reading, self._place.opened(_name(version)) as folder:
             tensors: dict[str, torch.Tensor] = safetensors.torch.load_file(
-                self._place(version) / TENSORS_FILE, backend="pread"
+                folder / TENSORS_FILE, backend="pread"
             )
         if fingerprint(tensors) != published.checksum:
             raise WeightsError(
-                f"weights of version {version} in {self._place(version)} are damaged: "
+                f"weights of version {version} in {self.folder}/{_name(version)} are damaged: "
                 "their checksum differs from the manifest's; publish the version again"
             )
         return tensors
 
     def manifest(self, version: int) -> Manifest:
         """What was published under this number. See `WeightStore.manifest`."""
-        place = self._place(version)
-        if not place.is_dir():
-            there = ", ".join(map(str, self.versions())) or "none"
+        if version not in (known := self.versions()):
+            there = ", ".join(map(str, known)) or "none"
             raise WeightsError(f"no weights of version {version} in {self.folder}; there: {there}")
-        with _as_weights_error(f"the manifest of version {version} in {place} cannot be read"):
-            return Manifest.from_json(json.loads((place / MANIFEST_FILE).read_text()))
+        what = f"the manifest of version {version} in {self.folder} cannot be read"
+        with _as_weights_error(what):
+            return Manifest.from_json(json.loads(self._place.read(_name(version), MANIFEST_FILE)))
 
     def versions(self) -> tuple[int, ...]:
         """Versions that can be read, ascending."""
-        if not self.folder.is_dir():
-            return ()
-        matches = (_VERSION_FOLDER.fullmatch(path.name) for path in self.folder.iterdir())
-        return tuple(sorted(int(match[1]) for match in matches if match))
+        with _as_weights_error(f"{self.folder} cannot be listed"):
+            matches = map(_VERSION_FOLDER.fullmatch, self._place.names())
+            return tuple(sorted(int(match[1]) for match in matches if match))
 
     def retain(self, newest: int, keep: Collection[int] = ()) -> tuple[int, ...]:
         """Remove all but the newest versions and those in `keep`. See `WeightStore.retain`."""
         if newest < 1:
             raise WeightsError(f"retain must keep at least the newest version, not {newest}")
-        if not self.folder.is_dir():
+        if not self.versions():
             return ()
         failed = f"old versions in {self.folder} were not removed"
-        with _as_weights_error(failed), locked(self.folder):
-            clear_leftovers(self.folder)
+        with _as_weights_error(failed), self._place.writing():
             surplus = tuple(v for v in self.versions()[:-newest] if v not in keep)
             for version in surplus:
-                remove_folder(self._place(version))
+                self._place.remove(_name(version))
         return surplus
-
-    def _place(self, version: int) -> Path:
-        return self.folder / f"v{version:06d}"
 
     def _holds(self, made: Manifest) -> bool:
         """Whether this version is there, intact and equal. A damaged equal one may be replaced."""
@@ -126,6 +128,11 @@ class LocalWeightStore(WeightStore):
         except WeightsError:
             return False
         return True
+
+
+def _name(version: int) -> str:
+    """Of the folder of a version."""
+    return f"v{version:06d}"
 
 
 def save_tensors(tensors: Mapping[str, torch.Tensor], path: Path) -> None:

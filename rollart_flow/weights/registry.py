@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 from rollart_flow.algorithms.checks import check_choice
+from rollart_flow.store.files import is_remote
 from rollart_flow.weights.base import WeightStore
 from rollart_flow.weights.local import LocalWeightStore
 from rollart_flow.weights.mooncake.package import package_folder
@@ -43,8 +44,8 @@ def open_weights(name: str, uri: str) -> WeightStore:
     if (address := _AT_ADDRESS.fullmatch(name)) is None:
         check_choice("train.weights", name, WEIGHT_STORES[:2])
         return kept
-    folder = Path(uri).absolute()
-    run = f"{folder.parent.name}-{hashlib.sha256(str(folder).encode()).hexdigest()[:8]}"
+    folder = uri if is_remote(uri) else str(Path(uri).absolute())
+    run = f"{Path(folder).parent.name}-{hashlib.sha256(folder.encode()).hexdigest()[:8]}"
     return TieredWeightStore(MooncakeWeightStore(address[1], run), kept)
 
 

@@ -37,10 +37,10 @@ _TOKENS = ("token_ids", "action_mask", "logprobs", "token_versions")
 
 def run() -> list[Record]:
     """Rates of the buffer and its peers; takes about a minute."""
-    tables = list(_tables())
+    tables = list(some_tables())
     rows = ROWS * PUTS
     with tempfile.TemporaryDirectory() as folder, ray_cluster():
-        put_s, through_s = asyncio.run(_through_buffer(f"{folder}/run", tables))
+        put_s, through_s = asyncio.run(through_buffer(f"{folder}/run", tables))
         kept = [dictionaries(table) for table in tables[:12]]
         jsonl_s = seconds(lambda: through_jsonl(Path(folder) / "jsonl", kept)) * PUTS / 12
         queue_s = _through_transfer_queue(tables)
@@ -73,7 +73,7 @@ def run() -> list[Record]:
     return records
 
 
-def _tables() -> Iterator[pa.Table]:
+def some_tables() -> Iterator[pa.Table]:
     """Scored trajectories of whole groups, with ids of their own."""
     rng = np.random.default_rng(0)
     for number in range(PUTS):
@@ -99,7 +99,7 @@ def _tables() -> Iterator[pa.Table]:
         yield table
 
 
-async def _through_buffer(uri: str, tables: Sequence[pa.Table]) -> tuple[float, float]:
+async def through_buffer(uri: str, tables: Sequence[pa.Table]) -> tuple[float, float]:
     """Seconds until every put was acknowledged, and until every batch was read."""
     RunWriter.create(uri, RunInfo("bench", "bench", 0)).close(RunStatus.INTERRUPTED)
     settings = BufferSettings(rollart(1), GROUP, commit_rows=4 * ROWS, commit_ms=50)

@@ -11,7 +11,7 @@ from tests.cli.shell import rollart
 
 LOOKED_FOR = [
     "python", "torch", "ray", "deltalake", "polars", "gymnasium", "vllm", "megatron", "mooncake",
-    "nixl", "boto3", "httpx2", "bubblewrap", "cuda", "cpus", "memory", "disk", "shm",
+    "nixl", "boto3", "httpx2", "bubblewrap", "cuda", "cpus", "memory", "disk", "s3", "shm",
 ]  # fmt: skip
 
 
@@ -57,3 +57,5 @@ def test_a_store_that_cannot_be_made_is_seen(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     found = {f.name: f for f in doctor.examine("s3://bucket/runs")}
     assert found["disk"].version == "s3://bucket/runs"
+    assert not found["s3"].usable
+    assert found["s3"].required

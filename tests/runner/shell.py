@@ -24,7 +24,7 @@ _AGENTS = (
 class Shell:
     """One command in a session of its own, like one in a terminal; its output line by line."""
 
-    def __init__(self, *arguments: str, store: Path) -> None:
+    def __init__(self, *arguments: str, store: str | Path) -> None:
         self._mark = uuid4().hex
         self._process = subprocess.Popen(
             [*_COMMAND, *arguments],
@@ -126,7 +126,7 @@ def _is_agent(pid: int) -> bool:
     return any(agent in command for agent in _AGENTS)
 
 
-def said_by(*arguments: str, store: Path) -> tuple[int, str]:
+def said_by(*arguments: str, store: str | Path) -> tuple[int, str]:
     """Exit code and output of a command that ends by itself."""
     with Shell(*arguments, store=store) as shell:
         return shell.end(), shell.said

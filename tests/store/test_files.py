@@ -1,41 +1,17 @@
 """Small files are whole or absent, and every failure is one line."""
 
+import re
 import threading
 from pathlib import Path
 
-import pyarrow.fs as pafs
 import pytest
 
-from rollart_flow.errors import StoreError
+from rollart_flow.errors import SettingsError, StoreError
 from rollart_flow.store import files
 
 
-@pytest.fixture
-def remote(monkeypatch: pytest.MonkeyPatch) -> str:
-    """An object store in memory, behind the same `pyarrow.fs` interface as S3.
-
-    A server that speaks S3 cannot be started here without packages beyond the project's own.
-    """
-    memory = pafs._MockFileSystem()
-    memory.create_dir("bucket/runs/a")
-
-    def filesystem(folder: str) -> pafs.FileSystem:
-        path = folder.removeprefix("s3://")
-        memory.create_dir(path)
-        return pafs.SubTreeFileSystem(path, memory)
-
-    monkeypatch.setattr(files, "filesystem", filesystem)
-    return "s3://bucket/runs"
-
-
-def root(kind: str, tmp_path: Path, remote: str) -> str:
-    """The address of an empty folder, local or remote."""
-    return remote if kind == "remote" else str(tmp_path)
-
-
-@pytest.mark.parametrize("kind", ["local", "remote"])
-def test_files_and_folders(kind: str, tmp_path: Path, remote: str) -> None:
-    uri = files.join(root(kind, tmp_path, remote), "a", "f")
+def test_files_and_folders(tmp_path: Path) -> None:
+    uri = files.join(str(tmp_path), "a", "f")
     assert files.read(uri) is None
     assert files.write(uri, b"one")
     assert not files.write(uri, b"two", exclusive=True)
@@ -44,27 +20,50 @@ def test_files_and_folders(kind: str, tmp_path: Path, remote: str) -> None:
     assert files.read(uri) == b"two"
     files.write_new(uri + "2", memoryview(b"three"))
     assert files.read(uri + "2") == b"three"
-    assert files.folders(root(kind, tmp_path, remote)) == ["a"]
+    assert files.folders(str(tmp_path)) == ["a"]
     files.remove(uri)
     assert files.read(uri) is None
+    files.clear(str(tmp_path / "a"))
+    assert files.folders(str(tmp_path)) == []
+    files.clear(str(tmp_path / "a"))
 
 
 def test_addresses() -> None:
-    assert files.normalize("s3://b/x/") == "s3://b/x"
+    assert files.normalize("s3://bucket/x/") == "s3://bucket/x"
+    assert files.normalize("s3a://bucket//x/y/") == "s3://bucket/x/y"
+    assert files.normalize("s3://bucket/") == "s3://bucket"
     assert files.normalize("file:///tmp/x/") == "/tmp/x"
     assert files.normalize("x/../y") == str(Path.cwd() / "y")
-    assert files.is_remote("s3://b/x")
+    assert files.is_remote("s3://bucket/x")
     assert not files.is_remote("file:///tmp/x")
 
 
-def test_credentials_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:8333")
-    monkeypatch.delenv("AWS_REGION", raising=False)
-    options = files.storage_options("s3://b/x")
-    assert options is not None
-    assert options["AWS_ENDPOINT_URL"] == "http://127.0.0.1:8333"
-    assert "AWS_REGION" not in options
-    assert files.storage_options("/tmp/x") is None
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("gs://bucket/runs", "gs:// is no store; take a folder or s3://bucket/prefix"),
+        ("s3:/bucket/runs", "'s3:/bucket/runs' names no bucket; write s3://bucket/prefix"),
+        ("s3://", "'s3://' names no bucket"),
+        ("s3://ab/runs", "a bucket of 3 to 63 small letters"),
+        ("s3://My_Runs", "'s3://My_Runs' names no bucket"),
+        ("s3://bucket/runs?region=x", "s3://bucket/runs must end there, without ? and #"),
+    ],
+)
+def test_an_address_that_is_none_is_refused_at_once(address: str, said: str) -> None:
+    with pytest.raises(SettingsError, match=re.escape(said)) as caught:
+        files.normalize(address)
+    assert "\n" not in str(caught.value)
+
+
+def test_credentials_in_an_address_are_refused_and_not_repeated() -> None:
+    with pytest.raises(SettingsError, match="an s3:// address takes no credentials") as caught:
+        files.normalize("s3://AKIAKEY:topsecret@bucket/runs")
+    assert "topsecret" not in str(caught.value)
+    assert "AKIAKEY" not in str(caught.value)
+
+
+def test_a_local_path_has_no_storage_options(tmp_path: Path) -> None:
+    assert files.storage_options(str(tmp_path)) is None
 
 
 def test_an_exclusive_name_goes_to_one_of_many(tmp_path: Path) -> None:

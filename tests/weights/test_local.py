@@ -109,7 +109,7 @@ def test_a_publisher_killed_at_any_moment_leaves_whole_versions(tmp_path: Path) 
         store.publish(3, tensors_of(3))
         assert store.versions() == (*found[-1], 3)
         folders = {f"v{version:06d}" for version in store.versions()}
-        assert {path.name for path in store.folder.iterdir()} == {".lock", *folders}
+        assert {path.name for path in Path(store.folder).iterdir()} == {".lock", *folders}
     assert sorted(set(found), key=found.index) == [(1,), (1, 2), (2,)]
 
 

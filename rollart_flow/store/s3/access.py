@@ -1,0 +1,119 @@
+"""Who speaks to a bucket, and how: one client of boto3, and the same for deltalake and polars.
+
+Everything is found by boto3's own chain (environment, profile, role of the machine), so that what
+`aws s3 ls` can read, a run can. The invariant: a client is handed out once its bucket has answered,
+so that a wrong word fails within seconds; from then on, calls are tried again for about a minute.
+"""
+
+import os
+import threading
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+from urllib.parse import urlsplit
+
+from rollart_flow.errors import MissingExtraError
+
+try:
+    import boto3  # type: ignore[import-untyped]
+    from botocore.config import Config  # type: ignore[import-untyped]
+    from botocore.exceptions import ClientError, NoCredentialsError  # type: ignore[import-untyped]
+except ImportError as error:
+    raise MissingExtraError(
+        f"an s3:// store needs {error.name}; pip install 'rollart-flow[s3]'"
+    ) from error
+
+from rollart_flow.store.s3.failures import NO_BUCKET, as_os_errors, is_absent
+
+_REACH = Config(connect_timeout=3, read_timeout=5, retries={"total_max_attempts": 2})
+"""Of the first question to a bucket [s]."""
+_WORK = Config(
+    connect_timeout=5,
+    read_timeout=60,
+    retries={"mode": "adaptive", "total_max_attempts": 12},
+    max_pool_connections=32,
+)
+"""Of all that follow: throttling and faults of a server are waited out."""
+_DEFAULT_REGION = "us-east-1"
+_AMAZON = (".amazonaws.com", ".amazonaws.com.cn")
+_creating = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """One bucket that has answered. Any thread may use its client."""
+
+    name: str
+    endpoint: str
+    """URL of the server."""
+    region: str
+    client: Any = field(repr=False)
+    credentials: Any = field(repr=False)
+
+    def storage_options(self) -> dict[str, str]:
+        """How deltalake and polars reach it now. Secret: for them alone.
+
+        A session token is renewed by boto3 some minutes before it expires; what is returned then
+        differs from what was returned before. Their own retries are ten, within three minutes.
+        """
+        keys = self.credentials.get_frozen_credentials()
+        options = {
+            "AWS_ACCESS_KEY_ID": keys.access_key,
+            "AWS_SECRET_ACCESS_KEY": keys.secret_key,
+            "AWS_REGION": self.region,
+        }
+        if keys.token:
+            options["AWS_SESSION_TOKEN"] = keys.token
+        address = urlsplit(self.endpoint)
+        if not (address.hostname or "").endswith(_AMAZON):
+            options["AWS_ENDPOINT_URL"] = self.endpoint
+        if address.scheme == "http":
+            options["AWS_ALLOW_HTTP"] = "true"
+        return options
+
+
+def bucket(name: str) -> Bucket:
+    """The bucket of a name, as the environment says now.
+
+    Raises:
+        OSError: it cannot be reached; says in one line what to do.
+    """
+    environment = tuple(sorted(item for item in os.environ.items() if item[0].startswith("AWS_")))
+    with _creating:
+        return _reached(name, environment)
+
+
+def credentials_source() -> str | None:
+    """Where boto3 finds credentials, such as `env` or `iam-role`; None where it finds none.
+
+    Raises:
+        OSError: what it looks at cannot be read.
+    """
+    with as_os_errors("the server of credentials"):
+        found = boto3.Session().get_credentials()
+    return None if found is None else str(found.method)
+
+
+@lru_cache(maxsize=16)
+def _reached(name: str, environment: tuple[tuple[str, str], ...]) -> Bucket:
+    """Ask a bucket whether it is there. `environment` tells what else the answer depends on."""
+    endpoint = "the server"
+    with as_os_errors(endpoint):
+        session = boto3.Session()
+        credentials = session.get_credentials()
+        if credentials is None:
+            raise NoCredentialsError
+        region = session.region_name or _DEFAULT_REGION
+        asking = session.client("s3", region_name=region, config=_REACH)
+        endpoint = asking.meta.endpoint_url
+    with as_os_errors(endpoint):
+        try:
+            answer = asking.head_bucket(Bucket=name)
+        except ClientError as error:
+            if is_absent(error):
+                raise OSError(NO_BUCKET) from error
+            raise
+        headers = answer["ResponseMetadata"]["HTTPHeaders"]
+        region = headers.get("x-amz-bucket-region", region)
+        client = session.client("s3", region_name=region, config=_WORK)
+    return Bucket(name, client.meta.endpoint_url, region, client, credentials)

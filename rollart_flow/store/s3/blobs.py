@@ -1,0 +1,170 @@
+"""Blobs below a prefix of an S3 bucket.
+
+A put of S3 is atomic. An exclusive one, and one that replaces what was read (`swap`), are
+conditional puts: of many who try at the same moment the server lets one through. boto3 tries again
+after a fault, and the first try may have got through: what stands there tells, since whoever puts
+conditionally puts bytes of its own.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from typing import Any
+
+from botocore.exceptions import ClientError  # type: ignore[import-untyped]
+
+from rollart_flow.store.blobs import Blobs
+from rollart_flow.store.s3.access import Bucket, bucket
+from rollart_flow.store.s3.failures import as_os_errors, is_absent, is_lost
+
+_REMOVED_AT_ONCE = 1000
+"""Keys that one request may name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tagged:
+    """What a blob held at one moment."""
+
+    data: bytes
+    tag: str
+    """Of this content, for `S3Blobs.swap`."""
+    age_s: float
+    """Time since it was written, by the server's own clock."""
+
+
+class S3Blobs(Blobs):
+    """Objects of a bucket whose keys begin with a prefix.
+
+    Args:
+        uri: `s3://bucket/prefix`.
+
+    Raises:
+        OSError: the bucket does not answer.
+    """
+
+    def __init__(self, uri: str) -> None:
+        name, _, prefix = uri.removeprefix("s3://").partition("/")
+        self._bucket: Bucket = bucket(name)
+        self._prefix = f"{prefix}/" if prefix else ""
+
+    def read(self, name: str) -> bytes | None:
+        """See `Blobs.read`."""
+        found = self.look(name)
+        return None if found is None else found.data
+
+    def look(self, name: str) -> Tagged | None:
+        """What a blob holds now; None where there is none."""
+        with self._calling():
+            try:
+                answer = self._client.get_object(**self._at(name))
+            except ClientError as error:
+                if is_absent(error):
+                    return None
+                raise
+            data: bytes = answer["Body"].read()
+        return Tagged(data, answer["ETag"], _age_s(answer))
+
+    def write(self, name: str, data: bytes | memoryview, *, exclusive: bool = False) -> bool:
+        """See `Blobs.write`."""
+        condition = {"IfNoneMatch": "*"} if exclusive else {}
+        return self._put(name, bytes(data), condition) is not None
+
+    def claim(self, name: str, data: bytes) -> str | None:
+        """Write a blob that is not there yet; the tag of what was written, None if it is there."""
+        return self._put(name, data, {"IfNoneMatch": "*"})
+
+    def swap(self, name: str, data: bytes, tag: str) -> str | None:
+        """Replace a blob that is as it was when it was read; its new tag, None if it is not."""
+        return self._put(name, data, {"IfMatch": tag})
+
+    def _put(self, name: str, data: bytes, condition: dict[str, str]) -> str | None:
+        with self._calling():
+            try:
+                answer = self._client.put_object(**self._at(name), Body=data, **condition)
+            except ClientError as error:
+                if condition and (is_lost(error) or is_absent(error)):
+                    return self._earlier(name, data, error)
+                raise
+        return str(answer["ETag"])
+
+    def _earlier(self, name: str, data: bytes, refused: ClientError) -> str | None:
+        """The tag of a put that was refused because an earlier try of it had got through."""
+        if not refused.response.get("ResponseMetadata", {}).get("RetryAttempts", 0):
+            return None
+        there = self.look(name)
+        return there.tag if there is not None and there.data == data else None
+
+    def write_new(self, name: str, data: memoryview) -> None:
+        """See `Blobs.write_new`."""
+        self.write(name, data)
+
+    def remove(self, name: str) -> None:
+        """See `Blobs.remove`."""
+        with self._calling():
+            self._client.delete_object(**self._at(name))
+
+    def folders(self) -> list[str]:
+        """See `Blobs.folders`."""
+        start = len(self._prefix)
+        pages = self._pages(Delimiter="/")
+        found = [each["Prefix"] for page in pages for each in page.get("CommonPrefixes", ())]
+        return sorted(prefix[start:-1] for prefix in found)
+
+    def names(self) -> list[str]:
+        """Names of all blobs, in whatever folders, sorted."""
+        start = len(self._prefix)
+        keys = [each["Key"] for page in self._pages() for each in page.get("Contents", ())]
+        return sorted(key[start:] for key in keys)
+
+    def clear(self) -> None:
+        """See `Blobs.clear`."""
+        names = self.names()
+        for first in range(0, len(names), _REMOVED_AT_ONCE):
+            self.remove_all(names[first : first + _REMOVED_AT_ONCE])
+
+    def remove_all(self, names: list[str]) -> None:
+        """Remove up to a thousand blobs in one request."""
+        if not names:
+            return
+        keys = [{"Key": self._prefix + name} for name in names]
+        with self._calling():
+            answer = self._client.delete_objects(
+                Bucket=self._bucket.name, Delete={"Objects": keys, "Quiet": True}
+            )
+        for failed in answer.get("Errors", ()):
+            raise OSError(f"{failed['Key']} was not removed: {failed.get('Message', 'no reason')}")
+
+    def upload(self, name: str, path: Path) -> None:
+        """Write a file of this machine as a blob, in parts side by side where it is large."""
+        with self._calling():
+            self._client.upload_file(str(path), self._bucket.name, self._prefix + name)
+
+    def download(self, name: str, path: Path) -> None:
+        """Read a blob into a file of this machine, in parts side by side where it is large."""
+        with self._calling():
+            self._client.download_file(self._bucket.name, self._prefix + name, str(path))
+
+    @property
+    def _client(self) -> Any:
+        return self._bucket.client
+
+    def _at(self, name: str) -> dict[str, str]:
+        return {"Bucket": self._bucket.name, "Key": self._prefix + name}
+
+    def _pages(self, **how: str) -> Iterator[dict[str, Any]]:
+        listing = self._client.get_paginator("list_objects_v2")
+        with self._calling():
+            yield from listing.paginate(Bucket=self._bucket.name, Prefix=self._prefix, **how)
+
+    @contextmanager
+    def _calling(self) -> Iterator[None]:
+        with as_os_errors(self._bucket.endpoint):
+            yield
+
+
+def _age_s(answer: dict[str, Any]) -> float:
+    headers = answer["ResponseMetadata"]["HTTPHeaders"]
+    passed = parsedate_to_datetime(headers["date"]) - answer["LastModified"]
+    return max(0.0, float(passed.total_seconds()))

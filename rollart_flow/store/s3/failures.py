@@ -1,0 +1,88 @@
+"""What boto3 raises, as one OSError that says what to do; the only place that reads its codes.
+
+The invariant: no message holds a credential. What S3 answers names buckets and objects only.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from boto3.exceptions import Boto3Error  # type: ignore[import-untyped]
+from botocore.exceptions import (  # type: ignore[import-untyped]
+    BotoCoreError,
+    ClientError,
+    ConnectionError,
+    HTTPClientError,
+    NoCredentialsError,
+    PartialCredentialsError,
+    ProfileNotFound,
+)
+
+NO_BUCKET = "there is no such bucket; make it first, or name another one in --store"
+_LOST = ("412", "PreconditionFailed", "409", "ConditionalRequestConflict")
+_ABSENT = ("404", "NoSuchKey", "NotFound")
+_BUSY = ("503", "SlowDown", "ServiceUnavailable", "500", "InternalError", "RequestTimeout")
+_ADVICE = {
+    "NoSuchBucket": NO_BUCKET,
+    "403": "no permission; the credentials need to list, read, write and delete in the bucket",
+    "400": "the request was refused; look at the credentials, their session token and the region",
+    "301": "the bucket is in another region; set AWS_REGION to its own",
+    "SignatureDoesNotMatch": "the secret access key is wrong; set AWS_SECRET_ACCESS_KEY anew",
+    "InvalidAccessKeyId": "nobody has that access key; set AWS_ACCESS_KEY_ID anew",
+    "ExpiredToken": "the session token has expired; log in again",
+    "RequestTimeTooSkewed": "the clock of this machine is off; set it right",
+}
+_ADVICE |= dict.fromkeys(("AccessDenied", "AllAccessDisabled"), _ADVICE["403"])
+_ADVICE |= dict.fromkeys(_BUSY, "the server is too busy or broken, however often it was asked")
+_CREDENTIALS = (
+    "no S3 credentials were found; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
+)
+
+
+def is_lost(error: ClientError) -> bool:
+    """Whether a conditional put was refused, because somebody else was first."""
+    return _code(error) in _LOST
+
+
+def is_absent(error: ClientError) -> bool:
+    """Whether there is no such object."""
+    return _code(error) in _ABSENT
+
+
+@contextmanager
+def as_os_errors(endpoint: str) -> Iterator[None]:
+    """Convert what boto3 raises.
+
+    Args:
+        endpoint: URL of the server that is asked, to be named where it does not answer.
+
+    Raises:
+        OSError: of one line, with what to do.
+    """
+    try:
+        yield
+    except ClientError as error:
+        raise OSError(_answered(error)) from error
+    except (NoCredentialsError, PartialCredentialsError) as error:
+        raise OSError(_CREDENTIALS) from error
+    except ProfileNotFound as error:
+        raise OSError(f"{error}; set AWS_PROFILE to one that there is") from error
+    except (ConnectionError, HTTPClientError) as error:
+        raise OSError(
+            f"{endpoint} does not answer ({type(error).__name__}); "
+            "look at AWS_ENDPOINT_URL_S3 and the network"
+        ) from error
+    except (BotoCoreError, Boto3Error) as error:
+        raise OSError(" ".join(str(error).split())) from error
+
+
+def _answered(error: ClientError) -> str:
+    code = _code(error)
+    if code in _ADVICE:
+        return _ADVICE[code]
+    answer: Mapping[str, Any] = error.response.get("Error", {})
+    return f"S3 answers {code}: {answer.get('Message', 'no reason')}"
+
+
+def _code(error: ClientError) -> str:
+    return str(error.response.get("Error", {}).get("Code", ""))

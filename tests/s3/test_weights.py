@@ -1,0 +1,111 @@
+"""Weights and whole folders in S3: all of one version or none, whoever writes meanwhile."""
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rollart_flow.errors import StoreError, WeightsError
+from rollart_flow.store.s3.blobs import S3Blobs
+from rollart_flow.weights import LocalWeightStore, WeightStore
+from rollart_flow.weights.places import kept, opened, place_at
+from tests.weights.conformance import WeightStoreConformance, assert_is_version, tensors_of
+
+
+def holding(**texts: str) -> Callable[[Path], None]:
+    """Fills a folder with files of these names."""
+
+    def fill(folder: Path) -> None:
+        for name, text in texts.items():
+            (folder / name).write_text(text)
+
+    return fill
+
+
+class TestWeightsInS3(WeightStoreConformance):
+    """The promises of every store."""
+
+    @pytest.fixture(autouse=True)
+    def address(self, remote: str) -> None:
+        self.remote = remote
+
+    def make_store(self, place: Path) -> WeightStore:
+        return LocalWeightStore(f"{self.remote}/weights")
+
+
+def test_of_two_who_publish_a_version_at_once_the_first_one_wins(remote: str) -> None:
+    everyone, said = threading.Barrier(4), list[str]()
+
+    def publish(value: int) -> None:
+        store = LocalWeightStore(f"{remote}/weights")
+        everyone.wait()
+        try:
+            store.publish(1, tensors_of(value))
+            said.append("published")
+        except WeightsError as error:
+            said.append(str(error))
+
+    threads = [threading.Thread(target=publish, args=(n % 2,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    refused = [text for text in said if text != "published"]
+    assert len(refused) == 2
+    assert all(
+        "was published with other tensors; a version is never replaced" in r for r in refused
+    )
+    read = LocalWeightStore(f"{remote}/weights").read(1)
+    assert_is_version(read, int(read["model.scale"]))
+    files = [name for name in S3Blobs(f"{remote}/weights").names() if name.endswith("tensors")]
+    assert len(files) == 1, "what came too late is removed"
+
+
+def test_a_reader_gets_a_folder_or_none_while_it_is_replaced(remote: str) -> None:
+    place = place_at(f"{remote}/checkpoints")
+    assert place.put("000001", holding(a="old", b="old"))
+    with opened(f"{remote}/checkpoints/000001") as folder:
+        assert place.put("000001", holding(a="new", c="new"))
+        assert sorted(path.name for path in folder.iterdir()) == ["a", "b"]
+    with opened(f"{remote}/checkpoints/000001") as folder:
+        assert sorted(path.name for path in folder.iterdir()) == ["a", "c"]
+    assert not folder.exists()
+    place.remove("000001")
+    assert place.names() == []
+    assert S3Blobs(f"{remote}/checkpoints").names() == []
+
+
+def test_an_upload_that_was_cut_off_is_no_folder(remote: str, tmp_path: Path) -> None:
+    place = place_at(f"{remote}/checkpoints")
+    (tmp_path / "a").write_text("half")
+    S3Blobs(f"{remote}/checkpoints").upload("000001/cut-off/a", tmp_path / "a")
+    assert place.names() == []
+    with pytest.raises(FileNotFoundError, match="there is no whole folder s3://"):
+        place.opened("000001").__enter__()
+    assert place.put("000001", holding(a="whole"))
+    assert len(S3Blobs(f"{remote}/checkpoints").names()) == 2, "the leftover is removed"
+
+
+def test_what_was_made_by_hand_is_put_in_place_when_it_is_finished(remote: str) -> None:
+    place = place_at(remote)
+    made = place.workshop("policy")
+    made.mkdir(parents=True)
+    (made / "config.json").write_text("{}")
+    assert place.names() == []
+    place.finish("policy")
+    assert not made.exists()
+    copy = kept(f"{remote}/policy")
+    assert (Path(copy) / "config.json").read_text() == "{}"
+    assert kept(f"{remote}/policy") == copy
+    assert kept(str(made)) == str(made), "a folder of this machine is its own copy"
+
+
+def test_a_damaged_file_is_refused(remote: str) -> None:
+    place = place_at(remote)
+    place.put("policy", holding(a="good"))
+    blobs = S3Blobs(remote)
+    (name,) = (name for name in blobs.names() if name.endswith("/a"))
+    blobs.write(name, b"evil")
+    with pytest.raises(StoreError, match=r"^cannot read s3://.*: a in .* is damaged: its checksum"):
+        kept(f"{remote}/policy")
