@@ -16,7 +16,7 @@ import ray
 
 from rollart_flow.control.fleet import Fleet
 from rollart_flow.control.ports import Emit
-from rollart_flow.engines.worker import EngineWorker
+from rollart_flow.engines.worker import PREFIXES, EngineWorker
 from rollart_flow.operators.ports import RemoteCommands
 from rollart_flow.resources import CPU, Cluster, Placement, Request, WorkerHandle
 from rollart_flow.resources.manager import free_gangs
@@ -30,8 +30,8 @@ class Spawning:
 
     arguments: Mapping[str, Any]
     max_concurrency: int
-    workers: int
-    """For each class."""
+    workers: Mapping[str, int]
+    """For each class, by role."""
     units: int
     """Of its class, for each worker."""
 
@@ -64,17 +64,18 @@ class Rebinding:
     async def run(self) -> None:
         """Rebind every class that another one stands in for; returns once none is left."""
         missing = {
-            request.resource: handle.placement
+            (handle.placement.role, request.resource): handle.placement
             for handle in self._handles.values()
             for request in handle.placement.requests
             if request.resource not in (handle.placement.granted, CPU)
         }
         async with asyncio.TaskGroup() as classes:
-            for wanted, stand_in in missing.items():
+            for (_, wanted), stand_in in missing.items():
                 classes.create_task(self._rebind(wanted, stand_in))
 
     async def _rebind(self, wanted: str, stand_in: Placement) -> None:
-        cpus, count = stand_in.cpus, self._spawning.workers
+        role, cpus = stand_in.role, stand_in.cpus
+        count = self._spawning.workers[role]
         units = float(self._spawning.units)
         group = ray.util.placement_group([{wanted: units, CPU: cpus}] * count, strategy="PACK")
         try:
@@ -83,11 +84,12 @@ class Rebinding:
             ray.util.remove_placement_group(group)
             raise
         requests = tuple(r for r in stand_in.requests if r.resource == wanted)
-        first = sum(handle.placement.granted == wanted for handle in self._handles.values())
+        there = [handle.placement for handle in self._handles.values()]
+        first = sum(p.role == role and p.granted == wanted for p in there)
         placements = [
             Placement(
-                f"engine-{wanted.lower()}-{first + bundle}",
-                stand_in.role,
+                f"{PREFIXES[role]}-{wanted.lower()}-{first + bundle}",
+                role,
                 wanted,
                 requests,
                 cpus,
@@ -105,15 +107,17 @@ class Rebinding:
         )
         rows = await asyncio.to_thread(cluster.bindings)
         self._handles.update((handle.name, handle) for handle in cluster.workers)
-        await self._move(wanted, cluster.workers)
+        await self._move(role, wanted, cluster.workers)
         self._record(to_table("bindings", rows))
 
-    async def _move(self, wanted: str, new: Sequence[WorkerHandle]) -> None:
+    async def _move(self, role: str, wanted: str, new: Sequence[WorkerHandle]) -> None:
         """The new workers serve; those that stood in serve others only, or end."""
         stood_in = [
             handle
             for handle in self._handles.values()
-            if wanted != handle.placement.granted and wanted in handle.placement.stands_for
+            if handle.placement.role == role
+            and wanted != handle.placement.granted
+            and wanted in handle.placement.stands_for
         ]
         narrowed = {handle.name: _without(handle, wanted) for handle in stood_in}
         self._handles.update(narrowed)

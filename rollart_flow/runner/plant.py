@@ -15,6 +15,7 @@ import ray
 
 from rollart_flow.control.health import HealthLimits
 from rollart_flow.control.intake import RolloutSettings
+from rollart_flow.engines.base import EnginePhase
 from rollart_flow.engines.worker import EngineWorker
 from rollart_flow.models.policy import load_codec
 from rollart_flow.operators.buffer import BufferActor, BufferSettings
@@ -28,7 +29,12 @@ from rollart_flow.pipeline.nodes import Filter
 from rollart_flow.resources import CPU, Cluster, Placement, ResourceManager
 from rollart_flow.resources.nodes import beside_driver
 from rollart_flow.rows import events_table
-from rollart_flow.runner.placing import place_engines, place_sliding, place_trainer
+from rollart_flow.runner.placing import (
+    place_engines,
+    place_prefill,
+    place_sliding,
+    place_trainer,
+)
 from rollart_flow.schema import to_table
 from rollart_flow.store.layout import policy_uri, weights_uri
 from rollart_flow.trainers.registry import TrainerSettings
@@ -136,11 +142,12 @@ def start_plant(
 def _workers(pipeline: Pipeline, uri: str) -> tuple[Cluster, Cluster]:
     """Inference workers and trainers."""
     manager = ResourceManager()
-    placed, training = place_engines(pipeline, manager), place_trainer(pipeline, manager)
+    placed, ahead = place_engines(pipeline, manager), place_prefill(pipeline, manager)
+    training = place_trainer(pipeline, manager)
     engines = Cluster(
-        [*placed, *place_sliding(pipeline, training)],
+        [*placed, *ahead, *place_sliding(pipeline, training)],
         EngineWorker,
-        arguments=_engine_arguments(pipeline, uri),
+        arguments=_rollout_arguments(pipeline, uri),
         max_concurrency=CONCURRENT_CALLS,
     )
     return engines, _trainers(pipeline, uri, training)
@@ -151,7 +158,7 @@ def _wanted(engines: Cluster) -> dict[str, str]:
     return {
         request.domain: request.resource
         for worker in engines.workers
-        if not worker.placement.shares
+        if not worker.placement.shares and worker.placement.role == EngineWorker.role
         for request in worker.placement.requests
     }
 
@@ -207,9 +214,9 @@ def _coordinator_settings(
     tasks, rollout, buffer = pipeline.tasks, pipeline.rollout, pipeline.buffer
     group_size = tasks.group_size
     spawning = Spawning(
-        _engine_arguments(pipeline, uri),
+        _rollout_arguments(pipeline, uri),
         CONCURRENT_CALLS,
-        rollout.engine_workers,
+        {EngineWorker.role: rollout.engine_workers, EnginePhase.PREFILL: rollout.prefill_workers},
         rollout.engine_units,
     )
     return CoordinatorSettings(
@@ -243,6 +250,11 @@ def _engine_arguments(pipeline: Pipeline, uri: str) -> dict[str, Any]:
         "weights_uri": weights_uri(uri),
         "seed": pipeline.seed,
     }
+
+
+def _rollout_arguments(pipeline: Pipeline, uri: str) -> dict[str, Any]:
+    disaggregated = pipeline.rollout.prefill_workers > 0
+    return {**_engine_arguments(pipeline, uri), "disaggregated": disaggregated}
 
 
 def _trainers(pipeline: Pipeline, uri: str, placed: Sequence[Placement]) -> Cluster:

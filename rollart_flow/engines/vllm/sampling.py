@@ -21,13 +21,15 @@ _COLDEST, _HOTTEST = 0.01, 2.0
 """vLLM takes lower temperatures, but draws with the first; it takes no higher ones."""
 
 
-def check(request: GenerationRequest, *, context: int, vocabulary: int) -> None:
-    """Refuse what vLLM cannot serve exactly.
+def check(
+    request: GenerationRequest, *, context: int, vocabulary: int, prefills: bool = False
+) -> None:
+    """Refuse what vLLM cannot serve exactly; arguments as of `check_request`.
 
     Raises:
         EngineError: names the request and says what is wrong.
     """
-    check_request(request, context=context, vocabulary=vocabulary)
+    check_request(request, context=context, vocabulary=vocabulary, prefills=prefills)
     temperature = request.sampling.temperature
     if temperature != 0 and not _COLDEST <= temperature <= _HOTTEST:
         raise refused(
