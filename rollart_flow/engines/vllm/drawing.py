@@ -46,7 +46,7 @@ class Drawing:
             await self._hold(stream)
         else:
             prefix = request.prefix
-            if prefix is not None and not (self.fetches and prefix.version == self.version):
+            if prefix is not None and not self._wants(stream, prefix):
                 await self._decline(request.request_id, prefix)
                 prefix = None
             # Nothing else runs from here until vLLM has it, or `stop_fetching` would miss it.
@@ -67,6 +67,9 @@ class Drawing:
         """Nobody will fetch the prompt of a request, if it is held."""
         if self._phase is EnginePhase.PREFILL:
             await self.llm.collective_rpc("give_up_prefix", args=(request_id,))
+
+    def _wants(self, stream: Stream, prefix: Prefix) -> bool:
+        return self.fetches and prefix.version == self.version and not stream.unwanted
 
     async def _draw(self, stream: Stream, prefix: Prefix | None) -> None:
         """Deliver tokens as they come, so that their version is the one that is served."""
@@ -90,6 +93,9 @@ class Drawing:
         from vllm.inputs import tokens_input
 
         request, asked = stream.request, prefixes.prefill_parameters()
+        if stream.unwanted:
+            stream.end(FinishReason.ABORT)
+            return
         stream.drawing = True
         prompt = tokens_input(list(request.prompt_ids))
         async for output in self.llm.generate(prompt, asked, request.request_id):

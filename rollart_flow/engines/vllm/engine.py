@@ -26,7 +26,7 @@ from rollart_flow.engines.vllm.settings import VllmSettings
 from rollart_flow.engines.vllm.stream import Stream
 from rollart_flow.errors import EngineError, SettingsError
 from rollart_flow.models.folder import check_tensors, read_config
-from rollart_flow.types import Chunk, FinishReason, GenerationRequest
+from rollart_flow.types import Chunk, GenerationRequest
 
 if TYPE_CHECKING:
     import torch
@@ -107,9 +107,6 @@ class VllmEngine(Engine):
         stream.unwanted = True
         if stream.drawing:
             await self._llm.abort(request_id)
-        else:
-            self._tasks[stream].cancel()
-            stream.end(FinishReason.ABORT)
 
     async def suspend(self) -> None:
         """Return once no token will be drawn until `resume`; tokens so far are delivered.

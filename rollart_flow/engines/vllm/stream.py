@@ -29,7 +29,7 @@ class Stream:
         self.fetching = False
         """Whether vLLM may be fetching its prompt: nothing was drawn since it has it."""
         self.unwanted = False
-        """Whether it is to be aborted."""
+        """Whether it is to be aborted, also where vLLM has it not yet."""
         self.recalled = False
         """Whether vLLM was told to give it back, for it to be asked again."""
         self._chunk_tokens = chunk_tokens
