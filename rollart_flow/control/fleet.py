@@ -53,6 +53,8 @@ class Fleet:
         """Workers without a node."""
         self._training: dict[str, EngineCommands] = {}
         """Sliding workers whose devices training has."""
+        self._trains = False
+        """Whether it has the devices of all of them."""
         self._idle: set[str] = set()
         """Workers that serve nothing yet, or were told to leave, so that they begin (again)."""
         self._successors: dict[str, tuple[str, ...]] = {}
@@ -116,18 +118,18 @@ class Fleet:
     async def to_training(self) -> None:
         """See `control.ports.InferenceControl`."""
         async with self._commands:
-            leaving = {n: w for n, w in self._workers.items() if n in self._sliding}
-            for name, worker in leaving.items():
-                del self._workers[name]
-                self._training[name] = worker
-            freed = await asyncio.gather(*(self._leave(worker) for worker in leaving.values()))
-            for name, given_back in zip(leaving, freed, strict=True):
-                self._slid(name, {"to": "training", "bytes": given_back or 0})
+            leaving = [w for w in self.workers if w.name in self._sliding]
+            freed = await asyncio.gather(*map(self._leave, leaving))
+            self._trains = True
+            for worker, given_back in zip(leaving, freed, strict=True):
+                if self._workers.pop(worker.name, None) is not None:  # not lost meanwhile
+                    self._training[worker.name] = worker
+                    self._slid(worker.name, {"to": "training", "bytes": given_back or 0})
 
     async def to_rollout(self) -> None:
         """See `control.ports.InferenceControl`."""
         async with self._commands:
-            coming, self._training = self._training, {}
+            coming, self._training, self._trains = self._training, {}, False
             self._workers |= coming
             if not self._suspended:
                 await asyncio.gather(*(self._serve(w) for w in coming.values()))
@@ -208,12 +210,15 @@ class Fleet:
             self._emit(Event(EventKind.CRASH, name, reason=Reason.WORKER_LOST, detail=detail))
 
     async def rejoin(self, name: str) -> None:
-        """Command a worker again that was away, if it was."""
+        """Command a worker again that was away, if it was; a sliding one once training is over."""
         if name not in self._away:
             return
         async with self._commands:
             if (worker := self._away.pop(name, None)) is not None:
                 self._leaving[name].clear()
+                if self._trains and name in self._sliding:
+                    self._training[name] = worker
+                    return
                 self._workers[name] = worker
                 if not self._suspended:
                     await self._serve(worker)

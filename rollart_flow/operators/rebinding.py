@@ -3,7 +3,7 @@
 A class that was full or gone when a run started is stood in for by another one. Its units are
 reserved as soon as Ray can give them: a placement group waits for them, and nobody polls. The
 invariant: the workers that stood in serve until the new ones do, and what they had in flight goes
-on with the tokens that it has.
+on with the tokens that it has; where the new ones cannot start, they serve on.
 """
 
 import asyncio
@@ -17,11 +17,12 @@ import ray
 from rollart_flow.control.fleet import Fleet
 from rollart_flow.control.ports import Emit
 from rollart_flow.engines.worker import PREFIXES, EngineWorker
+from rollart_flow.errors import RunFailedError
 from rollart_flow.operators.ports import RemoteCommands
 from rollart_flow.resources import CPU, Cluster, Placement, Request, WorkerHandle
 from rollart_flow.resources.manager import free_gangs
 from rollart_flow.schema import to_table
-from rollart_flow.types import Event, EventKind
+from rollart_flow.types import Event, EventKind, Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,13 @@ class Rebinding:
             arguments=self._spawning.arguments,
             max_concurrency=self._spawning.max_concurrency,
         )
-        rows = await asyncio.to_thread(cluster.bindings)
+        try:
+            rows = await asyncio.to_thread(cluster.bindings)
+        except RunFailedError as error:
+            cluster.shutdown()
+            detail = {"requested": wanted, "error": str(error)}
+            self._emit(Event(EventKind.CRASH, wanted, reason=Reason.WORKER_LOST, detail=detail))
+            return
         self._handles.update((handle.name, handle) for handle in cluster.workers)
         await self._move(role, wanted, cluster.workers)
         self._record(to_table("bindings", rows))

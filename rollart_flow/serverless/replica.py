@@ -1,15 +1,19 @@
 """One replica of a Ray Serve application: a message of calls in, a stream of answers out.
 
-Invariant: an answer waits for no other call of its message; all that are there travel together.
+An item of the stream costs the caller some 2 ms of CPU, so answers that come within `GATHER_S`
+travel together.
+
+Invariant: an answer waits for no other call of its message longer than that.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import suppress
 
 from rollart_flow.rewards.base import RewardFunction
 from rollart_flow.serverless.endpoint import Endpoint
 from rollart_flow.serverless.scaling import CALLS
-from rollart_flow.serverless.transports.coalesced import Answers
+from rollart_flow.serverless.transports.coalesced import GATHER_S, Answers
 
 
 class RewardReplica:
@@ -22,14 +26,16 @@ class RewardReplica:
         self._calls = 0
         """Received and not answered."""
 
-    async def answers(self, calls: list[bytes]) -> AsyncIterator[Answers]:
-        """The answers to a message; each item has all that came since the one before."""
+    async def answers(self, calls: list[bytes]) -> AsyncGenerator[Answers, None]:
+        """The answers to a message, in items of some that come within `GATHER_S`."""
         answered: list[tuple[int, bytes]] = []
-        some = asyncio.Event()
+        some, rest = asyncio.Event(), asyncio.Event()
 
         async def answer(place: int, body: bytes) -> None:
             answered.append((place, await self._endpoint(body)))
             some.set()
+            if len(answered) == left:
+                rest.set()
 
         running = [asyncio.ensure_future(answer(*call)) for call in enumerate(calls)]
         left = len(calls)
@@ -37,6 +43,8 @@ class RewardReplica:
         try:
             while left:
                 await some.wait()
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(rest.wait(), GATHER_S)
                 some.clear()
                 item, answered[:] = answered[:], []
                 self._calls -= len(item)

@@ -168,6 +168,32 @@ async def test_a_sliding_worker_that_dies_at_training_is_not_waited_for() -> Non
     assert await fleet.revive("w1") == ()
 
 
+async def test_a_sliding_worker_that_is_being_asked_to_leave_is_not_taken_to_have_left() -> None:
+    steady, sliding = staff(2)
+    fleet = Fleet((steady, sliding), 0, EventLog(), sliding=["w1"])
+    sliding.hang()
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(fleet.to_training(), 1.0)
+    sliding.restart()
+    await fleet.resume()
+    assert (sliding.drawing, fleet.workers) == (True, (steady, sliding))
+
+
+async def test_a_sliding_worker_that_gets_a_node_while_its_devices_train_serves_after_that() -> (
+    None
+):
+    steady, sliding = staff(2)
+    fleet = Fleet((steady, sliding), 0, EventLog(), sliding=["w1"])
+    await fleet.to_training()
+    sliding.lose_node()
+    fleet.leave("w1", WorkerAwayError("no node"))
+    sliding.find_node()
+    await fleet.rejoin("w1")
+    assert (sliding.drawing, fleet.workers) == (False, (steady,))
+    await fleet.to_rollout()
+    assert (sliding.drawing, fleet.workers) == (True, (steady, sliding))
+
+
 async def test_a_run_with_sliding_workers_alone_waits_for_them() -> None:
     (sliding,) = staff(1)
     fleet = Fleet((sliding,), 0, EventLog(), sliding=["w0"])

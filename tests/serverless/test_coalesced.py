@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable
 import pytest
 
 from rollart_flow.errors import EndpointTroubleError, ServerlessError
-from rollart_flow.serverless.transports.coalesced import FIRST, Answers, Coalescer
+from rollart_flow.serverless.transports.coalesced import FIRST, GATHER_S, Answers, Coalescer
 from rollart_flow.simulation import run
 
 PLACES = 3
@@ -57,6 +57,26 @@ def test_calls_of_one_turn_share_a_message_and_later_ones_have_another() -> None
     receiver = Receiver()
     run(test())
     assert receiver.messages == [[b"1", b"2"], [b"3"]]
+
+
+def test_calls_gather_while_others_are_worked_on_and_leave_at_once_when_a_message_is_full() -> None:
+    async def test() -> None:
+        calls = Coalescer(receiver.open)
+        busy = asyncio.ensure_future(calls.call(b"never"))
+        await asyncio.sleep(1.0)
+        asked = asyncio.ensure_future(answer_and_time(calls.call(b"0")))
+        await asyncio.sleep(GATHER_S / 2)
+        other = asyncio.ensure_future(answer_and_time(calls.call(b"1")))
+        assert await asked == (b"0", 1.0 + GATHER_S)
+        assert await other == (b"1", 2.0 + GATHER_S)
+        full = (answer_and_time(calls.call(body)) for body in (b"0", b"00", b"000"))
+        assert {time for _, time in await asyncio.gather(*full)} == {2.0 + GATHER_S}
+        busy.cancel()
+        await asyncio.gather(busy, return_exceptions=True)
+
+    receiver = Receiver()
+    run(test())
+    assert receiver.messages == [[b"never"], [b"0", b"1"], [b"0", b"00", b"000"]]
 
 
 def test_a_slow_call_delays_no_other_of_its_message() -> None:

@@ -12,10 +12,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import pyarrow as pa
 
-from rollart_flow.algorithms.advantages.columns import one_each, rewards_of, varied_groups
+from rollart_flow.algorithms.advantages.columns import centered_in_groups, one_each
 from rollart_flow.algorithms.base import Advantages, Estimator
 
 
@@ -25,9 +24,5 @@ class GroupCentered(Estimator):
 
     def __call__(self, batch: pa.Table) -> Advantages:
         """See `Estimator`."""
-        rewards = rewards_of(batch)
-        values = np.zeros(len(rewards))
-        varied, constant = varied_groups(batch, rewards)
-        for members in varied:
-            values[members] = rewards[members] - rewards[members].mean()
+        values, constant = centered_in_groups(batch)
         return Advantages(one_each(values), zero_variance_groups=constant)

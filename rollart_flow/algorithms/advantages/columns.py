@@ -46,6 +46,20 @@ def varied_groups(batch: pa.Table, rewards: Floats) -> tuple[list[Places], int]:
     return varied, len(groups) - len(varied)
 
 
+def centered_in_groups(batch: pa.Table) -> tuple[Floats, int]:
+    """Rewards less the mean of their group [trajectories], and how many groups are all equal.
+
+    Raises:
+        TrainerError: a reward is missing or not finite.
+    """
+    rewards = rewards_of(batch)
+    values = np.zeros(len(rewards))
+    varied, constant = varied_groups(batch, rewards)
+    for members in varied:
+        values[members] = rewards[members] - rewards[members].mean()
+    return values, constant
+
+
 def one_each(values: Floats) -> tuple[np.ndarray[tuple[int], np.dtype[np.float32]], ...]:
     """One number for all action tokens of each trajectory, as `Advantages` has them."""
     return tuple(np.array([value], dtype=np.float32) for value in values)

@@ -1,7 +1,8 @@
 """Many calls in few messages, where a message costs far more than a call.
 
-Calls that are made in one turn of the loop travel in one message. Its answers come back as a
-stream, in any order and several at a time, so that a slow call delays no other of its message.
+Calls that are made in one turn of the loop travel in one message, and so do those that are made
+within `GATHER_S` while the receiver has others to work on. Answers come back as a stream, in any
+order and several at a time, so that a slow call delays no other of its message.
 
 Invariant: every call ends, with its own answer or with the error of its message; and a message of
 which nobody waits for an answer any more is given up.
@@ -15,6 +16,9 @@ from rollart_flow.errors import EndpointTroubleError, ServerlessError
 
 FIRST = 8
 """Calls of a message while it is not known how many the receiver works on at a time."""
+
+GATHER_S = 0.005
+"""Seconds that what could travel alone waits for company."""
 
 Answers = tuple[int, list[tuple[int, bytes]]]
 """(calls that the receiver works on at a time, [(place in the message, answer)])."""
@@ -36,6 +40,7 @@ class Coalescer:
         self._most = FIRST
         self._unsent: list[tuple[bytes, asyncio.Future[bytes]]] = []
         self._messages: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.Handle | None = None
 
     async def call(self, body: bytes) -> bytes:
         """The answer to one call.
@@ -45,10 +50,10 @@ class Coalescer:
             ServerlessError: it was refused, or `close` was called.
         """
         loop = asyncio.get_running_loop()
-        if not self._unsent:
-            loop.call_soon(self._send)  # runs after everything that is ready in this turn
         answer: asyncio.Future[bytes] = loop.create_future()
         self._unsent.append((body, answer))
+        if len(self._unsent) in (1, self._most):
+            self._send_later(loop)
         return await answer
 
     async def close(self) -> None:
@@ -57,6 +62,15 @@ class Coalescer:
         for message in messages:
             message.cancel()
         await asyncio.gather(*messages, return_exceptions=True)
+
+    def _send_later(self, loop: asyncio.AbstractEventLoop) -> None:
+        """At the end of this turn, or in a while where the receiver has a message to work on."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._messages and len(self._unsent) < self._most:
+            self._timer = loop.call_later(GATHER_S, self._send)
+        else:
+            self._timer = loop.call_soon(self._send)
 
     def _send(self) -> None:
         unsent, self._unsent = [call for call in self._unsent if not call[1].done()], []
