@@ -20,7 +20,8 @@ from rollart_flow.engines.worker import PREFIXES, EngineWorker
 from rollart_flow.errors import RunFailedError
 from rollart_flow.operators.ports import RemoteCommands
 from rollart_flow.resources import CPU, Cluster, Placement, Request, WorkerHandle
-from rollart_flow.resources.manager import free_gangs
+from rollart_flow.resources.classes import GPU
+from rollart_flow.resources.manager import bundle_of, free_gangs
 from rollart_flow.schema import to_table
 from rollart_flow.types import Event, EventKind, Reason
 
@@ -77,13 +78,8 @@ class Rebinding:
     async def _rebind(self, wanted: str, stand_in: Placement) -> None:
         role, cpus = stand_in.role, stand_in.cpus
         count = self._spawning.workers[role]
-        units = float(self._spawning.units)
-        group = ray.util.placement_group([{wanted: units, CPU: cpus}] * count, strategy="PACK")
-        try:
-            await group.ready()
-        except BaseException:
-            ray.util.remove_placement_group(group)
-            raise
+        units = self._spawning.units
+        group, devices = await _reserved(wanted, units, cpus, count)
         requests = tuple(r for r in stand_in.requests if r.resource == wanted)
         there = [handle.placement for handle in self._handles.values()]
         first = sum(p.role == role and p.granted == wanted for p in there)
@@ -94,9 +90,10 @@ class Rebinding:
                 wanted,
                 requests,
                 cpus,
-                units,
+                float(units),
                 group=group,
                 bundle=bundle,
+                devices=devices,
             )
             for bundle in range(count)
         ]
@@ -140,6 +137,23 @@ class Rebinding:
             "workers": [handle.name for handle in new],
         }
         self._emit(Event(EventKind.REBIND, wanted, detail=detail))
+
+
+async def _reserved(wanted: str, units: int, cpus: float, count: int) -> tuple[Any, float]:
+    """(placement group, GPUs of each bundle) once a class has room. Which GPUs its units are shows
+    when its nodes are there, so that a group that was asked for before is asked for again."""
+    while True:
+        bundle = bundle_of(wanted, units, cpus)
+        group = ray.util.placement_group([bundle] * count, strategy="PACK")
+        try:
+            await group.ready()
+            now = await asyncio.to_thread(bundle_of, wanted, units, cpus)
+        except BaseException:
+            ray.util.remove_placement_group(group)
+            raise
+        if now == bundle:
+            return group, bundle.get(GPU, 0.0)
+        ray.util.remove_placement_group(group)
 
 
 def _without(handle: WorkerHandle, wanted: str) -> WorkerHandle:
