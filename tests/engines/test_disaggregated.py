@@ -83,8 +83,8 @@ class Pair:
         llm = engine._llm
         answers = llm.generate
 
-        async def noted(*arguments: Any) -> AsyncIterator[Any]:
-            async for output in answers(*arguments):
+        async def noted(*arguments: Any, **more: Any) -> AsyncIterator[Any]:
+            async for output in answers(*arguments, **more):
                 self.cached[output.request_id] = output.num_cached_tokens
                 yield output
 

@@ -12,7 +12,9 @@ from typing import Any
 
 from rollart_flow.engines.base import EnginePhase
 from rollart_flow.engines.vllm import prefixes
+from rollart_flow.engines.vllm.adapters import lora_request
 from rollart_flow.engines.vllm.sampling import parameters
+from rollart_flow.engines.vllm.settings import VllmSettings
 from rollart_flow.engines.vllm.stream import Stream
 from rollart_flow.types import FinishReason, Prefix
 
@@ -23,19 +25,20 @@ class Drawing:
     Args:
         llm: vLLM's asynchronous engine.
         limits: longest chain in tokens, and number of token ids.
-        phase: what the engine does; None: everything.
+        settings: how the engine serves.
         version: policy version that draws the next token.
     """
 
     def __init__(
-        self, llm: Any, limits: tuple[int, int], phase: EnginePhase | None, version: int
+        self, llm: Any, limits: tuple[int, int], settings: VllmSettings, version: int
     ) -> None:
         self.llm: Any = llm
         self.version = version
         self.fetches = True
         """Whether what is fetched now would be used under the version of now."""
         self._context, self._vocabulary = limits
-        self._phase = phase
+        self._phase = settings.phase
+        self._lora = lora_request(settings.lora)
 
     async def answer(self, stream: Stream) -> None:
         """Deliver all of an answer; ask again after a prompt was given back."""
@@ -84,7 +87,8 @@ class Drawing:
             asked.extra_args = {"kv_transfer_params": prefixes.address(prefix)}
         stream.drawing, stream.fetching, stream.recalled = True, prefix is not None, False
         prompt = tokens_input(list(request.prompt_ids))
-        async for output in self.llm.generate(prompt, asked, request.request_id):
+        answers = self.llm.generate(prompt, asked, request.request_id, lora_request=self._lora)
+        async for output in answers:
             if not stream.recalled:
                 stream.take(output.outputs[0], self.version)
 
@@ -98,7 +102,8 @@ class Drawing:
             return
         stream.drawing = True
         prompt = tokens_input(list(request.prompt_ids))
-        async for output in self.llm.generate(prompt, asked, request.request_id):
+        answers = self.llm.generate(prompt, asked, request.request_id, lora_request=self._lora)
+        async for output in answers:
             stream.hand_over(prefixes.held(output))
 
     async def _decline(self, request_id: str, prefix: Prefix) -> None:

@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rollart_flow.engines.vllm.adapters import lora_arguments
 from rollart_flow.engines.vllm.prefixes import connector
 from rollart_flow.engines.vllm.settings import VllmSettings
 from rollart_flow.errors import EngineError, SettingsError
@@ -49,9 +50,10 @@ def start(folder: str | Path, config: ModelConfig, settings: VllmSettings) -> As
     """Load vLLM and have it serve a folder; takes seconds, in which the caller does nothing else.
 
     Raises:
-        SettingsError: vLLM cannot compute this model on this machine.
+        SettingsError: vLLM cannot compute this model on this machine, or the adapter is none.
         EngineError: vLLM could not start; its log says why.
     """
+    lora = lora_arguments(settings.lora)
     os.environ.update(ENVIRONMENT)
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
@@ -86,6 +88,7 @@ def start(folder: str | Path, config: ModelConfig, settings: VllmSettings) -> As
         kv_transfer_config=None if phase is None else connector(phase, on_cpu=on_cpu),
         weight_transfer_config=WeightTransferConfig(backend=TRANSFER),
         worker_extension_cls="rollart_flow.engines.vllm.transfer.WorkerExtension",
+        **lora,
     )
     try:
         return AsyncLLM.from_engine_args(arguments)
