@@ -1,7 +1,9 @@
-"""The same inputs through verl's own functions, where verl is installed."""
+"""The same inputs through verl's and TRL's own functions, where these are installed."""
 
+from collections import defaultdict
 from collections.abc import Callable
 from importlib.util import find_spec
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,8 @@ from rollart_flow.algorithms.critic import Critic
 from tests.algorithms.batches import Row, table
 from tests.algorithms.columns import make_tokens, tensors
 
-pytestmark = pytest.mark.skipif(find_spec("verl") is None, reason="verl is not installed")
+with_verl = pytest.mark.skipif(find_spec("verl") is None, reason="verl is not installed")
+with_trl = pytest.mark.skipif(find_spec("trl") is None, reason="TRL is not installed")
 
 TOKENS = tensors(make_tokens())
 
@@ -36,12 +39,34 @@ def ours(algorithm: Algorithm, logprobs: torch.Tensor) -> torch.Tensor:
         TOKENS.behavior_logprobs,
         TOKENS.advantages,
         old_logprobs=TOKENS.old_logprobs,
+        reference_logprobs=TOKENS.reference_logprobs,
         rows=TOKENS.rows,
     )
     return algorithm.token_loss(tokens).loss.mean()
 
 
-def theirs(name: str, logprobs: torch.Tensor, low: float, high: float, dual: float) -> torch.Tensor:
+def value_and_gradient(
+    loss_of: Callable[[torch.Tensor], torch.Tensor],
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """A loss of the logprobs of `TOKENS`, and its gradient by each of them."""
+    logprobs = TOKENS.logprobs.detach().clone().requires_grad_()
+    loss = loss_of(logprobs)
+    (gradient,) = torch.autograd.grad(loss, logprobs)
+    return loss.detach(), gradient
+
+
+def assert_equal(algorithm: Algorithm, theirs: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    """Value and gradient of both losses are the same."""
+    loss, gradient = value_and_gradient(lambda logprobs: ours(algorithm, logprobs))
+    expected, slope = value_and_gradient(theirs)
+    torch.testing.assert_close(loss, expected, rtol=1e-6, atol=1e-9)
+    if algorithm.name == "gspo":  # theirs gives each token the gradient of its whole trajectory
+        rows = TOKENS.need("rows")
+        gradient, slope = torch.bincount(rows, gradient), torch.bincount(rows, slope)
+    torch.testing.assert_close(gradient, slope, rtol=1e-6, atol=1e-9)
+
+
+def verls(name: str, logprobs: torch.Tensor, low: float, high: float, dual: float) -> torch.Tensor:
     """verl's loss of the same tokens, its token mean; its old policy is the one that drew them."""
     from verl.trainer.ppo import core_algos
     from verl.workers.config import ActorConfig
@@ -67,6 +92,7 @@ def theirs(name: str, logprobs: torch.Tensor, low: float, high: float, dual: flo
     return loss
 
 
+@with_verl
 @pytest.mark.parametrize(
     ("algorithm", "name", "limits"),
     [
@@ -80,29 +106,83 @@ def theirs(name: str, logprobs: torch.Tensor, low: float, high: float, dual: flo
 def test_losses_have_the_value_and_the_gradient_of_verls(
     algorithm: Algorithm, name: str, limits: tuple[float, float, float]
 ) -> None:
-    found: list[tuple[torch.Tensor, torch.Tensor]] = []
-    sides: list[Callable[[torch.Tensor], torch.Tensor]] = [
-        lambda logprobs: ours(algorithm, logprobs),
-        lambda logprobs: theirs(name, logprobs, *limits),
-    ]
-    for side in sides:
-        logprobs = TOKENS.logprobs.detach().clone().requires_grad_()
-        loss = side(logprobs)
-        (gradient,) = torch.autograd.grad(loss, logprobs)
-        found.append((loss.detach(), gradient))
-    (loss, gradient), (expected, slope) = found
-    torch.testing.assert_close(loss, expected, rtol=1e-6, atol=1e-9)
-    if name == "gspo":  # theirs gives each token the gradient that its whole trajectory has
-        sums = [torch.bincount(TOKENS.need("rows"), g) for g in (gradient, slope)]
-        torch.testing.assert_close(sums[0], sums[1], rtol=1e-6, atol=1e-9)
-    else:
-        torch.testing.assert_close(gradient, slope, rtol=1e-6, atol=1e-9)
+    assert_equal(algorithm, lambda logprobs: verls(name, logprobs, *limits))
+
+
+def trls(logprobs: torch.Tensor, **settings: Any) -> torch.Tensor:
+    """TRL's loss of the same tokens, its token mean. Its trainer is given the logprobs that it
+    would have computed; whatever else it has to have is a setting that is off."""
+    from accelerate import Accelerator
+    from trl import GRPOTrainer
+
+    class Given(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
+        def __init__(self) -> None:
+            off = {
+                "off_policy_mask_threshold": None, "top_entropy_quantile": 1.0, "use_vllm": False,
+                "aux_loss_enabled": False, "_entropy_bonus_enabled": False,
+                "importance_sampling_level": "token", "beta": 0.0, "loss_type": "bnpo",
+            }  # fmt: skip
+            self.__dict__.update(off | settings)
+            self.args = SimpleNamespace(
+                delta=settings.get("delta"), use_bias_correction_kl=False, steps_per_generation=1
+            )
+            self.model = SimpleNamespace(training=False)
+            self.accelerator = Accelerator(cpu=True)
+            self._metrics: Any = defaultdict(lambda: defaultdict(list))
+
+        def _get_per_token_logps_and_entropies(self, *_: Any, **__: Any) -> tuple[Any, Any, None]:
+            found = padded(logprobs)
+            return found, torch.zeros_like(found), None
+
+    mask = padded(torch.ones_like(logprobs))
+    prompt = mask[:, :0].long()
+    loss = Given()._compute_loss(
+        None,
+        {
+            "prompt_ids": prompt, "prompt_mask": prompt,
+            "completion_ids": mask.long(), "completion_mask": mask,
+            "advantages": padded(TOKENS.advantages),
+            "old_per_token_logps": padded(TOKENS.behavior_logprobs),
+            "ref_per_token_logps": padded(TOKENS.need("reference_logprobs")),
+            "num_items_in_batch": mask.sum(),
+        },
+    )  # fmt: skip
+    assert isinstance(loss, torch.Tensor)
+    return loss
+
+
+@with_trl
+@pytest.mark.parametrize(
+    ("algorithm", "settings"),
+    [
+        (grpo(clip=0.2, clip_high=0.28), {"epsilon_low": 0.2, "epsilon_high": 0.28}),
+        (
+            grpo(clip=0.1, clip_high=0.1, dual=1.4),
+            {"epsilon_low": 0.1, "epsilon_high": 0.1, "delta": 1.4},
+        ),
+        (
+            grpo(clip=0.2, clip_high=0.2, kl=0.3),
+            {"epsilon_low": 0.2, "epsilon_high": 0.2, "beta": 0.3},
+        ),
+        (
+            gspo(clip=0.1, clip_high=0.2),
+            {"epsilon_low": 0.1, "epsilon_high": 0.2, "importance_sampling_level": "sequence"},
+        ),
+        (cispo(clip=1.0, clip_high=0.3), {"epsilon_high": 1.3, "loss_type": "cispo"}),
+    ],
+    ids=["ppo", "dual clip", "k3", "gspo", "cispo"],
+)
+def test_losses_have_the_value_and_the_gradient_of_trls(
+    algorithm: Algorithm, settings: dict[str, Any]
+) -> None:
+    assert_equal(algorithm, lambda logprobs: trls(logprobs, **settings))
 
 
 REWARDS = [0.0, 1.0, 1.0, 3.0, -1.0, 2.0, 2.5, 0.5]
 GROUPS = ["a", "a", "b", "a", "b", "b", "b", "a"]
 
 
+@with_verl
 @pytest.mark.parametrize("name", ["grpo", "dr_grpo", "rloo"])
 def test_advantages_are_verls(name: str) -> None:
     from verl.trainer.ppo import core_algos
@@ -124,6 +204,7 @@ def test_advantages_are_verls(name: str) -> None:
     )
 
 
+@with_verl
 def test_the_value_loss_is_verls() -> None:
     from verl.trainer.ppo import core_algos
 
