@@ -94,6 +94,8 @@ def trajectory_from_row(row: Mapping[str, Any]) -> Trajectory:
         values[name] = tuple(row[name])
     if row["kept_token_ids"] is not None:
         values["kept_token_ids"] = tuple(tuple(ids) for ids in row["kept_token_ids"])
+    if row["prefill_workers"] is not None:
+        values["prefill_workers"] = tuple(row["prefill_workers"])
     if row["reward_parts"] is not None:
         values["reward_parts"] = {part["name"]: part["value"] for part in row["reward_parts"]}
     return Trajectory(**values)

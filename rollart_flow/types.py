@@ -164,6 +164,16 @@ class Assignment:
 
 
 @dataclass(frozen=True, slots=True)
+class Prefix:
+    """The KV cache of a prompt, which a prefill worker holds until a decode worker has it."""
+
+    version: int
+    """Policy version that computed it: it is good for no other."""
+    address: str
+    """Where it is, as engines of the kind tell each other."""
+
+
+@dataclass(frozen=True, slots=True)
 class GenerationRequest:
     """Tokens in. `prompt_ids` is the whole chain so far, observation and action tokens alike."""
 
@@ -176,6 +186,10 @@ class GenerationRequest:
     placement: int | None = None
     """Number of its group, where one worker decodes all requests of a group; None: by trajectory
     and load."""
+    prefill_only: bool = False
+    """Compute the prompt's KV cache and hold it for a decode worker; draw nothing."""
+    prefix: Prefix | None = None
+    """What was computed of the prompt elsewhere; None: all of it is computed here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +210,8 @@ class Chunk:
     """None: more will follow."""
     kept: tuple[tuple[int, ...], ...] = ()
     """Per token, the ids that top-p or top-k left to draw from."""
+    prefix: Prefix | None = None
+    """Answers `GenerationRequest.prefill_only`; None where nothing is held."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +225,8 @@ class Generation:
     hardware: str = ""
     worker: str = ""
     kept: tuple[tuple[int, ...], ...] = ()
+    prefilled_by: str = ""
+    """Worker that computed the prompt ahead; empty: the one that drew the tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,6 +286,9 @@ class Trajectory:
     reward: float | None = None
     reward_parts: Mapping[str, float] | None = None
     scored_at: datetime | None = None
+    prefill_workers: tuple[str, ...] | None = None
+    """By turn, the worker that computed the prompt ahead of the one that drew the action; empty
+    where none did. None where none did for any turn."""
 
 
 def solved_by(success: bool | None, reward: float | None) -> bool | None:

@@ -56,6 +56,7 @@ TRAJECTORY = Trajectory(
     reward=0.5,
     reward_parts={"goal": 0.25, "form": 0.25},
     scored_at=MOMENT,
+    prefill_workers=("prefill-h800-0",),
 )
 
 FAILED = replace(

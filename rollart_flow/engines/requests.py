@@ -8,19 +8,24 @@ from rollart_flow.errors import EngineError
 from rollart_flow.types import GenerationRequest, Sampling
 
 
-def check_request(request: GenerationRequest, *, context: int, vocabulary: int) -> None:
+def check_request(
+    request: GenerationRequest, *, context: int, vocabulary: int, prefills: bool = False
+) -> None:
     """Refuse what a model cannot serve.
 
     Args:
         request: what is asked.
         context: longest chain in tokens, prompt and answer.
         vocabulary: number of token ids.
+        prefills: whether the engine computes prompts for others, and does nothing else.
 
     Raises:
         EngineError: names the request and says what is wrong.
     """
     prompt, allowed = request.prompt_ids, request.sampling.allowed_token_ids
     for wrong, message in (
+        (request.prefill_only and not prefills, "the engine computes no prompts for others"),
+        (prefills and not request.prefill_only, "the engine computes prompts only"),
         (not prompt, "the prompt is empty"),
         (len(prompt) > context, f"the prompt has {len(prompt)} tokens, the context {context}"),
         (

@@ -21,7 +21,7 @@ import ray
 
 from rollart_flow.control.feed import Feed
 from rollart_flow.control.ports import Pull
-from rollart_flow.engines.base import Engine
+from rollart_flow.engines.base import Engine, EnginePhase
 from rollart_flow.engines.pulls import Pulls
 from rollart_flow.engines.registry import build_engine
 from rollart_flow.engines.remote import Delivery, Failure
@@ -31,6 +31,9 @@ from rollart_flow.resources import ActorGen, Placement
 from rollart_flow.types import GenerationRequest
 from rollart_flow.weights import open_weights
 from rollart_flow.weights.places import kept
+
+PREFIXES = {ActorGen.role: "engine", str(EnginePhase.PREFILL): "prefill"}
+"""Of the workers' names, by role."""
 
 
 class EngineWorker(ActorGen):
@@ -45,15 +48,19 @@ class EngineWorker(ActorGen):
         weights: str,
         weights_uri: str,
         seed: int,
+        disaggregated: bool = False,
     ) -> None:
-        """Args: `folder` holds the policy's model and tokenizer, `weights_uri` its versions."""
+        """Args: `folder` holds the policy's model and tokenizer, `weights_uri` its versions;
+        where prompts and tokens are `disaggregated`, the worker's role says which are its."""
         super().__init__(placement)
+        phase = EnginePhase.PREFILL if placement.role == EnginePhase.PREFILL else EnginePhase.DECODE
         self._engine: Engine = build_engine(
             policy,
             kept(folder),
             seed=seed,
             worker=placement.worker,
             units=max(1, int(placement.gpus)),
+            phase=phase if disaggregated else None,
         )
         self._pulls = Pulls(open_weights(weights, weights_uri))
         self._feeds: dict[str, Feed[Delivery]] = {}

@@ -25,6 +25,7 @@ from rollart_flow.control.ports import Cancellation
 from rollart_flow.control.scheduler import RolloutScheduler
 from rollart_flow.control.schedules import Phase, Schedule
 from rollart_flow.control.waits import Signal, Watchdog, describe, waiting
+from rollart_flow.engines.base import EnginePhase
 from rollart_flow.errors import RollartError
 from rollart_flow.operators.ipc import encode
 from rollart_flow.operators.ports import RemoteBuffer, RemoteCommands
@@ -90,7 +91,10 @@ class CoordinatorActor:
         shared = settings.schedule.shared
         commands = [RemoteCommands(worker) for worker in engines.workers]
         sliding = [worker.name for worker in engines.workers if worker.placement.shares]
-        self._engines = Fleet(commands, version, self.emit, shared=shared, sliding=sliding)
+        prefill = [w.name for w in engines.workers if w.placement.role == EnginePhase.PREFILL]
+        self._engines = Fleet(
+            commands, version, self.emit, shared=shared, sliding=sliding, prefill=prefill
+        )
         self._handles = {worker.name: worker for worker in engines.workers}
         self._controller = AsyncController(
             remote,

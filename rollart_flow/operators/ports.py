@@ -62,7 +62,7 @@ class RemoteAdmission:
 
 
 class RemoteRecovery:
-    """The coordinator as it brings lost engine workers back; a `control.proxy.Recover`."""
+    """The coordinator as it brings lost engine workers back; a `control.staff.Recover`."""
 
     def __init__(self, actor: Any, client: str) -> None:
         self._actor = actor

@@ -16,11 +16,12 @@ import ray
 
 from rollart_flow.control.fleet import Fleet
 from rollart_flow.control.ports import Emit
-from rollart_flow.engines.worker import EngineWorker
+from rollart_flow.engines.worker import PREFIXES, EngineWorker
 from rollart_flow.errors import RunFailedError
 from rollart_flow.operators.ports import RemoteCommands
 from rollart_flow.resources import CPU, Cluster, Placement, Request, WorkerHandle
-from rollart_flow.resources.manager import free_gangs
+from rollart_flow.resources.classes import GPU
+from rollart_flow.resources.manager import bundle_of, free_gangs
 from rollart_flow.schema import to_table
 from rollart_flow.types import Event, EventKind, Reason
 
@@ -31,8 +32,8 @@ class Spawning:
 
     arguments: Mapping[str, Any]
     max_concurrency: int
-    workers: int
-    """For each class."""
+    workers: Mapping[str, int]
+    """For each class, by role."""
     units: int
     """Of its class, for each worker."""
 
@@ -65,36 +66,34 @@ class Rebinding:
     async def run(self) -> None:
         """Rebind every class that another one stands in for; returns once none is left."""
         missing = {
-            request.resource: handle.placement
+            (handle.placement.role, request.resource): handle.placement
             for handle in self._handles.values()
             for request in handle.placement.requests
             if request.resource not in (handle.placement.granted, CPU)
         }
         async with asyncio.TaskGroup() as classes:
-            for wanted, stand_in in missing.items():
+            for (_, wanted), stand_in in missing.items():
                 classes.create_task(self._rebind(wanted, stand_in))
 
     async def _rebind(self, wanted: str, stand_in: Placement) -> None:
-        cpus, count = stand_in.cpus, self._spawning.workers
-        units = float(self._spawning.units)
-        group = ray.util.placement_group([{wanted: units, CPU: cpus}] * count, strategy="PACK")
-        try:
-            await group.ready()
-        except BaseException:
-            ray.util.remove_placement_group(group)
-            raise
+        role, cpus = stand_in.role, stand_in.cpus
+        count = self._spawning.workers[role]
+        units = self._spawning.units
+        group, devices = await _reserved(wanted, units, cpus, count)
         requests = tuple(r for r in stand_in.requests if r.resource == wanted)
-        first = sum(handle.placement.granted == wanted for handle in self._handles.values())
+        there = [handle.placement for handle in self._handles.values()]
+        first = sum(p.role == role and p.granted == wanted for p in there)
         placements = [
             Placement(
-                f"engine-{wanted.lower()}-{first + bundle}",
-                stand_in.role,
+                f"{PREFIXES[role]}-{wanted.lower()}-{first + bundle}",
+                role,
                 wanted,
                 requests,
                 cpus,
-                units,
+                float(units),
                 group=group,
                 bundle=bundle,
+                devices=devices,
             )
             for bundle in range(count)
         ]
@@ -112,15 +111,17 @@ class Rebinding:
             self._emit(Event(EventKind.CRASH, wanted, reason=Reason.WORKER_LOST, detail=detail))
             return
         self._handles.update((handle.name, handle) for handle in cluster.workers)
-        await self._move(wanted, cluster.workers)
+        await self._move(role, wanted, cluster.workers)
         self._record(to_table("bindings", rows))
 
-    async def _move(self, wanted: str, new: Sequence[WorkerHandle]) -> None:
+    async def _move(self, role: str, wanted: str, new: Sequence[WorkerHandle]) -> None:
         """The new workers serve; those that stood in serve others only, or end."""
         stood_in = [
             handle
             for handle in self._handles.values()
-            if wanted != handle.placement.granted and wanted in handle.placement.stands_for
+            if handle.placement.role == role
+            and wanted != handle.placement.granted
+            and wanted in handle.placement.stands_for
         ]
         narrowed = {handle.name: _without(handle, wanted) for handle in stood_in}
         self._handles.update(narrowed)
@@ -136,6 +137,23 @@ class Rebinding:
             "workers": [handle.name for handle in new],
         }
         self._emit(Event(EventKind.REBIND, wanted, detail=detail))
+
+
+async def _reserved(wanted: str, units: int, cpus: float, count: int) -> tuple[Any, float]:
+    """(placement group, GPUs of each bundle) once a class has room. Which GPUs its units are shows
+    when its nodes are there, so that a group that was asked for before is asked for again."""
+    while True:
+        bundle = bundle_of(wanted, units, cpus)
+        group = ray.util.placement_group([bundle] * count, strategy="PACK")
+        try:
+            await group.ready()
+            now = await asyncio.to_thread(bundle_of, wanted, units, cpus)
+        except BaseException:
+            ray.util.remove_placement_group(group)
+            raise
+        if now == bundle:
+            return group, bundle.get(GPU, 0.0)
+        ray.util.remove_placement_group(group)
 
 
 def _without(handle: WorkerHandle, wanted: str) -> WorkerHandle:

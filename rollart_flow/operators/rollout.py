@@ -21,8 +21,10 @@ from rollart_flow.control.host import RolloutHost
 from rollart_flow.control.metering import Meter
 from rollart_flow.control.ports import Admission, Environment
 from rollart_flow.control.profiler import Profiler
-from rollart_flow.control.proxy import LLMProxy, Recover
+from rollart_flow.control.proxy import LLMProxy
 from rollart_flow.control.schedules import Schedule
+from rollart_flow.control.staff import Recover
+from rollart_flow.engines.base import EnginePhase
 from rollart_flow.engines.remote import RemoteInference
 from rollart_flow.envs.adapter import open_environment
 from rollart_flow.envs.base import Domain
@@ -72,12 +74,19 @@ class Driver:
         self._host = f"{ray.get_runtime_context().get_node_id()[:8]}-{uuid4().hex[:8]}"
         self._codec = load_codec(kept(context.policy_folder))
         self._source = None if context.source is None else local_file(context.source)
-        workers = [RemoteInference(worker, self._host) for worker in context.engines.workers]
+        ahead = [w for w in context.engines.workers if w.placement.role == EnginePhase.PREFILL]
+        workers = [w for w in context.engines.workers if w.placement.role != EnginePhase.PREFILL]
         if recover is None and context.coordinator is not None:
             recover = RemoteRecovery(context.coordinator, self._host)
         given = context.hw_affinity
         affinity = Meter(Profiler(self.emit)) if isinstance(given, str) else given
-        self._proxy = LLMProxy(workers, self.emit, hw_affinity=affinity, recover=recover)
+        self._proxy = LLMProxy(
+            [RemoteInference(worker, self._host) for worker in workers],
+            self.emit,
+            hw_affinity=affinity,
+            recover=recover,
+            prefill=[RemoteInference(worker, self._host) for worker in ahead],
+        )
         self._dispatch = FREE if context.schedule is None else Dispatch.of(context.schedule)
         self._admission: Admission | None = None
         self._scheduled: RolloutHost | None = None

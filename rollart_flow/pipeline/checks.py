@@ -72,6 +72,20 @@ def unique_names(node: str, domains: Iterable[Domain]) -> None:
         seen.add(domain.name)
 
 
+def check_prefill(node: nodes.Rollout) -> None:
+    """Refuse settings of prefill workers that contradict others."""
+    if node.prefill_affinity is not None and not node.prefill_workers:
+        raise PipelineError(
+            f"{node.name}: prefill_affinity={node.prefill_affinity} is for no worker; set "
+            "prefill_workers too"
+        )
+    if node.prefill_workers and isinstance(node.hw_affinity, str):
+        raise PipelineError(
+            f"{node.name}: hw_affinity={node.hw_affinity} finds where prompts and tokens together "
+            "are quickest, but prefill_workers computes them apart; name the classes"
+        )
+
+
 def stand_ins(
     node: str, affinity: Mapping[str, str | tuple[str, ...]] | str
 ) -> dict[str, tuple[str, ...]]:

@@ -191,6 +191,11 @@ class Rollout(Generates, Trajectories):
     sliding_workers: NotNegative = 0
     """More of them on the trainer's devices, which serve while training waits for a batch and give
     their memory back while it computes (train-rollout multiplexing)."""
+    prefill_workers: NotNegative = 0
+    """Engine workers beside them that compute the prompts, so that those of `hw_affinity` fetch KV
+    caches and decode (PD disaggregation, ROLLART section 6.3); 0: each computes its own."""
+    prefill_affinity: Name | None = None
+    """Their resource class; None: the one that suits arithmetic best."""
     engine_units: Count = 1
     """Units of its resource class that one engine worker gets, over which vLLM splits the model."""
     engine_timeout_s: Seconds = 60.0

@@ -106,6 +106,8 @@ def _words(node: nodes.Node) -> tuple[str, str, str, str]:
             workers, engines = node.workers, node.engine_workers
             units = f" of {node.engine_units} units" if node.engine_units > 1 else ""
             parallel = f"{_count(workers, 'worker')}, {_count(engines, 'engine')}{units}"
+            if node.prefill_workers:
+                parallel += f", {node.prefill_workers} for prefill"
             surplus = f", {node.redundancy} redundant" if node.redundancy else ""
             return PRODUCER, "Ray Data actors + engines", parallel, _sampling(node) + surplus
         case nodes.Filter():

@@ -15,6 +15,7 @@ from rollart_flow.errors import PipelineError
 from rollart_flow.models.policy import Policy
 from rollart_flow.pipeline import nodes
 from rollart_flow.pipeline.checks import (
+    check_prefill,
     checked_node,
     expect,
     known_domains,
@@ -90,6 +91,8 @@ def rollout(
     workers: int = 1,
     engine_workers: int = 1,
     sliding_workers: int = 0,
+    prefill_workers: int = 0,
+    prefill_affinity: str | None = None,
     engine_units: int = 1,
     engine_timeout_s: float = 60.0,
     temperature: float = 1.0,
@@ -103,7 +106,7 @@ def rollout(
     Raises:
         PipelineError: a setting is wrong, or `hw_affinity` names an unknown domain, no class, or
             different stand-ins for one class.
-        MissingExtraError: the policy's engine is not installed.
+        MissingExtraError: the policy's engine, or what prefill workers need, is not installed.
     """
     expect(name, up, nodes.Tasks)
     affinity: dict[str, str | tuple[str, ...]] | Literal["auto"]
@@ -135,6 +138,8 @@ def rollout(
         workers=workers,
         engine_workers=engine_workers,
         sliding_workers=sliding_workers,
+        prefill_workers=prefill_workers,
+        prefill_affinity=prefill_affinity,
         engine_units=engine_units,
         engine_timeout_s=engine_timeout_s,
         temperature=temperature,
@@ -143,7 +148,8 @@ def rollout(
         max_tokens=max_tokens,
         name=name,
     )
-    check_engine(policy, units=engine_units)
+    check_prefill(node)
+    check_engine(policy, units=engine_units, prefill_workers=prefill_workers)
     return node
 
 

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from enum import StrEnum
 
 CPU = "CPU"
+GPU = "GPU"
+"""What Ray counts by itself; its units are those of another class again, on the same node."""
 
 
 class Kind(StrEnum):
@@ -28,7 +30,7 @@ KINDS: Mapping[str, Kind] = {
     "A100": Kind.COMPUTE,
     "H20": Kind.BANDWIDTH,
     "H200": Kind.BANDWIDTH,
-    "GPU": Kind.LOCAL,
+    GPU: Kind.LOCAL,
     CPU: Kind.CPU,
 }
 """Classes that are known by name; a `ResourceManager` can be told of others."""

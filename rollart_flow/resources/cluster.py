@@ -18,7 +18,7 @@ import ray
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from rollart_flow.errors import RunFailedError, SettingsError
-from rollart_flow.resources.classes import CPU
+from rollart_flow.resources.classes import CPU, GPU
 from rollart_flow.resources.declarations import declarations
 from rollart_flow.resources.manager import ResourceManager, free_gangs
 from rollart_flow.resources.methods import BoundMethod
@@ -180,8 +180,11 @@ class Cluster:
 def _reservation(placement: Placement) -> dict[str, Any]:
     """Ray actor options: a share of a CPU, a unit of an accelerator, its bundle of a gang."""
     options: dict[str, Any] = {"num_cpus": placement.cpus}
-    if placement.granted != CPU and not placement.shares:
-        options["resources"] = {placement.granted: placement.gpus or 1}
+    if not placement.shares:
+        if placement.devices:
+            options["num_gpus"] = placement.devices
+        if placement.granted not in (CPU, GPU):
+            options["resources"] = {placement.granted: placement.gpus or 1}
     if placement.group is not None:
         options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(
             placement.group, placement_group_bundle_index=placement.bundle

@@ -14,7 +14,7 @@ from typing import Any
 import ray
 
 from rollart_flow.errors import RunFailedError, SettingsError
-from rollart_flow.resources.classes import COMPATIBLE, CPU, KINDS, Kind
+from rollart_flow.resources.classes import COMPATIBLE, CPU, GPU, KINDS, Kind
 from rollart_flow.resources.declarations import DEFAULT, declarations, wanted_classes
 from rollart_flow.resources.worker import Placement, Request, Worker
 
@@ -114,14 +114,14 @@ class ResourceManager:
         self, names: Sequence[str], workers: int, cpus: float, units: int
     ) -> tuple[str, Any]:
         """(class, placement group of one bundle for each worker) for a gang of the first class that
-        has room; no group on CPU."""
+        has room; no group on CPU. See `bundle_of`."""
         pools = self.pools()
         for name in names:
             if name == CPU or name not in pools:
                 continue
             if pools[name].total - (self._granted[name] if self._limits else 0) < workers * units:
                 continue
-            bundle = {name: float(units), CPU: cpus}
+            bundle = bundle_of(name, units, cpus)
             group = ray.util.placement_group([bundle] * workers, strategy="PACK")
             if group.wait(self._grace_s):
                 self._granted[name] += workers * units
@@ -198,6 +198,7 @@ class ResourceManager:
                     0.0 if given == CPU else float(units),
                     group=group,
                     bundle=bundle,
+                    devices=devices_of(given, units),
                 )
                 for index, (group, bundle) in enumerate(bundles)
             ]
@@ -216,6 +217,21 @@ class ResourceManager:
         for placement in placements:
             if placement.granted != CPU:
                 self._granted[placement.granted] -= int(placement.gpus)
+
+
+def devices_of(name: str, units: int) -> float:
+    """GPUs as Ray counts them that so many units of a class are: none where a living node that has
+    the class reports no GPUs."""
+    pools = live_pools()
+    if name == CPU or name not in pools or GPU not in pools:
+        return 0.0
+    return float(units) if set(pools[name].nodes) <= set(pools[GPU].nodes) else 0.0
+
+
+def bundle_of(name: str, units: int, cpus: float) -> dict[str, float]:
+    """What Ray reserves for one worker on units of a class, the GPUs that these are included."""
+    devices = devices_of(name, units)
+    return {name: float(units), CPU: cpus} | ({GPU: devices} if devices else {})
 
 
 def _units(name: str, units: int | Sequence[int]) -> int:

@@ -40,6 +40,8 @@ class Placement:
     """Ray placement group that holds what was reserved for it; None: nothing was."""
     bundle: int = 0
     """Its bundle of the group."""
+    devices: float = 0.0
+    """GPUs as Ray counts them that these units are, so that CUDA shows the worker no others."""
     shares: bool = False
     """Whether it runs on what is reserved for another worker, and reserves nothing."""
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import cycle, islice
 
-from rollart_flow.engines.worker import EngineWorker
+from rollart_flow.engines.base import EnginePhase
+from rollart_flow.engines.worker import PREFIXES, EngineWorker
 from rollart_flow.pipeline import Pipeline
 from rollart_flow.pipeline.checks import stand_ins
 from rollart_flow.resources import ActorGen, ActorTrain, Placement, Request, ResourceManager
@@ -37,16 +38,33 @@ def place_engines(pipeline: Pipeline, manager: ResourceManager) -> list[Placemen
     of each domain, there are workers of every class.
     """
     affinity, role = pipeline.rollout.hw_affinity, EngineWorker.role
+    prefix = PREFIXES[role]
     workers, units = pipeline.rollout.engine_workers, pipeline.rollout.engine_units
     if isinstance(affinity, str):
         wanted = {name: name for name in manager.accelerators()}
-        placements = manager.place(role, wanted, workers, prefix="engine", units=units)
+        placements = manager.place(role, wanted, workers, prefix=prefix, units=units)
         return [replace(p, requests=(Request("default", p.granted),)) for p in placements]
     rollout = pipeline.rollout
     wanted = {"default": manager.preferred(ActorGen)}
     wanted |= {domain: rollout.resource_class(domain) for domain in affinity}
     allowed = stand_ins(rollout.name, affinity)
-    return manager.place(role, wanted, workers, prefix="engine", units=units, stand_ins=allowed)
+    return manager.place(role, wanted, workers, prefix=prefix, units=units, stand_ins=allowed)
+
+
+def place_prefill(pipeline: Pipeline, manager: ResourceManager) -> list[Placement]:
+    """Inference workers that compute prompts for the others: on the class that is asked for, by
+    default the one that suits arithmetic best (ROLLART section 6.3)."""
+    rollout = pipeline.rollout
+    if not rollout.prefill_workers:
+        return []
+    role = EnginePhase.PREFILL.value
+    return manager.place(
+        role,
+        {"default": rollout.prefill_affinity or manager.preferred(ActorTrain)},
+        rollout.prefill_workers,
+        prefix=PREFIXES[role],
+        units=rollout.engine_units,
+    )
 
 
 def place_sliding(pipeline: Pipeline, trainers: Sequence[Placement]) -> list[Placement]:
@@ -78,7 +96,8 @@ def preview(pipeline: Pipeline) -> list[Grant]:
         RunFailedError: no Ray cluster is connected.
     """
     manager = ResourceManager()
-    engines, training = place_engines(pipeline, manager), place_trainer(pipeline, manager)
+    engines = [*place_engines(pipeline, manager), *place_prefill(pipeline, manager)]
+    training = place_trainer(pipeline, manager)
     manager.release(engines + training)
     placements = [*engines, *training, *place_sliding(pipeline, training)]
     counts: dict[tuple[str, str, str, str], int] = {}

@@ -14,6 +14,7 @@ import ray
 
 from rollart_flow.control.health import HealthLimits
 from rollart_flow.control.intake import RolloutSettings
+from rollart_flow.engines.base import EnginePhase
 from rollart_flow.engines.worker import EngineWorker
 from rollart_flow.errors import RunFailedError
 from rollart_flow.models.policy import load_codec
@@ -29,7 +30,12 @@ from rollart_flow.resources import CPU, Cluster, Placement, ResourceManager
 from rollart_flow.resources.nodes import beside_driver
 from rollart_flow.rows import events_table
 from rollart_flow.runner.carrier import start_carrier
-from rollart_flow.runner.placing import place_engines, place_sliding, place_trainer
+from rollart_flow.runner.placing import (
+    place_engines,
+    place_prefill,
+    place_sliding,
+    place_trainer,
+)
 from rollart_flow.schema import to_table
 from rollart_flow.store.files import is_remote
 from rollart_flow.store.layout import policy_uri, weights_uri
@@ -185,11 +191,12 @@ def start_plant(
 def _workers(pipeline: Pipeline, uri: str, weights: str) -> tuple[Cluster, Cluster]:
     """Inference workers and trainers."""
     manager = ResourceManager()
-    placed, training = place_engines(pipeline, manager), place_trainer(pipeline, manager)
+    placed, ahead = place_engines(pipeline, manager), place_prefill(pipeline, manager)
+    training = place_trainer(pipeline, manager)
     engines = Cluster(
-        [*placed, *place_sliding(pipeline, training)],
+        [*placed, *ahead, *place_sliding(pipeline, training)],
         EngineWorker,
-        arguments=_engine_arguments(pipeline, uri, weights),
+        arguments=_rollout_arguments(pipeline, uri, weights),
         max_concurrency=CONCURRENT_CALLS,
     )
     return engines, _trainers(pipeline, uri, weights, training)
@@ -200,7 +207,7 @@ def _wanted(engines: Cluster) -> dict[str, str]:
     return {
         request.domain: request.resource
         for worker in engines.workers
-        if not worker.placement.shares
+        if not worker.placement.shares and worker.placement.role == EngineWorker.role
         for request in worker.placement.requests
     }
 
@@ -261,9 +268,9 @@ def _coordinator_settings(
     tasks, rollout, buffer = pipeline.tasks, pipeline.rollout, pipeline.buffer
     group_size = tasks.group_size
     spawning = Spawning(
-        _engine_arguments(pipeline, uri, weights),
+        _rollout_arguments(pipeline, uri, weights),
         CONCURRENT_CALLS,
-        rollout.engine_workers,
+        {EngineWorker.role: rollout.engine_workers, EnginePhase.PREFILL: rollout.prefill_workers},
         rollout.engine_units,
     )
     return CoordinatorSettings(
@@ -297,6 +304,11 @@ def _engine_arguments(pipeline: Pipeline, uri: str, weights: str) -> dict[str, A
         "weights_uri": weights_uri(uri),
         "seed": pipeline.seed,
     }
+
+
+def _rollout_arguments(pipeline: Pipeline, uri: str, weights: str) -> dict[str, Any]:
+    disaggregated = pipeline.rollout.prefill_workers > 0
+    return {**_engine_arguments(pipeline, uri, weights), "disaggregated": disaggregated}
 
 
 def _trainers(pipeline: Pipeline, uri: str, weights: str, placed: Sequence[Placement]) -> Cluster:

@@ -20,6 +20,31 @@ def staff(count: int, **settings: int) -> list[Commanded]:
     return [Commanded(f"w{i}", **settings) for i in range(count)]
 
 
+async def test_a_run_goes_on_without_prefill_workers_and_ends_with_them_alone() -> None:
+    prefill, decode = staff(2, restarts=0)
+    fleet = Fleet((prefill, decode), 0, EventLog(), prefill=["w0"])
+    prefill.die()
+    await exchange(fleet, 1)
+    assert (decode.version, fleet.workers, fleet.lost) == (1, (decode,), False)
+    assert await fleet.revive("w0") == ()
+
+    prefill, decode = staff(2, restarts=0)
+    fleet = Fleet((prefill, decode), 0, EventLog(), prefill=["w0"])
+    decode.die()
+    with pytest.raises(RunFailedError, match="every engine worker has died"):
+        await fleet.suspend()
+
+
+async def test_what_takes_the_place_of_a_prefill_worker_is_one() -> None:
+    old, decode, new = Commanded("w0"), Commanded("w1", restarts=0), Commanded("w2")
+    fleet = Fleet((old, decode), 0, EventLog(), prefill=["w0"])
+    await fleet.replace({"w0": False}, [new])
+    assert await fleet.revive("w0") == ("w2",)
+    decode.die()
+    with pytest.raises(RunFailedError):
+        await fleet.suspend()
+
+
 async def exchange(fleet: Fleet, version: int) -> None:
     await fleet.suspend()
     await fleet.update(version)

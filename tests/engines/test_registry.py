@@ -40,3 +40,22 @@ def test_a_model_that_vllm_does_not_compute_is_refused(monkeypatch: pytest.Monke
     with pytest.raises(PipelineError, match=r"^rollout: policy: vLLM takes .* not 16; take fewer"):
         built(Policy.tiny(hidden=32, heads=4, engine="vllm"))
     assert built(Policy.tiny(hidden=32, heads=2, engine="vllm")).policy.head_dim == 32
+
+
+def test_an_engine_that_computes_no_prompts_for_others_is_refused_prefill_workers() -> None:
+    wanted = "^rollout: prefill_workers=1: the embedded engine computes no prompts for others"
+    with pytest.raises(PipelineError, match=wanted):
+        rollout(tasks(FrozenLake()), Policy.tiny(), prefill_workers=1)
+
+
+def test_prefill_workers_without_nixl_are_refused_with_its_extra(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def found(name: str) -> ModuleSpec | None:
+        return None if name == "nixl" else ModuleSpec(name, None)
+
+    monkeypatch.setattr(registry, "find_spec", found)  # here it is installed
+    policy = Policy.tiny(hidden=32, heads=2, engine="vllm")
+    assert built(policy).prefill_workers == 0
+    with pytest.raises(MissingExtraError, match=r"rollart-flow\[nixl\]"):
+        rollout(tasks(FrozenLake()), policy, prefill_workers=1)

@@ -44,7 +44,7 @@ async def test_those_that_stand_in_serve_on_where_the_workers_that_came_cannot_s
     bound: list[pa.Table] = []
     fleet = Fleet([stands_in], 0, log)
     handles = {STAND_IN.worker: WorkerHandle(STAND_IN, None)}
-    spawning = Spawning(arguments, max_concurrency=8, workers=1, units=1)
+    spawning = Spawning(arguments, max_concurrency=8, workers={"generation": 1}, units=1)
 
     await asyncio.wait_for(Rebinding(handles, fleet, spawning, log, bound.append).run(), 120)
 

@@ -110,6 +110,15 @@ def test_tasks_may_come_from_lists_and_datasets() -> None:
             r"^rollout: hw_affinity names different stand-ins for H800; name the same",
         ),
         (lambda: rollout(PROMPTS, POLICY, sliding_workers=-1), r"^rollout: sliding_workers"),
+        (lambda: rollout(PROMPTS, POLICY, prefill_workers=-1), r"^rollout: prefill_workers"),
+        (
+            lambda: rollout(PROMPTS, POLICY, prefill_affinity="H800"),
+            r"^rollout: prefill_affinity=H800 is for no worker; set prefill_workers too$",
+        ),
+        (
+            lambda: rollout(PROMPTS, POLICY, prefill_workers=1, hw_affinity="auto"),
+            r"^rollout: hw_affinity=auto .* but prefill_workers computes them apart; name the",
+        ),
         (lambda: untyped(rollout)(PROMPTS), r"^rollout: missing a required argument: 'policy'"),
         (lambda: untyped(rollout)(PROMPTS, "tiny"), r"^rollout: policy .*Policy"),
         (lambda: untyped(rollout)(SCORED, POLICY), r"^rollout: takes tasks\(...\), got reward"),

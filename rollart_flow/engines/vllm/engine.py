@@ -2,8 +2,9 @@
 
 vLLM computes in a process of its own; this class lives in its caller's loop. Updates go through
 vLLM's documented weight transfer (`transfer`). The invariants: a token carries the version that
-drew it, which vLLM's own record confirms; once an update has failed half-way, or vLLM's process
-has died, nothing is drawn any more (`failed`).
+drew it, which vLLM's own record confirms; what another engine computed of a prompt is used only
+under the version that computed it; once an update has failed half-way, or vLLM's process has died,
+nothing is drawn any more (`failed`).
 """
 
 from __future__ import annotations
@@ -15,16 +16,17 @@ from multiprocessing import active_children
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rollart_flow.engines.base import Engine
+from rollart_flow.engines.base import Engine, EnginePhase
 from rollart_flow.engines.requests import refused
+from rollart_flow.engines.vllm.drawing import Drawing
 from rollart_flow.engines.vllm.handover import written
 from rollart_flow.engines.vllm.process import start
-from rollart_flow.engines.vllm.sampling import check, parameters
+from rollart_flow.engines.vllm.sampling import check
 from rollart_flow.engines.vllm.settings import VllmSettings
 from rollart_flow.engines.vllm.stream import Stream
-from rollart_flow.errors import EngineError, SettingsError
+from rollart_flow.errors import EngineError, SettingsError, WeightsError
 from rollart_flow.models.folder import check_tensors, read_config
-from rollart_flow.types import Chunk, FinishReason, GenerationRequest
+from rollart_flow.types import Chunk, GenerationRequest
 
 if TYPE_CHECKING:
     import torch
@@ -55,9 +57,10 @@ class VllmEngine(Engine):
                 f"engine: max_context must be from 2 to the model's {longest}, not {self._context}"
             )
         self._settings = settings
-        self._version = version
         before = set(active_children())
         self._llm: Any = start(folder, self._config, settings)
+        limits = (self._context, self._config.vocab_size)
+        self._drawing = Drawing(self._llm, limits, settings, version)
         self._processes = set(active_children()) - before
         self._streams: dict[str, Stream] = {}
         self._tasks: dict[Stream, asyncio.Task[None]] = {}
@@ -71,7 +74,7 @@ class VllmEngine(Engine):
     @property
     def version(self) -> int:
         """Policy version that draws the next token."""
-        return self._version
+        return self._drawing.version
 
     @property
     def failed(self) -> str:
@@ -94,23 +97,27 @@ class VllmEngine(Engine):
             await self._drop(stream)
 
     async def abort(self, request_id: str) -> None:
-        """End a request: its stream ends with the tokens it has. Unknown ids are ignored."""
+        """End a request: its stream ends with the tokens it has. Unknown ids are ignored, unless
+        the prompt of one is held."""
         stream = self._streams.get(request_id)
         if stream is None:
+            if not (self._closed or self._failed):
+                await self._drawing.give_up(request_id)
             return
+        stream.unwanted = True
         if stream.drawing:
             await self._llm.abort(request_id)
-        else:
-            self._tasks[stream].cancel()
-            stream.end(FinishReason.ABORT)
 
     async def suspend(self) -> None:
         """Return once no token will be drawn until `resume`; tokens so far are delivered.
 
-        vLLM forgets every cached prefix meanwhile: what comes may be of other weights.
+        vLLM forgets every cached prefix meanwhile: what comes may be of other weights. A prompt
+        that is being fetched is given back, to be computed here; one that is held for another
+        engine is waited for, until that has fetched it or it is given up.
         """
         await self._begin()
         if not self._suspended:
+            await self._drawing.stop_fetching(self._streams.values())
             await self._ask(self._llm.pause_generation(mode="keep", clear_cache=True))
             self._suspended = True
         for stream in self._streams.values():
@@ -128,6 +135,8 @@ class VllmEngine(Engine):
     async def load(self, version: int, tensors: Mapping[str, torch.Tensor]) -> None:
         """Swap all weights; requests in flight keep their tokens and rebuild their KV cache."""
         check_tensors(self._config, tensors)
+        if self._settings.lora is not None:
+            raise WeightsError("an engine with a LoRA adapter keeps the weights it was made for")
         suspended = self._suspended
         descriptor = await asyncio.to_thread(written, tensors)
         try:
@@ -135,7 +144,7 @@ class VllmEngine(Engine):
             await self._ask(self._transfer(f"/proc/{os.getpid()}/fd/{descriptor}", version))
         finally:
             os.close(descriptor)
-        self._version = version
+        self._drawing.version = version
         if not suspended:
             await self.resume()
 
@@ -147,6 +156,7 @@ class VllmEngine(Engine):
             self._released = False
         await self._ask(self._llm.resume_generation())
         self._suspended = False
+        self._drawing.fetches = True
 
     async def close(self) -> None:
         """Abort what is in flight and end vLLM's process. May be called twice."""
@@ -160,7 +170,7 @@ class VllmEngine(Engine):
         if self._ready is not None:
             self._watch(False)
         self._llm.shutdown()
-        self._llm = None
+        self._llm = self._drawing.llm = None
         for process in self._processes:
             process.join()  # vLLM has ended or killed it, but not waited for that
 
@@ -171,23 +181,18 @@ class VllmEngine(Engine):
             raise EngineError(self._failed)
         if request.request_id in self._streams:
             raise refused(request, "a request of this id is in flight")
-        check(request, context=self._context, vocabulary=self._config.vocab_size)
+        check(
+            request,
+            context=self._context,
+            vocabulary=self._config.vocab_size,
+            prefills=self._settings.phase is EnginePhase.PREFILL,
+        )
 
     async def _draw(self, stream: Stream) -> None:
-        """Pass on what vLLM draws, as it comes, so that its version is the one that is served."""
-        from vllm.inputs import tokens_input
-
-        request = stream.request
-        if len(request.prompt_ids) == self._context:
-            stream.end(FinishReason.LENGTH)
-            return
+        """Have vLLM answer a stream, whatever comes."""
         try:
             await self._begin()
-            asked = parameters(request, context=self._context, vocabulary=self._config.vocab_size)
-            stream.drawing = True
-            prompt = tokens_input(list(request.prompt_ids))
-            async for output in self._llm.generate(prompt, asked, request.request_id):
-                stream.take(output.outputs[0], self._version)
+            await self._drawing.answer(stream)
         except Exception as error:  # noqa: BLE001  whoever waits must hear of it, whatever it is
             stream.fail(self._fault(error))
 
@@ -212,7 +217,7 @@ class VllmEngine(Engine):
         self._watch(True)
         await self._llm.get_supported_tasks()
         await self._llm.init_weight_transfer_engine(WeightTransferInitRequest())
-        await self._llm.update_weight_version(str(self._version))
+        await self._llm.update_weight_version(str(self._drawing.version))
 
     async def _transfer(self, path: str, version: int) -> None:
         from vllm.distributed.weight_transfer.base import WeightTransferUpdateRequest

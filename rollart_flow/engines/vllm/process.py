@@ -10,6 +10,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rollart_flow.engines.vllm.adapters import lora_arguments
+from rollart_flow.engines.vllm.prefixes import connector
 from rollart_flow.engines.vllm.settings import VllmSettings
 from rollart_flow.errors import EngineError, SettingsError
 from rollart_flow.models.qwen3 import ModelConfig
@@ -32,7 +34,11 @@ ENVIRONMENT = {
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # two engines of a machine would share one core
 }
 """Of a process that holds an engine, and of those that it starts."""
-QUIET = {"VLLM_LOGGING_LEVEL": "ERROR", "TOKENIZERS_PARALLELISM": "false"}
+QUIET = {
+    "VLLM_LOGGING_LEVEL": "ERROR",
+    "NIXL_LOG_LEVEL": "ERROR",
+    "TOKENIZERS_PARALLELISM": "false",
+}
 """As above, where the user has not said otherwise."""
 CACHED_CHAINS = 64
 """On CPUs: finished chains whose prefix can be kept for reuse, beyond those that decode."""
@@ -44,9 +50,10 @@ def start(folder: str | Path, config: ModelConfig, settings: VllmSettings) -> As
     """Load vLLM and have it serve a folder; takes seconds, in which the caller does nothing else.
 
     Raises:
-        SettingsError: vLLM cannot compute this model on this machine.
+        SettingsError: vLLM cannot compute this model on this machine, or the adapter is none.
         EngineError: vLLM could not start; its log says why.
     """
+    lora = lora_arguments(settings.lora)
     os.environ.update(ENVIRONMENT)
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
@@ -61,7 +68,7 @@ def start(folder: str | Path, config: ModelConfig, settings: VllmSettings) -> As
     from vllm.config import WeightTransferConfig
     from vllm.v1.engine.async_llm import AsyncLLM
 
-    context = settings.max_context or config.max_position_embeddings
+    context, phase = settings.max_context or config.max_position_embeddings, settings.phase
     arguments = AsyncEngineArgs(
         model=str(folder),
         dtype=settings.dtype,
@@ -74,11 +81,14 @@ def start(folder: str | Path, config: ModelConfig, settings: VllmSettings) -> As
         logprobs_mode="processed_logprobs",
         max_logprobs=-1,
         enforce_eager=on_cpu,
-        enable_sleep_mode=not on_cpu,
+        # What other engines fetch from must stay where it is.
+        enable_sleep_mode=not on_cpu and phase is None,
         kv_cache_memory_bytes=_cache_bytes(config, settings, context) if on_cpu else None,
         disable_log_stats=True,
+        kv_transfer_config=None if phase is None else connector(phase, on_cpu=on_cpu),
         weight_transfer_config=WeightTransferConfig(backend=TRANSFER),
         worker_extension_cls="rollart_flow.engines.vllm.transfer.WorkerExtension",
+        **lora,
     )
     try:
         return AsyncLLM.from_engine_args(arguments)

@@ -1,7 +1,10 @@
 """Our sampling settings as vLLM's, and its logprobs as ours.
 
-No request has a seed of its own: with one, vLLM 0.32 fails on CPUs where a prefill is cut in two.
-So what is drawn depends on the engine's seed and on all that it has served before.
+No request has a seed of its own. With one, vLLM 0.32 winds its generator back wherever a prefill is
+cut in two, which generators on CPUs cannot do: its process dies. On GPUs it draws for each request
+by itself then, which costs more than it brings, since logits differ with the batch in the last bits
+anyway. So what is drawn depends on the engine's seed and on all that it has served before: the same
+requests, one at a time and in the same order, give the same tokens; concurrent ones need not.
 """
 
 from __future__ import annotations
@@ -21,13 +24,15 @@ _COLDEST, _HOTTEST = 0.01, 2.0
 """vLLM takes lower temperatures, but draws with the first; it takes no higher ones."""
 
 
-def check(request: GenerationRequest, *, context: int, vocabulary: int) -> None:
-    """Refuse what vLLM cannot serve exactly.
+def check(
+    request: GenerationRequest, *, context: int, vocabulary: int, prefills: bool = False
+) -> None:
+    """Refuse what vLLM cannot serve exactly; arguments as of `check_request`.
 
     Raises:
         EngineError: names the request and says what is wrong.
     """
-    check_request(request, context=context, vocabulary=vocabulary)
+    check_request(request, context=context, vocabulary=vocabulary, prefills=prefills)
     temperature = request.sampling.temperature
     if temperature != 0 and not _COLDEST <= temperature <= _HOTTEST:
         raise refused(

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from rollart_flow.engines.base import EnginePhase
 from rollart_flow.errors import SettingsError
 from rollart_flow.models.policy import DTYPES
 
@@ -26,6 +27,11 @@ class VllmSettings:
     """Devices, or processes on CPUs, that the model is split over."""
     seed: int = 0
     """Of all draws, in their order. Engines of one seed would draw alike: give each its own."""
+    phase: EnginePhase | None = None
+    """None: it computes prompts and draws tokens. Otherwise what it does of both."""
+    lora: str | None = None
+    """Folder of a LoRA adapter in PEFT's format that every token is drawn with; the engine then
+    keeps the weights that it was started with, as a judge does. None: the weights alone."""
 
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES:

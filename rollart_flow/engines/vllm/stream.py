@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from rollart_flow.engines.vllm.sampling import drawn, kept
 from rollart_flow.errors import EngineError
-from rollart_flow.types import Chunk, FinishReason, GenerationRequest
+from rollart_flow.types import Chunk, FinishReason, GenerationRequest, Prefix
 
 if TYPE_CHECKING:
     from vllm.outputs import CompletionOutput
@@ -26,6 +26,12 @@ class Stream:
         self.drawing = False
         """Whether vLLM has it."""
         self.ended = False
+        self.fetching = False
+        """Whether vLLM may be fetching its prompt: nothing was drawn since it has it."""
+        self.unwanted = False
+        """Whether it is to be aborted, also where vLLM has it not yet."""
+        self.recalled = False
+        """Whether vLLM was told to give it back, for it to be asked again."""
         self._chunk_tokens = chunk_tokens
         self._versions: list[int] = []
         """Of every token so far."""
@@ -37,6 +43,7 @@ class Stream:
 
     def take(self, output: CompletionOutput, version: int) -> None:
         """What vLLM has drawn since the last time, under a version."""
+        self.fetching = False
         if output.token_ids:
             self._tokens += output.token_ids
             self._logprobs += drawn(output.logprobs)
@@ -56,6 +63,10 @@ class Stream:
     def end(self, reason: FinishReason) -> None:
         """End with the tokens that it has."""
         self._send(reason)
+
+    def hand_over(self, prefix: Prefix | None) -> None:
+        """End with what is held of the prompt; None if it was aborted."""
+        self._send(FinishReason.ABORT if prefix is None else FinishReason.LENGTH, prefix)
 
     def fail(self, error: EngineError) -> None:
         """End with an error, unless it has ended."""
@@ -84,7 +95,7 @@ class Stream:
         else:
             self._send(FinishReason(output.finish_reason))
 
-    def _send(self, reason: FinishReason | None) -> None:
+    def _send(self, reason: FinishReason | None, prefix: Prefix | None = None) -> None:
         if self.ended:
             return
         self.ended = reason is not None
@@ -98,6 +109,7 @@ class Stream:
                 versions=tuple(self._versions[offset:]),
                 finish_reason=reason,
                 kept=tuple(self._kept),
+                prefix=prefix,
             )
         )
         self._tokens, self._logprobs, self._kept = [], [], []

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from safetensors import safe_open
+from vllm.distributed.kv_transfer import get_kv_transfer_group
 from vllm.distributed.weight_transfer.base import (
     WeightTransferEngine,
     WeightTransferInitInfo,
@@ -91,6 +92,13 @@ class WorkerExtension:
         """Memory of this worker's KV cache [bytes]."""
         runner = self.model_runner  # type: ignore[attr-defined]
         return sum(cache.nbytes for cache in runner.kv_caches)
+
+    def give_up_prefix(self, request_id: str) -> None:
+        """Let vLLM free the prompt that this worker holds for a request: its lease has ended."""
+        leases = get_kv_transfer_group().connector_worker._reqs_to_send
+        for name in leases:
+            if name.rpartition("-")[0] == request_id:  # vLLM appends a part of its own
+                leases[name] = 0.0
 
 
 WeightTransferEngineFactory.register_engine(TRANSFER, FileTransfer)

@@ -7,8 +7,9 @@ from rollart_flow.control.dispatch import Dispatch
 from rollart_flow.control.env_manager import EnvManager
 from rollart_flow.control.host import RolloutHost
 from rollart_flow.control.ports import Emit
-from rollart_flow.control.proxy import LLMProxy, Recover
+from rollart_flow.control.proxy import LLMProxy
 from rollart_flow.control.scheduler import RolloutScheduler
+from rollart_flow.control.staff import Recover
 from rollart_flow.control.waits import Signal, waiting
 from rollart_flow.simulation.fuzz.engines import HARDWARE, FaultyEngine
 from rollart_flow.simulation.fuzz.environments import FaultyEnvironment, LetterCodec, wall

@@ -1,0 +1,64 @@
+"""Units of a class that are GPUs to Ray: CUDA shows each worker its own, and no others."""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+import ray
+from ray.cluster_utils import Cluster as RayCluster
+
+from rollart_flow.resources import ActorGen, Cluster, ResourceManager
+from rollart_flow.resources.manager import bundle_of
+from tests.local_ray import tolerating_ray
+
+
+class Shown(ActorGen):
+    """Tells what it may use."""
+
+    def devices(self) -> str:
+        """As CUDA is told."""
+        return os.environ.get("CUDA_VISIBLE_DEVICES", "")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster() -> Iterator[None]:
+    """A node whose four H800s are GPUs, and one that only says that it has H20s."""
+    with tolerating_ray():
+        cluster = RayCluster()
+        try:
+            h800s = {"H800": 4}
+            cluster.add_node(num_cpus=2, num_gpus=4, resources=h800s, include_dashboard=False)
+            cluster.add_node(num_cpus=1, num_gpus=0, resources={"H20": 2})
+            ray.init(address=cluster.address, log_to_driver=False)
+            yield
+        finally:
+            ray.shutdown()
+            cluster.shutdown()
+
+
+def shown(resource: str, *, workers: int, units: int = 1) -> list[set[str]]:
+    """What each of some workers may use."""
+    placed = ResourceManager().place("generation", {"default": resource}, workers, units=units)
+    assert {placement.granted for placement in placed} == {resource}
+    spawned = Cluster(placed, Shown)
+    try:
+        return [set(said.split(",")) - {""} for said in spawned.devices()]
+    finally:
+        spawned.shutdown()
+
+
+@pytest.mark.parametrize(("workers", "units"), [(2, 1), (2, 2)])
+@pytest.mark.parametrize("resource", ["H800", "GPU"])
+def test_workers_see_as_many_devices_as_they_have_units_and_share_none(
+    resource: str, workers: int, units: int
+) -> None:
+    first, second = shown(resource, workers=workers, units=units)
+    assert len(first) == len(second) == units
+    assert not first & second
+
+
+def test_a_class_without_gpus_asks_ray_for_none() -> None:
+    assert bundle_of("H20", 1, 0.1) == {"H20": 1.0, "CPU": 0.1}
+    assert bundle_of("H800", 2, 0.1) == {"H800": 2.0, "GPU": 2.0, "CPU": 0.1}
+    assert bundle_of("A100", 1, 0.1) == {"A100": 1.0, "CPU": 0.1}, "it may come"
+    assert shown("H20", workers=2) == [set(), set()]
