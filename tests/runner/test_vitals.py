@@ -12,7 +12,6 @@ from rollart_flow.runner import vitals
 from rollart_flow.runner.vitals import gone
 from tests.local_ray import tolerating_ray
 
-
 pytestmark = pytest.mark.whole
 
 
