@@ -312,7 +312,8 @@ class Train(Node):
     """Longest wait of a rank for the others [s]; a rank that hangs longer is given up, and the run
     goes on from the newest checkpoint. At least as long as a checkpoint takes to write."""
     weights: str = "local"
-    """Weight store that carries versions to the engines."""
+    """Weight store that carries versions to the engines: "local", the run's folder; "mooncake", the
+    memory of servers that the run starts (section 6.2); "mooncake://HOST:PORT", of others."""
     name: Name = "train"
 
 

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING
 import safetensors
 
 from rollart_flow.errors import WeightsError
-from rollart_flow.weights.base import Manifest, TensorEntry, WeightStore
-from rollart_flow.weights.fingerprint import dtype_name, fingerprint
+from rollart_flow.weights.base import Manifest, WeightStore, describe
+from rollart_flow.weights.fingerprint import fingerprint
 from rollart_flow.weights.folders import clear_leftovers, locked, put_folder, remove_folder
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class LocalWeightStore(WeightStore):
         """Write the version to disk, durably, and make it readable. See `WeightStore.publish`."""
         if version < 0 or not tensors:
             raise WeightsError(f"cannot publish version {version} with {len(tensors)} tensors")
-        made = self._describe(version, tensors)
+        made = describe(version, f"{self.folder.name}/{self._place(version).name}", tensors)
 
         def fill(folder: Path) -> None:
             save_tensors(tensors, folder / TENSORS_FILE)
@@ -84,11 +84,7 @@ class LocalWeightStore(WeightStore):
             there = ", ".join(map(str, self.versions())) or "none"
             raise WeightsError(f"no weights of version {version} in {self.folder}; there: {there}")
         with _as_weights_error(f"the manifest of version {version} in {place} cannot be read"):
-            raw = json.loads((place / MANIFEST_FILE).read_text())
-            entries = tuple(
-                TensorEntry(e["name"], e["dtype"], tuple(e["shape"])) for e in raw.pop("tensors")
-            )
-            return Manifest(tensors=entries, **raw)
+            return Manifest.from_json(json.loads((place / MANIFEST_FILE).read_text()))
 
     def versions(self) -> tuple[int, ...]:
         """Versions that can be read, ascending."""
@@ -113,18 +109,6 @@ class LocalWeightStore(WeightStore):
 
     def _place(self, version: int) -> Path:
         return self.folder / f"v{version:06d}"
-
-    def _describe(self, version: int, tensors: Mapping[str, torch.Tensor]) -> Manifest:
-        return Manifest(
-            version=version,
-            uri=f"{self.folder.name}/{self._place(version).name}",
-            tensors=tuple(
-                TensorEntry(name, dtype_name(tensors[name]), tuple(tensors[name].shape))
-                for name in sorted(tensors)
-            ),
-            size_bytes=sum(t.numel() * t.element_size() for t in tensors.values()),
-            checksum=fingerprint(tensors),
-        )
 
     def _holds(self, made: Manifest) -> bool:
         """Whether this version is there, intact and equal. A damaged equal one may be replaced."""
