@@ -4,7 +4,7 @@ They are started together, since each takes seconds to import what it needs, and
 where the tables say that the run stands. Placement is committed to `bindings`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -36,6 +36,7 @@ from rollart_flow.runner.placing import (
     place_sliding,
     place_trainer,
 )
+from rollart_flow.runner.vitals import gone
 from rollart_flow.schema import to_table
 from rollart_flow.store.files import is_remote
 from rollart_flow.store.layout import policy_uri, weights_uri
@@ -48,12 +49,6 @@ from rollart_flow.weights.places import kept
 
 CONCURRENT_CALLS = 10_000
 """Calls that an asynchronous actor serves at a time: long reads wait in it."""
-
-
-_ANSWER_S = 60.0
-"""Longest time to wait for actors to say that they live [s]."""
-_SOON_S = 10.0
-"""The same, where one of them says that another one hangs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,19 +85,9 @@ class Plant:
         A rank of the trainer that hangs counts as one, once another rank has lost it.
         """
         actors = {"buffer": self.buffer, "coordinator": self.coordinator}
-        answers = {name: actor.__ray_ready__.remote() for name, actor in actors.items()}
-        answers |= {worker.name: worker.actor.lost.remote() for worker in self.trainers.workers}
-        given = _given(answers, _SOON_S)
-        if died := [name for name, answer in given.items() if _says(answer) is None]:
-            return tuple(died)
-        if lost := [name for name, answer in given.items() if _says(answer) is True]:
-            return tuple(name for name in answers if name not in given) or tuple(lost)
-        # Who does not answer in time is busy, not dead.
-        late = _given(answers, _ANSWER_S)
-        died = [name for name, answer in late.items() if _says(answer) is None]
-        if self.weight_servers is not None and self.weight_servers.lost:
-            died.append("mooncake")
-        return tuple(died)
+        died = gone(actors, {worker.name: worker.actor for worker in self.trainers.workers})
+        lost = self.weight_servers is not None and self.weight_servers.lost
+        return (*died, "mooncake") if lost else died
 
     def report_restarted(self, died: Sequence[str]) -> None:
         """Record that processes died and that the run goes on without what they held."""
@@ -210,22 +195,6 @@ def _wanted(engines: Cluster) -> dict[str, str]:
         if not worker.placement.shares and worker.placement.role == EngineWorker.role
         for request in worker.placement.requests
     }
-
-
-def _given(answers: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
-    """Those of the answers that are there within a time."""
-    given, _ = ray.wait(list(answers.values()), num_returns=len(answers), timeout=timeout_s)
-    return {name: answer for name, answer in answers.items() if answer in given}
-
-
-def _says(answer: Any) -> bool | None:
-    """Whether an actor says that it has lost others; None: it has died."""
-    try:
-        return ray.get(answer) is True
-    except ray.exceptions.ActorDiedError:
-        return None
-    except ray.exceptions.RayError:  # unreachable for a moment, as far as Ray knows
-        return False
 
 
 def _actor(actor_class: type) -> Any:
