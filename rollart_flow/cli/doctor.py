@@ -3,6 +3,7 @@
 Packages are looked up by their metadata, so that nothing heavy is imported.
 """
 
+import ctypes
 import os
 import platform
 import shutil
@@ -30,6 +31,8 @@ _EXTRAS = {
     "httpx2": ("httpx2",),
 }
 """Optional backends, with the packages of which any will do."""
+_LIBRARIES = {"mooncake": ("libibverbs.so.1", "libibverbs1")}
+"""Libraries of the system that a backend loads, with Debian's package."""
 _EXTRA_NAMES = {"boto3": "s3", "httpx2": "serverless"}
 _GIB = 1 << 30
 _TIMEOUT_S = 10.0
@@ -80,8 +83,8 @@ def examine(store: str | None = None) -> Iterator[Finding]:
     for name, packages in _EXTRAS.items():
         found = next((v for v in map(_version, packages) if v), None)
         extra = _EXTRA_NAMES.get(name, name)
-        hint = "" if found else f"optional: pip install 'rollart-flow[{extra}]'"
-        yield Finding(name, found, found is not None, hint)
+        hint = _missing_library(name) if found else f"optional: pip install 'rollart-flow[{extra}]'"
+        yield Finding(name, found, not hint, hint)
     yield _bubblewrap()
     yield _cuda()
     yield _cpus()
@@ -96,6 +99,16 @@ def _version(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
+
+
+def _missing_library(backend: str) -> str:
+    """What to do about a library of the system that a backend needs; empty where it loads."""
+    library, package = _LIBRARIES.get(backend, (None, ""))
+    try:
+        ctypes.CDLL(library)
+    except OSError:
+        return f"{library} cannot be loaded: apt install {package}"
+    return ""
 
 
 def _python() -> Finding:

@@ -25,6 +25,10 @@ class PhaseSeconds:
     suspend_s: float = 0.0
     update_s: float = 0.0
     resume_s: float = 0.0
+    pull_s: float = 0.0
+    """Reading the weights that the engines swapped to, accumulated over the workers."""
+    exposed_pull_s: float = 0.0
+    """Part of `update_s` that waited for that."""
 
 
 class AsyncController:
@@ -220,6 +224,8 @@ class AsyncController:
                 self._settled = True
                 self._seconds.pop(step - 2, None)
                 self._step_ended.notify()
+                if step < self._steps and Phase.UPDATE in self._schedule.before_training:
+                    self._inference.prefetch(step)  # so that only the swap suspends the rollout
         return self.phases(step)
 
     def _formed_steps(self) -> set[int]:
@@ -234,7 +240,9 @@ class AsyncController:
             if phase is Phase.SUSPEND:
                 await self._inference.suspend()
             elif phase is Phase.UPDATE:
-                await self._inference.update(version)
+                pull = await self._inference.update(version)
+                self._note(step, "pull_s", pull.pull_s)
+                self._note(step, "exposed_pull_s", pull.exposed_s)
                 self._served = version
                 self._scheduler.version_updated(version)
             elif phase is Phase.RESUME:

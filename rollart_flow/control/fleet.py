@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TypeVar
 
 from rollart_flow.control.feed import Feed
-from rollart_flow.control.ports import Emit, EngineCommands
+from rollart_flow.control.ports import Emit, EngineCommands, Pull
 from rollart_flow.control.waits import Signal, waiting
 from rollart_flow.errors import RunFailedError, WorkerAwayError, WorkerLostError
 from rollart_flow.types import Event, EventKind, Reason
@@ -97,11 +97,19 @@ class Fleet:
                 version, detail = self._version, {"bytes": freed}
                 self._emit(Event(EventKind.RELEASE, name, policy_version=version, detail=detail))
 
-    async def update(self, version: int) -> None:
+    def prefetch(self, version: int) -> None:
+        """See `control.ports.InferenceControl`."""
+        for worker in self.workers:
+            worker.prefetch(version)
+
+    async def update(self, version: int) -> Pull:
         """See `control.ports.InferenceControl`."""
         async with self._commands:
             self._version = version
-            await self._all("update", lambda worker: worker.update(version))
+            answers = await self._all("update", lambda worker: worker.update(version))
+            pulls = [pull for pull in answers.values() if pull is not None]
+            exposed_s = max((pull.exposed_s for pull in pulls), default=0.0)
+            return Pull(sum(pull.pull_s for pull in pulls), exposed_s)
 
     async def resume(self) -> None:
         """See `control.ports.InferenceControl`."""

@@ -82,6 +82,16 @@ class Generator(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Pull:
+    """What it took to read a version of the weights (ROLLART section 7.4, Table 4)."""
+
+    pull_s: float = 0.0
+    """Seconds of reading, accumulated over the workers."""
+    exposed_s: float = 0.0
+    """Seconds that the swap to it waited for that; of several workers, the longest."""
+
+
 class EngineCommands(Protocol):
     """One inference worker, as the Fleet commands it. Idempotent each.
 
@@ -98,8 +108,13 @@ class EngineCommands(Protocol):
         """Return once it draws no token."""
         ...
 
-    async def update(self, version: int) -> None:
-        """Return once it holds exactly this version."""
+    def prefetch(self, version: int) -> None:
+        """Begin to read a version beside generation. Does not wait; what becomes of it shows in
+        `update`, which reads again what was not read."""
+        ...
+
+    async def update(self, version: int) -> Pull:
+        """Return once it holds exactly this version; without effect where it does already."""
         ...
 
     async def serve(self, version: int) -> bool:
@@ -137,7 +152,12 @@ class InferenceControl(Protocol):
         """Return once no worker generates: new requests are held, those in flight paused."""
         ...
 
-    async def update(self, version: int) -> None:
+    def prefetch(self, version: int) -> None:
+        """A version is published, and `update` to it will follow: read it beside rollout. Does not
+        wait, and nothing depends on it but how long that takes."""
+        ...
+
+    async def update(self, version: int) -> Pull:
         """Return once every worker holds exactly this version. Only while suspended."""
         ...
 

@@ -20,14 +20,16 @@ from uuid import uuid4
 import ray
 
 from rollart_flow.control.feed import Feed
+from rollart_flow.control.ports import Pull
 from rollart_flow.engines.base import Engine
+from rollart_flow.engines.pulls import Pulls
 from rollart_flow.engines.registry import build_engine
 from rollart_flow.engines.remote import Delivery, Failure
 from rollart_flow.errors import EngineError, WorkerLeftError
 from rollart_flow.models.policy import Policy
 from rollart_flow.resources import ActorGen, Placement
 from rollart_flow.types import GenerationRequest
-from rollart_flow.weights import WeightStore, open_weights
+from rollart_flow.weights import open_weights
 from rollart_flow.weights.places import kept
 
 
@@ -53,7 +55,7 @@ class EngineWorker(ActorGen):
             worker=placement.worker,
             units=max(1, int(placement.gpus)),
         )
-        self._weights: WeightStore = open_weights(weights, weights_uri)
+        self._pulls = Pulls(open_weights(weights, weights_uri))
         self._feeds: dict[str, Feed[Delivery]] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
         self._incarnation = uuid4().hex
@@ -132,11 +134,16 @@ class EngineWorker(ActorGen):
             await asyncio.gather(*tasks, return_exceptions=True)
             return await self._engine.release()
 
+    async def prefetch(self, version: int) -> None:
+        """Begin to read a version from the weight store, while tokens are drawn."""
+        if version > self._engine.version:
+            self._pulls.begin(version)
+
     @ray.method(max_task_retries=-1)
-    async def update(self, version: int) -> None:
-        """Read a version from the weight store and swap to it; nothing to do if it is held."""
+    async def update(self, version: int) -> Pull:
+        """Swap to a version of the weight store; nothing to do if it is held."""
         async with self._command():
-            await self._hold(version)
+            return await self._hold(version)
 
     @ray.method(max_task_retries=-1)
     async def serve(self, version: int) -> bool:
@@ -150,11 +157,13 @@ class EngineWorker(ActorGen):
             begins, self._serves, self._left = not self._serves, True, False
             return begins
 
-    async def _hold(self, version: int) -> None:
-        if version != self._engine.version:
-            await self._engine.suspend()
-            tensors = await asyncio.to_thread(self._weights.read, version)
-            await self._engine.load(version, tensors)
+    async def _hold(self, version: int) -> Pull:
+        if version == self._engine.version:
+            return Pull()
+        await self._engine.suspend()
+        tensors, pull = await self._pulls.take(version)
+        await self._engine.load(version, tensors)
+        return pull
 
     def _gone(self) -> WorkerLeftError:
         return WorkerLeftError(f"worker {self.placement.worker} serves nothing for now")

@@ -203,7 +203,7 @@ class CoordinatorActor:
         now = self._controller.phases(step)
         if Phase.UPDATE not in self._settings.schedule.before_training:
             before = self._controller.phases(step - 1)
-            now = replace(now, update_s=before.update_s, resume_s=before.resume_s)
+            now = replace(before, wait_s=now.wait_s, suspend_s=now.suspend_s)
         return asdict(now)
 
     async def trained(self, step: int) -> frozenset[int]:
@@ -263,9 +263,15 @@ class CoordinatorActor:
 
 
 def due_versions(settings: CoordinatorSettings, recovered: Recovered) -> tuple[int, ...]:
-    """Versions to evaluate: the first, every so many, and the last; those that are not yet."""
+    """Versions to evaluate, the one that the run started from too; those that are not yet."""
     if settings.evaluate_every is None:
         return ()
-    every = range(0, settings.steps, settings.evaluate_every)
-    due = {*every, recovered.start, settings.steps} - recovered.evaluated
+    every = evaluated_versions(settings.steps, settings.evaluate_every)
+    due = (every | {recovered.start}) - recovered.evaluated
     return tuple(sorted(version for version in due if version >= recovered.start))
+
+
+def evaluated_versions(steps: int, every: int | None) -> frozenset[int]:
+    """Versions that are evaluated at some time: the first, every so many, and the last; none where
+    nothing is (None)."""
+    return frozenset() if every is None else frozenset({*range(0, steps, every), steps})

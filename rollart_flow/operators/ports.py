@@ -5,7 +5,7 @@ from typing import Any
 
 import ray
 
-from rollart_flow.control.ports import Cancellation, Change, Inference
+from rollart_flow.control.ports import Cancellation, Change, Inference, Pull
 from rollart_flow.engines.remote import RemoteInference
 from rollart_flow.errors import EngineError, WorkerAwayError, WorkerLostError
 from rollart_flow.resources import WorkerHandle
@@ -101,9 +101,14 @@ class RemoteCommands:
         """See `control.ports.EngineCommands`."""
         await self._ask(self._handle.actor.suspend.remote())
 
-    async def update(self, version: int) -> None:
+    def prefetch(self, version: int) -> None:
         """See `control.ports.EngineCommands`."""
-        await self._ask(self._handle.actor.update.remote(version))
+        self._handle.actor.prefetch.remote(version)
+
+    async def update(self, version: int) -> Pull:
+        """See `control.ports.EngineCommands`."""
+        pull: Pull = await self._ask(self._handle.actor.update.remote(version))
+        return pull
 
     async def serve(self, version: int) -> bool:
         """See `control.ports.EngineCommands`."""

@@ -47,6 +47,8 @@ class TrainContext:
     checkpoint_every: int
     keep_versions: int
     steps: int
+    evaluated: frozenset[int]
+    """Versions that are evaluated, or will be."""
     start: int
     """Version that the run started from."""
 
@@ -97,7 +99,8 @@ class Train:
             folder = checkpoint_folder(context.checkpoints, step)
             context.trainers.execute_all("begin_save", folder)
         started = time.monotonic()
-        manifest: Manifest = context.trainers.execute_all("publish")[0]
+        lasting = checkpoint or step in context.evaluated
+        manifest: Manifest = context.trainers.execute_all("publish", lasting=lasting)[0]
         publish_s = time.monotonic() - started
         events = []
         if checkpoint:

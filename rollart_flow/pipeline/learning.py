@@ -12,6 +12,7 @@ from rollart_flow.pipeline import nodes
 from rollart_flow.pipeline.checks import checked_node, expect, unique_names
 from rollart_flow.trainers.optimizer import AdamW, adamw
 from rollart_flow.trainers.registry import check_backend
+from rollart_flow.weights import check_weights
 
 
 def _bound(
@@ -107,8 +108,10 @@ def train(
 
     Raises:
         PipelineError: a setting is wrong, or the policy is not the one that rolls out.
+        MissingExtraError: the weight store needs a package that is not installed.
     """
     expect(name, up, nodes.Buffer)
+    check_weights(weights)
     if minibatches > up.batch_size:
         raise PipelineError(
             f"{name}: {minibatches} minibatches of a batch of {up.batch_size}; take fewer"

@@ -302,7 +302,8 @@ class Train(Node):
     ranks: Count = 1
     """Processes that train together, placed as one gang."""
     weights: str = "local"
-    """Weight store that carries versions to the engines."""
+    """Weight store that carries versions to the engines: "local", the run's folder; "mooncake", the
+    memory of servers that the run starts (section 6.2); "mooncake://HOST:PORT", of others."""
     name: Name = "train"
 
 

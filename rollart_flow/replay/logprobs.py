@@ -22,7 +22,7 @@ from rollart_flow.trainers.batch import read_scorable
 from rollart_flow.trainers.kernels import pinned
 from rollart_flow.trainers.scoring import recompute_logprobs
 from rollart_flow.types import Trajectory
-from rollart_flow.weights import open_weights
+from rollart_flow.weights import kept_weights
 from rollart_flow.weights.places import kept
 
 TOLERANCE = {"float32": 1e-4, "bfloat16": 0.2}
@@ -88,7 +88,7 @@ def _logprobs(run: Run, tensors: Mapping[str, torch.Tensor], trajectory: Traject
 def _weights(run: Run, pipeline: Pipeline, version: int) -> dict[str, torch.Tensor]:
     """The weights of a version: as published, or trained again where they are not kept."""
     try:
-        return open_weights(pipeline.train.weights, weights_uri(run.uri)).read(version)
+        return kept_weights(weights_uri(run.uri)).read(version)
     except WeightsError as missing:
         try:
             return _recomputed(run, pipeline, version)

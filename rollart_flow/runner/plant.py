@@ -28,6 +28,7 @@ from rollart_flow.pipeline.nodes import Filter
 from rollart_flow.resources import CPU, Cluster, Placement, ResourceManager
 from rollart_flow.resources.nodes import beside_driver
 from rollart_flow.rows import events_table
+from rollart_flow.runner.carrier import start_carrier
 from rollart_flow.runner.placing import place_engines, place_sliding, place_trainer
 from rollart_flow.schema import to_table
 from rollart_flow.store.files import is_remote
@@ -35,6 +36,8 @@ from rollart_flow.store.layout import policy_uri, weights_uri
 from rollart_flow.trainers.registry import TrainerSettings
 from rollart_flow.trainers.worker import TrainWorker, gather_ranks
 from rollart_flow.types import Event, EventKind, Reason, Sampling
+from rollart_flow.weights import WeightStore, kept_weights
+from rollart_flow.weights.mooncake.servers import WeightServers
 from rollart_flow.weights.places import kept
 
 CONCURRENT_CALLS = 10_000
@@ -59,6 +62,19 @@ class Plant:
     """Resource class by domain, or that profilers find it."""
     fallbacks: tuple[tuple[str, str], ...]
     """Resource classes that were asked for and are not there, with what was granted instead."""
+    kept: WeightStore
+    """Versions that outlive the processes."""
+    weight_servers: WeightServers | None
+    """None where versions are carried by files, or by servers of others."""
+
+    def begin(self) -> None:
+        """Let the engines serve the version that the run stands at, which the trainers hold, and
+        the coordinator drive the run."""
+        version = self.recovered.version
+        if version not in self.kept.versions():
+            self.trainers.execute_all("publish", lasting=False)
+        self.engines.execute_all("serve", version)
+        ray.get(self.coordinator.start.remote(self.recovered, self.buffer, self.engines))
 
     def dead(self) -> tuple[str, ...]:
         """Names of the processes that have died, of those that are not replaced by themselves."""
@@ -67,7 +83,9 @@ class Plant:
         answers = {name: actor.__ray_ready__.remote() for name, actor in actors.items()}
         # Who does not answer in time is busy, not dead.
         given, _ = ray.wait(list(answers.values()), num_returns=len(answers), timeout=_ANSWER_S)
-        return tuple(name for name, answer in answers.items() if answer in given and _died(answer))
+        died = tuple(name for name, answer in answers.items() if answer in given and _died(answer))
+        lost = self.weight_servers is not None and self.weight_servers.lost
+        return (*died, "mooncake") if lost else died
 
     def report_restarted(self, died: Sequence[str]) -> None:
         """Record that processes died and that the run goes on without what they held."""
@@ -86,12 +104,14 @@ class Plant:
                 cluster.shutdown()
         for actor in (self.coordinator, self.buffer):
             ray.kill(actor)
+        if self.weight_servers is not None:
+            self.weight_servers.close()
 
 
 def start_plant(
     pipeline: Pipeline, uri: str, source: str | None, *, nodes_may_join: bool = False
 ) -> Plant:
-    """Start every process of a run and wait until all are ready.
+    """Start every process of a run and wait until all are ready; `Plant.begin` sets them to work.
 
     Args:
         pipeline: with its overrides applied.
@@ -104,17 +124,20 @@ def start_plant(
         RunFailedError: a worker cannot start.
     """
     with ExitStack() as started:
+        weights, servers = start_carrier(pipeline.train, uri)
+        if servers is not None:
+            started.callback(servers.close)
         buffer = _actor(BufferActor).remote(uri, _buffer_settings(pipeline))
         started.callback(ray.kill, buffer)
         recovering = buffer.start.remote()
-        engines, trainers = _workers(pipeline, uri)
+        engines, trainers = _workers(pipeline, uri, weights)
         started.callback(trainers.shutdown)
         started.callback(engines.shutdown)
         clusters = [engines, trainers]
-        if (evaluators := _evaluators(pipeline, uri)) is not None:
+        if (evaluators := _evaluators(pipeline, uri, weights)) is not None:
             started.callback(evaluators.shutdown)
             clusters.append(evaluators)
-        settings = _coordinator_settings(pipeline, uri, nodes_may_join=nodes_may_join)
+        settings = _coordinator_settings(pipeline, uri, weights, nodes_may_join=nodes_may_join)
         coordinator = _actor(CoordinatorActor).remote(settings)
         started.callback(ray.kill, coordinator)
         recovered: Recovered = ray.get(recovering)
@@ -130,26 +153,35 @@ def start_plant(
             "events": encode(events_table((datetime.now(UTC), event) for event in fallbacks)),
         }
         ray.get(buffer.commit.remote(rows))
-        engines.execute_all("serve", recovered.version)
-        ray.get(coordinator.start.remote(recovered, buffer, engines))
         started.pop_all()
     chosen = pipeline.rollout.hw_affinity
     affinity = chosen if isinstance(chosen, str) else _wanted(engines)
     missing = tuple((event.subject, str(event.detail["granted"])) for event in fallbacks)
-    return Plant(buffer, coordinator, engines, trainers, evaluators, recovered, affinity, missing)
+    return Plant(
+        buffer,
+        coordinator,
+        engines,
+        trainers,
+        evaluators,
+        recovered,
+        affinity,
+        missing,
+        kept_weights(weights_uri(uri)),
+        servers,
+    )
 
 
-def _workers(pipeline: Pipeline, uri: str) -> tuple[Cluster, Cluster]:
+def _workers(pipeline: Pipeline, uri: str, weights: str) -> tuple[Cluster, Cluster]:
     """Inference workers and trainers."""
     manager = ResourceManager()
     placed, training = place_engines(pipeline, manager), place_trainer(pipeline, manager)
     engines = Cluster(
         [*placed, *place_sliding(pipeline, training)],
         EngineWorker,
-        arguments=_engine_arguments(pipeline, uri),
+        arguments=_engine_arguments(pipeline, uri, weights),
         max_concurrency=CONCURRENT_CALLS,
     )
-    return engines, _trainers(pipeline, uri, training)
+    return engines, _trainers(pipeline, uri, weights, training)
 
 
 def _wanted(engines: Cluster) -> dict[str, str]:
@@ -208,12 +240,12 @@ def sampling_of(node: Any, uri: str) -> Sampling:
 
 
 def _coordinator_settings(
-    pipeline: Pipeline, uri: str, *, nodes_may_join: bool
+    pipeline: Pipeline, uri: str, weights: str, *, nodes_may_join: bool
 ) -> CoordinatorSettings:
     tasks, rollout, buffer = pipeline.tasks, pipeline.rollout, pipeline.buffer
     group_size = tasks.group_size
     spawning = Spawning(
-        _engine_arguments(pipeline, uri),
+        _engine_arguments(pipeline, uri, weights),
         CONCURRENT_CALLS,
         rollout.engine_workers,
         rollout.engine_units,
@@ -241,17 +273,17 @@ def _coordinator_settings(
     )
 
 
-def _engine_arguments(pipeline: Pipeline, uri: str) -> dict[str, Any]:
+def _engine_arguments(pipeline: Pipeline, uri: str, weights: str) -> dict[str, Any]:
     return {
         "policy": pipeline.policy,
         "folder": policy_uri(uri),
-        "weights": pipeline.train.weights,
+        "weights": weights,
         "weights_uri": weights_uri(uri),
         "seed": pipeline.seed,
     }
 
 
-def _trainers(pipeline: Pipeline, uri: str, placed: Sequence[Placement]) -> Cluster:
+def _trainers(pipeline: Pipeline, uri: str, weights: str, placed: Sequence[Placement]) -> Cluster:
     train = pipeline.train
     return Cluster(
         placed,
@@ -260,7 +292,7 @@ def _trainers(pipeline: Pipeline, uri: str, placed: Sequence[Placement]) -> Clus
             "settings": trainer_settings(pipeline),
             "algorithm": train.algorithm,
             "folder": policy_uri(uri),
-            "weights": train.weights,
+            "weights": weights,
             "weights_uri": weights_uri(uri),
         },
         # A restarted trainer would hold version 0: the session starts all processes anew instead.
@@ -284,13 +316,13 @@ def trainer_settings(pipeline: Pipeline) -> TrainerSettings:
     )
 
 
-def _evaluators(pipeline: Pipeline, uri: str) -> Cluster | None:
+def _evaluators(pipeline: Pipeline, uri: str, weights: str) -> Cluster | None:
     if pipeline.evaluate is None:
         return None
     return Cluster(
         [Placement("evaluator-0", "evaluation", CPU)],
         EngineWorker,
-        arguments=_engine_arguments(pipeline, uri),
+        arguments=_engine_arguments(pipeline, uri, weights),
         max_concurrency=CONCURRENT_CALLS,
     )
 

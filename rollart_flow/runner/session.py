@@ -117,6 +117,7 @@ class Session:
             for requested, granted in plant.fallbacks:
                 self._on_progress(Progress.note(f"no {requested} here, {granted} is used instead"))
             catch_up(self._uri, plant, self._on_progress, accept_divergence=accept_divergence)
+            plant.begin()
             self._drive(plant)
         except (RollartError, ray.exceptions.RayError):
             died = plant.dead()

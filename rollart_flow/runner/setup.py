@@ -21,7 +21,7 @@ from rollart_flow.store.layout import policy_uri, run_names, weights_uri, write_
 from rollart_flow.store.lease import held
 from rollart_flow.telemetry import OnProgress, Progress
 from rollart_flow.types import Event, EventKind
-from rollart_flow.weights import open_weights
+from rollart_flow.weights import kept_weights
 from rollart_flow.weights.folders import clear_leftovers, remove_folder
 from rollart_flow.weights.places import kept, made
 
@@ -135,6 +135,6 @@ def publish_start(
     from rollart_flow.models.folder import load_folder
 
     _, tensors = load_folder(kept(policy_uri(uri)))
-    manifest = open_weights(pipeline.train.weights, weights_uri(uri)).publish(version, tensors)
+    manifest = kept_weights(weights_uri(uri)).publish(version, tensors)
     row = weights_table(manifest, datetime.now(UTC), checkpoint=checkpoint)
     writer.commit("weights", row)

@@ -19,6 +19,7 @@ import ray
 
 from rollart_flow.control.health import HealthLimits
 from rollart_flow.operators.assignments import write_assignment
+from rollart_flow.operators.coordinator import evaluated_versions
 from rollart_flow.operators.evaluate import Evaluate, EvaluateContext
 from rollart_flow.operators.ipc import decode
 from rollart_flow.operators.reward import Reward, RewardSettings
@@ -100,7 +101,7 @@ class Streams:
     def consumer(self) -> Iterator[Trained]:
         """Train on batches until there are no more; yields what each step was."""
         first = self._plant.recovered.version + 1
-        train = self._pipeline.train
+        train, scores = self._pipeline.train, self._pipeline.evaluate
         context = TrainContext(
             algorithm=train.algorithm,
             trainers=self._plant.trainers,
@@ -110,6 +111,7 @@ class Streams:
             checkpoint_every=train.checkpoint_every,
             keep_versions=train.keep_versions,
             steps=train.steps,
+            evaluated=evaluated_versions(train.steps, None if scores is None else scores.every),
             start=self._plant.recovered.start,
         )
         batches = Batches(self._plant.coordinator, self._plant.buffer, first)

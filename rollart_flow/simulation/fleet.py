@@ -6,6 +6,7 @@ The invariant: a version is served only after it was pushed, and by all workers 
 import asyncio
 from collections.abc import Sequence
 
+from rollart_flow.control.ports import Pull
 from rollart_flow.control.proxy import LLMProxy
 from rollart_flow.control.waits import Signal, waiting
 from rollart_flow.simulation.engine import SimulatedEngine
@@ -65,13 +66,17 @@ class Fleet:
         for engine in self.serving:
             engine.suspend()
 
-    async def update(self, version: int) -> None:
+    def prefetch(self, version: int) -> None:
+        """Nothing: what no rollout hides of a pull is the scenario's, and `update` takes it."""
+
+    async def update(self, version: int) -> Pull:
         """Bring a version to all workers; returns after what no rollout could hide."""
-        if version > self._served:
-            seconds = self._scenario.exposed_s
-            self.exposed_s.append(seconds)
-            await self._spend(Activity.UPDATE, seconds)
-        self._served = version
+        if version <= self._served:
+            return Pull()
+        self._served, scenario = version, self._scenario
+        self.exposed_s.append(scenario.exposed_s)
+        await self._spend(Activity.UPDATE, scenario.exposed_s)
+        return Pull(scenario.pull_s, scenario.exposed_s)
 
     async def resume(self) -> None:
         """Go on; KV caches are rebuilt."""

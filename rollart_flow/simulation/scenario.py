@@ -163,6 +163,11 @@ class Scenario:
         return 0.0 if self.measured is not None else self.transfer.push_s(self.model)
 
     @property
+    def pull_s(self) -> float:
+        """Seconds that all pulls of a version take together; see `transfer`."""
+        return 0.0 if self.measured is not None else self.transfer.pull_s(self.model)
+
+    @property
     def exposed_s(self) -> float:
         """The store to the inference workers, where no rollout can hide it [s]."""
         if self.measured is not None:

@@ -97,12 +97,17 @@ class TrainWorker(ActorTrain):
             writer.write_table(found)
         return bytes(sink.getvalue())
 
-    def publish(self) -> Manifest | None:
-        """Publish the current weights under the current version; None from other ranks."""
+    def publish(self, *, lasting: bool) -> Manifest | None:
+        """Publish the current weights under the current version; None from other ranks.
+
+        Args:
+            lasting: whether the version must outlive this run's processes.
+        """
         weights = self._trainer.weights()  # gathered by all of them
         if self.placement.rank:
             return None
-        return self._weights.publish(self._trainer.version, weights)
+        publish = self._weights.publish_lasting if lasting else self._weights.publish
+        return publish(self._trainer.version, weights)
 
     def retain(self, newest: int, keep: frozenset[int]) -> tuple[int, ...]:
         """Remove published versions but the newest and those in `keep`; what was removed."""

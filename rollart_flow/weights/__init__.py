@@ -3,7 +3,12 @@
 from rollart_flow.weights.base import Manifest, TensorEntry, WeightStore
 from rollart_flow.weights.fingerprint import fingerprint
 from rollart_flow.weights.local import LocalWeightStore
-from rollart_flow.weights.registry import WEIGHT_STORES, open_weights
+from rollart_flow.weights.registry import (
+    WEIGHT_STORES,
+    check_weights,
+    kept_weights,
+    open_weights,
+)
 
 __all__ = [
     "WEIGHT_STORES",
@@ -11,6 +16,8 @@ __all__ = [
     "Manifest",
     "TensorEntry",
     "WeightStore",
+    "check_weights",
     "fingerprint",
+    "kept_weights",
     "open_weights",
 ]

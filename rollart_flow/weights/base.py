@@ -9,7 +9,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from rollart_flow.weights.fingerprint import dtype_name, fingerprint
 
 if TYPE_CHECKING:
     import torch
@@ -34,6 +36,35 @@ class Manifest:
     size_bytes: int
     checksum: str
 
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> Manifest:
+        """What `dataclasses.asdict` gave, after a way through JSON.
+
+        Raises:
+            KeyError, TypeError: it is something else.
+        """
+        entries = (TensorEntry(e["name"], e["dtype"], tuple(e["shape"])) for e in raw["tensors"])
+        return cls(**{**raw, "tensors": tuple(entries)})
+
+
+def entries_of(tensors: Mapping[str, torch.Tensor]) -> tuple[TensorEntry, ...]:
+    """What manifests say of tensors, in order of their names."""
+    return tuple(
+        TensorEntry(name, dtype_name(tensors[name]), tuple(tensors[name].shape))
+        for name in sorted(tensors)
+    )
+
+
+def describe(version: int, uri: str, tensors: Mapping[str, torch.Tensor]) -> Manifest:
+    """The manifest of tensors that are to be published under this address."""
+    return Manifest(
+        version=version,
+        uri=uri,
+        tensors=entries_of(tensors),
+        size_bytes=sum(t.numel() * t.element_size() for t in tensors.values()),
+        checksum=fingerprint(tensors),
+    )
+
 
 class WeightStore(ABC):
     """Published versions of a policy's weights, by number."""
@@ -45,6 +76,11 @@ class WeightStore(ABC):
         Raises:
             WeightsError: the version is there with other tensors.
         """
+
+    def publish_lasting(self, version: int, tensors: Mapping[str, torch.Tensor]) -> Manifest:
+        """Publish a version that must outlive the processes of its run. Where all do, as here, it
+        is published like any other; see `publish`."""
+        return self.publish(version, tensors)
 
     @abstractmethod
     def read(self, version: int) -> dict[str, torch.Tensor]:

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING
 import safetensors
 
 from rollart_flow.errors import WeightsError
-from rollart_flow.weights.base import Manifest, TensorEntry, WeightStore
-from rollart_flow.weights.fingerprint import dtype_name, fingerprint
+from rollart_flow.weights.base import Manifest, WeightStore, describe
+from rollart_flow.weights.fingerprint import fingerprint
 from rollart_flow.weights.places import Place, place_at
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class LocalWeightStore(WeightStore):
         """Write the version to disk, durably, and make it readable. See `WeightStore.publish`."""
         if version < 0 or not tensors:
             raise WeightsError(f"cannot publish version {version} with {len(tensors)} tensors")
-        made = self._describe(version, tensors)
+        made = describe(version, f"{Path(self.folder).name}/{_name(version)}", tensors)
 
         def fill(folder: Path) -> None:
             save_tensors(tensors, folder / TENSORS_FILE)
@@ -91,11 +91,7 @@ class LocalWeightStore(WeightStore):
             raise WeightsError(f"no weights of version {version} in {self.folder}; there: {there}")
         what = f"the manifest of version {version} in {self.folder} cannot be read"
         with _as_weights_error(what):
-            raw = json.loads(self._place.read(_name(version), MANIFEST_FILE))
-            entries = tuple(
-                TensorEntry(e["name"], e["dtype"], tuple(e["shape"])) for e in raw.pop("tensors")
-            )
-            return Manifest(tensors=entries, **raw)
+            return Manifest.from_json(json.loads(self._place.read(_name(version), MANIFEST_FILE)))
 
     def versions(self) -> tuple[int, ...]:
         """Versions that can be read, ascending."""
@@ -115,18 +111,6 @@ class LocalWeightStore(WeightStore):
             for version in surplus:
                 self._place.remove(_name(version))
         return surplus
-
-    def _describe(self, version: int, tensors: Mapping[str, torch.Tensor]) -> Manifest:
-        return Manifest(
-            version=version,
-            uri=f"{Path(self.folder).name}/{_name(version)}",
-            tensors=tuple(
-                TensorEntry(name, dtype_name(tensors[name]), tuple(tensors[name].shape))
-                for name in sorted(tensors)
-            ),
-            size_bytes=sum(t.numel() * t.element_size() for t in tensors.values()),
-            checksum=fingerprint(tensors),
-        )
 
     def _holds(self, made: Manifest) -> bool:
         """Whether this version is there, intact and equal. A damaged equal one may be replaced."""

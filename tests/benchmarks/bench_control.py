@@ -15,6 +15,7 @@ from rollart_flow.control.controller import AsyncController
 from rollart_flow.control.env_manager import EnvManager, Limits
 from rollart_flow.control.host import RolloutHost
 from rollart_flow.control.intake import RolloutSettings
+from rollart_flow.control.ports import Pull
 from rollart_flow.control.proxy import LLMProxy
 from rollart_flow.control.scheduler import RolloutScheduler
 from rollart_flow.control.schedules import rollart
@@ -63,9 +64,13 @@ class IdleEngine:
     async def suspend(self) -> None:
         """Nothing goes on."""
 
-    async def update(self, version: int) -> None:
+    def prefetch(self, version: int) -> None:
+        """Nothing is read."""
+
+    async def update(self, version: int) -> Pull:
         """The next tokens have this version."""
         self.version = version
+        return Pull()
 
     async def resume(self) -> None:
         """Nothing was held."""

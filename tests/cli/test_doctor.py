@@ -42,6 +42,16 @@ def test_it_fails_where_something_that_every_run_needs_is_missing(
     assert "pip install a-package-that-is-not-there" in said.out
 
 
+def test_a_backend_whose_library_is_missing_is_not_usable(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = {f.name: f for f in doctor.examine()}
+    assert found["mooncake"].usable
+    monkeypatch.setattr(doctor, "_LIBRARIES", {"mooncake": ("libnot-there.so.1", "libnot-there1")})
+    found = {f.name: f for f in doctor.examine()}
+    assert found["mooncake"].version
+    assert not found["mooncake"].usable
+    assert found["mooncake"].hint == "libnot-there.so.1 cannot be loaded: apt install libnot-there1"
+
+
 def test_a_store_that_cannot_be_made_is_seen(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     found = {f.name: f for f in doctor.examine("s3://bucket/runs")}

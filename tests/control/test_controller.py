@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from rollart_flow.control.controller import AsyncController, PhaseSeconds
-from rollart_flow.control.ports import Change
+from rollart_flow.control.ports import Change, Pull
 from rollart_flow.control.schedules import Schedule, rollart, sync
 from rollart_flow.control.waits import Signal
 from rollart_flow.errors import RunFailedError
@@ -21,6 +21,7 @@ class Stage:
     def __init__(self) -> None:
         self.calls: list[str] = []
         self.slides: list[str] = []
+        self.prefetched: list[int] = []
         self.ready = asyncio.Event()
         self.ready.set()
         self.broken: str | None = None
@@ -48,8 +49,12 @@ class Stage:
     async def suspend(self) -> None:
         await self._take("suspend", 1)
 
-    async def update(self, version: int) -> None:
+    def prefetch(self, version: int) -> None:
+        self.prefetched.append(version)
+
+    async def update(self, version: int) -> Pull:
         await self._take(f"update({version})", 2)
+        return Pull(pull_s=7, exposed_s=0.5)
 
     async def resume(self) -> None:
         await self._take("resume", 3)
@@ -129,6 +134,22 @@ async def test_the_six_steps_of_rollart() -> None:
         assert control.served == step - 1
         await control.trained(step)
         assert stage.said() == []
+
+
+async def test_a_version_is_read_ahead_as_soon_as_it_is_trained() -> None:
+    stage = Stage()
+    control = controller(stage, rollart(1))
+    for step in (1, 2, 3):
+        await control.next_batch(step)
+        assert stage.prefetched == list(range(1, step)), "it is complete before it is announced"
+        await control.trained(step)
+        await control.trained(step)
+    assert stage.prefetched == [1, 2], "the last one is not swapped to"
+    synchronous = Stage()
+    control = controller(synchronous, sync())
+    await control.next_batch(1)
+    await control.trained(1)
+    assert synchronous.prefetched == [], "there is no rollout to hide it"
 
 
 async def test_weights_are_exchanged_beside_training() -> None:
@@ -261,12 +282,13 @@ async def test_seconds_of_the_phases() -> None:
     stage.ready.clear()
     asyncio.get_running_loop().call_later(10, stage.ready.set)
     await control.next_batch(1)
-    expected = PhaseSeconds(wait_s=14, suspend_s=1, update_s=2, resume_s=3)
+    pulls = {"pull_s": 7, "exposed_pull_s": 0.5}
+    expected = PhaseSeconds(wait_s=14, suspend_s=1, update_s=2, resume_s=3, **pulls)
     assert control.phases(1) == expected
     assert await control.trained(1) == expected
     synchronous = controller(Stage(), sync())
     await synchronous.next_batch(1)
-    assert await synchronous.trained(1) == PhaseSeconds(4, 1, 2, 3)
+    assert await synchronous.trained(1) == PhaseSeconds(4, 1, 2, 3, **pulls)
 
 
 async def test_seconds_of_long_gone_steps_are_forgotten() -> None:

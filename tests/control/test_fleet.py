@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from rollart_flow.control.fleet import Fleet
+from rollart_flow.control.ports import Pull
 from rollart_flow.errors import RunFailedError, WorkerAwayError
 from rollart_flow.simulation.fuzz.log import EventLog
 from rollart_flow.types import EventKind, Reason
@@ -30,6 +31,17 @@ async def test_an_exchange_reaches_every_worker_in_order() -> None:
     await exchange(Fleet(workers, 0, EventLog()), 1)
     assert all(worker.done == ["suspend", "update 1", "serve 1"] for worker in workers)
     assert all(worker.drawing for worker in workers)
+
+
+async def test_what_workers_took_to_read_is_added_up_and_the_longest_wait_is_what_shows() -> None:
+    workers = staff(3)
+    for seconds, worker in enumerate(workers):
+        worker.pull = Pull(pull_s=10 + seconds, exposed_s=seconds)
+    workers[2].gone = True
+    fleet = Fleet(workers, 0, EventLog())
+    fleet.prefetch(1)
+    assert all(worker.done == ["prefetch 1"] for worker in workers)
+    assert await fleet.update(1) == Pull(pull_s=21, exposed_s=1)
 
 
 async def test_a_worker_that_was_restarted_draws_under_the_version_of_the_others() -> None:

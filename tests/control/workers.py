@@ -2,6 +2,7 @@
 
 import asyncio
 
+from rollart_flow.control.ports import Pull
 from rollart_flow.control.waits import Signal
 from rollart_flow.errors import EngineError, WorkerAwayError, WorkerLostError
 
@@ -24,6 +25,7 @@ class Commanded:
         self.processes = 1
         self.done: list[str] = []
         self.answers_in_s = 0.0
+        self.pull = Pull()
         self._restarts = restarts
         self._frees = frees
         self._serves = True
@@ -37,9 +39,13 @@ class Commanded:
         await self._reach("suspend")
         self.drawing = False
 
-    async def update(self, version: int) -> None:
+    def prefetch(self, version: int) -> None:
+        self.done.append(f"prefetch {version}")
+
+    async def update(self, version: int) -> Pull:
         await self._reach(f"update {version}")
         self.version = version
+        return self.pull
 
     async def serve(self, version: int) -> bool:
         await self._reach(f"serve {version}")

@@ -1,5 +1,6 @@
 """Runs in the process of a test, on one Ray that a module's tests share."""
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +23,8 @@ def local_ray() -> Iterator[None]:
     """A Ray of this machine that ends with the context."""
     with tolerating_ray(), ray_cluster():
         yield
+        # Ray gives a process that it has killed one second to end, and forgets it then.
+        warnings.filterwarnings("ignore", r"subprocess \d+ is still running", ResourceWarning)
 
 
 def calling(after_step: AfterStep) -> Callable[[Progress], None]:

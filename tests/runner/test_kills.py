@@ -71,6 +71,8 @@ def test_any_process_of_the_streams_and_any_engine_may_be_killed(
         assert was_taken(tmp_path, gate), gate
     check_sound(run, STEPS)
     assert sorted(set(run.evaluations.collect()["policy_version"])) == [0, 3, 6, 9, 12]
+    pulled = run.steps.filter(pl.col("step").is_between(2, 4)).collect()
+    assert (pulled["pull_s"] > 0).all(), "each swaps to the version of the step before"
     (engine,) = plants[-1].engines.workers
     returned = events(run, EventKind.RETRY).filter(subject=engine.name)
     assert returned["reason"].to_list() == [Reason.WORKER_LOST]

@@ -19,6 +19,7 @@ from rollart_flow.control.groups import Group
 from rollart_flow.control.joining import Joined
 from rollart_flow.control.lifecycle import GroupLifecycle
 from rollart_flow.control.pending import PendingGroup, PendingGroups
+from rollart_flow.control.ports import Pull
 from rollart_flow.control.schedules import Phase
 from rollart_flow.control.selection import ReadyGroup
 from rollart_flow.errors import SettingsError
@@ -47,8 +48,8 @@ async def _acknowledge_first(self: BufferProcess, row: Trajectory) -> None:
     self._monitor.acknowledged(row.trajectory_id)
 
 
-async def _resume_with_old_weights(self: Fleet, version: int) -> None:
-    return None
+async def _resume_with_old_weights(self: Fleet, version: int) -> Pull:
+    return Pull()
 
 
 def _forget_the_surplus(self: GroupLifecycle, group: Group, *_: object) -> None:

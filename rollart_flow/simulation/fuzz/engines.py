@@ -47,6 +47,8 @@ class FaultyEngine:
         self._log = log
         self.incarnation = 0
         """Counts its processes, and the times that it left for training."""
+        self.ahead: int | None = None
+        """Version that this process has read and does not serve yet."""
         self.left = -1
         """Incarnation that ended as it left."""
         self._dead = False
@@ -141,7 +143,7 @@ class FaultyEngine:
     def load(self, version: int) -> None:
         """Swap to a version."""
         self._monitor.loading(self, version)
-        self.version = version
+        self.version, self.ahead = version, None
 
     def serve(self) -> bool:
         """Draw tokens; whether this process begins to with this call."""
@@ -163,7 +165,7 @@ class FaultyEngine:
 
     def die(self, *, for_good: bool) -> None:
         """The process ends with all it had."""
-        self._dead, self.gone, self._hangs = True, for_good, False
+        self._dead, self.gone, self._hangs, self.ahead = True, for_good, False, None
         self.incarnation += 1
         self._changed.notify()
 

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Sequence
 
 from rollart_flow.control.fleet import Fleet
-from rollart_flow.control.ports import Emit
+from rollart_flow.control.ports import Emit, Pull
 from rollart_flow.errors import EngineError, WeightsError, WorkerLostError
 from rollart_flow.simulation.fuzz.engines import FaultyEngine
 from rollart_flow.simulation.fuzz.world import World
@@ -35,10 +35,11 @@ class WatchedFleet(Fleet):
         super().__init__(commands, version, emit, suspended=suspended, sliding=sliding)
         self._monitor.served(version, engines)
 
-    async def update(self, version: int) -> None:
+    async def update(self, version: int) -> Pull:
         """See `control.ports.InferenceControl`."""
-        await super().update(version)
+        pull = await super().update(version)
         self._monitor.served(version, self._engines)
+        return pull
 
 
 def start_fleet(world: World, engines: Sequence[FaultyEngine], emit: Emit) -> Fleet:
@@ -64,6 +65,7 @@ class NetworkCommands:
         self._weights = world.weights
         self._network = world.network
         self._log = world.log
+        self._reading: set[asyncio.Task[None]] = set()
 
     @property
     def name(self) -> str:
@@ -75,12 +77,25 @@ class NetworkCommands:
         await self._arrive()
         self._engine.suspend()
 
-    async def update(self, version: int) -> None:
-        """Read the version from the store, until that succeeds, and swap to it."""
+    def prefetch(self, version: int) -> None:
+        """Read the version from the store, once; lost where the process is gone by then."""
+        reading = asyncio.ensure_future(self._read_ahead(version))
+        self._reading.add(reading)
+        reading.add_done_callback(self._reading.discard)
+
+    async def _read_ahead(self, version: int) -> None:
+        engine, process = self._engine, self._engine.incarnation
+        await self._network.delay()
+        if (read := await self._read(version)) is not None and engine.incarnation == process:
+            engine.ahead = read
+
+    async def update(self, version: int) -> Pull:
+        """Take the version that was read ahead, or read it until that succeeds; swap to it."""
         await self._arrive()
         while self._engine.version != version:
             await self._try_to_load(version)
             await self._arrive()
+        return Pull()
 
     async def serve(self, version: int) -> bool:
         """See `control.ports.EngineCommands`."""
@@ -121,11 +136,15 @@ class NetworkCommands:
         engine, process = self._engine, self._engine.incarnation
         if not engine.serves:
             engine.suspend()
+        read = version if engine.ahead == version else await self._read(version)
+        if read is None:
+            await asyncio.sleep(_AGAIN_S)
+        elif engine.alive and engine.incarnation == process:
+            engine.load(read)
+
+    async def _read(self, version: int) -> int | None:
         try:
-            read = await self._weights.read(version)
+            return await self._weights.read(version)
         except WeightsError as error:
             self._log.write("fault", self.name, detail=str(error))
-            await asyncio.sleep(_AGAIN_S)
-            return
-        if engine.alive and engine.incarnation == process:
-            engine.load(read)
+            return None

@@ -1,0 +1,1 @@
+"""Published weights in the host memory of a Mooncake cluster (ROLLART section 6.2)."""

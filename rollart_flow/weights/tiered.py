@@ -1,0 +1,64 @@
+"""Two weight stores as one: a fast one that ends with the run, and one that lasts.
+
+Versions with a checkpoint, those to be evaluated and the one that a run starts from are in the
+lasting store; what engines swap to is in the fast one. The invariant: a version that was published
+as lasting can be read as long as its run keeps it, whatever becomes of the fast store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
+
+from rollart_flow.errors import WeightsError
+from rollart_flow.weights.base import Manifest, WeightStore
+
+if TYPE_CHECKING:
+    import torch
+
+
+class TieredWeightStore(WeightStore):
+    """Reads from the fast store what it has, and the rest from the lasting one."""
+
+    def __init__(self, fast: WeightStore, lasting: WeightStore) -> None:
+        self._fast = fast
+        self._lasting = lasting
+
+    def publish(self, version: int, tensors: Mapping[str, torch.Tensor]) -> Manifest:
+        """Publish to the fast store. See `WeightStore.publish`."""
+        return self._fast.publish(version, tensors)
+
+    def publish_lasting(self, version: int, tensors: Mapping[str, torch.Tensor]) -> Manifest:
+        """Publish to both. See `WeightStore.publish_lasting`."""
+        self._lasting.publish(version, tensors)
+        return self._fast.publish(version, tensors)
+
+    def read(self, version: int) -> dict[str, torch.Tensor]:
+        """All tensors of a version. See `WeightStore.read`."""
+        try:
+            return self._fast.read(version)
+        except WeightsError:
+            if version not in self._lasting.versions():
+                raise
+        return self._lasting.read(version)
+
+    def manifest(self, version: int) -> Manifest:
+        """What was published under this number. See `WeightStore.manifest`."""
+        try:
+            return self._fast.manifest(version)
+        except WeightsError:
+            if version not in self._lasting.versions():
+                raise
+        return self._lasting.manifest(version)
+
+    def versions(self) -> tuple[int, ...]:
+        """Versions that can be read, ascending."""
+        return tuple(sorted({*self._fast.versions(), *self._lasting.versions()}))
+
+    def retain(self, newest: int, keep: Collection[int] = ()) -> tuple[int, ...]:
+        """Remove all but the newest versions and those in `keep`. See `WeightStore.retain`.
+
+        In the fast store are the newest alone; the lasting one keeps its own newest version too.
+        """
+        gone = {*self._fast.retain(newest), *self._lasting.retain(1, keep)}
+        return tuple(sorted(gone - set(self.versions())))

@@ -1,0 +1,67 @@
+"""A run whose weights go through a Mooncake store, also where its servers are killed."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rollart_flow.runner import session
+from rollart_flow.runner.plant import Plant, start_plant
+from rollart_flow.store import RunStatus
+from rollart_flow.weights import fingerprint, kept_weights
+from tests.runner.local import local_ray, run_with
+from tests.runner.world import PIPELINE, check_sound, source
+
+THROUGH_MOONCAKE = PIPELINE.replace("checkpoint_every=3", 'checkpoint_every=3, weights="mooncake"')
+
+
+@pytest.fixture(scope="module", autouse=True)
+def shared_ray() -> Iterator[None]:
+    with local_ray():
+        yield
+
+
+@pytest.fixture
+def plants(monkeypatch: pytest.MonkeyPatch) -> list[Plant]:
+    """The processes of each run that is started, as they are started."""
+    started: list[Plant] = []
+
+    def start(*arguments: Any, **settings: Any) -> Plant:
+        started.append(start_plant(*arguments, **settings))
+        return started[-1]
+
+    monkeypatch.setattr(session, "start_plant", start)
+    return started
+
+
+@pytest.mark.whole
+def test_a_run_goes_on_where_the_servers_of_its_weights_are_killed(
+    tmp_path: Path, plants: list[Plant]
+) -> None:
+    """The master after two steps, the client of whatever servers run after two more, and so on."""
+    pids: set[int] = set()
+
+    def after_step(step: int) -> None:
+        servers = plants[-1].weight_servers
+        assert servers is not None
+        pids.update(servers.pids)
+        if step in (2, 5):
+            os.kill(servers.pids[0], signal.SIGKILL)
+        elif step == 4:
+            os.kill(servers.pids[1], signal.SIGKILL)
+
+    run = run_with(source(tmp_path, THROUGH_MOONCAKE, steps=8, every=4), tmp_path, after_step)
+    check_sound(run, 8)
+    assert run.info.status is RunStatus.FINISHED
+    assert (run.steps.collect()["pull_s"] > 0).sum() >= 3
+    assert len(pids) >= 4, "others took their place"
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+    kept = kept_weights(f"{run.uri}/weights")
+    assert {0, 3, 6, 8} <= set(kept.versions()), "what has a checkpoint lasts"
+    recorded = dict(run.weights.select("policy_version", "checksum").collect().iter_rows())
+    assert all(fingerprint(kept.read(v)) == recorded[v] for v in kept.versions())

@@ -1,0 +1,51 @@
+"""Weight stores by name: what cannot be used is refused before anything runs."""
+
+from pathlib import Path
+
+import pytest
+
+from rollart_flow import Pipeline, Policy, buffer, reward, rollout, tasks, train
+from rollart_flow.algorithms import grpo
+from rollart_flow.envs import FrozenLake
+from rollart_flow.errors import MissingExtraError, PipelineError, WeightsError
+from rollart_flow.weights import LocalWeightStore, open_weights
+from rollart_flow.weights.mooncake import package
+from tests.weights.conformance import tensors_of
+
+
+def pipeline(weights: str) -> Pipeline:
+    policy = Policy.tiny()
+    batches = buffer(reward(rollout(tasks(FrozenLake(), group_size=8), policy)))
+    return Pipeline("lake", train(batches, policy, grpo(), steps=1, weights=weights))
+
+
+@pytest.mark.parametrize("weights", ["local", "mooncake", "mooncake://10.0.0.1:50051"])
+def test_a_pipeline_takes_every_store(weights: str) -> None:
+    assert pipeline(weights).train.weights == weights
+
+
+@pytest.mark.parametrize("weights", ["redis", "mooncake://", "mooncake://host", "mooncake:1"])
+def test_an_unknown_store_is_refused_when_the_pipeline_is_built(weights: str) -> None:
+    with pytest.raises(PipelineError, match=r"^train: train\.weights=.*local, mooncake"):
+        pipeline(weights)
+
+
+def test_a_missing_package_is_refused_when_the_pipeline_is_built(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(package, "find_spec", lambda name: None)  # it is installed here
+    pipeline("local")
+    with pytest.raises(MissingExtraError, match=r"pip install rollart-flow\[mooncake\]"):
+        pipeline("mooncake")
+
+
+def test_at_rest_a_run_has_what_it_kept_on_disk(tmp_path: Path) -> None:
+    LocalWeightStore(tmp_path / "weights").publish(3, tensors_of(3))
+    assert open_weights("mooncake", str(tmp_path / "weights")).versions() == (3,)
+
+
+def test_an_address_where_nobody_listens_is_refused_in_one_line(tmp_path: Path) -> None:
+    store = open_weights("mooncake://127.0.0.1:9", str(tmp_path / "weights"))
+    with pytest.raises(WeightsError, match="no Mooncake store answers at") as caught:
+        store.publish(1, tensors_of(1))
+    assert "\n" not in str(caught.value)
