@@ -12,20 +12,13 @@ from typing import Any, Literal
 
 import ray
 
-from rollart_flow.control.health import HealthLimits
-from rollart_flow.control.intake import RolloutSettings
-from rollart_flow.engines.base import EnginePhase
 from rollart_flow.engines.worker import EngineWorker
 from rollart_flow.errors import RunFailedError
-from rollart_flow.models.policy import load_codec
-from rollart_flow.operators.buffer import BufferActor, BufferSettings
-from rollart_flow.operators.coordinator import CoordinatorActor, CoordinatorSettings
-from rollart_flow.operators.filters import NamedFilter
+from rollart_flow.operators.buffer import BufferActor
+from rollart_flow.operators.coordinator import CoordinatorActor
 from rollart_flow.operators.ipc import encode
-from rollart_flow.operators.rebinding import Spawning
 from rollart_flow.operators.recovery import Recovered
 from rollart_flow.pipeline import Pipeline
-from rollart_flow.pipeline.nodes import Filter
 from rollart_flow.resources import CPU, Cluster, Placement, ResourceManager
 from rollart_flow.resources.nodes import beside_driver
 from rollart_flow.rows import events_table
@@ -36,19 +29,22 @@ from rollart_flow.runner.placing import (
     place_sliding,
     place_trainer,
 )
+from rollart_flow.runner.settings import (
+    CONCURRENT_CALLS,
+    buffer_settings,
+    coordinator_settings,
+    engine_arguments,
+    rollout_arguments,
+    trainer_settings,
+)
 from rollart_flow.runner.vitals import gone
 from rollart_flow.schema import to_table
 from rollart_flow.store.files import is_remote
 from rollart_flow.store.layout import policy_uri, weights_uri
-from rollart_flow.trainers.registry import TrainerSettings
 from rollart_flow.trainers.worker import TrainWorker, gather_ranks
-from rollart_flow.types import Event, EventKind, Reason, Sampling
+from rollart_flow.types import Event, EventKind, Reason
 from rollart_flow.weights import WeightStore, kept_weights
 from rollart_flow.weights.mooncake.servers import WeightServers
-from rollart_flow.weights.places import kept
-
-CONCURRENT_CALLS = 10_000
-"""Calls that an asynchronous actor serves at a time: long reads wait in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +125,7 @@ def start_plant(
         weights, servers = start_carrier(pipeline.train, uri)
         if servers is not None:
             started.callback(servers.close)
-        buffer = _actor(BufferActor).remote(uri, _buffer_settings(pipeline))
+        buffer = _actor(BufferActor).remote(uri, buffer_settings(pipeline))
         started.callback(ray.kill, buffer)
         recovering = buffer.start.remote()
         engines, trainers = _workers(pipeline, uri, weights)
@@ -139,7 +135,7 @@ def start_plant(
         if (evaluators := _evaluators(pipeline, uri, weights)) is not None:
             started.callback(evaluators.shutdown)
             clusters.append(evaluators)
-        settings = _coordinator_settings(pipeline, uri, weights, nodes_may_join=nodes_may_join)
+        settings = coordinator_settings(pipeline, uri, weights, nodes_may_join=nodes_may_join)
         coordinator = _actor(CoordinatorActor).remote(settings)
         started.callback(ray.kill, coordinator)
         recovered: Recovered = ray.get(recovering)
@@ -181,7 +177,7 @@ def _workers(pipeline: Pipeline, uri: str, weights: str) -> tuple[Cluster, Clust
     engines = Cluster(
         [*placed, *ahead, *place_sliding(pipeline, training)],
         EngineWorker,
-        arguments=_rollout_arguments(pipeline, uri, weights),
+        arguments=rollout_arguments(pipeline, uri, weights),
         max_concurrency=CONCURRENT_CALLS,
     )
     return engines, _trainers(pipeline, uri, weights, training)
@@ -203,83 +199,6 @@ def _actor(actor_class: type) -> Any:
     )
 
 
-def _buffer_settings(pipeline: Pipeline) -> BufferSettings:
-    return BufferSettings(
-        schedule=pipeline.buffer.schedule,
-        group_size=pipeline.tasks.group_size,
-        commit_rows=pipeline.buffer.commit_rows,
-        commit_ms=pipeline.buffer.commit_ms,
-        filters=named_filters(pipeline.filters, of_groups=False),
-        group_filters=named_filters(pipeline.filters, of_groups=True),
-    )
-
-
-def named_filters(nodes: Sequence[Filter], *, of_groups: bool) -> tuple[NamedFilter, ...]:
-    """The filters that judge trajectories by themselves, or those that judge whole groups."""
-    return tuple(NamedFilter(n.name, n.expr) for n in nodes if n.of_groups is of_groups)
-
-
-def sampling_of(node: Any, uri: str) -> Sampling:
-    """How a node draws tokens, with the stop tokens of the run's tokenizer."""
-    codec = load_codec(kept(policy_uri(uri)))
-    return Sampling(
-        temperature=node.temperature,
-        top_p=node.top_p,
-        top_k=node.top_k,
-        max_tokens=node.max_tokens,
-        stop_token_ids=codec.stop_token_ids,
-    )
-
-
-def _coordinator_settings(
-    pipeline: Pipeline, uri: str, weights: str, *, nodes_may_join: bool
-) -> CoordinatorSettings:
-    tasks, rollout, buffer = pipeline.tasks, pipeline.rollout, pipeline.buffer
-    group_size = tasks.group_size
-    spawning = Spawning(
-        _rollout_arguments(pipeline, uri, weights),
-        CONCURRENT_CALLS,
-        {EngineWorker.role: rollout.engine_workers, EnginePhase.PREFILL: rollout.prefill_workers},
-        rollout.engine_units,
-    )
-    return CoordinatorSettings(
-        sources=tasks.sources,
-        task_seed=tasks.seed,
-        task_weights=dict(tasks.weights) if tasks.weights else None,
-        domains=tasks.domain_names,
-        curriculum=tasks.curriculum,
-        rollout=RolloutSettings(
-            batch_size=buffer.batch_size,
-            group_size=group_size,
-            redundancy=rollout.redundancy,
-            extra_groups=rollout.extra_groups,
-            max_attempts=group_size + rollout.redundancy + rollout.max_replacements,
-            sampling=sampling_of(rollout, uri),
-            seed=pipeline.seed,
-        ),
-        schedule=buffer.schedule,
-        steps=pipeline.train.steps,
-        evaluate_every=pipeline.evaluate.every if pipeline.evaluate is not None else None,
-        health=HealthLimits(answer_s=rollout.engine_timeout_s),
-        spawning=spawning if nodes_may_join else None,
-    )
-
-
-def _engine_arguments(pipeline: Pipeline, uri: str, weights: str) -> dict[str, Any]:
-    return {
-        "policy": pipeline.policy,
-        "folder": policy_uri(uri),
-        "weights": weights,
-        "weights_uri": weights_uri(uri),
-        "seed": pipeline.seed,
-    }
-
-
-def _rollout_arguments(pipeline: Pipeline, uri: str, weights: str) -> dict[str, Any]:
-    disaggregated = pipeline.rollout.prefill_workers > 0
-    return {**_engine_arguments(pipeline, uri, weights), "disaggregated": disaggregated}
-
-
 def _trainers(pipeline: Pipeline, uri: str, weights: str, placed: Sequence[Placement]) -> Cluster:
     train = pipeline.train
     return Cluster(
@@ -297,33 +216,13 @@ def _trainers(pipeline: Pipeline, uri: str, weights: str, placed: Sequence[Place
     )
 
 
-def trainer_settings(pipeline: Pipeline) -> TrainerSettings:
-    """The trainer's settings as a pipeline has them."""
-    train = pipeline.train
-    return TrainerSettings(
-        backend=train.backend,
-        ranks=train.ranks,
-        tensor_parallel=train.tensor_parallel,
-        pipeline_parallel=train.pipeline_parallel,
-        sequence_parallel=train.sequence_parallel,
-        collective_timeout_s=train.collective_timeout_s,
-        optimizer=train.optimizer,
-        minibatches=train.minibatches,
-        epochs=train.epochs,
-        micro_batch_tokens=train.micro_batch_tokens,
-        threads=train.threads,
-        mismatch=train.mismatch,
-        seed=pipeline.seed,
-    )
-
-
 def _evaluators(pipeline: Pipeline, uri: str, weights: str) -> Cluster | None:
     if pipeline.evaluate is None:
         return None
     return Cluster(
         [Placement("evaluator-0", "evaluation", CPU)],
         EngineWorker,
-        arguments=_engine_arguments(pipeline, uri, weights),
+        arguments=engine_arguments(pipeline, uri, weights),
         max_concurrency=CONCURRENT_CALLS,
     )
 

@@ -19,7 +19,7 @@ from rollart_flow.errors import SettingsError
 from rollart_flow.operators.train import checkpoint_folder
 from rollart_flow.pipeline import Pipeline
 from rollart_flow.pipeline.loading import load_source
-from rollart_flow.runner.plant import trainer_settings
+from rollart_flow.runner.settings import trainer_settings
 from rollart_flow.store import Run, files
 from rollart_flow.store.cache import local_file
 from rollart_flow.store.layout import checkpoints_uri, pipeline_uri, policy_uri, read_pipeline

@@ -40,7 +40,8 @@ from rollart_flow.pipeline.nodes import Generates
 from rollart_flow.resources import Cluster
 from rollart_flow.rewards.combined import single_functions
 from rollart_flow.runner.generations import Generations
-from rollart_flow.runner.plant import Plant, named_filters, sampling_of
+from rollart_flow.runner.plant import Plant
+from rollart_flow.runner.settings import named_filters, sampling_of
 from rollart_flow.serverless import ServerlessReward
 from rollart_flow.store.layout import checkpoints_uri, policy_uri
 from rollart_flow.types import Assignment, Batch

@@ -32,7 +32,7 @@ from rollart_flow.pipeline.loading import load_pipeline
 from rollart_flow.rewards.base import environment_reward
 from rollart_flow.rewards.score import Scorer
 from rollart_flow.rows import samples, trajectories_table
-from rollart_flow.runner.plant import sampling_of, trainer_settings
+from rollart_flow.runner.settings import sampling_of, trainer_settings
 from rollart_flow.simulation import run
 from rollart_flow.simulation.fuzz.environments import wall
 from rollart_flow.simulation.fuzz.log import EventLog

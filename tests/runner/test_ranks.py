@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 
 from rollart_flow.replay import replay_step
-from rollart_flow.runner.plant import trainer_settings
 from rollart_flow.runner.retrain import stored_pipeline
+from rollart_flow.runner.settings import trainer_settings
 from rollart_flow.store import Run, RunStatus
 from rollart_flow.store.layout import policy_uri
 from rollart_flow.trainers.registry import build_trainer

@@ -1,0 +1,124 @@
+"""What the processes of a run are told, as its pipeline has it. Starts nothing."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from rollart_flow.control.health import HealthLimits
+from rollart_flow.control.intake import RolloutSettings
+from rollart_flow.engines.base import EnginePhase
+from rollart_flow.engines.worker import EngineWorker
+from rollart_flow.models.policy import load_codec
+from rollart_flow.operators.buffer import BufferSettings
+from rollart_flow.operators.coordinator import CoordinatorSettings
+from rollart_flow.operators.filters import NamedFilter
+from rollart_flow.operators.rebinding import Spawning
+from rollart_flow.pipeline import Pipeline
+from rollart_flow.pipeline.nodes import Filter
+from rollart_flow.store.layout import policy_uri, weights_uri
+from rollart_flow.trainers.registry import TrainerSettings
+from rollart_flow.types import Sampling
+from rollart_flow.weights.places import kept
+
+CONCURRENT_CALLS = 10_000
+"""Calls that an asynchronous actor serves at a time: long reads wait in it."""
+
+
+def buffer_settings(pipeline: Pipeline) -> BufferSettings:
+    """How the buffer commits and what it holds back."""
+    return BufferSettings(
+        schedule=pipeline.buffer.schedule,
+        group_size=pipeline.tasks.group_size,
+        commit_rows=pipeline.buffer.commit_rows,
+        commit_ms=pipeline.buffer.commit_ms,
+        filters=named_filters(pipeline.filters, of_groups=False),
+        group_filters=named_filters(pipeline.filters, of_groups=True),
+    )
+
+
+def named_filters(nodes: Sequence[Filter], *, of_groups: bool) -> tuple[NamedFilter, ...]:
+    """The filters that judge trajectories by themselves, or those that judge whole groups."""
+    return tuple(NamedFilter(n.name, n.expr) for n in nodes if n.of_groups is of_groups)
+
+
+def sampling_of(node: Any, uri: str) -> Sampling:
+    """How a node draws tokens, with the stop tokens of the run's tokenizer."""
+    codec = load_codec(kept(policy_uri(uri)))
+    return Sampling(
+        temperature=node.temperature,
+        top_p=node.top_p,
+        top_k=node.top_k,
+        max_tokens=node.max_tokens,
+        stop_token_ids=codec.stop_token_ids,
+    )
+
+
+def coordinator_settings(
+    pipeline: Pipeline, uri: str, weights: str, *, nodes_may_join: bool
+) -> CoordinatorSettings:
+    """What the coordinator admits, when a step is trained, and how more engine workers are made."""
+    tasks, rollout, buffer = pipeline.tasks, pipeline.rollout, pipeline.buffer
+    group_size = tasks.group_size
+    spawning = Spawning(
+        rollout_arguments(pipeline, uri, weights),
+        CONCURRENT_CALLS,
+        {EngineWorker.role: rollout.engine_workers, EnginePhase.PREFILL: rollout.prefill_workers},
+        rollout.engine_units,
+    )
+    return CoordinatorSettings(
+        sources=tasks.sources,
+        task_seed=tasks.seed,
+        task_weights=dict(tasks.weights) if tasks.weights else None,
+        domains=tasks.domain_names,
+        curriculum=tasks.curriculum,
+        rollout=RolloutSettings(
+            batch_size=buffer.batch_size,
+            group_size=group_size,
+            redundancy=rollout.redundancy,
+            extra_groups=rollout.extra_groups,
+            max_attempts=group_size + rollout.redundancy + rollout.max_replacements,
+            sampling=sampling_of(rollout, uri),
+            seed=pipeline.seed,
+        ),
+        schedule=buffer.schedule,
+        steps=pipeline.train.steps,
+        evaluate_every=pipeline.evaluate.every if pipeline.evaluate is not None else None,
+        health=HealthLimits(answer_s=rollout.engine_timeout_s),
+        spawning=spawning if nodes_may_join else None,
+    )
+
+
+def trainer_settings(pipeline: Pipeline) -> TrainerSettings:
+    """The trainer's settings as a pipeline has them."""
+    train = pipeline.train
+    return TrainerSettings(
+        backend=train.backend,
+        ranks=train.ranks,
+        tensor_parallel=train.tensor_parallel,
+        pipeline_parallel=train.pipeline_parallel,
+        sequence_parallel=train.sequence_parallel,
+        collective_timeout_s=train.collective_timeout_s,
+        optimizer=train.optimizer,
+        minibatches=train.minibatches,
+        epochs=train.epochs,
+        micro_batch_tokens=train.micro_batch_tokens,
+        threads=train.threads,
+        mismatch=train.mismatch,
+        seed=pipeline.seed,
+    )
+
+
+def engine_arguments(pipeline: Pipeline, uri: str, weights: str) -> dict[str, Any]:
+    """Arguments of an `EngineWorker` of this run; `weights` is where versions come from."""
+    return {
+        "policy": pipeline.policy,
+        "folder": policy_uri(uri),
+        "weights": weights,
+        "weights_uri": weights_uri(uri),
+        "seed": pipeline.seed,
+    }
+
+
+def rollout_arguments(pipeline: Pipeline, uri: str, weights: str) -> dict[str, Any]:
+    """The same for one that rollout uses, where prompts may be computed by others."""
+    disaggregated = pipeline.rollout.prefill_workers > 0
+    return {**engine_arguments(pipeline, uri, weights), "disaggregated": disaggregated}
