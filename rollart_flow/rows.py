@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import fields
 from datetime import datetime
 from typing import Any
 
@@ -39,8 +39,9 @@ SAMPLE_COLUMNS = (
 SCORE_COLUMNS = ("outcome", "reason", "error", "reward", "reward_parts", "scored_at")
 """What scoring a trajectory decides."""
 
-_TRAJECTORY = tuple(field.name for field in fields(Trajectory))
-_TURN = tuple(field.name for field in fields(Turn))
+_NAMES = {
+    kind: tuple(field.name for field in fields(kind)) for kind in (Trajectory, Turn, Sampling)
+}
 
 
 def trajectories_table(trajectories: Iterable[Trajectory]) -> pa.Table:
@@ -64,24 +65,23 @@ def _parts(trajectory: Trajectory) -> list[dict[str, Any]] | None:
     return [{"name": name, "value": value} for name, value in trajectory.reward_parts.items()]
 
 
-def _values(value: Trajectory | Turn) -> dict[str, Any]:
+def _values(value: Trajectory | Turn | Sampling) -> dict[str, Any]:
     """Fields by name, as they are; `asdict` would copy what lies in them."""
-    names = _TURN if isinstance(value, Turn) else _TRAJECTORY
-    return {name: getattr(value, name) for name in names}
+    return {name: getattr(value, name) for name in _NAMES[type(value)]}
 
 
 def trajectory_row(trajectory: Trajectory) -> dict[str, Any]:
     """A row of `trajectories` as a mapping, less `seq` and `committed_at`."""
     row = _values(trajectory)
     row["turns"] = [_values(turn) for turn in trajectory.turns]
-    row["sampling"] = asdict(trajectory.sampling)
+    row["sampling"] = _values(trajectory.sampling)
     row["reward_parts"] = _parts(trajectory)
     return row
 
 
 def trajectory_from_row(row: Mapping[str, Any]) -> Trajectory:
     """A `Trajectory` from one row as a mapping; `seq` and `committed_at` are left aside."""
-    values = {name: row[name] for name in _TRAJECTORY}
+    values = {name: row[name] for name in _NAMES[Trajectory]}
     sampling = dict(row["sampling"])
     for name in ("stop_token_ids", "allowed_token_ids"):
         sampling[name] = tuple(sampling[name])

@@ -68,8 +68,9 @@ class EndpointBreaker:
         return False
 
     def _succeed(self) -> None:
-        self._failed, self._probing, self._open_until = 0, False, None
-        self._announce()
+        if self._failed or self._probing or self._open_until is not None:
+            self._failed, self._probing, self._open_until = 0, False, None
+            self._announce()
 
     def _fail(self, probe: bool) -> None:
         self._failed += 1

@@ -121,6 +121,8 @@ class Endpoint:
         """Whether there was a place for a call before its deadline."""
         if (left_s := _left_s(call)) <= 0:
             return False
+        if not self._places.locked():
+            return await self._places.acquire()
         try:
             async with asyncio.timeout(left_s):
                 return await self._places.acquire()

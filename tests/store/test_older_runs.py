@@ -7,6 +7,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from pyarrow import feather
 
 from rollart_flow import schema
 from rollart_flow.schema import SCHEMA_VERSION, stored_schema
@@ -14,20 +15,27 @@ from rollart_flow.store import RunWriter, open_run
 from tests.store.builders import batches, events, ids, step_row, trajectories
 
 ROOT = Path(__file__).parents[2]
-ADDED = {
+OF_3 = {"steps": ["pull_s", "exposed_pull_s"], "trajectories": ["prefill_workers"]}
+OF_2 = {
     "batches": ["targets"],
     "steps": ["value_loss", "mismatch_kl", "mismatch_ratio_max", "ess", "lags"],
 }
-"""Columns of version 2 that version 1 did not have."""
+"""Columns that came with a version."""
+ADDED = {
+    1: {table: OF_2.get(table, []) + OF_3.get(table, []) for table in OF_2 | OF_3},
+    2: OF_3,
+}
+"""Columns that a version did not have."""
 
 OLDER_WRITER = """
 import sys
 from pathlib import Path
 from rollart_flow import schema
 schema._schemas_folder = lambda: Path(sys.argv[1])
-from tests.store.builders import batches, events, new_writer, step_row, trajectories
+from pyarrow import feather
+from tests.store.builders import batches, events, new_writer, step_row
 writer = new_writer(Path(sys.argv[2]))
-writer.commit("trajectories", trajectories(range(2)))
+writer.commit("trajectories", feather.read_table(Path(sys.argv[1]) / "trajectories"))
 writer.commit("batches", batches(1, [0, 1]))
 writer.commit_many({"steps": step_row(1), "events": events("one")})
 writer.close()
@@ -35,16 +43,24 @@ print(writer.uri)
 """
 
 
+@pytest.fixture(params=sorted(ADDED))
+def version(request: pytest.FixtureRequest) -> int:
+    """An older version."""
+    return int(request.param)
+
+
 @pytest.fixture
-def older(tmp_path: Path) -> str:
-    """A run that a process with the schemas of version 1 wrote; its address."""
+def older(version: int, tmp_path: Path) -> str:
+    """A run that a process with the schemas of this version wrote; its address."""
     folder = tmp_path / "schemas"
     folder.mkdir()
     for path in (Path(schema.__file__).parent.parent / "schemas").glob("*.json"):
         declared = json.loads(path.read_text())
-        added = ADDED.get(path.stem, [])
+        added = ADDED[version].get(path.stem, [])
         kept = [field for field in declared["fields"] if field["name"] not in added]
         (folder / path.name).write_text(json.dumps({**declared, "fields": kept}))
+    rows = trajectories(range(2)).drop_columns(ADDED[version].get("trajectories", []))
+    feather.write_feather(rows, folder / "trajectories")
     done = subprocess.run(
         [sys.executable, "-c", OLDER_WRITER, str(folder), str(tmp_path)],
         cwd=ROOT,
@@ -54,13 +70,13 @@ def older(tmp_path: Path) -> str:
     )
     uri = Path(done.stdout.strip())
     info = json.loads((uri / "run.json").read_text())
-    (uri / "run.json").write_text(json.dumps({**info, "schema_version": 1}))
+    (uri / "run.json").write_text(json.dumps({**info, "schema_version": version}))
     return str(uri)
 
 
-def test_it_is_read_with_nulls_in_what_came_later(older: str) -> None:
+def test_it_is_read_with_nulls_in_what_came_later(older: str, version: int) -> None:
     run = open_run(older)
-    for table, added in ADDED.items():
+    for table, added in ADDED[version].items():
         frame = run.snapshot().table(table)
         assert frame.collect_schema().names() == stored_schema(table).names
         assert frame.select(added).collect().null_count().row(0) == (frame.collect().height,) * len(
@@ -71,7 +87,7 @@ def test_it_is_read_with_nulls_in_what_came_later(older: str) -> None:
         run.batch(1).schema.field("targets").type == stored_schema("batches").field("targets").type
     )
     assert run.sql("SELECT step, ess FROM steps").rows() == [(1, None)]
-    assert run.info.schema_version == 1
+    assert run.info.schema_version == version
 
 
 def test_it_is_gone_on_with_and_then_of_this_version(older: str) -> None:
