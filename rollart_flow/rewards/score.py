@@ -14,7 +14,8 @@ it can be tried anywhere).
 import asyncio
 import base64
 import pickle
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -28,6 +29,16 @@ from rollart_flow.rewards.combined import Combined, call_here, is_async, name_of
 from rollart_flow.types import TRAINABLE, Outcome, Reason, Trajectory
 
 _HANDLER = "rollart_flow.rewards.served:RewardHandler"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a reward function said: a reward, or why there is none."""
+
+    reward: float | None = None
+    parts: Mapping[str, float] | None = None
+    reason: Reason | None = None
+    error: str | None = None
 
 
 class Scorer:
@@ -54,18 +65,37 @@ class Scorer:
         """
         if trajectory.outcome not in TRAINABLE:
             return trajectory
+        found = await self.verdict(trajectory, timeout_s)
+        if found.reason is None:
+            return replace(
+                trajectory,
+                reward=found.reward,
+                reward_parts=found.parts,
+                scored_at=datetime.now(UTC),
+            )
+        outcome = Outcome.TIMED_OUT if found.reason is Reason.REWARD_TIMEOUT else Outcome.FAILED
+        return replace(
+            trajectory,
+            outcome=outcome,
+            reason=found.reason,
+            error=found.error,
+            reward=None,
+            reward_parts=None,
+            scored_at=None,
+        )
+
+    async def verdict(self, trajectory: Trajectory, timeout_s: float) -> Verdict:
+        """What the function says of a completed or truncated trajectory."""
         try:
             async with asyncio.timeout(timeout_s) as limit:
                 score = await self._call(self._function, trajectory)
         except Exception as error:  # noqa: BLE001  the user's code ends here: its error is data
             if isinstance(error, TimeoutError) and limit.expired():
-                late = f"no reward within {timeout_s:g} s"
-                return self._unscored(trajectory, Reason.REWARD_TIMEOUT, late)
-            return self._unscored(trajectory, _reason(error), _message(error))
+                return self._none(Reason.REWARD_TIMEOUT, f"no reward within {timeout_s:g} s")
+            return self._none(_reason(error), _message(error))
         if (infinite := infinite_number(score)) is not None:
-            return self._unscored(trajectory, Reason.REWARD_NOT_FINITE, infinite)
-        reward, parts = score
-        return replace(trajectory, reward=reward, reward_parts=parts, scored_at=datetime.now(UTC))
+            return self._none(Reason.REWARD_NOT_FINITE, infinite)
+        return Verdict(*score)
 
     @property
     def remotes(self) -> tuple[RemoteReward, ...]:
@@ -105,17 +135,9 @@ class Scorer:
             if process.alive:
                 self._idle.append(process)
 
-    def _unscored(self, trajectory: Trajectory, reason: Reason, error: str) -> Trajectory:
-        outcome = Outcome.TIMED_OUT if reason is Reason.REWARD_TIMEOUT else Outcome.FAILED
-        return replace(
-            trajectory,
-            outcome=outcome,
-            reason=reason,
-            error=f"reward function {name_of(self._function)}: {error}",
-            reward=None,
-            reward_parts=None,
-            scored_at=None,
-        )
+    def _none(self, reason: Reason, error: str) -> Verdict:
+        said = f"reward function {name_of(self._function)}: {error}"
+        return Verdict(reason=reason, error=said)
 
 
 def _runs_in_a_process(function: RewardFunction) -> bool:

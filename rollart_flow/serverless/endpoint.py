@@ -104,15 +104,14 @@ class Endpoint:
             late = f"its deadline, {call.deadline.isoformat()}, passed before it was evaluated"
             return Answer(call.request_id, failure=Failure.LATE, error=late)
         try:
-            scored = await self._scorer.score(call.trajectory, _left_s(call))
+            found = await self._scorer.verdict(call.trajectory, _left_s(call))
         finally:
             self._places.release()
-        if scored.reason is not None and scored.reward is None:
-            failure = _FAILURES[scored.reason]
-            error = (scored.error or "")[:_ERROR_CHARACTERS]
-            answer = Answer(call.request_id, failure=failure, error=error)
+        if found.reason is None:
+            answer = Answer(call.request_id, found.reward, found.parts)
         else:
-            answer = Answer(call.request_id, scored.reward, scored.reward_parts)
+            error = (found.error or "")[:_ERROR_CHARACTERS]
+            answer = Answer(call.request_id, failure=_FAILURES[found.reason], error=error)
         if answer.failure is not Failure.LATE:
             self._answers.add(call.request_id, answer)
         return answer

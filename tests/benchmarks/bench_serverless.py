@@ -119,7 +119,7 @@ class ServeSeconds:
     """Seconds of `MANY` calls through Ray Serve, on a replica that is up."""
 
     rewards: float
-    """Of 10 ms each, with twice as many on their way as there are places."""
+    """Of 10 ms each, with eight times as many on their way as there are places."""
     one_each: float
     """The same with as many on their way as there are places, so that each answer is waited for."""
     single: float
@@ -131,7 +131,7 @@ class ServeSeconds:
 async def through_serve() -> ServeSeconds:
     """All four, one after the other."""
     return ServeSeconds(
-        await rewards_seconds(2 * PLACES, 0),
+        await rewards_seconds(8 * PLACES, 0),
         await rewards_seconds(PLACES, MANY),
         await bare_seconds(1),
         await bare_seconds(PLACES),
