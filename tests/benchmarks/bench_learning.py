@@ -1,13 +1,15 @@
 """Off-policy recipes learn on par at small staleness (ROLL Flash, Takeaway 4): steps to a goal.
 
 Each recipe trains the demo's policy on its two domains, at an exact staleness of alpha versions,
-until both have 0.8 sampled success; beside it stands on-policy GRPO, alpha 0. `run` takes a sample
-that fits into `make bench`; the whole table takes hours and is run in parts:
+until both have 0.8 sampled success; beside it stands on-policy GRPO, alpha 0. All runs of a seed
+have the same initial policy and tasks. The whole table takes hours, so its runs are stored beside
+this module, and `make bench` prints their table and repeats a few of them. What is missing runs by
 
     python -m tests.benchmarks.bench_learning --recipes grpo,tis --alphas 1,2,8 --seeds 3
 
-appends a JSON line for each run to `learning.jsonl`, runs nothing that is there already, and prints
-the table of all that was asked for. All runs of a seed have the same initial policy and tasks.
+which appends a JSON line for each run, runs nothing that is there already, and prints the table of
+all that was asked for. A stored run counts as long as settings of the demo and the recipe are what
+they were.
 """
 
 import argparse
@@ -29,8 +31,12 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.benchmarks.learning import GOAL, PIPELINE, demo, learn
-from tests.benchmarks.recipes import ON_PAR, ON_PAR_FOR, RECIPES, SAMPLE
+from tests.benchmarks.recipes import ON_PAR, ON_PAR_FOR, RECIPES, REPEATED
 from tests.benchmarks.records import Record, record
+
+STORED = Path(__file__).with_name("learning.jsonl")
+ALPHAS, SEEDS = (1, 2, 8), 3
+"""Of the whole table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +52,8 @@ class Case:
     @property
     def key(self) -> str:
         """What it is told from other runs by, the settings of recipe and demo included."""
-        demo_is = blake2b(PIPELINE.read_bytes(), digest_size=4).hexdigest()
-        return f"{self} of demo {demo_is} by {RECIPES[self.recipe]}"
+        settings = PIPELINE.read_bytes() + str(RECIPES[self.recipe]).encode()
+        return f"{self} of {blake2b(settings, digest_size=8).hexdigest()}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,23 +124,29 @@ def _line(result: Result) -> str:
 
 
 def run() -> list[Record]:
-    """Records of the sample."""
-    named = ", ".join(f"{recipe} at alpha {alpha}" for recipe, alpha in SAMPLE)
-    print(f"learning: a sample of the table, one seed each: {named}", file=sys.stderr, flush=True)
+    """The stored table, and how long a few of its runs take today."""
     limit = _limit()
-    results = measure_all([Case(recipe, alpha, 0, limit) for recipe, alpha in SAMPLE], jobs=2)
-    settings = by_setting(sorted(results, key=lambda r: SAMPLE.index((r.recipe, r.alpha))))
-    on_policy = settings.pop(("grpo", 0))
-    steps = min(on_policy[0].count, limit + 1)
-    records = [record("learning: on-policy GRPO", steps, "steps", at_most=limit)]
-    if steps > limit:  # there is nothing to compare the others with
-        return records
-    for (recipe, alpha), runs in settings.items():
-        name = f"learning: {recipe} at alpha {alpha}, steps of on-policy GRPO over its own"
-        least = 1 / ON_PAR if (recipe, alpha) in ON_PAR_FOR else None
-        records.append(
-            record(name, speed(runs, on_policy), "x", at_least=least, peer=_line(runs[0]))
+    there = read(STORED)
+    known = [there[c.key] for c in cases(list(RECIPES), ALPHAS, SEEDS, limit) if c.key in there]
+    Console(stderr=True).print(table(known, limit))
+    settings = by_setting(known)
+    on_policy = settings["grpo", 0]
+    records = [
+        record(
+            f"learning: {recipe} at alpha {alpha}, steps of on-policy GRPO over its own",
+            speed(settings[recipe, alpha], on_policy),
+            "x",
+            at_least=1 / ON_PAR,
+            peer=f"{len(settings[recipe, alpha])} stored seeds",
         )
+        for recipe, alpha in ON_PAR_FOR
+    ]
+    for result in measure_all([Case(*setting, 0, limit) for setting in REPEATED], jobs=2):
+        steps = limit + 1 if result.steps is None else result.steps
+        name = f"learning: {result.recipe} at alpha {result.alpha}, seed 0, steps to the goal"
+        stored = there.get(result.key)
+        peer = "not stored" if stored is None else f"stored: {stored.steps}"
+        records.append(record(name, steps, "steps", at_most=limit, peer=peer))
     return records
 
 
@@ -165,11 +177,11 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     parser.add_argument("--recipes", type=_recipes, default=list(RECIPES), metavar="A,B")
-    parser.add_argument("--alphas", type=_alphas, default=[1, 2, 8], metavar="A,B")
-    parser.add_argument("--seeds", type=int, default=3, help="how many, from 0 on")
+    parser.add_argument("--alphas", type=_alphas, default=list(ALPHAS), metavar="A,B")
+    parser.add_argument("--seeds", type=int, default=SEEDS, help="how many, from 0 on")
     parser.add_argument("--limit", type=int, default=_limit(), help="most training steps of a run")
     parser.add_argument("--jobs", type=int, default=2, help="runs at a time, a thread each")
-    parser.add_argument("--out", type=Path, default=Path("learning.jsonl"))
+    parser.add_argument("--out", type=Path, default=STORED)
     return parser
 
 
