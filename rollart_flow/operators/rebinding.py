@@ -143,7 +143,7 @@ async def _reserved(wanted: str, units: int, cpus: float, count: int) -> tuple[A
     """(placement group, GPUs of each bundle) once a class has room. Which GPUs its units are shows
     when its nodes are there, so that a group that was asked for before is asked for again."""
     while True:
-        bundle = bundle_of(wanted, units, cpus)
+        bundle = await asyncio.to_thread(bundle_of, wanted, units, cpus)
         group = ray.util.placement_group([bundle] * count, strategy="PACK")
         try:
             await group.ready()
