@@ -49,9 +49,11 @@ class EngineWorker(ActorGen):
         weights_uri: str,
         seed: int,
         disaggregated: bool = False,
+        lora: str | None = None,
     ) -> None:
         """Args: `folder` holds the policy's model and tokenizer, `weights_uri` its versions;
-        where prompts and tokens are `disaggregated`, the worker's role says which are its."""
+        where prompts and tokens are `disaggregated`, the worker's role says which are its; `lora`
+        holds an adapter that it draws with."""
         super().__init__(placement)
         phase = EnginePhase.PREFILL if placement.role == EnginePhase.PREFILL else EnginePhase.DECODE
         self._engine: Engine = build_engine(
@@ -61,6 +63,7 @@ class EngineWorker(ActorGen):
             worker=placement.worker,
             units=max(1, int(placement.gpus)),
             phase=phase if disaggregated else None,
+            lora=None if lora is None else kept(lora),
         )
         self._pulls = Pulls(open_weights(weights, weights_uri))
         self._feeds: dict[str, Feed[Delivery]] = {}

@@ -3,10 +3,14 @@
 Every error is a `PipelineError` that starts with the node's name and says what to do.
 """
 
+from pathlib import Path
+
 from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.control.schedules import Schedule, named_schedule, rollart
+from rollart_flow.engines.registry import check_engine
 from rollart_flow.envs.base import Domain
 from rollart_flow.errors import PipelineError
+from rollart_flow.models.lora import Adapter, read_adapter
 from rollart_flow.models.policy import Policy
 from rollart_flow.pipeline import nodes
 from rollart_flow.pipeline.checks import checked_node, expect, unique_names
@@ -170,17 +174,28 @@ def evaluate(
     max_turns: int | None = None,
     step_timeout_s: float = 10.0,
     trajectory_timeout_s: float = 300.0,
+    lora: str | Path | Adapter | None = None,
     name: str = "evaluate",
 ) -> nodes.Evaluate:
     """Measure the policy in domains as it learns; it takes no credit from rollout.
 
+    Args:
+        lora: folder of a LoRA adapter in PEFT's format that is laid over every version measured,
+            as whoever serves the trained policy with it would. The run keeps a copy. The weights
+            are trained without it: neither rollout nor training knows adapters, whose tokens
+            would not be those of the policy that learns from them.
+
     Raises:
-        PipelineError: a setting is wrong, no domain, or one of the same name twice.
+        PipelineError: a setting is wrong, no domain, or one of the same name twice; the engine
+            takes no adapter, or there is none in the folder.
+        MissingExtraError: an adapter needs an engine that is not installed.
     """
     for domain in domains:
         if not isinstance(domain, Domain):
             raise PipelineError(f"{name}: takes domains, got {domain!r}")
     unique_names(name, domains)
+    if lora is not None:
+        check_engine(policy, adapted=True)
     return nodes.Evaluate(
         policy=policy,
         domains=domains,
@@ -194,5 +209,6 @@ def evaluate(
         max_turns=max_turns,
         step_timeout_s=step_timeout_s,
         trajectory_timeout_s=trajectory_timeout_s,
+        lora=read_adapter(lora) if isinstance(lora, str | Path) else lora,
         name=name,
     )

@@ -33,7 +33,7 @@ from rollart_flow.runner.settings import (
     CONCURRENT_CALLS,
     buffer_settings,
     coordinator_settings,
-    engine_arguments,
+    evaluation_arguments,
     rollout_arguments,
     trainer_settings,
 )
@@ -222,7 +222,7 @@ def _evaluators(pipeline: Pipeline, uri: str, weights: str) -> Cluster | None:
     return Cluster(
         [Placement("evaluator-0", "evaluation", CPU)],
         EngineWorker,
-        arguments=engine_arguments(pipeline, uri, weights),
+        arguments=evaluation_arguments(pipeline, uri, weights),
         max_concurrency=CONCURRENT_CALLS,
     )
 

@@ -24,7 +24,7 @@ from rollart_flow.engines.vllm.process import start
 from rollart_flow.engines.vllm.sampling import check
 from rollart_flow.engines.vllm.settings import VllmSettings
 from rollart_flow.engines.vllm.stream import Stream
-from rollart_flow.errors import EngineError, SettingsError, WeightsError
+from rollart_flow.errors import EngineError, SettingsError
 from rollart_flow.models.folder import check_tensors, read_config
 from rollart_flow.types import Chunk, GenerationRequest
 
@@ -135,8 +135,6 @@ class VllmEngine(Engine):
     async def load(self, version: int, tensors: Mapping[str, torch.Tensor]) -> None:
         """Swap all weights; requests in flight keep their tokens and rebuild their KV cache."""
         check_tensors(self._config, tensors)
-        if self._settings.lora is not None:
-            raise WeightsError("an engine with a LoRA adapter keeps the weights it was made for")
         suspended = self._suspended
         descriptor = await asyncio.to_thread(written, tensors)
         try:

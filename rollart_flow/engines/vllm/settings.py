@@ -30,8 +30,8 @@ class VllmSettings:
     phase: EnginePhase | None = None
     """None: it computes prompts and draws tokens. Otherwise what it does of both."""
     lora: str | None = None
-    """Folder of a LoRA adapter in PEFT's format that every token is drawn with; the engine then
-    keeps the weights that it was started with, as a judge does. None: the weights alone."""
+    """Folder of a LoRA adapter in PEFT's format that every token is drawn with, over whatever
+    weights are loaded. None: the weights alone."""
 
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES:
