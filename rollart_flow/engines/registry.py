@@ -5,6 +5,7 @@ from zlib import crc32
 
 from rollart_flow.algorithms.checks import check_choice
 from rollart_flow.engines.base import Engine, EnginePhase
+from rollart_flow.engines.vllm.receiving import Sent
 from rollart_flow.errors import MissingExtraError, SettingsError
 from rollart_flow.models.policy import Policy
 
@@ -73,6 +74,7 @@ def build_engine(
     units: int = 1,
     phase: EnginePhase | None = None,
     lora: str | None = None,
+    sent: Sent | None = None,
 ) -> Engine:
     """The engine that `policy.engine` names, serving the model in `folder` as version 0.
 
@@ -85,6 +87,7 @@ def build_engine(
         units: of a resource class that it computes on.
         phase: what it does where prompts are computed on workers of their own; None: they are not.
         lora: folder of an adapter that it draws with; None: the weights alone.
+        sent: how a trainer sends weights to its GPU; None: it does not.
 
     Raises:
         SettingsError, MissingExtraError: as `check_engine`.
@@ -105,6 +108,7 @@ def build_engine(
             seed=crc32(f"{seed}:{worker}".encode()),
             phase=phase,
             lora=lora,
+            sent=sent,
         )
         return VllmEngine(folder, settings)
     from rollart_flow.engines.embedded import EmbeddedEngine

@@ -18,6 +18,7 @@ from rollart_flow.trainers.layout import COLLECTIVE_TIMEOUT_S
 from rollart_flow.trainers.optimizer import AdamW, adamw
 from rollart_flow.trainers.registry import TrainerSettings, check_trainer
 from rollart_flow.weights import check_weights
+from rollart_flow.weights.sent.requirements import Sending
 
 
 def _bound(
@@ -89,6 +90,16 @@ def buffer(
     )
 
 
+def _sending(up: nodes.Buffer, policy: Policy, ranks: int) -> Sending:
+    """Who sends weights and who receives them."""
+    node: nodes.Node = up
+    while not isinstance(node, nodes.Rollout):
+        (node,) = node.upstream
+    names = () if isinstance(node.hw_affinity, str) else node.up.domain_names
+    classes = frozenset(node.resource_class(name) for name in names)
+    return Sending(policy.engine, classes, node.sliding_workers, ranks)
+
+
 @checked_node
 def train(
     up: nodes.Buffer,
@@ -120,7 +131,7 @@ def train(
         MissingExtraError: the weight store needs a package that is not installed.
     """
     expect(name, up, nodes.Buffer)
-    check_weights(weights)
+    check_weights(weights, _sending(up, policy, ranks))
     if minibatches > up.batch_size:
         raise PipelineError(
             f"{name}: {minibatches} minibatches of a batch of {up.batch_size}; take fewer"

@@ -337,7 +337,8 @@ class Train(Node):
     goes on from the newest checkpoint. At least as long as a checkpoint takes to write."""
     weights: str = "local"
     """Weight store that carries versions to the engines: "local", the run's folder; "mooncake", the
-    memory of servers that the run starts (section 6.2); "mooncake://HOST:PORT", of others."""
+    memory of servers that the run starts (section 6.2); "mooncake://HOST:PORT", of others; "nccl",
+    "ipc", sent from the trainer's GPU to vLLM's beside "local" (never run on a GPU)."""
     name: Name = "train"
 
 

@@ -3,9 +3,11 @@
 import ray
 
 from rollart_flow.pipeline import nodes
+from rollart_flow.resources.nodes import reachable_host
 from rollart_flow.store.layout import weights_uri
 from rollart_flow.weights import kept_weights
 from rollart_flow.weights.mooncake.servers import WeightServers, segment_bytes
+from rollart_flow.weights.sent.requirements import SENT, check_gpus
 
 
 def start_carrier(train: nodes.Train, uri: str) -> tuple[str, WeightServers | None]:
@@ -18,13 +20,14 @@ def start_carrier(train: nodes.Train, uri: str) -> tuple[str, WeightServers | No
 
     Raises:
         MissingExtraError: a package is not installed.
-        WeightsError: the servers cannot be started.
+        WeightsError: the servers cannot be started, or there is no GPU to send to.
     """
+    if train.weights in SENT:
+        check_gpus(train.weights, ray.cluster_resources().get("GPU", 0))
     if train.weights != "mooncake":
         return train.weights, None
     kept = kept_weights(weights_uri(uri))
     model_bytes = kept.manifest(kept.versions()[0]).size_bytes
-    alone = len([node for node in ray.nodes() if node["Alive"]]) == 1
-    host = "127.0.0.1" if alone else ray.util.get_node_ip_address()
-    servers = WeightServers(segment_bytes(model_bytes, train.keep_versions), host=host)
+    size = segment_bytes(model_bytes, train.keep_versions)
+    servers = WeightServers(size, host=reachable_host())
     return f"mooncake://{servers.address}", servers

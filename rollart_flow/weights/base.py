@@ -18,6 +18,18 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class WeightCapabilities:
+    """What a store gives beyond carrying a version to engines that wait for it."""
+
+    latest: bool = True
+    """Whether it says which versions there are."""
+    late_join: bool = True
+    """Whether who was not there when a version was published can get it later."""
+    device: str = "cpu"
+    """Where tensors lie as they are carried; "cuda": from GPU to GPU."""
+
+
+@dataclass(frozen=True, slots=True)
 class TensorEntry:
     """Place of one tensor in a published version."""
 
@@ -68,6 +80,11 @@ def describe(version: int, uri: str, tensors: Mapping[str, torch.Tensor]) -> Man
 
 class WeightStore(ABC):
     """Published versions of a policy's weights, by number."""
+
+    @property
+    def capabilities(self) -> WeightCapabilities:
+        """What it gives; a store of files gives all."""
+        return WeightCapabilities()
 
     @abstractmethod
     def publish(self, version: int, tensors: Mapping[str, torch.Tensor]) -> Manifest:
