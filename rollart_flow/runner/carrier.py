@@ -1,13 +1,10 @@
 """What carries a run's weights from its trainer to its engines, with the servers that it takes."""
 
-import ray
-
 from rollart_flow.pipeline import nodes
 from rollart_flow.resources.nodes import reachable_host
 from rollart_flow.store.layout import weights_uri
 from rollart_flow.weights import kept_weights
 from rollart_flow.weights.mooncake.servers import WeightServers, segment_bytes
-from rollart_flow.weights.sent.requirements import SENT, check_gpus
 
 
 def start_carrier(train: nodes.Train, uri: str) -> tuple[str, WeightServers | None]:
@@ -20,10 +17,8 @@ def start_carrier(train: nodes.Train, uri: str) -> tuple[str, WeightServers | No
 
     Raises:
         MissingExtraError: a package is not installed.
-        WeightsError: the servers cannot be started, or there is no GPU to send to.
+        WeightsError: the servers cannot be started.
     """
-    if train.weights in SENT:
-        check_gpus(train.weights, ray.cluster_resources().get("GPU", 0))
     if train.weights != "mooncake":
         return train.weights, None
     kept = kept_weights(weights_uri(uri))

@@ -45,6 +45,7 @@ from rollart_flow.trainers.worker import TrainWorker, gather_ranks
 from rollart_flow.types import Event, EventKind, Reason
 from rollart_flow.weights import WeightStore, kept_weights
 from rollart_flow.weights.mooncake.servers import WeightServers
+from rollart_flow.weights.sent.requirements import check_placed
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +121,7 @@ def start_plant(
     Raises:
         StoreError: the run cannot be written.
         RunFailedError: a worker cannot start.
+        WeightsError: weights cannot be carried as the pipeline says.
     """
     with ExitStack() as started:
         weights, servers = start_carrier(pipeline.train, uri)
@@ -174,8 +176,10 @@ def _workers(pipeline: Pipeline, uri: str, weights: str) -> tuple[Cluster, Clust
     manager = ResourceManager()
     placed, ahead = place_engines(pipeline, manager), place_prefill(pipeline, manager)
     training = place_trainer(pipeline, manager)
+    serving = [*placed, *ahead, *place_sliding(pipeline, training)]
+    check_placed(pipeline.train.weights, *({p.granted for p in of} for of in (training, serving)))
     engines = Cluster(
-        [*placed, *ahead, *place_sliding(pipeline, training)],
+        serving,
         EngineWorker,
         arguments=rollout_arguments(pipeline, uri, weights),
         max_concurrency=CONCURRENT_CALLS,

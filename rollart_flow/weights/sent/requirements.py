@@ -16,6 +16,7 @@ from rollart_flow.errors import SettingsError, WeightsError
 
 SENT = ("nccl", "ipc")
 """Names of the ways to send."""
+_CPU = "CPU"
 _OTHERS = "take 'local' or 'mooncake'"
 
 
@@ -54,21 +55,29 @@ class Sending:
                 f"{said}: one rank sends, on one GPU, but train.ranks={self.ranks}; take 1, or "
                 "weights='nccl'"
             )
-        if kind == "nccl" and self.classes and not set(self.classes) - {"CPU"}:
+        if kind == "nccl" and self.classes and not set(self.classes) - {_CPU}:
             raise SettingsError(
                 f"{said}: it moves weights between GPUs, and every engine is bound to CPU; name "
                 f"another class in rollout.hw_affinity, or {_OTHERS}"
             )
 
 
-def check_gpus(kind: str, gpus: float) -> None:
-    """Refuse a cluster without GPUs.
+def check_placed(kind: str, trainers: Collection[str], engines: Collection[str]) -> None:
+    """Refuse, where a weight store sends, what was placed on CPUs, before a process of it starts.
+
+    Args:
+        kind: name of the weight store, of `SENT` or another.
+        trainers: resource classes that the trainer's ranks were granted.
+        engines: those of the engines.
 
     Raises:
-        WeightsError: it has none.
+        WeightsError: nobody can send, or nobody can receive.
     """
-    if not gpus:
-        raise WeightsError(
-            f"train.weights={kind!r} moves weights between GPUs, and this Ray cluster has none; "
-            f"{_OTHERS}"
-        )
+    if kind not in SENT:
+        return
+    for who, granted in (("the trainer", trainers), ("every engine", engines)):
+        if not set(granted) - {_CPU}:
+            raise WeightsError(
+                f"train.weights={kind!r} moves weights between GPUs, and this Ray cluster placed "
+                f"{who} on CPU; {_OTHERS}"
+            )

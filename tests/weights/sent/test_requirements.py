@@ -12,7 +12,7 @@ from rollart_flow.engines.worker import sent_to
 from rollart_flow.envs import FrozenLake
 from rollart_flow.errors import PipelineError, SettingsError, WeightsError
 from rollart_flow.resources import CPU, Placement
-from rollart_flow.weights.sent.requirements import Sending, check_gpus
+from rollart_flow.weights.sent.requirements import Sending, check_placed
 
 FITTING = Sending("vllm", frozenset({"H20"}), sliding_workers=1, ranks=1)
 
@@ -28,7 +28,7 @@ def pipeline(weights: str, policy: Policy, affinity: dict[str, str] | None = Non
 def test_what_fits_is_taken(kind: str) -> None:
     FITTING.check(kind)
     replace(FITTING, classes=()).check(kind)
-    check_gpus(kind, 2.0)
+    check_placed(kind, ["H800", "H800"], ["CPU", "H20"])
 
 
 @pytest.mark.parametrize(
@@ -59,9 +59,13 @@ def test_a_pipeline_says_who_would_send_and_receive(monkeypatch: pytest.MonkeyPa
         pipeline("ipc", policy, {"default": "H20"})
 
 
-def test_a_cluster_without_gpus_is_refused() -> None:
-    with pytest.raises(WeightsError, match="this Ray cluster has none; take 'local' or 'mooncake'"):
-        check_gpus("nccl", 0)
+def test_what_was_placed_on_cpus_is_refused_where_weights_are_sent() -> None:
+    for kind in ("nccl", "ipc"):
+        with pytest.raises(WeightsError, match="placed the trainer on CPU; take 'local' or 'moo"):
+            check_placed(kind, ["CPU"], ["H20"])
+        with pytest.raises(WeightsError, match="placed every engine on CPU"):
+            check_placed(kind, ["H800"], ["CPU", "CPU"])
+    check_placed("local", ["CPU"], ["CPU"])
 
 
 def test_only_engines_that_can_be_reached_ask_the_trainer() -> None:
