@@ -25,20 +25,21 @@ class TieredWeightStore(WeightStore):
         self._fast = fast
         self._lasting = lasting
 
-    def publish(self, version: int, tensors: Mapping[str, torch.Tensor]) -> Manifest:
+    def publish(
+        self, version: int, tensors: Mapping[str, torch.Tensor], checksum: str | None = None
+    ) -> Manifest:
         """Publish to the fast store, and to the lasting one what a late reader would miss there.
         See `WeightStore.publish`."""
         if self._fast.capabilities.late_join:
-            return self._fast.publish(version, tensors)
-        return self._publish_to_both(version, tensors)
+            return self._fast.publish(version, tensors, checksum)
+        return self.publish_lasting(version, tensors, checksum)
 
-    def publish_lasting(self, version: int, tensors: Mapping[str, torch.Tensor]) -> Manifest:
+    def publish_lasting(
+        self, version: int, tensors: Mapping[str, torch.Tensor], checksum: str | None = None
+    ) -> Manifest:
         """Publish to both. See `WeightStore.publish_lasting`."""
-        return self._publish_to_both(version, tensors)
-
-    def _publish_to_both(self, version: int, tensors: Mapping[str, torch.Tensor]) -> Manifest:
-        lasting = self._lasting.publish(version, tensors)
-        fast = self._fast.publish(version, tensors)
+        lasting = self._lasting.publish(version, tensors, checksum)
+        fast = self._fast.publish(version, tensors, lasting.checksum)
         return fast if self._fast.capabilities.latest else lasting
 
     def read(self, version: int) -> dict[str, torch.Tensor]:

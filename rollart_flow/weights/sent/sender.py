@@ -6,7 +6,8 @@ IPC hands over memory of the GPU that both are on. The invariant: what is sent i
 copied when it was published; training goes on beside it.
 
 Source: vLLM 0.32, `vllm.distributed.weight_transfer`. Tried without a GPU, with a communicator that
-stands for NCCL's; never run on one. A second copy of the weights is held on the trainer's GPU.
+stands for NCCL's; never run on one. A second copy of the weights is held on the trainer's GPU. What
+arrives has the names, dtypes and shapes that were sent; no checksum is taken of it on the GPU.
 """
 
 from __future__ import annotations

@@ -35,7 +35,9 @@ class SentWeightStore(WeightStore):
         """See `WeightStore.capabilities`."""
         return WeightCapabilities(latest=False, late_join=False, device="cuda")
 
-    def publish(self, version: int, tensors: Mapping[str, torch.Tensor]) -> Manifest:
+    def publish(
+        self, version: int, tensors: Mapping[str, torch.Tensor], checksum: str | None = None
+    ) -> Manifest:
         """Hold the version in place of the one before. See `WeightStore.publish`.
 
         Raises:
@@ -48,7 +50,7 @@ class SentWeightStore(WeightStore):
             self._sender = Sender(self._kind, reachable_host(), device=self.capabilities.device)
             announce(self._uri, self._sender.host, self._sender.port)
         self._sender.offer(version, tensors)
-        return describe(version, self._uri, tensors)
+        return describe(version, self._uri, tensors, checksum)
 
     def read(self, version: int) -> dict[str, torch.Tensor]:
         """Nothing can be read. See `WeightStore.read`."""
