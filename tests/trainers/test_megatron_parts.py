@@ -22,8 +22,8 @@ from tests.trainers.cases import CONFIG, initial_weights, make_rows, reference_m
 
 WIDE = replace(CONFIG, num_attention_heads=8, num_key_value_heads=4, intermediate_size=64)
 """Divides over four ranks; its vocabulary of 31 does not, over any number."""
-CPU = Capabilities(cuda=False, transformer_engine=False)
-GPU = Capabilities(cuda=True, transformer_engine=True)
+CPU = Capabilities(cuda=False, transformer_engine=False, stack=False)
+GPU = Capabilities(cuda=True, transformer_engine=True, stack=True)
 
 
 def weights_of(config: ModelConfig) -> dict[str, torch.Tensor]:
@@ -199,8 +199,6 @@ def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> N
     [
         (CPU, Layout(tensor=2, sequence=True), "sequence_parallel"),
         (replace(GPU, transformer_engine=False), Layout(tensor=2, sequence=True), "engine"),
-        (CPU, Layout(pipeline=2), "pipeline_parallel=2"),
-        (GPU, Layout(pipeline=2), "pipeline_parallel=2"),
     ],
     ids=str,
 )
@@ -213,7 +211,7 @@ def test_what_does_not_work_on_a_machine_is_one_line(
 
 
 def test_what_works_on_a_machine_is_taken() -> None:
-    CPU.check(Layout(tensor=2, data=2))
+    CPU.check(Layout(tensor=2, pipeline=2, data=2))
     GPU.check(Layout(tensor=2, data=2, sequence=True))
 
 
