@@ -157,7 +157,10 @@ class Distributed(Split):
         return Scheduled(self._mcore, self._chunk, self._groups, self._ranks.device)
 
     def _moments(self, parameter: torch.nn.Parameter) -> Mapping[str, torch.Tensor]:
-        """Gathered from the data-parallel ranks, each of which has those of its share."""
+        """Gathered from the data-parallel ranks, each of which has those of its share.
+
+        So does Megatron for its own checkpoints of the kind "fully_reshardable".
+        """
         if not self._updates:
             return {}
         found = {"step": torch.tensor(float(self._updates))}
