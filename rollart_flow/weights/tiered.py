@@ -24,14 +24,18 @@ class TieredWeightStore(WeightStore):
         self._fast = fast
         self._lasting = lasting
 
-    def publish(self, version: int, tensors: Mapping[str, torch.Tensor]) -> Manifest:
+    def publish(
+        self, version: int, tensors: Mapping[str, torch.Tensor], checksum: str | None = None
+    ) -> Manifest:
         """Publish to the fast store. See `WeightStore.publish`."""
-        return self._fast.publish(version, tensors)
+        return self._fast.publish(version, tensors, checksum)
 
-    def publish_lasting(self, version: int, tensors: Mapping[str, torch.Tensor]) -> Manifest:
+    def publish_lasting(
+        self, version: int, tensors: Mapping[str, torch.Tensor], checksum: str | None = None
+    ) -> Manifest:
         """Publish to both. See `WeightStore.publish_lasting`."""
-        self._lasting.publish(version, tensors)
-        return self._fast.publish(version, tensors)
+        made = self._lasting.publish(version, tensors, checksum)
+        return self._fast.publish(version, tensors, made.checksum)
 
     def read(self, version: int) -> dict[str, torch.Tensor]:
         """All tensors of a version. See `WeightStore.read`."""
