@@ -73,7 +73,7 @@ class Ranks:
         return float(self._reduced(np.array([value]), dist.ReduceOp.MAX, None)[0])
 
     def told(self, text: str, group: dist.ProcessGroup | None = None) -> list[str]:
-        """What each rank of a group says, in order; of all ranks by default. Nobody says nothing."""
+        """What each rank of a group says, in order; of all by default. No rank says nothing."""
         said = torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8).to(self.device)
         count = dist.get_world_size(group)
         sizes = [torch.zeros(1, dtype=torch.int64, device=self.device) for _ in range(count)]

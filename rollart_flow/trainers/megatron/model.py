@@ -114,7 +114,7 @@ class Chunk(torch.nn.Module):
         self.config = model.module.config
 
     def forward(self, token_ids: torch.Tensor) -> torch.Tensor:
-        """Those of the model."""
+        """See `MegatronModel.forward`."""
         states: torch.Tensor = self.module(token_ids)
         return states
 

@@ -35,11 +35,14 @@ class Scheduled:
     def __init__(
         self, model: MegatronModel, chunk: torch.nn.Module, groups: Groups, device: torch.device
     ) -> None:
-        """Args:
-        model: of this rank.
-        chunk: what computes `model` for Megatron: it has Megatron's config and, as `module`, it.
-        groups: of this rank.
-        device: where it computes.
+        """Take the part of the model that is here.
+
+        Args:
+            model: of this rank.
+            chunk: what computes `model` for Megatron: it has Megatron's config and, as `module`,
+                the model.
+            groups: of this rank.
+            device: where it computes.
         """
         self._model, self._chunk, self._groups = model, chunk, groups
         self._device = device
