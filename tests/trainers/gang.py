@@ -156,6 +156,13 @@ class GangTrainer(Trainer):
         assert others == [one] * len(others)
         return int(one)
 
+    @property
+    def checksum(self) -> str | None:
+        one, *others = self.every(_checksum)
+        assert others == [one] * len(others)
+        found: str | None = one
+        return found
+
     def train_step(self, step: int, batch: pa.Table) -> StepResult:
         one, *others = self.every(_train_step, step, batch)
         for name in ("loss", "grad_norm", "fingerprint", "kl", "ratio_max", "ess", "entropy"):
@@ -186,6 +193,10 @@ class GangTrainer(Trainer):
 
 def _version(trainer: Trainer) -> int:
     return trainer.version
+
+
+def _checksum(trainer: Trainer) -> str | None:
+    return trainer.checksum
 
 
 def _train_step(trainer: Trainer, step: int, batch: pa.Table) -> StepResult:
