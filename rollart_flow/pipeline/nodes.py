@@ -329,7 +329,7 @@ class Train(Node):
     tensor_parallel: Count = 1
     """Ranks that split each layer among them (megatron); what is left of `ranks` shares rows."""
     pipeline_parallel: Count = 1
-    """Stages that the layers are cut into; this version trains one stage only."""
+    """Stages of equally many layers, which pass micro-batches on to each other (megatron)."""
     sequence_parallel: bool = False
     """Split activations between matrices by position too (megatron on GPUs, untried)."""
     collective_timeout_s: Annotated[float, Field(ge=1)] = COLLECTIVE_TIMEOUT_S

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 import torch
 from torch.utils import deterministic
 
+from rollart_flow.trainers.ranks import Ranks
+
 _FILL = "fill_uninitialized_memory"
 _RAISE = 2
 """Deterministic kernels, and an error where there is none. Set this way, since
@@ -39,19 +41,18 @@ def pinned(threads: int) -> Iterator[None]:
         torch.set_float32_matmul_precision(before[3])
 
 
-def describe_kernels(device: torch.device, ranks: int, shares: int) -> str:
+def describe_kernels(ranks: Ranks) -> str:
     """JSON of what else the bits depend on; the column `kernels` of `steps`.
 
-    Args:
-        device: where the model computes.
-        ranks: processes that train together; other numbers of them sum in another order.
-        shares: parts that these cut the rows into; ranks of the same part split each layer.
+    Args: `ranks` are who trains together; other numbers of them sum in another order.
     """
+    staged = {"pipeline_parallel": ranks.stages} if ranks.stages > 1 else {}
     return json.dumps(
         {
-            "device": device.type,
-            "ranks": ranks,
-            "tensor_parallel": ranks // shares,
+            "device": ranks.device.type,
+            "ranks": ranks.count,
+            "tensor_parallel": ranks.count // (ranks.shares * ranks.stages),
+            **staged,
             "dtype": "float32",
             "deterministic": True,
             "torch": torch.__version__,

@@ -28,7 +28,7 @@ class Layout:
     tensor: int = 1
     """Ranks that split the matrices of each layer."""
     pipeline: int = 1
-    """Stages that the layers are cut into; `megatron.capabilities` refuses more than one."""
+    """Stages that the layers are cut into, which pass a micro-batch on to each other."""
     data: int = 1
     """Copies of the model, each of which computes rows of its own."""
     sequence: bool = False

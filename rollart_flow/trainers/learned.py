@@ -20,7 +20,7 @@ from rollart_flow.models.qwen3 import ModelConfig, Qwen3
 from rollart_flow.trainers.checkpoint import Checkpoint
 from rollart_flow.trainers.critic import VALUE, ValueHead
 from rollart_flow.trainers.optimizer import AdamW
-from rollart_flow.trainers.scoring import LanguageModel
+from rollart_flow.trainers.running import LanguageModel, OneByOne, Runner
 
 _OPTIMIZER_TENSORS = ("step", "exp_avg", "exp_avg_sq")
 
@@ -51,7 +51,8 @@ class Learned:
         self._trained = dict(self.model.named_parameters())
         self._head = {} if self.critic is None else self.critic.parameters_by_name()
         self._settings = settings
-        self.optimizer = settings.build(self._trained.values(), self._head.values(), scale)
+        self.optimizer = self._optimizer(scale)
+        self.run: Runner = self._runner()
 
     @property
     def parameters(self) -> list[torch.nn.Parameter]:
@@ -67,6 +68,31 @@ class Learned:
     ) -> dict[str, torch.Tensor]:
         """A tensor of each parameter of policy and head: itself by default."""
         return self._named({**self._trained, **self._head}, of)
+
+    def remember(self) -> Callable[[], None]:
+        """Copy weights and the optimizer's state; what is answered puts them back."""
+        weights = [p.detach().clone() for p in self.parameters]
+        state = {
+            parameter: {kind: tensor.clone() for kind, tensor in tensors.items()}
+            for parameter, tensors in self.optimizer.state.items()
+        }
+
+        def put_back() -> None:
+            with torch.no_grad():
+                for parameter, tensor in zip(self.parameters, weights, strict=True):
+                    parameter.copy_(tensor)
+            self.optimizer.state.clear()
+            self.optimizer.state.update(state)
+
+        return put_back
+
+    def forget_gradient(self) -> None:
+        """Begin a new one."""
+        self.optimizer.zero_grad(set_to_none=True)
+
+    def update(self) -> None:
+        """Change the weights by the gradient that `clip` has finished."""
+        self.optimizer.step()
 
     def set_rate(self, rate: float) -> None:
         """The learning rate of the next updates."""
@@ -90,6 +116,14 @@ class Learned:
         model = Qwen3(config)
         model.load_state_dict(whole)
         return model
+
+    def _optimizer(self, critic_lr_scale: float) -> torch.optim.AdamW:
+        """Of the policy's parameters and the head's."""
+        return self._settings.build(self._trained.values(), self._head.values(), critic_lr_scale)
+
+    def _runner(self) -> Runner:
+        """What takes micro-batches through the model."""
+        return OneByOne(self.model)
 
     def _placed(self, head: ValueHead) -> ValueHead:
         """The head, where it is trained."""
@@ -120,12 +154,23 @@ class Learned:
             )
         }
 
+    def _moments(self, parameter: torch.nn.Parameter) -> Mapping[str, torch.Tensor]:
+        """The optimizer's tensors of a parameter, laid out as it is; none before an update."""
+        moments: Mapping[str, torch.Tensor] = self.optimizer.state[parameter]
+        return moments
+
+    def _take_moments(
+        self, parameter: torch.nn.Parameter, moments: Mapping[str, torch.Tensor]
+    ) -> None:
+        """The other way around."""
+        self.optimizer.state[parameter] = dict(moments)
+
     def state(self) -> dict[str, torch.Tensor]:
         """What a checkpoint needs beside the policy's weights, as `<parameter>/<tensor>`."""
         state = {f"{name}/{VALUE}": p for name, p in self._named(self._head, lambda p: p).items()}
         for own, parameter in {**self._trained, **self._head}.items():
             names = self._names(own)
-            for kind, tensor in self.optimizer.state[parameter].items():
+            for kind, tensor in self._moments(parameter).items():
                 parts = [tensor] * len(names) if tensor.ndim == 0 else self._parts(own, tensor)
                 state |= {f"{name}/{kind}": t for name, t in zip(names, parts, strict=True)}
         return state
@@ -149,7 +194,7 @@ class Learned:
                 parameter.copy_(self._joined(own, [found.state[f"{own}/{VALUE}"]]))
             for own, parameter in {**self._trained, **self._head}.items():
                 names = self._names(own)
-                self.optimizer.state[parameter] = {
+                moments = {
                     kind: parts[0] if parts[0].ndim == 0 else self._joined(own, parts)
                     for kind in _OPTIMIZER_TENSORS
                     if (
@@ -158,3 +203,4 @@ class Learned:
                         ]
                     )
                 }
+                self._take_moments(parameter, moments)

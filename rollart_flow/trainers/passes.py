@@ -25,6 +25,11 @@ class Passes:
     """Further micro-batches, in which only others have something to compute: one short row each,
     whose result counts for nothing."""
 
+    @property
+    def count(self) -> int:
+        """Of all of them; the same in every rank."""
+        return len(self.own) + len(self.blank)
+
 
 def passes(
     lengths: Array, rows: Array, micro_batch_tokens: int, share: int = 0, count: int = 1

@@ -66,8 +66,9 @@ class RankedTrainer(SteppingTrainer):
 
     def begin_save(self, folder: Path) -> Callable[[], None]:
         """Copy what is to be saved, and write it in a thread. See `Trainer.begin_save`."""
-        checkpoint = replace(self._checkpoint(), weights=self._spread.policy(), state=self._state())
         with lost_rank(self._ranks):
+            weights, state = self._spread.policy(), self._state()
+            checkpoint = replace(self._checkpoint(), weights=weights, state=state)
             finish_writing = begin_writing(Path(folder), checkpoint, self._ranks)
 
         def finish() -> None:

@@ -51,20 +51,41 @@ class Ranks:
     """Which part of a batch's rows this process computes, of `shares`. Ranks that split a layer
     among them compute the same rows."""
     shares: int = 1
+    stages: int = 1
+    """Parts that the layers of a share are cut into; the ranks of the last one alone see losses."""
     peers: dist.ProcessGroup | None = None
-    """One rank of each share, this one among them; None where each rank has a share of its own."""
+    """One rank of each stage of each share, this one among them; None where each rank has a share
+    of its own."""
     timeout_s: float = COLLECTIVE_TIMEOUT_S
     """Longest wait for the others in one exchange."""
 
     def sum(self, values: Array) -> Array:
-        """The sum over all shares, in the dtype of `values`; every rank gives the same shape."""
-        return values if self.shares == 1 else self._reduced(values, dist.ReduceOp.SUM, self.peers)
+        """The sum over all shares, in the dtype of `values`; every rank gives the same shape, and
+        those that see no losses give zeros."""
+        if self.shares * self.stages == 1:
+            return values
+        return self._reduced(values, dist.ReduceOp.SUM, self.peers)
 
     def max(self, value: float) -> float:
         """The largest value of all ranks."""
         if self.count == 1:
             return value
         return float(self._reduced(np.array([value]), dist.ReduceOp.MAX, None)[0])
+
+    def told(self, text: str, group: dist.ProcessGroup | None = None) -> list[str]:
+        """What each rank of a group says, in order; of all by default. No rank says nothing."""
+        said = torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8).to(self.device)
+        count = dist.get_world_size(group)
+        sizes = [torch.zeros(1, dtype=torch.int64, device=self.device) for _ in range(count)]
+        dist.all_gather(sizes, torch.tensor([len(said)], device=self.device), group)
+        longest = max(int(size) for size in sizes)
+        every = [torch.zeros(longest, dtype=torch.uint8, device=self.device) for _ in sizes]
+        padded = torch.nn.functional.pad(said, (0, longest - len(said)))
+        dist.all_gather(every, padded, group)
+        return [
+            bytes(each[: int(size)].tolist()).decode()
+            for each, size in zip(every, sizes, strict=True)
+        ]
 
     def all_answer(self) -> bool:
         """Whether every rank asks this too, within moments."""

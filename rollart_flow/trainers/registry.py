@@ -27,7 +27,7 @@ class TrainerSettings:
     tensor_parallel: int = 1
     """Ranks that split each layer (megatron)."""
     pipeline_parallel: int = 1
-    """Stages that the layers are cut into; this version trains one stage only."""
+    """Stages of equally many layers, which pass micro-batches on to each other (megatron)."""
     sequence_parallel: bool = False
     """Whether the ranks that split a layer split activations by position too (megatron)."""
     collective_timeout_s: float = COLLECTIVE_TIMEOUT_S

@@ -4,43 +4,22 @@ The invariant: recomputed under the weights that drew a token, the value is the 
 logprob but for rounding: temperature, allowed tokens and kept tokens are applied again.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from functools import partial
 
 import numpy as np
 import torch
 
-from rollart_flow.models.qwen3 import ModelConfig
 from rollart_flow.trainers.batch import MicroBatch, TrainingBatch
 from rollart_flow.trainers.critic import ValueHead
 from rollart_flow.trainers.passes import passes
 from rollart_flow.trainers.ragged import Array
 from rollart_flow.trainers.ranks import ALONE, Ranks
+from rollart_flow.trainers.running import LanguageModel, OneByOne, Pass, Runner
 
 EXCLUDED_LOGIT = -1e30
 """Stands for minus infinity; finite, so that 0 x log 0 is 0 in entropies and their gradients."""
-
-
-class LanguageModel(Protocol):
-    """A model as trainers use it, whoever holds its layers: see `models.qwen3.Qwen3`."""
-
-    @property
-    def config(self) -> ModelConfig:
-        """Its shape."""
-        ...
-
-    def __call__(self, token_ids: torch.Tensor, /) -> torch.Tensor:
-        """Hidden states [B, T, E] of tokens [B, T], after the final norm."""
-        ...
-
-    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """[A, E] to [A, vocab_size]."""
-        ...
-
-    def named_parameters(self) -> Iterable[tuple[str, torch.nn.Parameter]]:
-        """What is trained of it in this process, under its own names."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +36,7 @@ class Scores:
 
 def score(
     model: LanguageModel,
+    states: torch.Tensor,
     micro: MicroBatch,
     *,
     critic: ValueHead | None = None,
@@ -65,10 +45,13 @@ def score(
     """Score a micro-batch. Logits are computed at the positions that predict action tokens only.
 
     Args:
+        model: whose output projection is applied.
+        states: its hidden states of the micro-batch, [B, T, E].
+        micro: the micro-batch.
         critic: the value head, differentiable.
         entropy_gradient: whether `entropies` are differentiable; `logprobs` always are.
     """
-    hidden = model(micro.token_ids).flatten(0, 1).index_select(0, micro.predictors)
+    hidden = states.flatten(0, 1).index_select(0, micro.predictors)
     logits = model.logits(hidden).float() / micro.temperature[:, None]
     if micro.support is not None:
         logits = logits.masked_fill(~micro.support, EXCLUDED_LOGIT)
@@ -120,8 +103,11 @@ def assess(
     micro_batch_tokens: int,
     critic: ValueHead | None = None,
     ranks: Ranks = ALONE,
+    run: Runner | None = None,
 ) -> Start:
     """One forward pass over a batch, of which each rank computes its share; alone by default.
+
+    Args: `run` takes micro-batches through the model; by default this process has all its layers.
 
     Raises:
         TrainerError: a row cannot be scored (greedy, empty, tokens outside the vocabulary).
@@ -131,12 +117,18 @@ def assess(
     start = Start.empty(batch, critic)
     every = np.arange(batch.rows)
     todo = passes(batch.used_lengths, every, micro_batch_tokens, ranks.share, ranks.shares)
-    with torch.no_grad():
-        for rows in todo.own:
+
+    def each() -> Iterator[Pass]:
+        for at, rows in enumerate([*todo.own, *todo.blank]):
             micro = batch.micro_batch(rows, vocabulary).to(ranks.device)
-            start.fill(micro, score(model, micro, critic=critic))
-        for rows in todo.blank:
-            score(model, batch.micro_batch(rows, vocabulary).to(ranks.device), critic=critic)
+            yield Pass(micro, partial(fill, micro, blank=at >= len(todo.own)))
+
+    def fill(micro: MicroBatch, states: torch.Tensor, *, blank: bool) -> None:
+        scores = score(model, states, micro, critic=critic)
+        if not blank:
+            start.fill(micro, scores)
+
+    (run or OneByOne(model))(each(), todo.count, gradient=False)
     start.share(ranks)
     return start
 

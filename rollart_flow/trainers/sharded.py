@@ -15,7 +15,7 @@ from torch.distributed.tensor import DTensor
 
 from rollart_flow.models.qwen3 import ModelConfig, Qwen3
 from rollart_flow.trainers.critic import ValueHead
-from rollart_flow.trainers.scoring import LanguageModel
+from rollart_flow.trainers.running import LanguageModel
 from rollart_flow.trainers.spread import Spread
 
 

@@ -57,6 +57,8 @@ def begin_writing(folder: Path, checkpoint: Checkpoint, ranks: Ranks) -> Callabl
             hidden.mkdir(parents=True)
     tensors = {f"{_WEIGHTS}{name}": tensor for name, tensor in checkpoint.weights.items()}
     tensors |= {f"{_STATE}{name}": tensor for name, tensor in checkpoint.state.items()}
+    told = ranks.told(json.dumps([*tensors]))
+    names = list(dict.fromkeys(name for said in told for name in json.loads(said)))
     writer = HuggingFaceStorageWriter(str(hidden), save_distributed=True)
     writing: Any = async_save(tensors, storage_writer=writer, process_group=ranks.background)
 
@@ -65,7 +67,7 @@ def begin_writing(folder: Path, checkpoint: Checkpoint, ranks: Ranks) -> Callabl
             writing.result()
         with _agreed(ranks, f"checkpoint {folder} was not written"):
             if ranks.rank == 0:
-                put_folder(folder, lambda place: _fill(place, hidden, checkpoint, list(tensors)))
+                put_folder(folder, lambda place: _fill(place, hidden, checkpoint, names))
                 shutil.rmtree(hidden, ignore_errors=True)
 
     return finish
@@ -156,7 +158,7 @@ def _places(names: list[str], learned: Spread) -> dict[str, torch.Tensor]:
         elif kind == "step":
             places[full] = torch.zeros(())
         elif kind == REFERENCE:
-            places[full] = torch.zeros(parameters[name].shape)
+            places[full] = torch.zeros(learned.shapes[name])
         elif name in parameters:
             places[full] = torch.zeros_like(parameters[name])
     return places

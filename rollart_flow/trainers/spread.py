@@ -35,6 +35,8 @@ class Spread(Learned):
             WeightsError: the tensors do not fit the shape.
         """
         self._ranks = ranks
+        self.shapes = {name: tensor.shape for name, tensor in tensors.items()}
+        """Of the policy's whole tensors, those that are not in this process among them."""
         super().__init__(config, tensors, algorithm, settings)
 
     def whole(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

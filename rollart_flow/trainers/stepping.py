@@ -90,9 +90,7 @@ class SteppingTrainer(Trainer):
             )
         rate = self.settings.optimizer.learning_rate(step)
         learned, several = self._learned, self.settings.minibatches * self.settings.epochs > 1
-        undone = undone_on_error(
-            learned.parameters, learned.optimizer, self._generator, several=several
-        )
+        undone = undone_on_error(learned, self._generator, several=several)
         with pinned(self.settings.threads), undone:
             tally, grad_norm, start = self._train(step, rows, rate)
         self._version = step
@@ -114,7 +112,7 @@ class SteppingTrainer(Trainer):
             train_s=time.perf_counter() - started,
             fingerprint=made,
             threads=self.settings.threads,
-            kernels=describe_kernels(self._ranks.device, self._ranks.count, self._ranks.shares),
+            kernels=describe_kernels(self._ranks),
             value_loss=None if self._critic is None else tally.value_loss / tally.count,
             **_mismatch(start, rows),
         )
@@ -187,30 +185,30 @@ class SteppingTrainer(Trainer):
     ) -> tuple[Tally, float, Start | None]:
         """All updates of one step: (sums, norm of the last gradient before clipping, the start)."""
         tally, start = Tally(), self._start(batch)
-        updater, optimizer = self._updater(), self._learned.optimizer
-        self._learned.set_rate(rate)
+        updater, learned = self._updater(), self._learned
+        learned.set_rate(rate)
         grad_norm = math.nan
         for _ in range(self.settings.epochs):
             for rows in self._minibatches(batch.rows):
-                optimizer.zero_grad(set_to_none=True)
+                learned.forget_gradient()
                 share = len(rows) / batch.rows / self.settings.epochs
                 updater.accumulate(batch, rows, share, tally, start)
-                grad_norm = self._learned.clip()
+                grad_norm = learned.clip()
                 loss = float(self._ranks.sum(np.array([tally.loss]))[0])
                 if not (math.isfinite(loss) and math.isfinite(grad_norm)):
                     raise TrainerError(
                         f"step {step}: loss {loss} or gradient norm {grad_norm} is not "
                         "finite; weights are unchanged, look at the batch's logprobs and advantages"
                     )
-                optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
+                learned.update()
+        learned.forget_gradient()
         tally.share(self._ranks)
         return tally, grad_norm, start
 
     def _updater(self) -> Updater:
         return Updater(
             self._model, self.algorithm, self._reference.model,
-            self.settings.micro_batch_tokens, self._critic, self._ranks,
+            self.settings.micro_batch_tokens, self._critic, self._ranks, self._learned.run,
         )  # fmt: skip
 
     def _start(self, batch: TrainingBatch) -> Start | None:
@@ -233,7 +231,8 @@ class SteppingTrainer(Trainer):
     def _assess(self, batch: TrainingBatch) -> Start:
         tokens = self.settings.micro_batch_tokens
         try:
-            return assess(self._model, batch, tokens, self._critic, self._ranks)
+            run = self._learned.run
+            return assess(self._model, batch, tokens, self._critic, self._ranks, run)
         finally:
             self._learned.settle()
 

@@ -12,7 +12,9 @@ or ordered, but for rounding; the order is fixed, so the same inputs give the sa
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -24,7 +26,8 @@ from rollart_flow.trainers.critic import ValueHead
 from rollart_flow.trainers.passes import passes
 from rollart_flow.trainers.ragged import Array
 from rollart_flow.trainers.ranks import ALONE, Ranks
-from rollart_flow.trainers.scoring import LanguageModel, Scores, Start, score
+from rollart_flow.trainers.running import LanguageModel, OneByOne, Pass, Runner
+from rollart_flow.trainers.scoring import Scores, Start, score
 
 
 @dataclass(slots=True)
@@ -75,6 +78,8 @@ class Updater:
     critic: ValueHead | None = None
     ranks: Ranks = ALONE
     """Each accumulates the gradient of its share of the rows."""
+    run: Runner | None = None
+    """Takes micro-batches through the model; by default this process has all its layers."""
 
     def accumulate(
         self,
@@ -98,14 +103,19 @@ class Updater:
         scale = 1.0 / (float(every) * len(rows) / batch.rows)
         own_share, shares = self.ranks.share, self.ranks.shares
         todo = passes(batch.used_lengths, rows, self.micro_batch_tokens, own_share, shares)
-        for own in todo.own:
-            self.backward(batch, own, scale, share, tally, start)
-        for blank in todo.blank:
-            self._gather(batch, blank)
+
+        def each() -> Iterator[Pass]:
+            for own in todo.own:
+                yield self.passing(batch, own, scale, share, tally, start)
+            for blank in todo.blank:
+                micro = self._micro(batch, blank)
+                yield Pass(micro, partial(self._nothing, micro))
+
+        (self.run or OneByOne(self.model))(each(), todo.count, gradient=True)
         if start is not None and not start.complete:
             start.share(self.ranks)
 
-    def backward(
+    def passing(
         self,
         batch: TrainingBatch,
         rows: Array,
@@ -113,26 +123,33 @@ class Updater:
         share: float,
         tally: Tally,
         start: Start | None = None,
-    ) -> None:
-        """Add the gradient of one micro-batch, its loss times `scale`."""
-        micro = batch.micro_batch(rows, self.model.config.vocab_size).to(self.ranks.device)
-        loss = self._loss(micro, tally, start) * scale
-        loss.backward()  # type: ignore[no-untyped-call]
-        tally.loss += share * float(loss.detach())
+    ) -> Pass:
+        """The pass of one micro-batch, whose gradient is that of its loss times `scale`."""
+        micro = self._micro(batch, rows)
 
-    def _gather(self, batch: TrainingBatch, rows: Array) -> None:
+        def visit(states: torch.Tensor) -> torch.Tensor:
+            loss = self._loss(micro, states, tally, start) * scale
+            tally.loss += share * float(loss.detach())
+            return loss
+
+        return Pass(micro, visit)
+
+    def _micro(self, batch: TrainingBatch, rows: Array) -> MicroBatch:
+        return batch.micro_batch(rows, self.model.config.vocab_size).to(self.ranks.device)
+
+    def _nothing(self, micro: MicroBatch, states: torch.Tensor) -> torch.Tensor:
         """Take part in a pass of other ranks, and add nothing to the gradient."""
-        micro = batch.micro_batch(rows, self.model.config.vocab_size).to(self.ranks.device)
-        scores = score(self.model, micro, critic=self.critic)
+        scores = score(self.model, states, micro, critic=self.critic)
         nothing = scores.logprobs.sum() * 0.0
-        if scores.values is not None:
-            nothing = nothing + scores.values.sum() * 0.0
-        nothing.backward()  # type: ignore[no-untyped-call]
+        return nothing if scores.values is None else nothing + scores.values.sum() * 0.0
 
-    def _loss(self, micro: MicroBatch, tally: Tally, start: Start | None) -> torch.Tensor:
+    def _loss(
+        self, micro: MicroBatch, states: torch.Tensor, tally: Tally, start: Start | None
+    ) -> torch.Tensor:
         """Weighted sum of the losses of a micro-batch's action tokens."""
         bonus = self.algorithm.entropy
-        scores = score(self.model, micro, critic=self.critic, entropy_gradient=bonus > 0)
+        critic = self.critic
+        scores = score(self.model, states, micro, critic=critic, entropy_gradient=bonus > 0)
         if start is not None and not start.complete:
             start.fill(micro, scores)
         found = self.algorithm.token_loss(self._tokens(micro, scores, start))
@@ -140,7 +157,7 @@ class Updater:
         losses = found.loss
         if bonus > 0:
             losses = losses - bonus * scores.entropies
-        if self.critic is not None:
+        if critic is not None:
             losses = losses + self._value_loss(micro, scores, start, tally)
         return (micro.weights * losses).sum()
 
@@ -149,7 +166,8 @@ class Updater:
         reference = None
         if self.reference is not None:
             with torch.no_grad():
-                reference = score(self.reference, micro).logprobs
+                states = self.reference(micro.token_ids)
+                reference = score(self.reference, states, micro).logprobs
         return Tokens(
             logprobs=scores.logprobs,
             behavior_logprobs=micro.behavior_logprobs,

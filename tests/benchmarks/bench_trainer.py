@@ -22,6 +22,7 @@ from rollart_flow.trainers.batch import read_batch
 from rollart_flow.trainers.embedded import EmbeddedTrainer
 from rollart_flow.trainers.kernels import pinned
 from rollart_flow.trainers.registry import TrainerSettings
+from rollart_flow.trainers.running import OneByOne
 from rollart_flow.trainers.update import Tally, Updater
 from rollart_flow.types import Sampling
 from tests.benchmarks.records import Record, record
@@ -80,7 +81,9 @@ def run() -> list[Record]:
         batch = read_batch(table)
         with pinned(settings.threads):
             optimizer.zero_grad()
-            updater.backward(batch, np.arange(ROWS), 1.0 / batch.actions.starts[-1], 1.0, Tally())
+            scale = 1.0 / batch.actions.starts[-1]
+            whole = updater.passing(batch, np.arange(ROWS), scale, 1.0, Tally())
+            OneByOne(model)(iter([whole]), 1, gradient=True)
             torch.nn.utils.clip_grad_norm_(model.parameters(), settings.optimizer.clip_norm)
             optimizer.step()
 

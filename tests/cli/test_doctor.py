@@ -24,7 +24,7 @@ def test_it_looks_for_everything_and_says_what_to_do(tmp_path: Path) -> None:
     assert found["ray"]["version"] == version("ray")
     assert all(finding["hint"] for finding in found.values() if not finding["usable"])
     assert found["disk"]["version"].endswith("GiB free")
-    assert "tensor and data parallel" in found["megatron"]["hint"]
+    assert "tensor, pipeline and data parallel" in found["megatron"]["hint"]
 
 
 def test_people_get_a_table() -> None:

@@ -1,4 +1,4 @@
-"""Two ranks of a trainer in processes of their own, called as one trainer."""
+"""Ranks of a trainer in processes of their own, called as one trainer."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -50,19 +50,31 @@ class Gang:
 
 
 @contextmanager
-def gang(timeout_s: float = 60.0) -> Iterator[Gang]:
-    """Ranks that live as long as the context; `timeout_s` is their longest wait for each other."""
+def gang(
+    timeout_s: float = 60.0, prepare: Callable[[], None] | None = None, ranks: int = RANKS
+) -> Iterator[Gang]:
+    """Ranks that live as long as the context.
+
+    Args:
+        timeout_s: their longest wait for each other.
+        prepare: called in each of them before anything else.
+        ranks: how many there are.
+    """
     spawning = get_context("spawn")
-    pipes, ends = zip(*(spawning.Pipe() for _ in range(RANKS)), strict=True)
+    pipes, ends = zip(*(spawning.Pipe() for _ in range(ranks)), strict=True)
     processes = [
-        spawning.Process(target=_serve, args=(rank, ends[rank], timeout_s), daemon=True)
-        for rank in range(RANKS)
+        spawning.Process(
+            target=_serve, args=(rank, ranks, ends[rank], timeout_s, prepare), daemon=True
+        )
+        for rank in range(ranks)
     ]
     for process, end in zip(processes, ends, strict=True):
         process.start()
         end.close()
     try:
-        pipes[1].send(pipes[0].recv())  # the address of the rendezvous
+        address = pipes[0].recv()  # of the rendezvous
+        for pipe in pipes[1:]:
+            pipe.send(address)
         yield Gang(list(pipes), [process.pid or 0 for process in processes])
     finally:
         for pipe in pipes:
@@ -71,15 +83,19 @@ def gang(timeout_s: float = 60.0) -> Iterator[Gang]:
             process.join()
 
 
-def _serve(rank: int, pipe: Connection, timeout_s: float) -> None:
+def _serve(
+    rank: int, count: int, pipe: Connection, timeout_s: float, prepare: Callable[[], None] | None
+) -> None:
     """Join the other ranks, then do what is told until the pipe is closed."""
+    if prepare is not None:
+        prepare()
     from rollart_flow.trainers.ranks import LOOPBACK, Rendezvous, join_at
 
-    own = Rendezvous(LOOPBACK, RANKS, timeout_s) if rank == 0 else None
+    own = Rendezvous(LOOPBACK, count, timeout_s) if rank == 0 else None
     if own is not None:
         pipe.send(own.address)
     address = own.address if own else pipe.recv()
-    joined = join_at(address, rank, RANKS, own, timeout_s)
+    joined = join_at(address, rank, count, own, timeout_s)
     trainers: list[Trainer] = []
     while True:
         try:
@@ -136,26 +152,33 @@ class GangTrainer(Trainer):
 
     @property
     def version(self) -> int:
-        one, other = self.every(_version)
-        assert one == other
+        one, *others = self.every(_version)
+        assert others == [one] * len(others)
         return int(one)
 
+    @property
+    def checksum(self) -> str | None:
+        one, *others = self.every(_checksum)
+        assert others == [one] * len(others)
+        found: str | None = one
+        return found
+
     def train_step(self, step: int, batch: pa.Table) -> StepResult:
-        one, other = self.every(_train_step, step, batch)
+        one, *others = self.every(_train_step, step, batch)
         for name in ("loss", "grad_norm", "fingerprint", "kl", "ratio_max", "ess", "entropy"):
-            assert getattr(one, name) == getattr(other, name), name
+            assert {getattr(other, name) for other in others} == {getattr(one, name)}, name
         found: StepResult = one
         return found
 
     def assess(self, batch: pa.Table) -> pa.Table:
-        one, other = self.every(_assess, batch)
-        assert one.equals(other)
+        one, *others = self.every(_assess, batch)
+        assert all(one.equals(other) for other in others)
         found: pa.Table = one
         return found
 
     def weights(self) -> dict[str, torch.Tensor]:
-        one, other = self.every(_weights)
-        assert all((one[name] == other[name]).all() for name in one)
+        one, *others = self.every(_weights)
+        assert all((one[name] == other[name]).all() for other in others for name in one)
         return {name: torch.from_numpy(values) for name, values in one.items()}
 
     def snapshot(self) -> Checkpoint:
@@ -170,6 +193,10 @@ class GangTrainer(Trainer):
 
 def _version(trainer: Trainer) -> int:
     return trainer.version
+
+
+def _checksum(trainer: Trainer) -> str | None:
+    return trainer.checksum
 
 
 def _train_step(trainer: Trainer, step: int, batch: pa.Table) -> StepResult:

@@ -58,13 +58,14 @@ def gradient(trainer: SteppingTrainer, batch: pa.Table) -> tuple[float, dict[str
         learned.clip()
     tally.share(trainer._ranks)
     found = learned.whole(learned.everything(_gradient_of))
-    learned.optimizer.zero_grad(set_to_none=True)
+    learned.forget_gradient()
     return tally.loss, {name: tensor.numpy().copy() for name, tensor in found.items()}
 
 
 def _gradient_of(parameter: torch.nn.Parameter) -> torch.Tensor:
-    assert parameter.grad is not None
-    return parameter.grad
+    found = getattr(parameter, "main_grad", parameter.grad)  # Megatron's buffers have the former
+    assert isinstance(found, torch.Tensor)
+    return found
 
 
 class RankedParity:

@@ -1,6 +1,6 @@
-"""The Megatron-core trainer, by itself and on two gloo ranks that split layers, or rows."""
+"""The Megatron-core trainer, by itself and on gloo ranks that split layers, rows or the stack."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -21,9 +21,11 @@ from tests.trainers.cases import CONFIG, initial_weights
 from tests.trainers.conformance import CUT, TrainerConformance, batch_of
 from tests.trainers.gang import Gang, GangTrainer, gang
 from tests.trainers.ranked import RankedConformance, RankedParity, full_batch
+from tests.trainers.stack import train_with_the_stack
 
 TENSOR: Mapping[str, Any] = {"backend": "megatron", "ranks": 2, "tensor_parallel": 2}
 DATA: Mapping[str, Any] = {"backend": "megatron", "ranks": 2}
+PIPELINE: Mapping[str, Any] = {"backend": "megatron", "ranks": 2, "pipeline_parallel": 2}
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +55,12 @@ class TestTensorParallel(RankedParity):
     settings: ClassVar[Mapping[str, Any]] = TENSOR
 
 
+class TestPipelineParallel(RankedParity):
+    """Two ranks have half of the layers each, and Megatron's schedule between them."""
+
+    settings: ClassVar[Mapping[str, Any]] = PIPELINE
+
+
 @pytest.mark.whole
 class TestTensorParallelKeepsEveryPromise(RankedConformance):
     """The same with all promises of every trainer, which takes longer."""
@@ -67,7 +75,7 @@ class TestDataParallel(RankedParity):
     settings: ClassVar[Mapping[str, Any]] = DATA
 
 
-@pytest.mark.parametrize("settings", [TENSOR, DATA], ids=str)
+@pytest.mark.parametrize("settings", [TENSOR, DATA, PIPELINE], ids=str)
 def test_five_steps_of_two_ranks_give_the_weights_of_the_embedded_trainer(
     ranks: Gang, settings: Mapping[str, Any]
 ) -> None:
@@ -82,10 +90,40 @@ def test_five_steps_of_two_ranks_give_the_weights_of_the_embedded_trainer(
         assert float((tensor - expected[name]).abs().max()) <= 2e-5, name
 
 
-def test_a_checkpoint_goes_from_split_layers_to_split_rows(ranks: Gang, tmp_path: Path) -> None:
+@pytest.mark.whole
+@pytest.mark.parametrize(
+    "split",
+    [
+        {"tensor_parallel": 2, "pipeline_parallel": 2},
+        {"pipeline_parallel": 2},
+        {"tensor_parallel": 2},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("prepare", [None, train_with_the_stack], ids=["plain", "stack"])
+def test_four_ranks_give_the_weights_of_the_embedded_trainer(
+    split: Mapping[str, Any], prepare: Callable[[], None] | None
+) -> None:
+    settings = replace(CUT, optimizer=adamw(1e-3, weight_decay=0.1))
+    one = EmbeddedTrainer(CONFIG, initial_weights(), ppo(), settings)
+    with gang(prepare=prepare, ranks=4) as four:
+        chosen = replace(settings, backend="megatron", ranks=4, **split)
+        several = GangTrainer(four, CONFIG, initial_weights(), ppo(), chosen)
+        for step in (1, 2):
+            found, expected = (each.train_step(step, full_batch(step)) for each in (several, one))
+            assert found.grad_norm == pytest.approx(expected.grad_norm, rel=1e-5)
+        weights = several.weights()
+    for name, tensor in one.weights().items():
+        assert float((tensor - weights[name]).abs().max()) <= 2e-5, name
+
+
+@pytest.mark.parametrize("settings", [TENSOR, PIPELINE], ids=str)
+def test_a_checkpoint_goes_from_split_layers_to_split_rows(
+    ranks: Gang, tmp_path: Path, settings: Mapping[str, Any]
+) -> None:
     tensor, data = (
-        GangTrainer(ranks, CONFIG, initial_weights(), ppo(), replace(CUT, **settings))
-        for settings in (TENSOR, DATA)
+        GangTrainer(ranks, CONFIG, initial_weights(), ppo(), replace(CUT, **each))
+        for each in (settings, DATA)
     )
     tensor.train_step(1, full_batch(1))
     tensor.save(tmp_path / "c")

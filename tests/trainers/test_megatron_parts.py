@@ -12,18 +12,19 @@ from rollart_flow import Policy
 from rollart_flow.algorithms import grpo
 from rollart_flow.errors import MissingExtraError, SettingsError, WeightsError
 from rollart_flow.models.qwen3 import ModelConfig, Qwen3
+from rollart_flow.trainers.kernels import describe_kernels
 from rollart_flow.trainers.layout import Layout, layout_of
 from rollart_flow.trainers.megatron import capabilities as capabilities_module
 from rollart_flow.trainers.megatron.capabilities import Capabilities, capabilities
 from rollart_flow.trainers.megatron.mapping import entries, local_rows
-from rollart_flow.trainers.ranks import by_itself
+from rollart_flow.trainers.ranks import Ranks, by_itself
 from rollart_flow.trainers.registry import TrainerSettings, check_trainer
 from tests.trainers.cases import CONFIG, initial_weights, make_rows, reference_model
 
 WIDE = replace(CONFIG, num_attention_heads=8, num_key_value_heads=4, intermediate_size=64)
 """Divides over four ranks; its vocabulary of 31 does not, over any number."""
-CPU = Capabilities(cuda=False, transformer_engine=False)
-GPU = Capabilities(cuda=True, transformer_engine=True)
+CPU = Capabilities(cuda=False, transformer_engine=False, stack=False)
+GPU = Capabilities(cuda=True, transformer_engine=True, stack=True)
 
 
 def weights_of(config: ModelConfig) -> dict[str, torch.Tensor]:
@@ -94,6 +95,25 @@ def test_there_and_back_again_gives_the_same_bits(ranks: int, tied: bool, names_
         dim = dims[hf]
         found = [torch.cat(parts, dim)] if dim is not None else parts
         assert all(torch.equal(each, whole[hf]) for each in found), hf
+
+
+def test_a_stage_has_layers_from_its_first_one_on_and_the_last_one_the_tied_embedding() -> None:
+    names = ["decoder.layers.1.mlp.linear_fc2.weight", "output_layer.weight"]
+    for tied, output in ((True, "model.embed_tokens.weight"), (False, "lm_head.weight")):
+        found = entries(replace(WIDE, tie_word_embeddings=tied), names, 0, 1, first_layer=2)
+        assert [entry.names for entry in found.values()] == [
+            ("model.layers.3.mlp.down_proj.weight",),
+            (output,),
+        ]
+
+
+def test_stages_are_among_what_the_bits_depend_on_only_where_there_are_several() -> None:
+    alone = Ranks(count=4, shares=2)
+    assert "pipeline_parallel" not in describe_kernels(alone)
+    assert '"tensor_parallel": 2' in describe_kernels(alone)
+    staged = describe_kernels(replace(alone, stages=2))
+    assert '"pipeline_parallel": 2' in staged
+    assert '"tensor_parallel": 1' in staged
 
 
 def test_every_rank_has_as_many_rows_of_the_vocabulary_and_pads_with_zeros() -> None:
@@ -183,6 +203,9 @@ def test_a_policy_that_does_not_divide_is_refused_before_a_run_starts() -> None:
     check_trainer(policy, TrainerSettings(backend="megatron", ranks=3, tensor_parallel=3))
     with pytest.raises(SettingsError, match=r"tensor_parallel=2: .* key and value heads \(3\)"):
         check_trainer(policy, TrainerSettings(backend="megatron", ranks=2, tensor_parallel=2))
+    staged = TrainerSettings(backend="megatron", ranks=3, pipeline_parallel=3)
+    with pytest.raises(SettingsError, match=r"pipeline_parallel=3: .* layers \(2\)"):
+        check_trainer(Policy.tiny(layers=2), staged)
 
 
 def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,8 +222,6 @@ def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> N
     [
         (CPU, Layout(tensor=2, sequence=True), "sequence_parallel"),
         (replace(GPU, transformer_engine=False), Layout(tensor=2, sequence=True), "engine"),
-        (CPU, Layout(pipeline=2), "pipeline_parallel=2"),
-        (GPU, Layout(pipeline=2), "pipeline_parallel=2"),
     ],
     ids=str,
 )
@@ -213,7 +234,7 @@ def test_what_does_not_work_on_a_machine_is_one_line(
 
 
 def test_what_works_on_a_machine_is_taken() -> None:
-    CPU.check(Layout(tensor=2, data=2))
+    CPU.check(Layout(tensor=2, pipeline=2, data=2))
     GPU.check(Layout(tensor=2, data=2, sequence=True))
 
 

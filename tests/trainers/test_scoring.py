@@ -60,7 +60,7 @@ def test_entropies_and_their_gradient_equal_the_reference() -> None:
     batch = read_batch(table(rows))
     model, reference = ours(), reference_model(initial_weights())
     micro = batch.micro_batch(torch.arange(len(rows)).numpy(), VOCABULARY)
-    entropies = score(model, micro, entropy_gradient=True).entropies
+    entropies = score(model, model(micro.token_ids), micro, entropy_gradient=True).entropies
     expected = torch.cat([reference_entropy(reference, row) for row in rows])
     torch.testing.assert_close(entropies.double(), expected, rtol=0, atol=1e-5)
     entropies.sum().backward()  # type: ignore[no-untyped-call]
@@ -75,7 +75,8 @@ def test_entropies_and_their_gradient_equal_the_reference() -> None:
 
 def test_entropy_has_no_gradient_unless_asked() -> None:
     batch = read_batch(table(make_rows(2, 0)))
-    assert not score(ours(), batch.micro_batch(torch.arange(2).numpy(), 31)).entropies.requires_grad
+    model, micro = ours(), batch.micro_batch(torch.arange(2).numpy(), 31)
+    assert not score(model, model(micro.token_ids), micro).entropies.requires_grad
 
 
 GOOD = Row([1, 2, 3, 4], [False, True, False, True], [0.0, -1.0, 0.0, -2.0])

@@ -1,8 +1,9 @@
 """What of Megatron-core works on this machine: the one place that knows, for all who ask.
 
-On CPUs dense models train with tensor and data parallel ranks over gloo. Sequence parallel needs
-CUDA and Transformer Engine. Megatron's pipeline schedules, which are for CUDA only, are not driven
-yet. The invariant: what does not work is refused before a model is built, with one line.
+Dense models train with tensor, pipeline and data parallel ranks on every machine: with Megatron's
+layers and schedules, over gloo on CPUs. On GPUs, Megatron's own data parallelism and distributed
+optimizer train too. Sequence parallel needs CUDA and Transformer Engine. The invariant: what does
+not work is refused before a model is built, with one line.
 
 Source: Megatron-core 0.16.1, tried on a machine without a GPU.
 """
@@ -27,6 +28,9 @@ class Capabilities:
     """Whether the rank trains on a GPU."""
     transformer_engine: bool
     """Whether NVIDIA's Transformer Engine is installed, whose layers are used on a GPU."""
+    stack: bool
+    """Whether Megatron's own data parallelism and distributed optimizer train (`distributed`),
+    which compute on GPUs only; otherwise gradients are summed in plain exchanges (`split`)."""
 
     def check(self, layout: Layout) -> None:
         """Refuse what does not work here.
@@ -34,11 +38,6 @@ class Capabilities:
         Raises:
             SettingsError: says which setting to change.
         """
-        if layout.pipeline > 1:
-            raise SettingsError(
-                f"train.pipeline_parallel={layout.pipeline}: Megatron's pipeline schedules need "
-                "GPUs, and this version does not drive them there either; set it to 1"
-            )
         if layout.sequence and not (self.cuda and self.transformer_engine):
             raise SettingsError(
                 "train.sequence_parallel=True: it needs GPUs and the package transformer-engine; "
@@ -48,18 +47,19 @@ class Capabilities:
     @property
     def summary(self) -> str:
         """One line for people."""
-        if not self.cuda:
-            return "here on CPUs: dense models, tensor and data parallel"
+        dense = "dense models, tensor, pipeline and data parallel"
+        if not self.stack:
+            return f"here on CPUs: {dense}"
         sequence = "has" if self.transformer_engine else "needs"
         return (
-            "here on GPUs: dense models, tensor and data parallel; "
+            f"here on GPUs (untried): {dense}, distributed optimizer; "
             f"sequence parallel {sequence} transformer-engine"
         )
 
 
 def capabilities(*, cuda: bool) -> Capabilities:
     """Those of a rank on a GPU, or on a CPU; nothing heavy is imported."""
-    return Capabilities(cuda, find_spec("transformer_engine") is not None)
+    return Capabilities(cuda, find_spec("transformer_engine") is not None, stack=cuda)
 
 
 def check_installed() -> None:

@@ -47,7 +47,10 @@ def transformer_config(config: ModelConfig, layout: Layout, there: Capabilities)
         hidden_dropout=0.0,
         attention_dropout=0.0,
         params_dtype=torch.float32,
+        pipeline_dtype=torch.float32,
         tensor_model_parallel_size=layout.tensor,
+        pipeline_model_parallel_size=layout.pipeline,
+        calculate_per_token_loss=True,  # losses are divided by the whole batch's tokens already
         sequence_parallel=layout.sequence,
         use_cpu_initialization=not there.cuda,
         perform_initialization=False,  # every weight is given

@@ -32,21 +32,62 @@ class Groups:
     """Splits a layer with this rank."""
     data: dist.ProcessGroup
     """Has the same part of the model, and computes other rows."""
+    pipeline: dist.ProcessGroup
+    """The same part of the other layers, for the same rows; first stage first."""
+    embedding: dist.ProcessGroup
+    """The ends of `pipeline`, both of which have the embedding where it is the output projection
+    too; of ranks between them, themselves."""
+    whole: dist.ProcessGroup
+    """Has the rest of the same copy of the model."""
+    peers: dist.ProcessGroup
+    """The same part of every layer, for all rows."""
     alone: dist.ProcessGroup
     """This rank only, for what the model is not split by."""
     mesh: DeviceMesh
-    """[data, tensor]"""
+    """[data, tensor], of this stage"""
     tensor_rank: int
     data_rank: int
+    stage: int
+
+    @property
+    def first(self) -> bool:
+        """Whether the embedding is here."""
+        return self.stage == 0
+
+    @property
+    def last(self) -> bool:
+        """Whether the output projection is here."""
+        return self.stage == self.layout.pipeline - 1
 
     def sharing(self, ranks: Ranks) -> Ranks:
         """The ranks, told who computes which rows."""
-        return replace(ranks, share=self.data_rank, shares=self.layout.data, peers=self.data)
+        return replace(
+            ranks,
+            share=self.data_rank,
+            shares=self.layout.data,
+            stages=self.layout.pipeline,
+            peers=self.peers,
+        )
 
-    def collection(self) -> Any:
-        """As Megatron's modules take them; without them it would ask its process-wide state."""
+    def collection(self, *, with_embedding: bool = False) -> Any:
+        """As Megatron takes them; without them it would ask its process-wide state.
+
+        Args: `with_embedding` is for what sums gradients: modules that are made with an embedding
+            group copy the embedding over it, which is given to both ends already.
+        """
         return ProcessGroupCollection(
-            tp=self.tensor, dp=self.data, pp=self.alone, cp=self.alone, embd=None, pos_embd=None
+            tp=self.tensor,
+            dp=self.data,
+            dp_cp=self.data,
+            pp=self.pipeline,
+            mp=self.whole,
+            cp=self.alone,
+            ep=self.alone,
+            expt_dp=self.alone,
+            tp_ep_pp=self.whole,
+            intra_dist_opt=dist.group.WORLD,
+            embd=self.embedding if with_embedding else None,
+            pos_embd=None,
         )
 
 
@@ -57,12 +98,32 @@ def make_groups(layout: Layout, ranks: Ranks) -> Groups:
 
 @cache
 def _made(layout: Layout, rank: int, device: str, timeout_s: float) -> Groups:
-    grid = torch.arange(layout.ranks).view(layout.data, layout.tensor)
-    tensor = _own_of(grid.tolist(), rank, timeout_s)
-    data = _own_of(grid.t().tolist(), rank, timeout_s)
-    alone = _own_of(grid.view(-1, 1).tolist(), rank, timeout_s)
-    mesh = DeviceMesh.from_group([data, tensor], device, mesh=grid, mesh_dim_names=(DATA, TENSOR))
-    return Groups(layout, tensor, data, alone, mesh, rank % layout.tensor, rank // layout.tensor)
+    grid = torch.arange(layout.ranks).view(layout.pipeline, layout.data, layout.tensor)
+    stage, data_rank, tensor_rank = (int(at) for at in (grid == rank).nonzero()[0])
+
+    def own(every: Sequence[Sequence[int]]) -> dist.ProcessGroup:
+        return _own_of(every, rank, timeout_s)
+
+    tensor = own(grid.flatten(0, 1).tolist())
+    data = own(grid.transpose(1, 2).flatten(0, 1).tolist())
+    alone = own(grid.view(-1, 1).tolist())
+    pipeline = whole = peers = embedding = alone
+    if layout.pipeline == 1:
+        whole, peers = tensor, data
+    else:
+        stages = grid.flatten(1).t()
+        pipeline = own(stages.tolist())
+        between = grid[1:-1].reshape(-1, 1)
+        embedding = own([*stages[:, [0, -1]].tolist(), *between.tolist()])
+        whole = own(grid.transpose(0, 1).flatten(1).tolist())
+        peers = own(grid.flatten(0, 1).t().tolist())
+    mesh = DeviceMesh.from_group(
+        [data, tensor], device, mesh=grid[stage], mesh_dim_names=(DATA, TENSOR)
+    )
+    return Groups(
+        layout, tensor, data, pipeline, embedding, whole, peers, alone,
+        mesh, tensor_rank, data_rank, stage,
+    )  # fmt: skip
 
 
 def _own_of(every: Sequence[Sequence[int]], rank: int, timeout_s: float) -> dist.ProcessGroup:

@@ -114,7 +114,9 @@ def local_rows(rows: int, rank: int, ranks: int) -> range:
     return range(rows)[rank * each : (rank + 1) * each]
 
 
-def entries(config: ModelConfig, names: Iterable[str], rank: int, ranks: int) -> dict[str, Entry]:
+def entries(
+    config: ModelConfig, names: Iterable[str], rank: int, ranks: int, first_layer: int = 0
+) -> dict[str, Entry]:
     """What each of Megatron's parameters stands for.
 
     Args:
@@ -122,29 +124,36 @@ def entries(config: ModelConfig, names: Iterable[str], rank: int, ranks: int) ->
         names: of Megatron's parameters, of either spec.
         rank: among those that split the layers.
         ranks: how many these are.
+        first_layer: which of the model's layers is Megatron's layer 0 here.
 
     Raises:
         WeightsError: a name that stands for nothing of the model.
     """
     tokens = len(local_rows(config.vocab_size, rank, ranks))
     rows = -(-config.vocab_size // ranks)
+    embedding = "model.embed_tokens.weight"
+    # the last of several stages has a copy of the embedding where that is the projection too
+    output = embedding if config.tie_word_embeddings else "lm_head.weight"
     outside: dict[str, Entry] = {
-        "embedding.word_embeddings.weight": Padded(("model.embed_tokens.weight",), 0, rows, tokens),
-        "output_layer.weight": Padded(("lm_head.weight",), 0, rows, tokens),
+        "embedding.word_embeddings.weight": Padded((embedding,), 0, rows, tokens),
+        "output_layer.weight": Padded((output,), 0, rows, tokens),
         "decoder.final_layernorm.weight": Entry(("model.norm.weight",), None),
     }
     found = {}
     for name in names:
         layer = _LAYER.fullmatch(name)
-        entry = outside.get(name) if layer is None else _of_layer(config, layer, ranks)
+        if layer is None:
+            entry = outside.get(name)
+        else:
+            prefix = f"model.layers.{first_layer + int(layer[1])}"
+            entry = _of_layer(config, prefix, layer[2], ranks)
         if entry is None:
             raise WeightsError(f"Megatron's parameter {name!r} stands for no tensor of a Qwen3")
         found[name] = entry
     return found
 
 
-def _of_layer(config: ModelConfig, layer: re.Match[str], ranks: int) -> Entry | None:
-    prefix, name = f"model.layers.{layer[1]}", layer[2]
+def _of_layer(config: ModelConfig, prefix: str, name: str, ranks: int) -> Entry | None:
     if name in _NORMS:
         return Entry((f"{prefix}.{_NORMS[name]}.weight",), None)
     if name in _BY_COLUMNS:

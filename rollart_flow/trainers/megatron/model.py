@@ -27,6 +27,9 @@ from rollart_flow.trainers.megatron.core import (
 )
 from rollart_flow.trainers.megatron.groups import Groups
 
+INSIDE = "module."
+"""Prefix of the names of Megatron's own parameters in a `MegatronModel`."""
+
 
 class MegatronModel(torch.nn.Module):
     """A `GPTModel` with the face of `models.qwen3.Qwen3`. Its weights are yet to be given."""
@@ -35,36 +38,45 @@ class MegatronModel(torch.nn.Module):
         super().__init__()
         self.config = config
         self._groups = groups
-        self.gpt = GPTModel(
+        # under this name, Megatron's functions find what they ask of a model in it
+        self.module = GPTModel(
             transformer_config(config, groups.layout, there),
             layer_spec(config, there),
             padded_vocabulary(config, groups.layout),
             config.max_position_embeddings,
+            pre_process=groups.first,
+            post_process=groups.last,
             share_embeddings_and_output_weights=config.tie_word_embeddings,
             position_embedding_type="rope",
             rotary_base=config.rope_theta,
             pg_collection=groups.collection(),
         )
         if not there.cuda:
-            self.gpt.rotary_pos_emb = CpuRotary(
+            self.module.rotary_pos_emb = CpuRotary(
                 config.head_dim,
                 rotary_percent=1.0,
                 rotary_base=config.rope_theta,
                 use_cpu_initialization=True,
-                cp_group=self.gpt.pg_collection.cp,
+                cp_group=self.module.pg_collection.cp,
             )
 
     def forward(self, token_ids: torch.Tensor) -> torch.Tensor:
-        """Hidden states [B, T, E] after the final norm, of int64 [B, T]; see `Qwen3.forward`."""
+        """Hidden states [B, T, E] after the final norm, of int64 [B, T]; see `Qwen3.forward`.
+
+        Of an earlier stage: what the next one goes on from, of the shape that `between` says.
+        """
         time = token_ids.shape[1]
         if self._groups.layout.sequence:
             # every rank takes as many positions; what is added on the right changes nothing
             token_ids = functional.pad(token_ids, (0, -time % self._groups.layout.tensor))
-        hidden = self.gpt.decoder(
-            hidden_states=self.gpt.embedding(token_ids, None),
+        hidden = self.module.decoder(
+            hidden_states=self.module.embedding(token_ids, None) if self._groups.first else None,
             attention_mask=None,
-            rotary_pos_emb=self.gpt.rotary_pos_emb(token_ids.shape[1]),
+            rotary_pos_emb=self.module.rotary_pos_emb(token_ids.shape[1]),
         )
+        if not self._groups.last:
+            sent: torch.Tensor = hidden
+            return sent
         if self._groups.layout.sequence:
             hidden = gather_from_sequence_parallel_region(
                 hidden, tensor_parallel_output_grad=False, group=self._groups.tensor
@@ -72,17 +84,39 @@ class MegatronModel(torch.nn.Module):
         batched: torch.Tensor = hidden.transpose(0, 1)[:, :time]
         return batched
 
+    def between(self, token_ids: torch.Tensor) -> tuple[int, int, int]:
+        """Shape of what one stage hands to the next, of int64 [B, T]: positions, B, E."""
+        batch, time = token_ids.shape
+        parts = self._groups.layout.tensor if self._groups.layout.sequence else 1
+        return -(-time // parts), batch, self.config.hidden_size
+
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """[A, E] to [A, vocab_size]; every rank computes its tokens' and gets all."""
         tied = self.config.tie_word_embeddings
         weight = (
-            self.gpt.shared_embedding_or_output_weight() if tied else self.gpt.output_layer.weight
+            self.module.shared_embedding_or_output_weight()
+            if tied
+            else self.module.output_layer.weight
         )
         taken = copy_to_tensor_model_parallel_region(hidden, group=self._groups.tensor)
         every: torch.Tensor = _Gathered.apply(  # type: ignore[no-untyped-call]
             functional.linear(taken, weight), self._groups
         )
         return every[:, : self.config.vocab_size]
+
+
+class Chunk(torch.nn.Module):
+    """A model as Megatron's schedules take it: with Megatron's config."""
+
+    def __init__(self, model: MegatronModel) -> None:
+        super().__init__()
+        self.module = model
+        self.config = model.module.config
+
+    def forward(self, token_ids: torch.Tensor) -> torch.Tensor:
+        """See `MegatronModel.forward`."""
+        states: torch.Tensor = self.module(token_ids)
+        return states
 
 
 class _Gathered(torch.autograd.Function):

@@ -1,8 +1,8 @@
 """What a training step changes, split over ranks as Megatron-core splits a model.
 
-Tensor-parallel ranks have parts of every matrix; data-parallel ranks have copies, and sum their
-gradients before each update. The invariants: copies stay equal to the last bit; what leaves has
-Hugging Face names, and says itself which part of which tensor it is.
+Tensor-parallel ranks have parts of every matrix, pipeline stages some of the layers; data-parallel
+ranks have copies, and sum their gradients before each update. The invariants: copies stay equal to
+the last bit; what leaves has Hugging Face names, and says itself which part of which tensor it is.
 """
 
 from __future__ import annotations
@@ -20,14 +20,17 @@ from rollart_flow.trainers.critic import ValueHead
 from rollart_flow.trainers.megatron.capabilities import Capabilities
 from rollart_flow.trainers.megatron.groups import Groups
 from rollart_flow.trainers.megatron.mapping import Entry, entries, local_rows
-from rollart_flow.trainers.megatron.model import MegatronModel
+from rollart_flow.trainers.megatron.model import INSIDE, Chunk, MegatronModel
+from rollart_flow.trainers.megatron.pipeline import Scheduled, of_all_stages
 from rollart_flow.trainers.optimizer import AdamW
 from rollart_flow.trainers.ranks import Ranks
-from rollart_flow.trainers.scoring import LanguageModel
+from rollart_flow.trainers.running import LanguageModel, Runner
 from rollart_flow.trainers.spread import Spread
 
 _OF_HEADS = ("q_layernorm.weight", "k_layernorm.weight")
 """Weights that every rank has whole, but applies to its own heads only."""
+_EMBEDDING = f"{INSIDE}embedding.word_embeddings.weight"
+_PROJECTION = f"{INSIDE}output_layer.weight"
 
 
 class Split(Spread):
@@ -51,17 +54,19 @@ class Split(Spread):
         self._groups = groups
         self._there = there
         self._entries: dict[str, Entry] = {}
-        self._shapes: dict[str, torch.Size] = {}
+        self._copied: str | None = None
+        """The embedding of the first stage, where this is the last one and has it too."""
         super().__init__(config, tensors, algorithm, settings, ranks)
 
     def clip(self) -> float:
         """Sum the gradient over ranks, and scale it down; see `Learned.clip`."""
         self._sum_gradients()
         split: list[torch.nn.Parameter] = []
-        whole = list(self._head.values())
+        whole = list(self._head.values()) if self._groups.last else []
         for own, parameter in self._trained.items():
-            (whole if self._entries[own].dim is None else split).append(parameter)
-        norm = math.sqrt(self._summed_squares(split) + _squares(whole))
+            if own != self._copied:
+                (whole if self._entries[own].dim is None else split).append(parameter)
+        norm = math.sqrt(self._of_stages(self._summed_squares(split) + _squares(whole)))
         largest = self._settings.clip_norm or math.inf
         torch.nn.utils.clip_grads_with_norm_(
             self.parameters, largest, torch.tensor(norm), foreach=False
@@ -77,27 +82,62 @@ class Split(Spread):
                 if own.endswith(_OF_HEADS) or getattr(p, "sequence_parallel", False)
             ]
             _sum_in_place(partial, self._groups.tensor)
+        if layout.pipeline > 1:
+            _sum_in_place(self._tied(), self._groups.embedding)
+            for parameter in self._head.values():
+                if parameter.grad is None:
+                    parameter.grad = torch.zeros_like(parameter)
+            _sum_in_place([*self._head.values()], self._groups.pipeline)
         if layout.data > 1:
             _sum_in_place(self.parameters, self._groups.data)
 
+    def _tied(self) -> list[torch.nn.Parameter]:
+        """The embedding where both ends of the pipeline have it, at one of the ends."""
+        if not self._config.tie_word_embeddings:
+            return []
+        return [p for own, p in self._trained.items() if own == self._copied or own == _EMBEDDING]
+
     def _summed_squares(self, split: Sequence[torch.nn.Parameter]) -> float:
         """Of the gradients of all ranks that split the layers."""
-        found = torch.tensor(_squares(split), dtype=torch.float64, device=self._ranks.device)
-        if self._groups.layout.tensor > 1:
-            dist.all_reduce(found, group=self._groups.tensor)
+        return self._summed(_squares(split), self._groups.layout.tensor, self._groups.tensor)
+
+    def _of_stages(self, value: float) -> float:
+        """The sum over all stages."""
+        return self._summed(value, self._groups.layout.pipeline, self._groups.pipeline)
+
+    def _summed(self, value: float, ranks: int, group: dist.ProcessGroup) -> float:
+        if ranks == 1:
+            return value
+        found = torch.tensor(value, dtype=torch.float64, device=self._ranks.device)
+        dist.all_reduce(found, group=group)
         return float(found)
+
+    def whole(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Gathered from all ranks and stages; see `Spread.whole`."""
+        here = super().whole(tensors)
+        one = self._groups.layout.pipeline == 1
+        return here if one else of_all_stages(here, self._groups, self._ranks)
+
+    def _runner(self) -> Runner:
+        if self._groups.layout.pipeline == 1:
+            return super()._runner()
+        chunk = Chunk(self._mcore)
+        return Scheduled(self._mcore, chunk, self._groups, self._ranks.device)
 
     def _policy(self, config: ModelConfig, whole: Mapping[str, torch.Tensor]) -> LanguageModel:
         model = MegatronModel(config, self._groups, self._there).to(self._ranks.device)
         rank, ranks = self._groups.tensor_rank, self._groups.layout.tensor
-        self._shapes = {name: tensor.shape for name, tensor in whole.items()}
-        names = {name: name.removeprefix("gpt.") for name, _ in model.named_parameters()}
-        by_name = entries(config, names.values(), rank, ranks)
+        names = {name: name.removeprefix(INSIDE) for name, _ in model.named_parameters()}
+        first = self._groups.stage * (config.num_hidden_layers // self._groups.layout.pipeline)
+        by_name = entries(config, names.values(), rank, ranks, first)
         self._entries = {own: by_name[name] for own, name in names.items()}
         with torch.no_grad():
             for own, parameter in model.named_parameters():
                 parts = [whole[name] for name in self._entries[own].names]
                 parameter.copy_(self._joined(own, parts))
+        if config.tie_word_embeddings and not self._groups.first and self._groups.last:
+            self._copied = _PROJECTION
+        self._config, self._mcore = config, model
         return model
 
     def _placed(self, head: ValueHead) -> ValueHead:
@@ -124,7 +164,7 @@ class Split(Spread):
 
     def _part_of(self, name: str, part: torch.Tensor, dim: int | None) -> DTensor:
         """A part that says which one of which tensor it is."""
-        shape = self._shapes[name]
+        shape = self.shapes[name]
         # torch cannot copy a DTensor that begins in the midst of its storage
         own = part.clone() if part.storage_offset() else part.contiguous()
         return DTensor.from_local(
@@ -154,6 +194,8 @@ def _squares(parameters: Iterable[torch.nn.Parameter]) -> float:
 def _sum_in_place(parameters: Sequence[torch.nn.Parameter], group: dist.ProcessGroup) -> None:
     """Sum gradients over a group, all of them in one exchange."""
     gradients = [p.grad for p in parameters if p.grad is not None]
+    if not gradients:
+        return
     flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
     dist.all_reduce(flat, group=group)
     sizes = [gradient.numel() for gradient in gradients]

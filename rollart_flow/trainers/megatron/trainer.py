@@ -1,8 +1,10 @@
 """The trainer that splits the policy's layers over ranks with Megatron-core.
 
-The invariant: see `RankedTrainer`; ranks that split a layer compute the same rows.
+The invariant: see `RankedTrainer`; ranks that split a layer, and the stages of a pipeline, compute
+the same rows.
 
-Source: ROLLART section 5.1 (ActorTrain); Megatron-LM (1909.08053) section 3, tensor parallel.
+Source: ROLLART section 5.1 (ActorTrain); Megatron-LM (1909.08053) section 3, tensor parallel;
+(2104.04473) section 2.2, pipeline parallel.
 """
 
 from __future__ import annotations
@@ -48,6 +50,7 @@ class MegatronTrainer(RankedTrainer):
             MissingExtraError: Megatron-core is not installed.
         """
         check_installed()
+        from rollart_flow.trainers.megatron.distributed import Distributed
         from rollart_flow.trainers.megatron.groups import make_groups
         from rollart_flow.trainers.megatron.split import Split
 
@@ -62,5 +65,6 @@ class MegatronTrainer(RankedTrainer):
         )
         groups = make_groups(layout, every)
         group = groups.sharing(every)
-        learned = Split(config, tensors, algorithm, chosen.optimizer, group, groups, there)
+        way = Distributed if there.stack else Split
+        learned = way(config, tensors, algorithm, chosen.optimizer, group, groups, there)
         super().__init__(learned, algorithm, chosen, group)
