@@ -77,7 +77,8 @@ def build_engine(
         phase: what it does where prompts are computed on workers of their own; None: they are not.
 
     Raises:
-        SettingsError, MissingExtraError: as `check_engine`.
+        SettingsError, MissingExtraError: as `check_engine`; or the embedded engine is to compute
+            on a GPU, and this process sees none.
         EngineError: it could not start.
     """
     check_engine(policy, units=units, prefill_workers=int(phase is not None))
@@ -86,7 +87,7 @@ def build_engine(
         from rollart_flow.engines.vllm.settings import VllmSettings
 
         settings = VllmSettings(
-            dtype=policy.dtype,
+            dtype=policy.computes_in,
             max_context=policy.max_context,
             max_batch=policy.max_batch,
             tensor_parallel=units,
@@ -99,7 +100,9 @@ def build_engine(
     return EmbeddedEngine.from_folder(
         folder,
         seed=seed,
-        dtype=policy.dtype,
+        dtype=policy.computes_in,
+        device=policy.device,
         max_context=policy.max_context,
         max_batch=policy.max_batch,
+        eager=policy.eager,
     )
