@@ -39,23 +39,32 @@ def pinned(threads: int) -> Iterator[None]:
         torch.set_float32_matmul_precision(before[3])
 
 
-def describe_kernels(device: torch.device, ranks: int, shares: int) -> str:
+def describe_kernels(device: torch.device, ranks: int, shares: int, dtype: str) -> str:
     """JSON of what else the bits depend on; the column `kernels` of `steps`.
 
     Args:
         device: where the model computes.
         ranks: processes that train together; other numbers of them sum in another order.
         shares: parts that these cut the rows into; ranks of the same part split each layer.
+        dtype: that passes are computed in.
     """
     return json.dumps(
         {
             "device": device.type,
             "ranks": ranks,
             "tensor_parallel": ranks // shares,
-            "dtype": "float32",
+            "dtype": dtype,
             "deterministic": True,
             "torch": torch.__version__,
             "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+            **_of_gpu(device),
         },
         sort_keys=True,
     )
+
+
+def _of_gpu(device: torch.device) -> dict[str, str | None]:
+    """Its model, and the libraries that bring its kernels."""
+    if device.type != "cuda":
+        return {}
+    return {"gpu": torch.cuda.get_device_name(device), "cuda": torch.version.cuda}

@@ -15,6 +15,7 @@ import torch
 
 from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.errors import TrainerError
+from rollart_flow.models.device import CPU
 from rollart_flow.models.folder import check_tensors
 from rollart_flow.models.qwen3 import ModelConfig, Qwen3
 from rollart_flow.trainers.checkpoint import Checkpoint
@@ -34,13 +35,15 @@ class Learned:
         tensors: Mapping[str, torch.Tensor],
         algorithm: Algorithm,
         settings: AdamW,
+        device: torch.device = CPU,
     ) -> None:
-        """Args: `tensors` are the initial weights, copied.
+        """Args: `tensors` are the initial weights, copied to `device`.
 
         Raises:
             WeightsError: the tensors do not fit the shape.
         """
         check_tensors(config, tensors)
+        self._device = device
         whole = {name: tensor.float() for name, tensor in tensors.items()}
         self.model: LanguageModel = self._policy(config, whole)
         self.critic: ValueHead | None = None
@@ -82,18 +85,19 @@ class Learned:
         """Make the parameters ready for an update, after passes without a gradient."""
 
     def whole(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Some of these tensors, detached, where a process sees all of each; no copies."""
-        return {name: tensor.detach() for name, tensor in tensors.items()}
+        """Some of these tensors, detached, on the CPU, where a process sees all of each; no
+        copies of what is there."""
+        return {name: tensor.detach().cpu() for name, tensor in tensors.items()}
 
     def _policy(self, config: ModelConfig, whole: Mapping[str, torch.Tensor]) -> LanguageModel:
         """The model, where it is trained."""
         model = Qwen3(config)
         model.load_state_dict(whole)
-        return model
+        return model.to(self._device)
 
     def _placed(self, head: ValueHead) -> ValueHead:
         """The head, where it is trained."""
-        return head
+        return head.to(self._device)
 
     def _names(self, parameter: str) -> tuple[str, ...]:
         """Names of the tensors that a parameter stands for."""
@@ -105,7 +109,7 @@ class Learned:
 
     def _joined(self, parameter: str, parts: Sequence[torch.Tensor]) -> torch.Tensor:
         """The other way around; parts may be whole."""
-        return parts[0]
+        return parts[0].to(self._device)
 
     def _named(
         self,

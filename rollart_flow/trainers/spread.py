@@ -35,7 +35,7 @@ class Spread(Learned):
             WeightsError: the tensors do not fit the shape.
         """
         self._ranks = ranks
-        super().__init__(config, tensors, algorithm, settings)
+        super().__init__(config, tensors, algorithm, settings, ranks.device)
 
     def whole(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Gathered on the CPU; every rank has to call this for the same tensors."""
