@@ -62,7 +62,8 @@ class Sampler:
             if self._allowed is None:
                 self._allowed = torch.zeros(len(self._keys), self._vocab_size, device=self._device)
             self._allowed[row] = float("-inf")
-            self._allowed[row, list(sampling.allowed_token_ids)] = 0.0
+            allowed = self._there(np.array(sampling.allowed_token_ids, np.int64))
+            self._allowed[row].index_fill_(0, allowed, 0.0)
 
     def select(self, rows: Int64Array) -> None:
         """Choose the rows, in order, that the next draws are for."""
@@ -70,7 +71,7 @@ class Sampler:
         self._bias = self._allowed_bias(rows)
         self._scale = self._column(self._temperatures[rows], neutral=1.0)
         self._greedy_rows = self._column(self._greedy[rows], neutral=False)
-        cut = np.flatnonzero(self._truncates[rows])
+        self._cut_rows = cut = np.flatnonzero(self._truncates[rows])
         self._cut = self._there(cut)
         self._cut_p = self._there(self._top_p[rows[cut]])[:, None]
         self._cut_k = self._there(self._top_k[rows[cut]])[:, None]
@@ -92,7 +93,7 @@ class Sampler:
         """
         logits = self._tempered(logits)
         kept: Kept = {}
-        if len(self._cut):
+        if len(self._cut_rows):
             logits, ids, keep = self._truncate(logits)
             kept = self._kept(ids, keep)
         uniforms = self._there(_uniforms(self._chosen_keys, positions))
@@ -142,12 +143,16 @@ class Sampler:
         return logits, ids, keep
 
     def _kept(self, ids: torch.Tensor, keep: torch.Tensor) -> Kept:
-        most = int(keep.any(0).nonzero().max()) + 1  # the rest need not be fetched
+        # what is kept stands first, and the rest need not be fetched
+        most = int(np.flatnonzero(keep.any(0).cpu().numpy())[-1]) + 1
+        rows = zip(
+            self._cut_rows,
+            ids[:, :most].cpu().numpy(),
+            keep[:, :most].cpu().numpy(),
+            strict=True,
+        )
         return {
-            int(index): tuple(sorted(row_ids[row_keep].tolist()))
-            for index, row_ids, row_keep in zip(
-                self._cut.tolist(), ids[:, :most].cpu(), keep[:, :most].cpu(), strict=True
-            )
+            int(row): tuple(sorted(row_ids[row_keep].tolist())) for row, row_ids, row_keep in rows
         }
 
     def _allowed_bias(self, rows: Int64Array) -> torch.Tensor | None:

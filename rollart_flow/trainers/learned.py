@@ -49,7 +49,9 @@ class Learned:
         self.critic: ValueHead | None = None
         scale = 1.0
         if algorithm.critic is not None:
-            self.critic = self._placed(ValueHead(config.hidden_size))
+            with device:
+                head = ValueHead(config.hidden_size)
+            self.critic = self._placed(head)
             scale = algorithm.critic.lr_scale
         self._trained = dict(self.model.named_parameters())
         self._head = {} if self.critic is None else self.critic.parameters_by_name()
@@ -91,13 +93,14 @@ class Learned:
 
     def _policy(self, config: ModelConfig, whole: Mapping[str, torch.Tensor]) -> LanguageModel:
         """The model, where it is trained."""
-        model = Qwen3(config)
+        with self._device:
+            model = Qwen3(config)
         model.load_state_dict(whole)
-        return model.to(self._device)
+        return model
 
     def _placed(self, head: ValueHead) -> ValueHead:
         """The head, where it is trained."""
-        return head.to(self._device)
+        return head
 
     def _names(self, parameter: str) -> tuple[str, ...]:
         """Names of the tensors that a parameter stands for."""

@@ -83,7 +83,8 @@ class Reference:
             raise TrainerError(f"checkpoint {folder} was trained towards another reference")
 
     def _take(self, weights: Mapping[str, torch.Tensor]) -> None:
-        model = Qwen3(self._config)
+        with self._device:
+            model = Qwen3(self._config)
         model.load_state_dict(dict(weights))
-        self.model = model.requires_grad_(False).to(self._device)
+        self.model = model.requires_grad_(False)
         self.name = fingerprint(weights)
