@@ -6,32 +6,23 @@ rows that deliver a chunk or end are visited one by one. Plain synchronous code:
 """
 
 from collections import deque
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 import numpy as np
 import torch
 
-from rollart_flow.engines.kv_cache import Int64Array, RowCache
+from rollart_flow.engines.fills import Fill, groups
+from rollart_flow.engines.graphs import DecodeGraphs
+from rollart_flow.engines.kv_cache import RowCache, rows_that_fit
 from rollart_flow.engines.sampler import FloatArray, Sampler
 from rollart_flow.engines.stream import Stream
-from rollart_flow.models.cached import CachedQwen3
+from rollart_flow.models.cached import CachedQwen3, Int64Array
+from rollart_flow.models.key_values import KeyValues
 from rollart_flow.models.qwen3 import ModelConfig
 from rollart_flow.types import FinishReason
 
 PREFILL_TOKENS = 2048
 """Most new tokens of one prefill, padding included, and about as many between two decode steps."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Fill:
-    """Tokens of a row whose keys and values are to be computed."""
-
-    row: int
-    start: int
-    count: int
-    source: int | None
-    """Row that fills in the same admission, to copy the first `start` tokens from afterwards."""
 
 
 class DecodeBatch:
@@ -42,7 +33,9 @@ class DecodeBatch:
         config: ModelConfig,
         tensors: Mapping[str, torch.Tensor],
         *,
+        device: torch.device,
         dtype: torch.dtype,
+        eager: bool,
         max_batch: int,
         cached_rows: int,
         max_context: int,
@@ -50,9 +43,15 @@ class DecodeBatch:
         chunk_tokens: int,
     ) -> None:
         rows = max_batch + cached_rows
-        self.model = CachedQwen3(config, tensors, dtype)
-        self._cache = RowCache(config, rows, max_context, dtype)
-        self._sampler = Sampler(rows, config.vocab_size, seed)
+        self.model = CachedQwen3(config, tensors, dtype, device)
+        if device.type == "cuda":
+            free, _ = torch.cuda.mem_get_info(device)
+            each = KeyValues.row_bytes(config, max_context, dtype)
+            rows = rows_that_fit(rows, max_batch, each, free)
+        self._cache = RowCache(config, rows, max_context, dtype, device)
+        self._captures = device.type == "cuda" and not eager
+        self._graphs = self._new_graphs()
+        self._sampler = Sampler(rows, config.vocab_size, seed, device)
         self._max_batch = max_batch
         self._chunk_tokens = chunk_tokens
         self._streams: dict[int, Stream] = {}
@@ -72,7 +71,7 @@ class DecodeBatch:
 
     def admit(self, waiting: deque[Stream]) -> None:
         """Give rows to waiting streams, in order, while there is room; compute their prefixes."""
-        waves: list[list[_Fill]] = []
+        waves: list[list[Fill]] = []
         wave_of: dict[int, int] = {}
         budget = PREFILL_TOKENS
         while waiting and budget > 0 and len(self._streams) < self._max_batch:
@@ -89,7 +88,7 @@ class DecodeBatch:
             budget -= count
             while len(waves) <= wave:
                 waves.append([])
-            waves[wave].append(_Fill(row, shared, count, source))
+            waves[wave].append(Fill(row, shared, count, source))
             self._bind(stream, row)
         for fills in waves:
             self._fill(fills)
@@ -155,11 +154,13 @@ class DecodeBatch:
 
     def release(self) -> int:
         """Give back the memory of the cache, out of which all streams were taken; its bytes."""
+        self._graphs = None
         return self._cache.tensors.release()
 
     def restore(self) -> None:
         """Reserve the memory of the cache again, before the next step."""
         self._cache.tensors.restore()
+        self._graphs = self._graphs or self._new_graphs()
 
     def reset(self) -> None:
         """Forget everything after a failure, numbers in the cache that are not finite included."""
@@ -180,12 +181,12 @@ class DecodeBatch:
         self._sampler.bind(row, stream.request.request_id, sampling)
         self._changed = True
 
-    def _fill(self, fills: list[_Fill]) -> None:
+    def _fill(self, fills: list[Fill]) -> None:
         """Prefill rows, those of similar length together."""
         for fill in fills:
             if fill.source is not None:
                 self._cache.tensors.copy_row(fill.source, fill.row, fill.start)
-        for group in _groups([fill for fill in fills if fill.count]):
+        for group in groups([fill for fill in fills if fill.count], PREFILL_TOKENS):
             for done in range(0, group[0].count, PREFILL_TOKENS):
                 self._prefill(
                     [
@@ -198,11 +199,8 @@ class DecodeBatch:
         rows, starts, counts = np.array(spans, np.int64).T
         columns = starts[:, None] + np.arange(counts.max())
         columns = np.minimum(columns, self._cache.length)
-        self.model.prefill(
-            self._cache.tensors,
-            torch.from_numpy(self._cache.chain[rows[:, None], columns]),
-            *(torch.from_numpy(np.ascontiguousarray(array)) for array in (rows, starts, counts)),
-        )
+        chain = self._cache.chain[rows[:, None], columns]
+        self.model.prefill(self._cache.tensors, chain, rows, starts, counts)
 
     def _decode(self) -> torch.Tensor:
         """Feed each row its next token; float32 logits [len(rows), vocab_size]."""
@@ -214,13 +212,17 @@ class DecodeBatch:
             active = cache.active[:top]
             places = np.where(active, held, cache.length)
             held = np.where(active, held, 0)
-        return self.model.decode(
-            cache.tensors,
-            torch.from_numpy(cache.chain[np.arange(top), held]),
-            torch.from_numpy(held),
-            torch.from_numpy(places),
-            torch.from_numpy(rows) if top > len(rows) else None,
-        )
+        tokens = cache.chain[np.arange(top), held]
+        wanted = rows if top > len(rows) else None
+        if self._graphs is not None:
+            return self._graphs.decode(tokens, held, places, wanted)
+        return self.model.decode(cache.tensors, tokens, held, places, wanted)
+
+    def _new_graphs(self) -> DecodeGraphs | None:
+        """Of the memory that there is now; None where every step is computed by itself."""
+        if not self._captures:
+            return None
+        return DecodeGraphs(self.model, self._cache.tensors, len(self._cache.held))
 
     def _compact(self) -> None:
         """Notice who came and went; where over a fifth of the range is idle, close the gaps."""
@@ -238,17 +240,3 @@ class DecodeBatch:
         self._rows = rows
         self._sampler.select(rows)
         self._changed = False
-
-
-def _groups(fills: list[_Fill]) -> Iterator[list[_Fill]]:
-    """Longest first; at most half of a group's tokens are padding, where it is not tiny."""
-    group: list[_Fill] = []
-    for fill in sorted(fills, key=lambda fill: -fill.count):
-        if group:
-            width = group[0].count
-            if width * (len(group) + 1) > PREFILL_TOKENS or (width > 32 and 2 * fill.count < width):
-                yield group
-                group = []
-        group.append(fill)
-    if group:
-        yield group

@@ -94,7 +94,7 @@ class PolicyCompletions:
     @property
     def model(self) -> str:
         """The folder, and what the engine computes in: other weights need another folder."""
-        return f"{self.policy.path} {self.policy.dtype}"
+        return f"{self.policy.path} {self.policy.computes_in}"
 
     async def complete(self, prompt: str) -> str:
         """The answer to a prompt; see `EngineCompletions.complete`."""

@@ -19,6 +19,7 @@ from rollart_flow.engines.batch import DecodeBatch
 from rollart_flow.engines.requests import check_request, refused
 from rollart_flow.engines.stream import Stream
 from rollart_flow.errors import EngineError, SettingsError
+from rollart_flow.models.device import computing_device
 from rollart_flow.models.folder import check_tensors, load_folder
 from rollart_flow.models.qwen3 import ModelConfig
 from rollart_flow.types import Chunk, FinishReason, GenerationRequest
@@ -37,6 +38,8 @@ class EmbeddedEngine(Engine):
         version: int = 0,
         seed: int = 0,
         dtype: str = "float32",
+        device: str = "cpu",
+        eager: bool = False,
         max_context: int | None = None,
         max_batch: int = 64,
         cached_rows: int = 64,
@@ -50,13 +53,17 @@ class EmbeddedEngine(Engine):
             version: policy version of the weights.
             seed: of every draw, together with the request id.
             dtype: what is computed in: float32 or bfloat16; logprobs are float32 either way.
+            device: what is computed on: cpu, or cuda, the first GPU that the process sees.
+            eager: whether decode steps are never captured as CUDA graphs.
             max_context: longest chain in tokens, prompt and answer; None: what the model allows.
             max_batch: requests that decode together; others wait.
-            cached_rows: finished chains whose prefix is kept for reuse, beyond `max_batch` rows.
+            cached_rows: finished chains whose prefix is kept for reuse, beyond `max_batch` rows;
+                on a GPU fewer where they do not fit.
             chunk_tokens: tokens that are streamed at once; a shorter answer is one chunk.
 
         Raises:
-            SettingsError: a setting is impossible.
+            SettingsError: a setting is impossible, such as cuda where there is no GPU.
+            EngineError: the cache does not fit on the GPU.
             WeightsError: the weights are not those of the config.
         """
         context = config.max_position_embeddings if max_context is None else max_context
@@ -78,7 +85,9 @@ class EmbeddedEngine(Engine):
         self._batch = DecodeBatch(
             config,
             tensors,
+            device=computing_device(device),
             dtype=DTYPES[dtype],
+            eager=eager,
             max_batch=max_batch,
             cached_rows=cached_rows,
             max_context=context,
@@ -99,6 +108,8 @@ class EmbeddedEngine(Engine):
         version: int = 0,
         seed: int = 0,
         dtype: str = "float32",
+        device: str = "cpu",
+        eager: bool = False,
         max_context: int | None = None,
         max_batch: int = 64,
         cached_rows: int = 64,
@@ -117,6 +128,8 @@ class EmbeddedEngine(Engine):
             version=version,
             seed=seed,
             dtype=dtype,
+            device=device,
+            eager=eager,
             max_context=max_context,
             max_batch=max_batch,
             cached_rows=cached_rows,

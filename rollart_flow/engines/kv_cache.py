@@ -6,27 +6,36 @@ recently used first, so memory is bounded by construction. The invariant: positi
 a row are the keys and values of `chain[row, :held]` under the current weights.
 """
 
-from typing import Any
-
 import numpy as np
 import torch
 
-from rollart_flow.models.cached import KeyValues
+from rollart_flow.errors import EngineError
+from rollart_flow.models.cached import Int64Array
+from rollart_flow.models.device import CPU
+from rollart_flow.models.key_values import KeyValues
 from rollart_flow.models.qwen3 import ModelConfig
-
-Int64Array = np.ndarray[Any, np.dtype[np.int64]]
 
 MIN_SHARED = 8
 """Shorter prefixes are computed again: that costs less than copying them."""
+
+SHARE = 0.5
+"""Most of a GPU's free memory that the rows take: others compute there too."""
 
 
 class RowCache:
     """Keys and values with the token chains that they belong to; plain bookkeeping in numpy."""
 
-    def __init__(self, config: ModelConfig, rows: int, length: int, dtype: torch.dtype) -> None:
+    def __init__(
+        self,
+        config: ModelConfig,
+        rows: int,
+        length: int,
+        dtype: torch.dtype,
+        device: torch.device = CPU,
+    ) -> None:
         """Args: `rows` chains of up to `length` tokens each."""
         self.length = length
-        self.tensors = KeyValues(config, rows, length, dtype)
+        self.tensors = KeyValues(config, rows, length, dtype, device)
         self.chain: Int64Array = np.zeros((rows, length + 1), np.int64)
         """Tokens of each row; the one at `held` is the next to be fed."""
         self.held: Int64Array = np.zeros(rows, np.int64)
@@ -100,3 +109,24 @@ class RowCache:
         self.tensors.swap_rows(active, idle, int(self.held[active]), int(self.held[idle]))
         for table in (self.chain, self.held, self.active, self._used):
             table[[active, idle]] = table[[idle, active]]
+
+
+def rows_that_fit(wanted: int, least: int, row_bytes: int, free_bytes: int) -> int:
+    """Rows to reserve on a GPU, where all of their memory is taken at once.
+
+    Args:
+        wanted: rows, if there is room.
+        least: as many as decode together.
+        row_bytes: of each.
+        free_bytes: that nobody has taken.
+
+    Raises:
+        EngineError: not even the least fit.
+    """
+    fits = int(SHARE * free_bytes) // row_bytes
+    if fits < least:
+        raise EngineError(
+            f"a KV cache of {least} rows takes {least * row_bytes / 2**30:.1f} GiB, more than half "
+            f"of the GPU's free {free_bytes / 2**30:.1f}; lower policy.max_batch or max_context"
+        )
+    return min(wanted, fits)

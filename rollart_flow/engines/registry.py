@@ -90,7 +90,8 @@ def build_engine(
         sent: how a trainer sends weights to its GPU; None: it does not.
 
     Raises:
-        SettingsError, MissingExtraError: as `check_engine`.
+        SettingsError, MissingExtraError: as `check_engine`; or the embedded engine is to compute
+            on a GPU, and this process sees none.
         EngineError: it could not start.
     """
     check_engine(
@@ -101,7 +102,7 @@ def build_engine(
         from rollart_flow.engines.vllm.settings import VllmSettings
 
         settings = VllmSettings(
-            dtype=policy.dtype,
+            dtype=policy.computes_in,
             max_context=policy.max_context,
             max_batch=policy.max_batch,
             tensor_parallel=units,
@@ -116,7 +117,9 @@ def build_engine(
     return EmbeddedEngine.from_folder(
         folder,
         seed=seed,
-        dtype=policy.dtype,
+        dtype=policy.computes_in,
+        device=policy.device,
         max_context=policy.max_context,
         max_batch=policy.max_batch,
+        eager=policy.eager,
     )

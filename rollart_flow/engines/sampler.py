@@ -4,6 +4,10 @@ The uniform number behind a draw is a hash of (engine seed, request id, position
 the state of a generator. The invariant: what a request draws does not depend on its batch mates,
 beyond the rounding of their shared matrix products; and a request that continues on another worker
 of the same seed continues the same random sequence.
+
+On a GPU the same numbers meet the same distribution. Probabilities are summed there as whole
+numbers, which give the same sum in whatever order, so that a draw can be repeated, and a token of
+probability zero adds nothing; a CPU adds them in order, in double precision.
 """
 
 from hashlib import blake2b
@@ -13,12 +17,13 @@ import numpy as np
 import torch
 
 from rollart_flow.errors import EngineError
+from rollart_flow.models.cached import Int64Array
+from rollart_flow.models.device import CPU
 from rollart_flow.types import Sampling
 
 _KEPT_BITS = 48
 """Of each uniform number; the product with a total near 1 stays below it in double precision."""
 
-Int64Array = np.ndarray[Any, np.dtype[np.int64]]
 FloatArray = np.ndarray[Any, np.dtype[np.float32]]
 BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 Kept = dict[int, tuple[int, ...]]
@@ -28,8 +33,10 @@ Kept = dict[int, tuple[int, ...]]
 class Sampler:
     """Sampling settings of every row of the cache, and the draw over a selection of them."""
 
-    def __init__(self, rows: int, vocab_size: int, seed: int) -> None:
+    def __init__(self, rows: int, vocab_size: int, seed: int, device: torch.device = CPU) -> None:
+        """Args: `device` of the logits."""
         self._seed = seed
+        self._device = device
         self._vocab_size = vocab_size
         self._keys = np.zeros(rows, np.uint64)
         self._temperatures = np.ones(rows, np.float32)
@@ -53,19 +60,21 @@ class Sampler:
         self._restricted[row] = bool(sampling.allowed_token_ids)
         if sampling.allowed_token_ids:
             if self._allowed is None:
-                self._allowed = torch.zeros(len(self._keys), self._vocab_size)
+                self._allowed = torch.zeros(len(self._keys), self._vocab_size, device=self._device)
             self._allowed[row] = float("-inf")
-            self._allowed[row, list(sampling.allowed_token_ids)] = 0.0
+            allowed = self._there(np.array(sampling.allowed_token_ids, np.int64))
+            self._allowed[row].index_fill_(0, allowed, 0.0)
 
     def select(self, rows: Int64Array) -> None:
         """Choose the rows, in order, that the next draws are for."""
         self._chosen_keys = self._keys[rows]
         self._bias = self._allowed_bias(rows)
-        self._scale = _column(self._temperatures[rows], neutral=1.0)
-        self._greedy_rows = _column(self._greedy[rows], neutral=False)
-        self._cut = np.flatnonzero(self._truncates[rows])
-        self._cut_p = torch.from_numpy(self._top_p[rows[self._cut]])[:, None]
-        self._cut_k = torch.from_numpy(self._top_k[rows[self._cut]])[:, None]
+        self._scale = self._column(self._temperatures[rows], neutral=1.0)
+        self._greedy_rows = self._column(self._greedy[rows], neutral=False)
+        self._cut_rows = cut = np.flatnonzero(self._truncates[rows])
+        self._cut = self._there(cut)
+        self._cut_p = self._there(self._top_p[rows[cut]])[:, None]
+        self._cut_k = self._there(self._top_k[rows[cut]])[:, None]
 
     def draw(
         self, logits: torch.Tensor, positions: Int64Array
@@ -73,7 +82,7 @@ class Sampler:
         """One token for each selected row.
 
         Args:
-            logits: float32 [rows, vocab_size].
+            logits: float32 [rows, vocab_size], on the device; may be overwritten.
             positions: where in its chain each row's token will stand.
 
         Returns:
@@ -82,31 +91,47 @@ class Sampler:
         Raises:
             EngineError: the logits are not finite.
         """
+        logits = self._tempered(logits)
+        kept: Kept = {}
+        if len(self._cut_rows):
+            logits, ids, keep = self._truncate(logits)
+            kept = self._kept(ids, keep)
+        uniforms = self._there(_uniforms(self._chosen_keys, positions))
+        tokens, logprobs, mass = self._choose(logits, uniforms[:, None])
+        if not np.isfinite(mass.cpu().numpy()).all():
+            raise EngineError("the weights give logits that are not finite")
+        return tokens.flatten().cpu().numpy(), logprobs.flatten().cpu().numpy(), kept
+
+    def _tempered(self, logits: torch.Tensor) -> torch.Tensor:
+        """Of allowed tokens only, at each row's temperature."""
         if self._bias is not None:
             logits = logits + self._bias
-        if self._scale is not None:
-            logits = logits / self._scale
-        kept: Kept = {}
-        if len(self._cut):
-            logits, kept = self._truncate(logits)
+        return logits if self._scale is None else logits / self._scale
+
+    def _choose(
+        self, logits: torch.Tensor, uniforms: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """(tokens, logprobs, total probability, which is finite where all is well), [rows, 1]."""
         logprobs = torch.log_softmax(logits, -1)
-        cumulative = logprobs.exp().cumsum(-1, dtype=torch.float64)
-        total = cumulative[:, -1:]
-        if not np.isfinite(total.numpy()).all():
-            raise EngineError("the weights give logits that are not finite")
-        uniforms = torch.from_numpy(_uniforms(self._chosen_keys, positions))[:, None]
+        cumulative, mass = cumulate(logprobs.exp(), whole=self._device != CPU)
         # the first token whose cumulative probability exceeds the number: never one of zero
-        tokens = torch.searchsorted(cumulative, uniforms * total, right=True)
+        below = (uniforms * cumulative[:, -1:]).to(cumulative.dtype)
+        tokens = torch.searchsorted(cumulative, below, right=True)
         if self._greedy_rows is not None:
             tokens = torch.where(self._greedy_rows, logits.argmax(-1, keepdim=True), tokens)
-        chosen = logprobs.gather(-1, tokens)
-        return tokens.flatten().numpy(), chosen.flatten().numpy(), kept
+        tokens = tokens.clamp_max(self._vocab_size - 1)  # only where numbers are not finite
+        return tokens, logprobs.gather(-1, tokens), mass
 
-    def _truncate(self, logits: torch.Tensor) -> tuple[torch.Tensor, Kept]:
-        """Top-k, then top-p of what is left, as vLLM and transformers do."""
+    def _truncate(self, logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Top-k, then top-p of what is left, as vLLM and transformers do.
+
+        Returns:
+            (logits, ids of the truncated rows by falling probability, how many of them are kept).
+        """
         part = logits[self._cut]
         ordered, ids = part.sort(stable=True, dim=-1, descending=True)
-        keep = (torch.arange(self._vocab_size) < self._cut_k) & (ordered > float("-inf"))
+        ranks = torch.arange(self._vocab_size, device=self._device)
+        keep = (ranks < self._cut_k) & (ordered > float("-inf"))
         probabilities = ordered.softmax(-1) * keep
         before = probabilities.cumsum(-1, dtype=torch.float64) - probabilities
         enough = self._cut_p * probabilities.sum(-1, keepdim=True)
@@ -115,24 +140,50 @@ class Sampler:
         logits[self._cut] = part.masked_fill(
             torch.zeros_like(keep).scatter(-1, ids, ~keep), float("-inf")
         )
-        kept = {
-            int(index): tuple(sorted(row_ids[row_keep].tolist()))
-            for index, row_ids, row_keep in zip(self._cut, ids, keep, strict=True)
+        return logits, ids, keep
+
+    def _kept(self, ids: torch.Tensor, keep: torch.Tensor) -> Kept:
+        # what is kept stands first, and the rest need not be fetched
+        most = int(np.flatnonzero(keep.any(0).cpu().numpy())[-1]) + 1
+        rows = zip(
+            self._cut_rows,
+            ids[:, :most].cpu().numpy(),
+            keep[:, :most].cpu().numpy(),
+            strict=True,
+        )
+        return {
+            int(row): tuple(sorted(row_ids[row_keep].tolist())) for row, row_ids, row_keep in rows
         }
-        return logits, kept
 
     def _allowed_bias(self, rows: Int64Array) -> torch.Tensor | None:
         restricted = self._restricted[rows]
         if self._allowed is None or not restricted.any():
             return None
-        bias = self._allowed[torch.from_numpy(rows)]
+        bias = self._allowed[self._there(rows)]
         # a row that was restricted before still has its entries: they do not count
-        return torch.where(torch.from_numpy(restricted)[:, None], bias, 0.0)
+        return torch.where(self._there(restricted)[:, None], bias, 0.0)
+
+    def _column(self, values: np.ndarray[Any, Any], neutral: float | bool) -> torch.Tensor | None:
+        """As [rows, 1]; None where every value is neutral, so that nothing need be computed."""
+        return None if (values == neutral).all() else self._there(values)[:, None]
+
+    def _there(self, values: np.ndarray[Any, Any]) -> torch.Tensor:
+        return torch.from_numpy(values).to(self._device)
 
 
-def _column(values: np.ndarray[Any, Any], neutral: float | bool) -> torch.Tensor | None:
-    """As [rows, 1]; None where every value is neutral, so that nothing need be computed."""
-    return None if (values == neutral).all() else torch.from_numpy(values)[:, None]
+def cumulate(probabilities: torch.Tensor, *, whole: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    """(cumulative probabilities, a total that is finite if every one is).
+
+    Args:
+        probabilities: float32 [rows, vocab_size].
+        whole: in int64, as multiples of the least uniform number, rounded down; otherwise in
+            float64.
+    """
+    if not whole:
+        cumulative = probabilities.cumsum(-1, dtype=torch.float64)
+        return cumulative, cumulative[:, -1:]
+    units = (probabilities.double() * 2.0**_KEPT_BITS).long()
+    return units.cumsum(-1), probabilities.sum(-1, keepdim=True)
 
 
 def _uniforms(

@@ -5,8 +5,8 @@ from collections import deque
 
 import numpy as np
 
-from rollart_flow.engines.kv_cache import Int64Array
 from rollart_flow.errors import EngineError
+from rollart_flow.models.cached import Int64Array
 from rollart_flow.types import Chunk, FinishReason, GenerationRequest
 
 

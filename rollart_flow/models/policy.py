@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from rollart_flow.models.tokenizer import TextCodec
 
 DTYPES = ("float32", "bfloat16")
+AUTO = "auto"
+DEVICES = ("cpu", "cuda")
 WORDS = ("left", "down", "right", "up")
 """Words that a tiny policy's tokenizer knows as one token each unless told otherwise."""
 
@@ -45,8 +47,15 @@ class Policy:
     """Supervised steps on well-formed random actions before version 0; 0 does none."""
     engine: str = "embedded"
     """Name of the inference engine that serves it."""
-    dtype: str = "float32"
-    """What the engine computes in."""
+    dtype: str = AUTO
+    """What the engine computes in; "auto": float32 on a CPU, bfloat16 on a GPU. On a GPU the
+    embedded trainer's passes are computed in it too, over float32 weights."""
+    device: str = "cpu"
+    """What the embedded engine and trainer compute on: cpu or cuda. vLLM and trainers of several
+    ranks take the GPUs that they see, whatever it says."""
+    eager: bool = False
+    """Whether the embedded engine decodes operator by operator on a GPU too; otherwise it captures
+    a step as a CUDA graph, once for each size."""
     max_context: int = 512
     """Longest token chain of a trajectory; beyond it a trajectory is truncated."""
     max_batch: int = 64
@@ -72,9 +81,12 @@ class Policy:
             raise SettingsError(
                 f"policy: hidden ({self.hidden}) must be a multiple of heads ({self.heads})"
             )
-        if self.dtype not in DTYPES:
-            known = ", ".join(DTYPES)
-            raise SettingsError(f"policy: dtype must be one of {known}, not {self.dtype!r}")
+        for name, known in (("dtype", (*DTYPES, AUTO)), ("device", DEVICES)):
+            if (text := getattr(self, name)) not in known:
+                one = ", ".join(known)
+                raise SettingsError(f"policy: {name} must be one of {one}, not {text!r}")
+        if not isinstance(self.eager, bool):
+            raise SettingsError(f"policy: eager must be true or false, not {self.eager!r}")
         if not self.engine:
             raise SettingsError("policy: engine must be the name of an engine")
         for word in self.words:
@@ -82,6 +94,13 @@ class Policy:
                 raise SettingsError(
                     f"policy: words must be made of ASCII letters and digits, not {word!r}"
                 )
+
+    @property
+    def computes_in(self) -> str:
+        """The dtype that "auto" stands for, or the one that was chosen."""
+        if self.dtype != AUTO:
+            return self.dtype
+        return "bfloat16" if self.device == "cuda" else "float32"
 
     @property
     def head_dim(self) -> int:
@@ -108,7 +127,9 @@ class Policy:
         seed: int = 0,
         warm_start: int = 0,
         engine: str = "embedded",
-        dtype: str = "float32",
+        dtype: str = AUTO,
+        device: str = "cpu",
+        eager: bool = False,
         max_context: int = 512,
         max_batch: int = 64,
     ) -> Policy:
@@ -128,6 +149,8 @@ class Policy:
             warm_start=warm_start,
             engine=engine,
             dtype=dtype,
+            device=device,
+            eager=eager,
             max_context=max_context,
             max_batch=max_batch,
         )
@@ -138,7 +161,9 @@ class Policy:
         *,
         warm_start: int = 0,
         engine: str = "embedded",
-        dtype: str = "float32",
+        dtype: str = AUTO,
+        device: str = "cpu",
+        eager: bool = False,
         max_context: int = 2048,
         max_batch: int = 64,
     ) -> Policy:
@@ -160,6 +185,8 @@ class Policy:
             warm_start=warm_start,
             engine=engine,
             dtype=dtype,
+            device=device,
+            eager=eager,
             max_context=max_context,
             max_batch=max_batch,
         )

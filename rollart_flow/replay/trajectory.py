@@ -70,7 +70,7 @@ def replay_trajectory(run_uri: str, trajectory_id: str) -> TrajectoryReplay:
         max_turns=node.turns(domain),
         tokens=tokens,
         unscored=unscored,
-        tolerance=TOLERANCE[pipeline.policy.dtype],
+        tolerance=TOLERANCE[pipeline.policy.computes_in],
         scored=scored,
     )
     divergence = first_divergence(replayed)

@@ -9,10 +9,25 @@ from itertools import cycle, islice
 
 from rollart_flow.engines.base import EnginePhase
 from rollart_flow.engines.worker import PREFIXES, EngineWorker
+from rollart_flow.errors import RunFailedError
 from rollart_flow.pipeline import Pipeline
 from rollart_flow.pipeline.checks import stand_ins
-from rollart_flow.resources import ActorGen, ActorTrain, Placement, Request, ResourceManager
+from rollart_flow.resources import CPU, ActorGen, ActorTrain, Placement, Request, ResourceManager
+from rollart_flow.resources.gpus import gpu_share, on_gpus
 from rollart_flow.trainers.worker import TrainWorker
+
+_EVALUATOR = "evaluator-0"
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Every worker of a run."""
+
+    engines: list[Placement]
+    """Those that share the trainer's devices last."""
+    training: list[Placement]
+    evaluation: list[Placement]
+    """Empty where nothing is evaluated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,17 +104,62 @@ def place_trainer(pipeline: Pipeline, manager: ResourceManager) -> list[Placemen
     return manager.place(TrainWorker.role, wanted, pipeline.train.ranks, prefix="trainer")
 
 
+def place_workers(pipeline: Pipeline, manager: ResourceManager) -> Placed:
+    """All of them, each reserved.
+
+    Raises:
+        RunFailedError: the policy computes on a GPU, and there is none for a worker.
+    """
+    engines = [*place_engines(pipeline, manager), *place_prefill(pipeline, manager)]
+    training = place_trainer(pipeline, manager)
+    evaluation = [] if pipeline.evaluate is None else [Placement(_EVALUATOR, "evaluation", CPU)]
+    if pipeline.policy.device == "cuda":
+        try:
+            engines, training = _on_gpus(pipeline, engines, training)
+        except RunFailedError:
+            manager.release([*engines, *training])
+            raise
+        if pipeline.policy.engine == "embedded":
+            evaluation = [_beside(engines[0], placement) for placement in evaluation]
+    return Placed([*engines, *place_sliding(pipeline, training)], training, evaluation)
+
+
+def _on_gpus(
+    pipeline: Pipeline, engines: list[Placement], training: list[Placement]
+) -> tuple[list[Placement], list[Placement]]:
+    """What the embedded engine and trainer compute on, if no class of accelerators was granted."""
+    generates = engines if pipeline.policy.engine == "embedded" else []
+    trains = training if pipeline.train.backend == "embedded" else []
+    count = sum(placement.granted == CPU for placement in (*generates, *trains))
+    if not count:
+        return engines, training
+    moved = on_gpus([*generates, *trains], gpu_share(count))
+    return moved[: len(generates)] or engines, moved[len(generates) :] or training
+
+
+def _beside(engine: Placement, evaluator: Placement) -> Placement:
+    """An evaluator that computes where an engine does."""
+    requests = (Request("default", engine.granted),)
+    return replace(
+        engine,
+        worker=evaluator.worker,
+        role=evaluator.role,
+        requests=requests,
+        cpus=0.0,
+        shares=True,
+    )
+
+
 def preview(pipeline: Pipeline) -> list[Grant]:
     """What the connected cluster would grant now. Reserves it for a moment to find out.
 
     Raises:
-        RunFailedError: no Ray cluster is connected.
+        RunFailedError: no Ray cluster is connected, or there is no GPU for a policy that needs one.
     """
     manager = ResourceManager()
-    engines = [*place_engines(pipeline, manager), *place_prefill(pipeline, manager)]
-    training = place_trainer(pipeline, manager)
-    manager.release(engines + training)
-    placements = [*engines, *training, *place_sliding(pipeline, training)]
+    placed = place_workers(pipeline, manager)
+    placements = sorted([*placed.engines, *placed.training], key=lambda p: p.shares)
+    manager.release([placement for placement in placements if not placement.shares])
     counts: dict[tuple[str, str, str, str], int] = {}
     for placement in placements:
         for request in placement.requests:

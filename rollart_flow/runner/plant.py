@@ -19,16 +19,11 @@ from rollart_flow.operators.coordinator import CoordinatorActor
 from rollart_flow.operators.ipc import encode
 from rollart_flow.operators.recovery import Recovered
 from rollart_flow.pipeline import Pipeline
-from rollart_flow.resources import CPU, Cluster, Placement, ResourceManager
+from rollart_flow.resources import Cluster, Placement, ResourceManager
 from rollart_flow.resources.nodes import beside_driver
 from rollart_flow.rows import events_table
 from rollart_flow.runner.carrier import start_carrier
-from rollart_flow.runner.placing import (
-    place_engines,
-    place_prefill,
-    place_sliding,
-    place_trainer,
-)
+from rollart_flow.runner.placing import place_workers
 from rollart_flow.runner.settings import (
     CONCURRENT_CALLS,
     buffer_settings,
@@ -130,11 +125,17 @@ def start_plant(
         buffer = _actor(BufferActor).remote(uri, buffer_settings(pipeline))
         started.callback(ray.kill, buffer)
         recovering = buffer.start.remote()
-        engines, trainers = _workers(pipeline, uri, weights)
+        placed = place_workers(pipeline, ResourceManager())
+        ends = (placed.training, placed.engines)
+        check_placed(pipeline.train.weights, *({p.granted for p in of} for of in ends))
+        trainers = _trainers(pipeline, uri, weights, placed.training)
         started.callback(trainers.shutdown)
+        arguments = rollout_arguments(pipeline, uri, weights)
+        engines = _engines(placed.engines, arguments)
         started.callback(engines.shutdown)
-        clusters = [engines, trainers]
-        if (evaluators := _evaluators(pipeline, uri, weights)) is not None:
+        clusters, evaluators = [engines, trainers], None
+        if placed.evaluation:
+            evaluators = _engines(placed.evaluation, evaluation_arguments(pipeline, uri, weights))
             started.callback(evaluators.shutdown)
             clusters.append(evaluators)
         settings = coordinator_settings(pipeline, uri, weights, nodes_may_join=nodes_may_join)
@@ -171,20 +172,9 @@ def start_plant(
     )
 
 
-def _workers(pipeline: Pipeline, uri: str, weights: str) -> tuple[Cluster, Cluster]:
-    """Inference workers and trainers."""
-    manager = ResourceManager()
-    placed, ahead = place_engines(pipeline, manager), place_prefill(pipeline, manager)
-    training = place_trainer(pipeline, manager)
-    serving = [*placed, *ahead, *place_sliding(pipeline, training)]
-    check_placed(pipeline.train.weights, *({p.granted for p in of} for of in (training, serving)))
-    engines = Cluster(
-        serving,
-        EngineWorker,
-        arguments=rollout_arguments(pipeline, uri, weights),
-        max_concurrency=CONCURRENT_CALLS,
-    )
-    return engines, _trainers(pipeline, uri, weights, training)
+def _engines(placed: Sequence[Placement], arguments: dict[str, Any]) -> Cluster:
+    """Inference workers, for rollout or for evaluation."""
+    return Cluster(placed, EngineWorker, arguments=arguments, max_concurrency=CONCURRENT_CALLS)
 
 
 def _wanted(engines: Cluster) -> dict[str, str]:
@@ -217,17 +207,6 @@ def _trainers(pipeline: Pipeline, uri: str, weights: str, placed: Sequence[Place
         },
         # A restarted trainer would hold version 0: the session starts all processes anew instead.
         max_restarts=0,
-    )
-
-
-def _evaluators(pipeline: Pipeline, uri: str, weights: str) -> Cluster | None:
-    if pipeline.evaluate is None:
-        return None
-    return Cluster(
-        [Placement("evaluator-0", "evaluation", CPU)],
-        EngineWorker,
-        arguments=evaluation_arguments(pipeline, uri, weights),
-        max_concurrency=CONCURRENT_CALLS,
     )
 
 

@@ -78,9 +78,15 @@ def stored_trainer(run: Run, pipeline: Pipeline, threads: int | None = None) -> 
         run: the run.
         pipeline: its own.
         threads: those that were recorded; the pipeline's by default.
+
+    Where the run trained on a GPU and this machine has none, the trainer computes on the CPU: what
+    then differs is named with the device.
     """
+    from rollart_flow.models.device import device_here
+
     settings = trainer_settings(pipeline)
-    settings = replace(settings, threads=threads or settings.threads)
+    here = device_here(settings.device)
+    settings = replace(settings, threads=threads or settings.threads, device=here)
     return build_trainer(settings, pipeline.train.algorithm, kept(policy_uri(run.uri)))
 
 

@@ -89,9 +89,12 @@ def coordinator_settings(
 
 def trainer_settings(pipeline: Pipeline) -> TrainerSettings:
     """The trainer's settings as a pipeline has them."""
-    train = pipeline.train
+    train, policy = pipeline.train, pipeline.policy
+    mixed = policy.device == "cuda" and train.backend != "megatron"
     return TrainerSettings(
         backend=train.backend,
+        device=policy.device,
+        dtype=policy.computes_in if mixed else "float32",
         ranks=train.ranks,
         tensor_parallel=train.tensor_parallel,
         pipeline_parallel=train.pipeline_parallel,

@@ -1,6 +1,8 @@
-"""The trainer that lives in this process: any `Algorithm` on the Qwen3 model, in float32 on a CPU.
+"""The trainer that lives in this process: any `Algorithm` on the Qwen3 model, on a CPU or a GPU.
 
 The invariant: a step is that of `SteppingTrainer`, computed by this process alone.
+
+Tried: on CPUs, in float32 and bfloat16; see `models.device`.
 """
 
 from __future__ import annotations
@@ -11,10 +13,11 @@ from pathlib import Path
 import torch
 
 from rollart_flow.algorithms.algorithm import Algorithm
+from rollart_flow.models.device import computing_device
 from rollart_flow.models.qwen3 import ModelConfig
 from rollart_flow.trainers.checkpoint import read_checkpoint, write_checkpoint
 from rollart_flow.trainers.learned import Learned
-from rollart_flow.trainers.ranks import ALONE
+from rollart_flow.trainers.ranks import Ranks
 from rollart_flow.trainers.registry import TrainerSettings
 from rollart_flow.trainers.stepping import SteppingTrainer
 
@@ -36,14 +39,16 @@ class EmbeddedTrainer(SteppingTrainer):
             tensors: initial weights in Hugging Face names, copied and trained in float32; also
                 the reference policy where the algorithm needs one.
             algorithm: the loss.
-            settings: how a batch is cut, the optimizer, threads.
+            settings: how a batch is cut, the optimizer, threads, device and dtype.
 
         Raises:
+            SettingsError: it is to compute on a GPU, and this process sees none.
             WeightsError: the tensors do not fit the shape.
         """
         chosen = settings or TrainerSettings()
-        learned = Learned(config, tensors, algorithm, chosen.optimizer)
-        super().__init__(learned, algorithm, chosen, ALONE)
+        alone = Ranks(device=computing_device(chosen.device))
+        learned = Learned(config, tensors, algorithm, chosen.optimizer, alone.device)
+        super().__init__(learned, algorithm, chosen, alone)
 
     def save(self, folder: Path) -> None:
         """Write a checkpoint; one that is there is replaced. See `Trainer.save`.

@@ -41,10 +41,12 @@ def pinned(threads: int) -> Iterator[None]:
         torch.set_float32_matmul_precision(before[3])
 
 
-def describe_kernels(ranks: Ranks) -> str:
+def describe_kernels(ranks: Ranks, dtype: str) -> str:
     """JSON of what else the bits depend on; the column `kernels` of `steps`.
 
-    Args: `ranks` are who trains together; other numbers of them sum in another order.
+    Args:
+        ranks: who trains together; other numbers of them sum in another order.
+        dtype: that passes are computed in.
     """
     staged = {"pipeline_parallel": ranks.stages} if ranks.stages > 1 else {}
     return json.dumps(
@@ -53,10 +55,18 @@ def describe_kernels(ranks: Ranks) -> str:
             "ranks": ranks.count,
             "tensor_parallel": ranks.count // (ranks.shares * ranks.stages),
             **staged,
-            "dtype": "float32",
+            "dtype": dtype,
             "deterministic": True,
             "torch": torch.__version__,
             "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+            **_of_gpu(ranks.device),
         },
         sort_keys=True,
     )
+
+
+def _of_gpu(device: torch.device) -> dict[str, str | None]:
+    """Its model, and the libraries that bring its kernels."""
+    if device.type != "cuda":
+        return {}
+    return {"gpu": torch.cuda.get_device_name(device), "cuda": torch.version.cuda}

@@ -15,12 +15,13 @@ import torch
 
 from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.errors import TrainerError
+from rollart_flow.models.device import CPU
 from rollart_flow.models.folder import check_tensors
 from rollart_flow.models.qwen3 import ModelConfig, Qwen3
 from rollart_flow.trainers.checkpoint import Checkpoint
 from rollart_flow.trainers.critic import VALUE, ValueHead
 from rollart_flow.trainers.optimizer import AdamW
-from rollart_flow.trainers.running import LanguageModel, OneByOne, Runner
+from rollart_flow.trainers.running import LanguageModel, Runner
 
 _OPTIMIZER_TENSORS = ("step", "exp_avg", "exp_avg_sq")
 
@@ -34,25 +35,29 @@ class Learned:
         tensors: Mapping[str, torch.Tensor],
         algorithm: Algorithm,
         settings: AdamW,
+        device: torch.device = CPU,
     ) -> None:
-        """Args: `tensors` are the initial weights, copied.
+        """Args: `tensors` are the initial weights, copied to `device`.
 
         Raises:
             WeightsError: the tensors do not fit the shape.
         """
         check_tensors(config, tensors)
+        self._device = device
         whole = {name: tensor.float() for name, tensor in tensors.items()}
         self.model: LanguageModel = self._policy(config, whole)
         self.critic: ValueHead | None = None
         scale = 1.0
         if algorithm.critic is not None:
-            self.critic = self._placed(ValueHead(config.hidden_size))
+            with device:
+                head = ValueHead(config.hidden_size)
+            self.critic = self._placed(head)
             scale = algorithm.critic.lr_scale
         self._trained = dict(self.model.named_parameters())
         self._head = {} if self.critic is None else self.critic.parameters_by_name()
         self._settings = settings
         self.optimizer = self._optimizer(scale)
-        self.run: Runner = self._runner()
+        self.run: Runner | None = self._runner()
 
     @property
     def parameters(self) -> list[torch.nn.Parameter]:
@@ -108,12 +113,14 @@ class Learned:
         """Make the parameters ready for an update, after passes without a gradient."""
 
     def whole(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Some of these tensors, detached, where a process sees all of each; no copies."""
-        return {name: tensor.detach() for name, tensor in tensors.items()}
+        """Some of these tensors, detached, on the CPU, where a process sees all of each; no
+        copies of what is there."""
+        return {name: tensor.detach().cpu() for name, tensor in tensors.items()}
 
     def _policy(self, config: ModelConfig, whole: Mapping[str, torch.Tensor]) -> LanguageModel:
         """The model, where it is trained."""
-        model = Qwen3(config)
+        with self._device:
+            model = Qwen3(config)
         model.load_state_dict(whole)
         return model
 
@@ -121,9 +128,9 @@ class Learned:
         """Of the policy's parameters and the head's."""
         return self._settings.build(self._trained.values(), self._head.values(), critic_lr_scale)
 
-    def _runner(self) -> Runner:
-        """What takes micro-batches through the model."""
-        return OneByOne(self.model)
+    def _runner(self) -> Runner | None:
+        """What takes micro-batches through the layers, where not all of them are here."""
+        return None
 
     def _placed(self, head: ValueHead) -> ValueHead:
         """The head, where it is trained."""
@@ -139,7 +146,7 @@ class Learned:
 
     def _joined(self, parameter: str, parts: Sequence[torch.Tensor]) -> torch.Tensor:
         """The other way around; parts may be whole."""
-        return parts[0]
+        return parts[0].to(self._device)
 
     def _named(
         self,

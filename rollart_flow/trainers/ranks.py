@@ -25,10 +25,10 @@ from torch._C._distributed_c10d import HashStore, Store, TCPStore
 from torch.distributed.device_mesh import DeviceMesh
 
 from rollart_flow.errors import RanksLostError, RollartError
+from rollart_flow.models.device import CPU, use_gpu
 from rollart_flow.trainers.layout import COLLECTIVE_TIMEOUT_S
 from rollart_flow.trainers.ragged import Array
 
-_CPU = torch.device("cpu")
 LOOPBACK = "127.0.0.1"
 _ANSWER_S = 10.0
 """Longest wait for an answer of ranks that may have failed in the same way [s]."""
@@ -40,7 +40,7 @@ class Ranks:
 
     rank: int = 0
     count: int = 1
-    device: torch.device = _CPU
+    device: torch.device = CPU
     mesh: DeviceMesh | None = None
     """Of all ranks; None for a trainer that needs no process group."""
     background: dist.ProcessGroup | None = None
@@ -112,7 +112,7 @@ def training_device(rank: int) -> torch.device:
     """Where a rank trains: on a GPU of its node if it sees one, else on the CPU."""
     if torch.cuda.is_available():
         return torch.device("cuda", rank % torch.cuda.device_count())
-    return torch.device("cpu")
+    return CPU
 
 
 class Rendezvous:
@@ -185,8 +185,7 @@ def _join(store: Store, rank: int, count: int, patience: timedelta, *, loopback:
     # Checkpoints gather plans on the CPU, so that a group on GPUs has both backends.
     backend = "gloo" if device.type == "cpu" else "cpu:gloo,cuda:nccl"
     if device.type == "cuda":
-        torch.cuda.set_device(device)
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # deterministic products
+        use_gpu(device)
     dist.init_process_group(backend, store=store, rank=rank, world_size=count, timeout=patience)
     background, watch = (dist.new_group(backend="gloo", timeout=patience) for _ in range(2))
     mesh = DeviceMesh(device.type, list(range(count)))

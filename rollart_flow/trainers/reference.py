@@ -14,6 +14,7 @@ import torch
 
 from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.errors import TrainerError
+from rollart_flow.models.device import CPU
 from rollart_flow.models.qwen3 import ModelConfig, Qwen3
 from rollart_flow.trainers.checkpoint import Checkpoint
 from rollart_flow.weights.fingerprint import fingerprint
@@ -23,7 +24,6 @@ REFERENCE = "reference"
 
 Weights = Callable[[], Mapping[str, torch.Tensor]]
 """Gives whole weights under Hugging Face names; not called where nobody needs them."""
-_CPU = torch.device("cpu")
 
 
 class Reference:
@@ -34,7 +34,7 @@ class Reference:
         config: ModelConfig,
         weights: Weights,
         algorithm: Algorithm,
-        device: torch.device = _CPU,
+        device: torch.device = CPU,
     ) -> None:
         """Args: `weights` gives the initial policy's, float32, to be copied to `device`."""
         self._config = config
@@ -83,7 +83,8 @@ class Reference:
             raise TrainerError(f"checkpoint {folder} was trained towards another reference")
 
     def _take(self, weights: Mapping[str, torch.Tensor]) -> None:
-        model = Qwen3(self._config)
+        with self._device:
+            model = Qwen3(self._config)
         model.load_state_dict(dict(weights))
-        self.model = model.requires_grad_(False).to(self._device)
+        self.model = model.requires_grad_(False)
         self.name = fingerprint(weights)

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rollart_flow.algorithms.algorithm import Algorithm
-from rollart_flow.algorithms.checks import check_count, check_flag, check_number
-from rollart_flow.models.policy import Policy
+from rollart_flow.algorithms.checks import check_choice, check_count, check_flag, check_number
+from rollart_flow.errors import SettingsError
+from rollart_flow.models.policy import DEVICES, DTYPES, Policy
 from rollart_flow.trainers.layout import COLLECTIVE_TIMEOUT_S, Layout, layout_of
 from rollart_flow.trainers.megatron.capabilities import check_installed
 from rollart_flow.trainers.optimizer import AdamW
@@ -22,6 +23,10 @@ class TrainerSettings:
     """How a batch becomes a new version, whatever the algorithm."""
 
     backend: str = "embedded"
+    device: str = "cpu"
+    """What the embedded trainer computes on; the others take the GPUs that they see."""
+    dtype: str = "float32"
+    """What passes are computed in; weights, gradients and the optimizer are float32."""
     ranks: int = 1
     """Processes that train together."""
     tensor_parallel: int = 1
@@ -49,6 +54,10 @@ class TrainerSettings:
 
     def __post_init__(self) -> None:
         self.layout  # noqa: B018  refuses what does not divide
+        check_choice("train: device", self.device, DEVICES)
+        check_choice("train: dtype", self.dtype, DTYPES)
+        if self.backend == "megatron" and self.dtype != "float32":
+            raise SettingsError("train: the megatron trainer computes in float32; set dtype to it")
         check_number("train.collective_timeout_s", self.collective_timeout_s, low=1)
         check_count("train.minibatches", self.minibatches, low=1)
         check_count("train.epochs", self.epochs, low=1)
@@ -105,7 +114,7 @@ def build_trainer(
             ranks in the settings.
 
     Raises:
-        SettingsError: there is no model, or one that the trainer cannot train.
+        SettingsError: there is no model, or one that the trainer cannot train, or no GPU for it.
         WeightsError: the weights are damaged, or are not those of the config.
         MissingExtraError: the trainer's packages are not installed.
     """

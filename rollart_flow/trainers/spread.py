@@ -37,7 +37,7 @@ class Spread(Learned):
         self._ranks = ranks
         self.shapes = {name: tensor.shape for name, tensor in tensors.items()}
         """Of the policy's whole tensors, those that are not in this process among them."""
-        super().__init__(config, tensors, algorithm, settings)
+        super().__init__(config, tensors, algorithm, settings, ranks.device)
 
     def whole(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Gathered on the CPU; every rank has to call this for the same tensors."""

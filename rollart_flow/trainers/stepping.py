@@ -1,10 +1,10 @@
-"""One training step of any `Algorithm` on the Qwen3 model, in float32, whoever holds the weights.
+"""One training step of any `Algorithm` on the Qwen3 model, whoever holds the weights, float32.
 
 Recomputes the logprobs of the stored tokens under their stored sampling, takes one or more AdamW
 updates on a batch, and becomes the next version. What differs between trainers is where the weights
 lie (`Learned`) and who computes which rows (`Ranks`). The invariant (design, replay): the same
 weights, optimizer state and stored batch give the same loss, gradient norm and weights to the last
-bit, in as many processes on the same machine; a step that fails leaves no trace.
+bit, in as many processes on the same machine and kind of device; a step that fails leaves no trace.
 """
 
 from __future__ import annotations
@@ -29,10 +29,12 @@ from rollart_flow.trainers.checkpoint import RNG, Checkpoint
 from rollart_flow.trainers.kernels import describe_kernels, pinned
 from rollart_flow.trainers.learned import Learned
 from rollart_flow.trainers.mismatch import measure
+from rollart_flow.trainers.precision import computed_in
 from rollart_flow.trainers.ragged import Array
 from rollart_flow.trainers.ranks import Ranks
 from rollart_flow.trainers.reference import Reference
 from rollart_flow.trainers.registry import TrainerSettings
+from rollart_flow.trainers.running import LanguageModel
 from rollart_flow.trainers.scoring import Start, assess
 from rollart_flow.trainers.undo import undone_on_error
 from rollart_flow.trainers.update import Tally, Updater
@@ -58,7 +60,7 @@ class SteppingTrainer(Trainer):
         self.algorithm = algorithm
         self._learned = learned
         self._ranks = ranks
-        self._model, self._critic = learned.model, learned.critic
+        self._model, self._critic = self._computed(learned.model), learned.critic
         self._generator = torch.Generator().manual_seed(settings.seed)
         self._version = 0
         self._checksum: str | None = None
@@ -112,7 +114,7 @@ class SteppingTrainer(Trainer):
             train_s=time.perf_counter() - started,
             fingerprint=made,
             threads=self.settings.threads,
-            kernels=describe_kernels(self._ranks),
+            kernels=describe_kernels(self._ranks, self.settings.dtype),
             value_loss=None if self._critic is None else tally.value_loss / tally.count,
             **_mismatch(start, rows),
         )
@@ -206,10 +208,15 @@ class SteppingTrainer(Trainer):
         return tally, grad_norm, start
 
     def _updater(self) -> Updater:
+        frozen = self._reference.model
         return Updater(
-            self._model, self.algorithm, self._reference.model,
+            self._model, self.algorithm, None if frozen is None else self._computed(frozen),
             self.settings.micro_batch_tokens, self._critic, self._ranks, self._learned.run,
         )  # fmt: skip
+
+    def _computed(self, model: LanguageModel) -> LanguageModel:
+        """A model as passes compute it."""
+        return computed_in(self.settings.dtype, model, self._ranks.device)
 
     def _start(self, batch: TrainingBatch) -> Start | None:
         """Where the step starts from: still to be filled in by the first update, which sees the

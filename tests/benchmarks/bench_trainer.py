@@ -41,22 +41,22 @@ CONFIG = ModelConfig(
 )
 
 
-def uneven_batch(seed: int) -> tuple[pa.Table, np.ndarray[Any, Any]]:
+def uneven_batch(seed: int, rows: int = ROWS) -> tuple[pa.Table, np.ndarray[Any, Any]]:
     """(rows as the trainer takes them, their lengths): half of all tokens are actions."""
     random = np.random.default_rng(seed)
-    lengths = random.lognormal(5.0, 0.8, ROWS).clip(40, 1600).astype(int)
+    lengths = random.lognormal(5.0, 0.8, rows).clip(40, 1600).astype(int)
     columns: dict[str, list[Any]] = {
         "token_ids": [random.integers(0, 100, n).tolist() for n in lengths],
         "action_mask": [(np.arange(n) // 10 % 2 == 1).tolist() for n in lengths],
         "logprobs": [np.full(n, -4.6).tolist() for n in lengths],
-        "sampling": [asdict(Sampling())] * ROWS,
-        "kept_token_ids": [None] * ROWS,
+        "sampling": [asdict(Sampling())] * rows,
+        "kept_token_ids": [None] * rows,
     }
     declared = row_schema("trajectories")
     table = pa.table({name: pa.array(columns[name], declared.field(name).type) for name in columns})
-    advantages = random.standard_normal((ROWS, 1)).tolist()
+    advantages = random.standard_normal((rows, 1)).tolist()
     table = table.append_column("advantage", pa.array(advantages, pa.list_(pa.float32())))
-    return table.append_column("weight", pa.array([1.0] * ROWS)), lengths
+    return table.append_column("weight", pa.array([1.0] * rows)), lengths
 
 
 def seconds(call: Callable[[], object]) -> float:

@@ -13,26 +13,24 @@ from collections.abc import Callable
 from contextlib import closing
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import torch
 
 from rollart_flow import Policy
 from rollart_flow.algorithms import grpo
 from rollart_flow.envs import Arithmetic, FrozenLake
 from rollart_flow.models.folder import load_folder
 from rollart_flow.models.policy import load_codec, materialize
-from rollart_flow.models.qwen3 import ModelConfig
 from rollart_flow.trainers.base import Trainer
-from rollart_flow.trainers.batch import TrainingBatch, read_batch
+from rollart_flow.trainers.batch import read_batch
 from rollart_flow.trainers.embedded import EmbeddedTrainer
 from rollart_flow.trainers.fsdp2 import Fsdp2Trainer
 from rollart_flow.trainers.kernels import pinned
 from rollart_flow.trainers.megatron.trainer import MegatronTrainer
 from rollart_flow.trainers.registry import TrainerSettings
 from rollart_flow.trainers.warm_start import _episodes, _table
+from tests.benchmarks.plain import PlainLoop
 from tests.benchmarks.records import Record, record
 
 ROWS = 128
@@ -59,64 +57,6 @@ def demo_batch(policy: Policy, folder: Path) -> pa.Table:
     return table.append_column("logprobs", pa.array(logprobs, pa.list_(pa.float32())))
 
 
-class PlainLoop:
-    """The same step as a script would take it."""
-
-    def __init__(self, config: ModelConfig, tensors: dict[str, torch.Tensor]) -> None:
-        from transformers import Qwen3Config, Qwen3ForCausalLM
-
-        make: Any = Qwen3ForCausalLM
-        names = (
-            "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers",
-            "num_attention_heads", "num_key_value_heads", "head_dim", "max_position_embeddings",
-            "rms_norm_eps", "tie_word_embeddings",
-        )  # fmt: skip
-        values = {name: getattr(config, name) for name in names}
-        rope = {"rope_type": "default", "rope_theta": config.rope_theta}
-        self._model = make(Qwen3Config(**values, rope_parameters=rope))
-        self._model.load_state_dict(tensors, strict=False)
-        self._model.tie_weights()
-        self._optimizer = torch.optim.AdamW(self._model.parameters(), lr=SETTINGS.optimizer.lr)
-
-    def step(self, batch: TrainingBatch) -> float:
-        """One update; its loss."""
-        self._optimizer.zero_grad()
-        actions, total = int(batch.actions.starts[-1]), 0.0
-        for rows in _in_order(batch):
-            loss = self._loss(batch, rows) / actions
-            loss.backward()  # type: ignore[no-untyped-call]
-            total += float(loss.detach())
-        torch.nn.utils.clip_grad_norm_(self._model.parameters(), SETTINGS.optimizer.clip_norm)
-        self._optimizer.step()
-        return total
-
-    def _loss(self, batch: TrainingBatch, rows: range) -> torch.Tensor:
-        """Clipped, summed over action tokens."""
-        chains = [batch.tokens.values[slice(*batch.tokens.starts[row : row + 2])] for row in rows]
-        tokens = torch.nn.utils.rnn.pad_sequence(
-            [torch.from_numpy(chain) for chain in chains], batch_first=True
-        )
-        logits = self._model(tokens).logits[:, :-1]
-        every = torch.log_softmax(logits, -1).gather(-1, tokens[:, 1:, None]).squeeze(-1)
-        at, owners = batch.actions.positions(np.asarray(rows))
-        logprobs = every[torch.from_numpy(owners), torch.from_numpy(batch.actions.values[at] - 1)]
-        ratio = (logprobs - torch.from_numpy(batch.behavior_logprobs[at])).exp()
-        advantages = torch.from_numpy(batch.advantages[at])
-        clipped = ratio.clamp(0.8, 1.28) * advantages
-        return -torch.minimum(ratio * advantages, clipped).sum()
-
-
-def _in_order(batch: TrainingBatch) -> list[range]:
-    """Rows of each pass: as many as fit."""
-    lengths, cuts, longest = batch.tokens.lengths, [0], 0
-    for row, length in enumerate(lengths):
-        longest = max(longest, int(length))
-        if (row + 1 - cuts[-1]) * longest > SETTINGS.micro_batch_tokens:
-            cuts.append(row)
-            longest = int(length)
-    return [range(*pair) for pair in zip(cuts, [*cuts[1:], batch.rows], strict=True)]
-
-
 def cpu_seconds(call: Callable[[], float], answers: list[float]) -> float:
     """CPU seconds of one call, whose answer is kept."""
     start = time.process_time()
@@ -137,7 +77,7 @@ def run() -> list[Record]:
         name: make(config, tensors, grpo(), TrainerSettings(backend=name))
         for name, make in MAKERS.items()
     }
-    plain = PlainLoop(config, tensors)
+    plain = PlainLoop(config, tensors, SETTINGS)
     spent: dict[str, list[float]] = {name: [] for name in (*trainers, "plain")}
 
     losses: dict[str, list[float]] = {name: [] for name in spent}

@@ -13,9 +13,11 @@ import torch
 
 from rollart_flow.engines.base import Engine
 from rollart_flow.engines.embedded import EmbeddedEngine
+from rollart_flow.engines.registry import build_engine
 from rollart_flow.errors import EngineError, SettingsError
 from rollart_flow.models.cached import CachedQwen3
 from rollart_flow.models.folder import load_folder
+from rollart_flow.models.policy import Policy
 from rollart_flow.types import Chunk, FinishReason, GenerationRequest, Sampling
 from tests.engines.conformance import (
     CONTEXT,
@@ -41,6 +43,26 @@ class TestEmbeddedEngine(EngineConformance):
         return EmbeddedEngine.from_folder(
             folder, seed=5, max_batch=12, cached_rows=9, chunk_tokens=4
         )
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+class TestEmbeddedEngineOnAGpu(EngineConformance):
+    """The same where a GPU computes, with captured steps."""
+
+    tolerance = 1e-3
+
+    def make(self, folder: Path) -> Engine:
+        """In float32, as what it is compared with."""
+        return EmbeddedEngine.from_folder(
+            folder, seed=5, device="cuda", max_batch=12, cached_rows=9, chunk_tokens=4
+        )
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
+def test_a_gpu_that_is_not_there_is_refused(folders: tuple[Path, Path]) -> None:
+    wanted = r"^policy\.device='cuda': torch .* sees no GPU in this process; set policy\.device=cpu"
+    with pytest.raises(SettingsError, match=wanted):
+        build_engine(Policy.tiny(device="cuda", max_context=CONTEXT), str(folders[0]), seed=0)
 
 
 @pytest.fixture
@@ -354,6 +376,7 @@ def test_long_prompts_are_computed_in_pieces(
     ("settings", "message"),
     [
         ({"dtype": "float16"}, "dtype"),
+        ({"device": "tpu"}, "device must be one of cpu, cuda"),
         ({"max_context": CONTEXT + 1}, "max_context"),
         ({"max_batch": 0}, "max_batch"),
         ({"chunk_tokens": 0}, "chunk_tokens"),

@@ -4,7 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from rollart_flow.engines.kv_cache import MIN_SHARED, Int64Array, RowCache
+from rollart_flow.engines.kv_cache import MIN_SHARED, RowCache, rows_that_fit
+from rollart_flow.errors import EngineError
+from rollart_flow.models.cached import Int64Array
+from rollart_flow.models.key_values import KeyValues
 from rollart_flow.models.qwen3 import ModelConfig
 
 CONFIG = ModelConfig(
@@ -88,3 +91,13 @@ def test_nothing_is_found_after_the_weights_changed(cache: RowCache) -> None:
     cache.place(_chain((1, 20)))
     cache.forget()
     assert cache.match(_chain((1, 20))) == (0, 0)
+
+
+def test_on_a_gpu_rows_take_at_most_half_of_what_is_free() -> None:
+    each = KeyValues.row_bytes(CONFIG, 64, torch.bfloat16)
+    held = KeyValues(CONFIG, 3, 64, torch.bfloat16)
+    assert 3 * each == held.keys.nbytes + held.values.nbytes
+    assert rows_that_fit(128, 64, each, 2 * 128 * each) == 128
+    assert rows_that_fit(128, 64, each, 2 * 100 * each) == 100
+    with pytest.raises(EngineError, match=r"64 rows takes .* lower policy\.max_batch"):
+        rows_that_fit(128, 64, each, 2 * 63 * each)

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollart_flow.engines.sampler import Sampler
+from rollart_flow.engines.sampler import Sampler, cumulate
 from rollart_flow.errors import EngineError
 from rollart_flow.types import Sampling
 
@@ -78,3 +78,23 @@ def test_the_same_place_draws_the_same_token_in_any_order() -> None:
 def test_logits_that_are_not_finite_are_refused(value: float) -> None:
     with pytest.raises(EngineError, match="not finite"):
         _sampler(Sampling()).draw(torch.tensor([[0.0, value, 0, 0, 0, 0]]), np.array([3]))
+
+
+def test_sums_in_whole_numbers_do_not_depend_on_their_order_and_skip_what_is_zero() -> None:
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(20, 5000, generator=generator) * 4
+    logits[:, ::3] = float("-inf")
+    probabilities = logits.softmax(-1)
+    whole, mass = cumulate(probabilities, whole=True)
+    plain, _ = cumulate(probabilities, whole=False)
+    assert torch.equal(whole[:, -1], cumulate(probabilities.flip(-1), whole=True)[0][:, -1])
+    assert (whole.diff(dim=-1)[:, 2::3] == 0).all(), "a token of probability zero adds nothing"
+    assert (whole.double() * 2.0**-48 - plain).abs().max() < 1e-11
+    assert torch.isfinite(mass).all()
+    uniforms = torch.rand(20, 1, dtype=torch.float64, generator=generator)
+    for cumulative in (whole, plain):
+        below = (uniforms * cumulative[:, -1:]).to(cumulative.dtype)
+        drawn = torch.searchsorted(cumulative, below, right=True)
+        assert (probabilities.gather(-1, drawn) > 0).all()
+    below = (uniforms * whole[:, -1:]).long()
+    assert torch.equal(drawn, torch.searchsorted(whole, below, right=True)), "the same draws"

@@ -31,6 +31,7 @@ def test_a_policy_survives_json(tmp_path: Path) -> None:
     for policy in (
         Policy.tiny(hidden=32, words=("yes", "no"), seed=3, warm_start=20),
         Policy.from_pretrained(tmp_path, dtype="bfloat16", max_batch=8),
+        Policy.from_pretrained(tmp_path, device="cuda", eager=True),
     ):
         assert Policy(**json.loads(json.dumps(asdict(policy)))) == policy
 
@@ -42,6 +43,8 @@ def test_a_policy_survives_json(tmp_path: Path) -> None:
         ({"layers": 0}, "layers must be a whole number from 1"),
         ({"seed": 1.5}, "seed must be a whole number"),
         ({"dtype": "int8"}, "dtype must be one of float32, bfloat16"),
+        ({"device": "gpu"}, "device must be one of cpu, cuda, not 'gpu'"),
+        ({"eager": 1}, "eager must be true or false, not 1"),
         ({"engine": ""}, "engine must be the name"),
         ({"words": ("two words",)}, "words must be made of ASCII letters"),
         ({"max_context": 1}, "max_context must be a whole number from 8"),
@@ -51,6 +54,13 @@ def test_a_policy_survives_json(tmp_path: Path) -> None:
 def test_an_impossible_policy_is_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(SettingsError, match=message):
         Policy.tiny(**settings)
+
+
+def test_a_gpu_computes_in_bfloat16_unless_the_policy_says_otherwise() -> None:
+    assert Policy.tiny().computes_in == "float32"
+    assert Policy.tiny(device="cuda").computes_in == "bfloat16"
+    assert Policy.tiny(device="cuda", dtype="float32").computes_in == "float32"
+    assert Policy.tiny(dtype="bfloat16").computes_in == "bfloat16"
 
 
 def test_a_pretrained_policy_needs_its_folder(tmp_path: Path) -> None:

@@ -40,6 +40,60 @@ class TestEmbeddedTrainer(TrainerConformance):
         return EmbeddedTrainer(config, tensors, algorithm, settings)
 
 
+class TestEmbeddedTrainerInBfloat16(TrainerConformance):
+    """The same where passes are computed in bfloat16, over float32 weights."""
+
+    tolerance = 0.1
+
+    def make_trainer(
+        self,
+        config: ModelConfig,
+        tensors: Mapping[str, torch.Tensor],
+        algorithm: Algorithm,
+        settings: TrainerSettings,
+    ) -> Trainer:
+        return EmbeddedTrainer(config, tensors, algorithm, replace(settings, dtype="bfloat16"))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+class TestEmbeddedTrainerOnAGpu(TrainerConformance):
+    """The same where a GPU computes."""
+
+    tolerance = 1e-4
+
+    def make_trainer(
+        self,
+        config: ModelConfig,
+        tensors: Mapping[str, torch.Tensor],
+        algorithm: Algorithm,
+        settings: TrainerSettings,
+    ) -> Trainer:
+        return EmbeddedTrainer(config, tensors, algorithm, replace(settings, device="cuda"))
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
+def test_a_gpu_that_is_not_there_is_refused() -> None:
+    with pytest.raises(SettingsError, match=r"^policy\.device='cuda': torch .* sees no GPU"):
+        steps(TrainerSettings(device="cuda"))
+
+
+def test_passes_in_bfloat16_differ_a_little_and_keep_float32_weights() -> None:
+    (exact,) = steps(TrainerSettings(), count=1)
+    (rounded,) = steps(TrainerSettings(dtype="bfloat16"), count=1)
+    assert exact.loss != rounded.loss
+    assert rounded.loss == pytest.approx(exact.loss, rel=0.1)
+    assert rounded.grad_norm == pytest.approx(exact.grad_norm, rel=0.1)
+    assert '"dtype": "bfloat16"' in rounded.kernels
+    trainer = EmbeddedTrainer(CONFIG, initial_weights(), grpo(), replace(CUT, dtype="bfloat16"))
+    trainer.train_step(1, batch_of(1))
+    assert {tensor.dtype for tensor in trainer.weights().values()} == {torch.float32}
+
+
+def test_megatron_has_no_other_dtype() -> None:
+    with pytest.raises(SettingsError, match="the megatron trainer computes in float32"):
+        TrainerSettings(backend="megatron", dtype="bfloat16")
+
+
 def steps(
     settings: TrainerSettings, algorithm: Algorithm | None = None, count: int = 2
 ) -> list[StepResult]:

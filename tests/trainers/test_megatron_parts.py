@@ -109,9 +109,9 @@ def test_a_stage_has_layers_from_its_first_one_on_and_the_last_one_the_tied_embe
 
 def test_stages_are_among_what_the_bits_depend_on_only_where_there_are_several() -> None:
     alone = Ranks(count=4, shares=2)
-    assert "pipeline_parallel" not in describe_kernels(alone)
-    assert '"tensor_parallel": 2' in describe_kernels(alone)
-    staged = describe_kernels(replace(alone, stages=2))
+    assert "pipeline_parallel" not in describe_kernels(alone, "float32")
+    assert '"tensor_parallel": 2' in describe_kernels(alone, "float32")
+    staged = describe_kernels(replace(alone, stages=2), "float32")
     assert '"pipeline_parallel": 2' in staged
     assert '"tensor_parallel": 1' in staged
 

@@ -118,9 +118,9 @@ class Split(Spread):
         one = self._groups.layout.pipeline == 1
         return here if one else of_all_stages(here, self._groups, self._ranks)
 
-    def _runner(self) -> Runner:
+    def _runner(self) -> Runner | None:
         if self._groups.layout.pipeline == 1:
-            return super()._runner()
+            return None
         chunk = Chunk(self._mcore)
         return Scheduled(self._mcore, chunk, self._groups, self._ranks.device)
 

@@ -1,0 +1,73 @@
+"""Shares of the GPUs that Ray counts by itself, for workers without a class of accelerators.
+
+The invariant: what is granted is reserved, whole or not at all, and CUDA shows a worker the one GPU
+that its share is of.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import ray
+
+from rollart_flow.errors import RunFailedError
+from rollart_flow.resources.classes import CPU, GPU
+from rollart_flow.resources.manager import GRACE_S, live_pools
+from rollart_flow.resources.worker import Placement, Request
+
+_PARTS = 10_000
+"""Ray counts a GPU in so many."""
+
+
+def gpu_share(workers: int) -> float:
+    """The part of a GPU that each of so many workers gets, at most one.
+
+    Raises:
+        RunFailedError: the connected cluster has no GPU that is free.
+    """
+    pool = live_pools().get(GPU)
+    free = 0 if pool is None else int(pool.free)
+    if not free:
+        raise RunFailedError(
+            "policy.device='cuda', but Ray counts no free GPU; set policy.device=cpu, or start Ray "
+            "where there is one"
+        )
+    return _PARTS // -(-workers // free) / _PARTS
+
+
+def on_gpus(placements: Sequence[Placement], share: float) -> list[Placement]:
+    """Workers that were to compute on a CPU, on a share of a GPU each; the others as they are.
+
+    Raises:
+        RunFailedError: others have taken what was free.
+    """
+    moved = [p for p in placements if p.granted == CPU]
+    if not moved:
+        return list(placements)
+    group = ray.util.placement_group([{GPU: share, CPU: p.cpus} for p in moved], strategy="PACK")
+    if not group.wait(GRACE_S):
+        ray.util.remove_placement_group(group)
+        raise RunFailedError(
+            f"policy.device='cuda': no room for {len(moved)} workers on {share:g} GPU each; others "
+            "compute on this cluster, try again when they have ended"
+        )
+    bundles = {p.worker: index for index, p in enumerate(moved)}
+    return [
+        replace(
+            p,
+            worker=p.worker.replace(CPU.lower(), GPU.lower()),
+            granted=GPU,
+            requests=tuple(_on_gpu(request) for request in p.requests),
+            gpus=share,
+            group=group,
+            bundle=bundles[p.worker],
+            devices=share,
+        )
+        if p.worker in bundles
+        else p
+        for p in placements
+    ]
+
+
+def _on_gpu(request: Request) -> Request:
+    """Who asked for no class has got what it asked for."""
+    return replace(request, resource=GPU) if request.resource == CPU else request

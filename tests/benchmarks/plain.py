@@ -1,0 +1,90 @@
+"""What a script without this library would do: transformers' model, and a plain training loop."""
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from rollart_flow.models.device import CPU
+from rollart_flow.models.qwen3 import ModelConfig
+from rollart_flow.trainers.batch import TrainingBatch
+from rollart_flow.trainers.registry import TrainerSettings
+
+
+def plain_model(config: ModelConfig, tensors: dict[str, torch.Tensor]) -> Any:
+    """transformers' Qwen3 with these weights, float32."""
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    make: Any = Qwen3ForCausalLM
+    names = (
+        "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers",
+        "num_attention_heads", "num_key_value_heads", "head_dim", "max_position_embeddings",
+        "rms_norm_eps", "tie_word_embeddings",
+    )  # fmt: skip
+    values = {name: getattr(config, name) for name in names}
+    rope = {"rope_type": "default", "rope_theta": config.rope_theta}
+    model = make(Qwen3Config(**values, rope_parameters=rope))
+    model.load_state_dict(tensors, strict=False)
+    model.tie_weights()
+    return model
+
+
+class PlainLoop:
+    """A step as a script would take it: rows in stored order, as many as fit padded."""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        tensors: dict[str, torch.Tensor],
+        settings: TrainerSettings,
+        device: torch.device = CPU,
+    ) -> None:
+        """Args: learning rate, clipping, dtype and size of a pass are those of `settings`."""
+        self._settings, self._device = settings, device
+        self._model = plain_model(config, tensors).to(device)
+        self._optimizer = torch.optim.AdamW(
+            self._model.parameters(), lr=self._settings.optimizer.lr
+        )
+
+    def step(self, batch: TrainingBatch) -> float:
+        """One update; its loss."""
+        self._optimizer.zero_grad()
+        actions, total = int(batch.actions.starts[-1]), 0.0
+        for rows in _in_order(batch, self._settings.micro_batch_tokens):
+            mixed = self._settings.dtype == "bfloat16"
+            with torch.autocast(self._device.type, torch.bfloat16, enabled=mixed):
+                loss = self._loss(batch, rows) / actions
+            loss.backward()  # type: ignore[no-untyped-call]
+            total += float(loss.detach())
+        torch.nn.utils.clip_grad_norm_(self._model.parameters(), self._settings.optimizer.clip_norm)
+        self._optimizer.step()
+        return total
+
+    def _loss(self, batch: TrainingBatch, rows: range) -> torch.Tensor:
+        """Clipped, summed over action tokens."""
+        chains = [batch.tokens.values[slice(*batch.tokens.starts[row : row + 2])] for row in rows]
+        tokens = torch.nn.utils.rnn.pad_sequence(
+            [torch.from_numpy(chain) for chain in chains], batch_first=True
+        ).to(self._device)
+        logits = self._model(tokens).logits[:, :-1].float()
+        every = torch.log_softmax(logits, -1).gather(-1, tokens[:, 1:, None]).squeeze(-1)
+        at, owners = batch.actions.positions(np.asarray(rows))
+        logprobs = every[self._there(owners), self._there(batch.actions.values[at] - 1)]
+        ratio = (logprobs - self._there(batch.behavior_logprobs[at])).exp()
+        advantages = self._there(batch.advantages[at])
+        clipped = ratio.clamp(0.8, 1.28) * advantages
+        return -torch.minimum(ratio * advantages, clipped).sum()
+
+    def _there(self, values: np.ndarray[Any, Any]) -> torch.Tensor:
+        return torch.from_numpy(values).to(self._device)
+
+
+def _in_order(batch: TrainingBatch, most: int) -> list[range]:
+    """Rows of each pass: as many as fit."""
+    lengths, cuts, longest = batch.tokens.lengths, [0], 0
+    for row, length in enumerate(lengths):
+        longest = max(longest, int(length))
+        if (row + 1 - cuts[-1]) * longest > most:
+            cuts.append(row)
+            longest = int(length)
+    return [range(*pair) for pair in zip(cuts, [*cuts[1:], batch.rows], strict=True)]
