@@ -182,7 +182,7 @@ class TrainerConformance(ABC):
         trainer = self.start()
         with pytest.raises(TrainerError, match="no checkpoint"):
             trainer.load(tmp_path / "nothing")
-        config = replace(CONFIG, num_hidden_layers=1)
+        config = replace(CONFIG, num_hidden_layers=4)
         model = Qwen3(config)
         model.initialize(0)
         self.make_trainer(config, model.state_dict(), grpo(), CUT).save(tmp_path / "other")

@@ -58,8 +58,9 @@ def gradient(trainer: SteppingTrainer, batch: pa.Table) -> tuple[float, dict[str
         learned.clip()
     tally.share(trainer._ranks)
     found = learned.whole(learned.everything(_gradient_of))
-    learned.forget_gradient()
-    return tally.loss, {name: tensor.numpy().copy() for name, tensor in found.items()}
+    copies = {name: tensor.numpy().copy() for name, tensor in found.items()}
+    learned.forget_gradient()  # Megatron's buffers become zeros
+    return tally.loss, copies
 
 
 def _gradient_of(parameter: torch.nn.Parameter) -> torch.Tensor:
