@@ -83,6 +83,15 @@ class Engine(ABC):
             WeightsError: a tensor is missing, unknown or of a wrong shape; nothing was changed.
         """
 
+    async def receive(self, version: int) -> bool:
+        """Swap to a version that the trainer sends, as `load` does; False if it is not sent here,
+        or not any more, so that it has to be read and loaded.
+
+        Raises:
+            EngineError: it was cut off in the middle; the engine has failed.
+        """
+        return False
+
     @abstractmethod
     async def resume(self) -> None:
         """Go on with held and paused requests."""

@@ -5,6 +5,7 @@ from zlib import crc32
 
 from rollart_flow.algorithms.checks import check_choice
 from rollart_flow.engines.base import Engine, EnginePhase
+from rollart_flow.engines.vllm.receiving import Sent
 from rollart_flow.errors import MissingExtraError, SettingsError
 from rollart_flow.models.policy import Policy
 
@@ -13,17 +14,20 @@ _HEAD_WIDTH = 32
 """vLLM's attention takes heads of multiples of this width on every kind of machine."""
 
 
-def check_engine(policy: Policy, *, units: int = 1, prefill_workers: int = 0) -> None:
+def check_engine(
+    policy: Policy, *, units: int = 1, prefill_workers: int = 0, adapted: bool = False
+) -> None:
     """Refuse, before a run starts, an engine that will not serve the policy; loads no engine.
 
     Args:
         policy: names the engine.
         units: of a resource class that one engine is to compute on.
         prefill_workers: engines that compute prompts for the others.
+        adapted: whether it is to draw with a LoRA adapter.
 
     Raises:
         SettingsError: no engine has that name, or it does not compute a model of this shape, or
-            not on so many units, or no prompts for others.
+            not on so many units, or no prompts for others, or takes no adapter.
         MissingExtraError: the engine's packages are not installed.
     """
     check_choice("policy.engine", policy.engine, ENGINES)
@@ -37,6 +41,11 @@ def check_engine(policy: Policy, *, units: int = 1, prefill_workers: int = 0) ->
             raise SettingsError(
                 f"engine_units={units}: the {policy.engine} engine computes on one unit; "
                 "take 1, or policy.engine=vllm"
+            )
+        if adapted:
+            raise SettingsError(
+                f"lora: the {policy.engine} engine takes no adapter; leave it away, or take "
+                "policy.engine=vllm"
             )
         return
     if find_spec("vllm") is None:
@@ -64,6 +73,8 @@ def build_engine(
     worker: str = "",
     units: int = 1,
     phase: EnginePhase | None = None,
+    lora: str | None = None,
+    sent: Sent | None = None,
 ) -> Engine:
     """The engine that `policy.engine` names, serving the model in `folder` as version 0.
 
@@ -75,13 +86,17 @@ def build_engine(
             equal numbers would give equal answers to equal prompts: each gets its own.
         units: of a resource class that it computes on.
         phase: what it does where prompts are computed on workers of their own; None: they are not.
+        lora: folder of an adapter that it draws with; None: the weights alone.
+        sent: how a trainer sends weights to its GPU; None: it does not.
 
     Raises:
         SettingsError, MissingExtraError: as `check_engine`; or the embedded engine is to compute
             on a GPU, and this process sees none.
         EngineError: it could not start.
     """
-    check_engine(policy, units=units, prefill_workers=int(phase is not None))
+    check_engine(
+        policy, units=units, prefill_workers=int(phase is not None), adapted=lora is not None
+    )
     if policy.engine == "vllm":
         from rollart_flow.engines.vllm.engine import VllmEngine
         from rollart_flow.engines.vllm.settings import VllmSettings
@@ -93,6 +108,8 @@ def build_engine(
             tensor_parallel=units,
             seed=crc32(f"{seed}:{worker}".encode()),
             phase=phase,
+            lora=lora,
+            sent=sent,
         )
         return VllmEngine(folder, settings)
     from rollart_flow.engines.embedded import EmbeddedEngine

@@ -12,6 +12,7 @@ is answered with the name of this one, so that its sender learns what is lost.
 
 import asyncio
 import os
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -25,12 +26,14 @@ from rollart_flow.engines.base import Engine, EnginePhase
 from rollart_flow.engines.pulls import Pulls
 from rollart_flow.engines.registry import build_engine
 from rollart_flow.engines.remote import Delivery, Failure
+from rollart_flow.engines.vllm.receiving import Sent
 from rollart_flow.errors import EngineError, WorkerLeftError
 from rollart_flow.models.policy import Policy
-from rollart_flow.resources import ActorGen, Placement
+from rollart_flow.resources import CPU, ActorGen, Placement
 from rollart_flow.types import GenerationRequest
 from rollart_flow.weights import open_weights
 from rollart_flow.weights.places import kept
+from rollart_flow.weights.sent.requirements import SENT
 
 PREFIXES = {ActorGen.role: "engine", str(EnginePhase.PREFILL): "prefill"}
 """Of the workers' names, by role."""
@@ -49,11 +52,15 @@ class EngineWorker(ActorGen):
         weights_uri: str,
         seed: int,
         disaggregated: bool = False,
+        lora: str | None = None,
     ) -> None:
         """Args: `folder` holds the policy's model and tokenizer, `weights_uri` its versions;
-        where prompts and tokens are `disaggregated`, the worker's role says which are its."""
+        where prompts and tokens are `disaggregated`, the worker's role says which are its; `lora`
+        holds an adapter that it draws with."""
         super().__init__(placement)
         phase = EnginePhase.PREFILL if placement.role == EnginePhase.PREFILL else EnginePhase.DECODE
+        sent = sent_to(placement, weights, weights_uri)
+        self._prefetches = sent is None
         self._engine: Engine = build_engine(
             policy,
             kept(folder),
@@ -61,6 +68,8 @@ class EngineWorker(ActorGen):
             worker=placement.worker,
             units=max(1, int(placement.gpus)),
             phase=phase if disaggregated else None,
+            lora=None if lora is None else kept(lora),
+            sent=sent,
         )
         self._pulls = Pulls(open_weights(weights, weights_uri))
         self._feeds: dict[str, Feed[Delivery]] = {}
@@ -142,8 +151,9 @@ class EngineWorker(ActorGen):
             return await self._engine.release()
 
     async def prefetch(self, version: int) -> None:
-        """Begin to read a version from the weight store, while tokens are drawn."""
-        if version > self._engine.version:
+        """Begin to read a version from the weight store, while tokens are drawn; nothing where the
+        trainer will send it."""
+        if version > self._engine.version and self._prefetches:
             self._pulls.begin(version)
 
     @ray.method(max_task_retries=-1)
@@ -168,6 +178,10 @@ class EngineWorker(ActorGen):
         if version == self._engine.version:
             return Pull()
         await self._engine.suspend()
+        asked = time.monotonic()
+        if await self._engine.receive(version):
+            seconds = time.monotonic() - asked
+            return Pull(seconds, seconds)
         tensors, pull = await self._pulls.take(version)
         await self._engine.load(version, tensors)
         return pull
@@ -210,3 +224,11 @@ class EngineWorker(ActorGen):
         except Exception as error:  # noqa: BLE001  the client waits: it must hear of any end
             failed = EngineError(f"{type(error).__name__}: {' '.join(str(error).split())}")
             feed.publish(Failure(request.request_id, failed))
+
+
+def sent_to(placement: Placement, weights: str, weights_uri: str) -> Sent | None:
+    """How the trainer sends weights to a worker: to none on CPUs, and by IPC to those on its own
+    device alone; the others read the lasting store."""
+    if weights not in SENT or placement.granted == CPU:
+        return None
+    return None if weights == "ipc" and not placement.shares else Sent(weights, weights_uri)

@@ -3,10 +3,14 @@
 Every error is a `PipelineError` that starts with the node's name and says what to do.
 """
 
+from pathlib import Path
+
 from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.control.schedules import Schedule, named_schedule, rollart
+from rollart_flow.engines.registry import check_engine
 from rollart_flow.envs.base import Domain
 from rollart_flow.errors import PipelineError
+from rollart_flow.models.lora import Adapter, read_adapter
 from rollart_flow.models.policy import Policy
 from rollart_flow.pipeline import nodes
 from rollart_flow.pipeline.checks import checked_node, expect, unique_names
@@ -14,6 +18,7 @@ from rollart_flow.trainers.layout import COLLECTIVE_TIMEOUT_S
 from rollart_flow.trainers.optimizer import AdamW, adamw
 from rollart_flow.trainers.registry import TrainerSettings, check_trainer
 from rollart_flow.weights import check_weights
+from rollart_flow.weights.sent.requirements import Sending
 
 
 def _bound(
@@ -85,6 +90,16 @@ def buffer(
     )
 
 
+def _sending(up: nodes.Buffer, policy: Policy, ranks: int) -> Sending:
+    """Who sends weights and who receives them."""
+    node: nodes.Node = up
+    while not isinstance(node, nodes.Rollout):
+        (node,) = node.upstream
+    names = () if isinstance(node.hw_affinity, str) else node.up.domain_names
+    classes = frozenset(node.resource_class(name) for name in names)
+    return Sending(policy.engine, classes, node.sliding_workers, ranks)
+
+
 @checked_node
 def train(
     up: nodes.Buffer,
@@ -116,7 +131,7 @@ def train(
         MissingExtraError: the weight store needs a package that is not installed.
     """
     expect(name, up, nodes.Buffer)
-    check_weights(weights)
+    check_weights(weights, _sending(up, policy, ranks))
     if minibatches > up.batch_size:
         raise PipelineError(
             f"{name}: {minibatches} minibatches of a batch of {up.batch_size}; take fewer"
@@ -170,17 +185,28 @@ def evaluate(
     max_turns: int | None = None,
     step_timeout_s: float = 10.0,
     trajectory_timeout_s: float = 300.0,
+    lora: str | Path | Adapter | None = None,
     name: str = "evaluate",
 ) -> nodes.Evaluate:
     """Measure the policy in domains as it learns; it takes no credit from rollout.
 
+    Args:
+        lora: folder of a LoRA adapter in PEFT's format that is laid over every version measured,
+            as whoever serves the trained policy with it would. The run keeps a copy. The weights
+            are trained without it: neither rollout nor training knows adapters, whose tokens
+            would not be those of the policy that learns from them.
+
     Raises:
-        PipelineError: a setting is wrong, no domain, or one of the same name twice.
+        PipelineError: a setting is wrong, no domain, or one of the same name twice; the engine
+            takes no adapter, or there is none in the folder.
+        MissingExtraError: an adapter needs an engine that is not installed.
     """
     for domain in domains:
         if not isinstance(domain, Domain):
             raise PipelineError(f"{name}: takes domains, got {domain!r}")
     unique_names(name, domains)
+    if lora is not None:
+        check_engine(policy, adapted=True)
     return nodes.Evaluate(
         policy=policy,
         domains=domains,
@@ -194,5 +220,6 @@ def evaluate(
         max_turns=max_turns,
         step_timeout_s=step_timeout_s,
         trajectory_timeout_s=trajectory_timeout_s,
+        lora=read_adapter(lora) if isinstance(lora, str | Path) else lora,
         name=name,
     )

@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass as stdlib_dataclass
 from inspect import BoundArguments, signature
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias, cast
 
 from pydantic import ConfigDict, Field, GetCoreSchemaHandler, InstanceOf
@@ -19,6 +20,7 @@ from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.control.curriculum import Curriculum
 from rollart_flow.control.schedules import Schedule, named_schedule
 from rollart_flow.envs.base import Domain
+from rollart_flow.models.lora import Adapter, read_adapter
 from rollart_flow.models.policy import Policy
 from rollart_flow.rewards.base import RewardFunction
 from rollart_flow.trainers.layout import COLLECTIVE_TIMEOUT_S
@@ -46,6 +48,22 @@ class _IsA:
         return core_schema.is_instance_schema(self.kind)
 
 
+class _AdapterOrFolder:
+    """Take an adapter as it is, or the one in a folder."""
+
+    def __get_pydantic_core_schema__(
+        self, source: object, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(self._read)
+
+    def _read(self, value: object) -> Adapter:
+        if isinstance(value, Adapter):
+            return value
+        if isinstance(value, str | Path):
+            return read_adapter(value)
+        raise ValueError(f"it should be the folder of an adapter, not {type(value).__name__}")
+
+
 class _ScheduleOrName:
     """Take a schedule as it is, or the one that a text names."""
 
@@ -65,6 +83,7 @@ class _ScheduleOrName:
 OfPolicy: TypeAlias = Annotated[Policy, _IsA(Policy)]
 OfDomain: TypeAlias = Annotated[Domain, _IsA(Domain)]
 OfSchedule: TypeAlias = Annotated[Schedule, _ScheduleOrName()]
+OfAdapter: TypeAlias = Annotated[Adapter, _AdapterOrFolder()]
 OfCurriculum: TypeAlias = Annotated[Curriculum, _IsA(Curriculum)]
 OfAlgorithm: TypeAlias = Annotated[Algorithm, _IsA(Algorithm)]
 OfOptimizer: TypeAlias = Annotated[AdamW, _IsA(AdamW)]
@@ -318,7 +337,8 @@ class Train(Node):
     goes on from the newest checkpoint. At least as long as a checkpoint takes to write."""
     weights: str = "local"
     """Weight store that carries versions to the engines: "local", the run's folder; "mooncake", the
-    memory of servers that the run starts (section 6.2); "mooncake://HOST:PORT", of others."""
+    memory of servers that the run starts (section 6.2); "mooncake://HOST:PORT", of others; "nccl",
+    "ipc", sent from the trainer's GPU to vLLM's beside "local" (never run on a GPU)."""
     name: Name = "train"
 
 
@@ -334,4 +354,8 @@ class Evaluate(Generates):
     episodes: Count = 64
     """Episodes by domain of each metric: greedy for `success`, sampled for `success_sampled`."""
     seed: int = 0
+    lora: OfAdapter | None = None
+    """LoRA adapter over every version that is measured (vLLM), given as its folder and known by its
+    content; None: the policy by itself. Only evaluation takes one: what is trained on was drawn by
+    the weights that are trained."""
     name: Name = "evaluate"

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 _STRUCTURE = frozenset({"up", "policy", "sources", "domains", "name", "fn", "expression"})
 """Fields of nodes that are the graph itself, or code."""
-_WHOLE = frozenset({"schedule"})
-"""Fields of nodes that are objects and are set as one, by a name."""
+_WHOLE = frozenset({"schedule", "lora"})
+"""Fields of nodes that are objects and are set as one, by a name or a folder."""
 _REPLACES = {"schedule": "alpha"}
 """Arguments that stand for another one, which is then no longer the file's."""
 

@@ -133,6 +133,7 @@ def _words(node: nodes.Node) -> tuple[str, str, str, str]:
             return CONSUMER, "Ray Data actor + trainer", "1", f"{algorithm}, {node.steps} steps"
         case nodes.Evaluate():
             often = f"every {node.every} versions, {node.episodes} episodes by domain"
+            often += "" if node.lora is None else ", with a LoRA adapter"
             return EVALUATION, "Ray actor + engine", "1", often
         case _:
             raise TypeError(f"no plan for a node of kind {node.kind}")

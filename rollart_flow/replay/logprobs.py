@@ -12,16 +12,18 @@ import torch
 
 from rollart_flow.errors import RollartError, WeightsError
 from rollart_flow.models.folder import read_config
+from rollart_flow.models.lora import Adapter, merged
 from rollart_flow.models.qwen3 import Qwen3
 from rollart_flow.pipeline import Pipeline
 from rollart_flow.rows import trajectories_table
+from rollart_flow.runner.adapters import kept_adapter
 from rollart_flow.runner.retrain import bring_to, check_version, stored_trainer
 from rollart_flow.store import Run
 from rollart_flow.store.layout import policy_uri, weights_uri
 from rollart_flow.trainers.batch import read_scorable
 from rollart_flow.trainers.kernels import pinned
 from rollart_flow.trainers.scoring import recompute_logprobs
-from rollart_flow.types import Trajectory
+from rollart_flow.types import Split, Trajectory
 from rollart_flow.weights import kept_weights
 from rollart_flow.weights.places import kept
 
@@ -49,17 +51,20 @@ def score_again(run: Run, pipeline: Pipeline, trajectory: Trajectory) -> list[Sc
     """Every generated token of a trajectory, in order.
 
     Temperature, allowed and kept tokens are those that were recorded; a greedy trajectory was
-    recorded with the logprobs of temperature 1.
+    recorded with the logprobs of temperature 1. What was drawn with a LoRA adapter is scored with
+    it, from the run's own copy.
 
     Raises:
-        WeightsError: a version is not kept any more, and cannot be recomputed either.
+        WeightsError: a version is not kept any more, and cannot be recomputed either; or the
+            adapter in the run's folder is not the recorded one.
         TrainerError: the row cannot be scored, such as one with a token outside the vocabulary.
     """
     drawn = [at for at, generated in enumerate(trajectory.action_mask) if generated]
     if not drawn:
         return []
+    adapter = _adapter(run, pipeline, trajectory)
     by_version = {
-        version: _logprobs(run, _weights(run, pipeline, version), trajectory)
+        version: _logprobs(run, _adapted(_weights(run, pipeline, version), adapter), trajectory)
         for version in sorted({trajectory.token_versions[at] for at in drawn})
     }
     return [
@@ -71,6 +76,19 @@ def score_again(run: Run, pipeline: Pipeline, trajectory: Trajectory) -> list[Sc
         )
         for index, at in enumerate(drawn)
     ]
+
+
+def _adapter(run: Run, pipeline: Pipeline, trajectory: Trajectory) -> Adapter | None:
+    """What was laid over the weights as a trajectory was drawn."""
+    if trajectory.split is not Split.EVALUATION or pipeline.evaluate is None:
+        return None
+    return kept_adapter(run, pipeline.evaluate.name)
+
+
+def _adapted(
+    tensors: Mapping[str, torch.Tensor], adapter: Adapter | None
+) -> Mapping[str, torch.Tensor]:
+    return tensors if adapter is None else merged(tensors, adapter)
 
 
 def _logprobs(run: Run, tensors: Mapping[str, torch.Tensor], trajectory: Trajectory) -> list[float]:

@@ -20,6 +20,7 @@ from rollart_flow.errors import RunFailedError, SettingsError, StoreError
 from rollart_flow.models.policy import Policy, materialize
 from rollart_flow.operators.train import checkpoint_folder
 from rollart_flow.pipeline import LoadedPipeline, Pipeline
+from rollart_flow.runner.adapters import keep_adapter
 from rollart_flow.runner.retrain import bring_to, check_version, stored_pipeline, stored_trainer
 from rollart_flow.runner.runs import RunResult, drive
 from rollart_flow.runner.setup import create_run, publish_start
@@ -162,6 +163,7 @@ def _start_from(
         checkpoint = _begun_anew(trainer.snapshot(), pipeline.train.algorithm)
         with made(checkpoint_folder(checkpoints_uri(uri), version)) as folder:
             write_checkpoint(folder, checkpoint)
+    keep_adapter(pipeline, uri)
     with_checkpoint = version > 0
     publish_start(pipeline, uri, RunWriter.open(uri), version, checkpoint=with_checkpoint)
 

@@ -28,7 +28,7 @@ from rollart_flow.runner.settings import (
     CONCURRENT_CALLS,
     buffer_settings,
     coordinator_settings,
-    engine_arguments,
+    evaluation_arguments,
     rollout_arguments,
     trainer_settings,
 )
@@ -40,6 +40,7 @@ from rollart_flow.trainers.worker import TrainWorker, gather_ranks
 from rollart_flow.types import Event, EventKind, Reason
 from rollart_flow.weights import WeightStore, kept_weights
 from rollart_flow.weights.mooncake.servers import WeightServers
+from rollart_flow.weights.sent.requirements import check_placed
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +116,7 @@ def start_plant(
     Raises:
         StoreError: the run cannot be written.
         RunFailedError: a worker cannot start.
+        WeightsError: weights cannot be carried as the pipeline says.
     """
     with ExitStack() as started:
         weights, servers = start_carrier(pipeline.train, uri)
@@ -124,6 +126,8 @@ def start_plant(
         started.callback(ray.kill, buffer)
         recovering = buffer.start.remote()
         placed = place_workers(pipeline, ResourceManager())
+        classes = ({p.granted for p in of} for of in (placed.training, placed.engines))
+        check_placed(pipeline.train.weights, *classes)
         trainers = _trainers(pipeline, uri, weights, placed.training)
         started.callback(trainers.shutdown)
         arguments = rollout_arguments(pipeline, uri, weights)
@@ -131,7 +135,7 @@ def start_plant(
         started.callback(engines.shutdown)
         clusters, evaluators = [engines, trainers], None
         if placed.evaluation:
-            evaluators = _engines(placed.evaluation, engine_arguments(pipeline, uri, weights))
+            evaluators = _engines(placed.evaluation, evaluation_arguments(pipeline, uri, weights))
             started.callback(evaluators.shutdown)
             clusters.append(evaluators)
         settings = coordinator_settings(pipeline, uri, weights, nodes_may_join=nodes_may_join)

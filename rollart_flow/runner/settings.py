@@ -14,7 +14,7 @@ from rollart_flow.operators.filters import NamedFilter
 from rollart_flow.operators.rebinding import Spawning
 from rollart_flow.pipeline import Pipeline
 from rollart_flow.pipeline.nodes import Filter
-from rollart_flow.store.layout import policy_uri, weights_uri
+from rollart_flow.store.layout import adapter_uri, policy_uri, weights_uri
 from rollart_flow.trainers.registry import TrainerSettings
 from rollart_flow.types import Sampling
 from rollart_flow.weights.places import kept
@@ -119,6 +119,14 @@ def engine_arguments(pipeline: Pipeline, uri: str, weights: str) -> dict[str, An
         "weights_uri": weights_uri(uri),
         "seed": pipeline.seed,
     }
+
+
+def evaluation_arguments(pipeline: Pipeline, uri: str, weights: str) -> dict[str, Any]:
+    """The same for the one that evaluates, which may draw with an adapter."""
+    evaluate = pipeline.evaluate
+    adapted = evaluate is not None and evaluate.lora is not None
+    lora = adapter_uri(uri) if adapted else None
+    return {**engine_arguments(pipeline, uri, weights), "lora": lora}
 
 
 def rollout_arguments(pipeline: Pipeline, uri: str, weights: str) -> dict[str, Any]:

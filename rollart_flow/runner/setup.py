@@ -16,6 +16,7 @@ from rollart_flow.models.policy import load_codec, materialize
 from rollart_flow.operators.train import weights_table
 from rollart_flow.pipeline import LoadedPipeline, Pipeline
 from rollart_flow.rows import events_table
+from rollart_flow.runner.adapters import keep_adapter
 from rollart_flow.store import Parent, Run, RunInfo, RunStatus, RunWriter, new_run_uri
 from rollart_flow.store.layout import policy_uri, run_names, weights_uri, write_pipeline
 from rollart_flow.store.lease import held
@@ -92,6 +93,7 @@ def _begin(pipeline: Pipeline, uri: str, writer: RunWriter, on_progress: OnProgr
     on_progress(Progress.phase("making the initial policy", total_steps=pipeline.train.steps))
     with made(policy_uri(uri)) as folder:
         _make_policy(pipeline, folder, on_progress)
+    keep_adapter(pipeline, uri)
     publish_start(pipeline, uri, writer, 0, checkpoint=False)
 
 

@@ -6,6 +6,7 @@
                    weights/         published policy versions
                    checkpoints/     the trainer's checkpoints
                    policy/          the initial policy, a Hugging Face folder
+                   adapter/         the LoRA adapter that it is evaluated with, if there is one
 
 A run is found through its folder alone: the folder can be copied or moved.
 """
@@ -44,6 +45,11 @@ def checkpoints_uri(run: str) -> str:
 def policy_uri(run: str) -> str:
     """Address of the folder of the initial policy."""
     return files.join(run, "policy")
+
+
+def adapter_uri(run: str) -> str:
+    """Address of the folder of the LoRA adapter that the run evaluates with."""
+    return files.join(run, "adapter")
 
 
 def pipeline_uri(run: str) -> str:

@@ -89,6 +89,11 @@ class Trainer(ABC):
     def weights(self) -> dict[str, torch.Tensor]:
         """Current weights in Hugging Face names, detached, safe to keep."""
 
+    @property
+    def checksum(self) -> str | None:
+        """`fingerprint` of `weights()` where it is known, as after a training step."""
+        return None
+
     @abstractmethod
     def snapshot(self) -> Checkpoint:
         """Everything that `save` saves, in memory and whole, for whoever goes on differently."""

@@ -62,12 +62,18 @@ class SteppingTrainer(Trainer):
         self._model, self._critic = self._computed(learned.model), learned.critic
         self._generator = torch.Generator().manual_seed(settings.seed)
         self._version = 0
+        self._checksum: str | None = None
         self._reference = Reference(self._model.config, self.weights, algorithm, ranks.device)
 
     @property
     def version(self) -> int:
         """Number of the last finished step; 0 before the first."""
         return self._version
+
+    @property
+    def checksum(self) -> str | None:
+        """See `Trainer.checksum`; the fingerprint of a step is that of its critic too."""
+        return self._checksum
 
     def train_step(self, step: int, batch: pa.Table) -> StepResult:
         """Train on one batch. See `Trainer.train_step`."""
@@ -91,6 +97,8 @@ class SteppingTrainer(Trainer):
         with pinned(self.settings.threads), undone:
             tally, grad_norm, start = self._train(step, rows, rate)
         self._version = step
+        made = fingerprint(learned.whole(learned.everything()))
+        self._checksum = made if self._critic is None else None
         self._reference.reached(step, self.weights)
         return StepResult(
             step=step,
@@ -105,7 +113,7 @@ class SteppingTrainer(Trainer):
             tokens=int(rows.tokens.starts[-1]),
             action_tokens=int(rows.actions.starts[-1]),
             train_s=time.perf_counter() - started,
-            fingerprint=fingerprint(learned.whole(learned.everything())),
+            fingerprint=made,
             threads=self.settings.threads,
             kernels=describe_kernels(
                 self._ranks.device, self._ranks.count, self._ranks.shares, self.settings.dtype
@@ -175,7 +183,7 @@ class SteppingTrainer(Trainer):
         self._reference.restore(found, folder)
         self._learned.restore(found)
         self._generator.set_state(found.state[RNG])
-        self._version = found.version
+        self._version, self._checksum = found.version, None
 
     def _train(
         self, step: int, batch: TrainingBatch, rate: float

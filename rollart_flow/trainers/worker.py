@@ -116,7 +116,7 @@ class TrainWorker(ActorTrain):
         if self.placement.rank:
             return None
         publish = self._weights.publish_lasting if lasting else self._weights.publish
-        return publish(self._trainer.version, weights)
+        return publish(self._trainer.version, weights, self._trainer.checksum)
 
     def retain(self, newest: int, keep: frozenset[int]) -> tuple[int, ...]:
         """Remove published versions but the newest and those in `keep`; what was removed."""

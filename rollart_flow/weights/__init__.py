@@ -1,6 +1,6 @@
 """Weight stores: versions of a policy, published whole or not at all."""
 
-from rollart_flow.weights.base import Manifest, TensorEntry, WeightStore
+from rollart_flow.weights.base import Manifest, TensorEntry, WeightCapabilities, WeightStore
 from rollart_flow.weights.fingerprint import fingerprint
 from rollart_flow.weights.local import LocalWeightStore
 from rollart_flow.weights.registry import (
@@ -15,6 +15,7 @@ __all__ = [
     "LocalWeightStore",
     "Manifest",
     "TensorEntry",
+    "WeightCapabilities",
     "WeightStore",
     "check_weights",
     "fingerprint",

@@ -18,6 +18,18 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class WeightCapabilities:
+    """What a store gives beyond carrying a version to engines that wait for it."""
+
+    latest: bool = True
+    """Whether it says which versions there are."""
+    late_join: bool = True
+    """Whether who was not there when a version was published can get it later."""
+    device: str = "cpu"
+    """Where tensors lie as they are carried; "cuda": from GPU to GPU."""
+
+
+@dataclass(frozen=True, slots=True)
 class TensorEntry:
     """Place of one tensor in a published version."""
 
@@ -55,36 +67,53 @@ def entries_of(tensors: Mapping[str, torch.Tensor]) -> tuple[TensorEntry, ...]:
     )
 
 
-def describe(version: int, uri: str, tensors: Mapping[str, torch.Tensor]) -> Manifest:
+def describe(
+    version: int, uri: str, tensors: Mapping[str, torch.Tensor], checksum: str | None = None
+) -> Manifest:
     """The manifest of tensors that are to be published under this address."""
     return Manifest(
         version=version,
         uri=uri,
         tensors=entries_of(tensors),
         size_bytes=sum(t.numel() * t.element_size() for t in tensors.values()),
-        checksum=fingerprint(tensors),
+        checksum=checksum or fingerprint(tensors),
     )
 
 
 class WeightStore(ABC):
     """Published versions of a policy's weights, by number."""
 
+    @property
+    def capabilities(self) -> WeightCapabilities:
+        """What it gives; a store of files gives all."""
+        return WeightCapabilities()
+
     @abstractmethod
-    def publish(self, version: int, tensors: Mapping[str, torch.Tensor]) -> Manifest:
+    def publish(
+        self, version: int, tensors: Mapping[str, torch.Tensor], checksum: str | None = None
+    ) -> Manifest:
         """Make a version readable, atomically. Publishing equal tensors again changes nothing.
+
+        Args:
+            version: number of the training step.
+            tensors: by their Hugging Face names.
+            checksum: `fingerprint` of the tensors where the caller has it, as after a training
+                step; else it is taken here.
 
         Raises:
             WeightsError: the version is there with other tensors.
         """
 
-    def publish_lasting(self, version: int, tensors: Mapping[str, torch.Tensor]) -> Manifest:
+    def publish_lasting(
+        self, version: int, tensors: Mapping[str, torch.Tensor], checksum: str | None = None
+    ) -> Manifest:
         """Publish a version that must outlive the processes of its run. Where all do, as here, it
         is published like any other; see `publish`."""
-        return self.publish(version, tensors)
+        return self.publish(version, tensors, checksum)
 
     @abstractmethod
     def read(self, version: int) -> dict[str, torch.Tensor]:
-        """All tensors of a version, verified against its checksum.
+        """All tensors of a version, verified against what was published.
 
         Raises:
             WeightsError: the version is missing, torn or damaged.

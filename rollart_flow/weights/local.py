@@ -50,11 +50,14 @@ class LocalWeightStore(WeightStore):
         with _as_weights_error(f"no weights can be stored in {folder}"):
             self._place: Place = place_at(self.folder)
 
-    def publish(self, version: int, tensors: Mapping[str, torch.Tensor]) -> Manifest:
+    def publish(
+        self, version: int, tensors: Mapping[str, torch.Tensor], checksum: str | None = None
+    ) -> Manifest:
         """Write the version to disk, durably, and make it readable. See `WeightStore.publish`."""
         if version < 0 or not tensors:
             raise WeightsError(f"cannot publish version {version} with {len(tensors)} tensors")
-        made = describe(version, f"{Path(self.folder).name}/{_name(version)}", tensors)
+        uri = f"{Path(self.folder).name}/{_name(version)}"
+        made = describe(version, uri, tensors, checksum)
 
         def fill(folder: Path) -> None:
             save_tensors(tensors, folder / TENSORS_FILE)

@@ -1,8 +1,9 @@
 """Two weight stores as one: a fast one that ends with the run, and one that lasts.
 
 Versions with a checkpoint, those to be evaluated and the one that a run starts from are in the
-lasting store; what engines swap to is in the fast one. The invariant: a version that was published
-as lasting can be read as long as its run keeps it, whatever becomes of the fast store.
+lasting store; what engines swap to is in the fast one. Where that gives nothing to who comes
+late, every version is in the lasting one too. The invariant: a version that was published as
+lasting can be read as long as its run keeps it, whatever becomes of the fast store.
 """
 
 from __future__ import annotations
@@ -24,14 +25,22 @@ class TieredWeightStore(WeightStore):
         self._fast = fast
         self._lasting = lasting
 
-    def publish(self, version: int, tensors: Mapping[str, torch.Tensor]) -> Manifest:
-        """Publish to the fast store. See `WeightStore.publish`."""
-        return self._fast.publish(version, tensors)
+    def publish(
+        self, version: int, tensors: Mapping[str, torch.Tensor], checksum: str | None = None
+    ) -> Manifest:
+        """Publish to the fast store, and to the lasting one what a late reader would miss there.
+        See `WeightStore.publish`."""
+        if self._fast.capabilities.late_join:
+            return self._fast.publish(version, tensors, checksum)
+        return self.publish_lasting(version, tensors, checksum)
 
-    def publish_lasting(self, version: int, tensors: Mapping[str, torch.Tensor]) -> Manifest:
+    def publish_lasting(
+        self, version: int, tensors: Mapping[str, torch.Tensor], checksum: str | None = None
+    ) -> Manifest:
         """Publish to both. See `WeightStore.publish_lasting`."""
-        self._lasting.publish(version, tensors)
-        return self._fast.publish(version, tensors)
+        lasting = self._lasting.publish(version, tensors, checksum)
+        fast = self._fast.publish(version, tensors, lasting.checksum)
+        return fast if self._fast.capabilities.latest else lasting
 
     def read(self, version: int) -> dict[str, torch.Tensor]:
         """All tensors of a version. See `WeightStore.read`."""
@@ -58,7 +67,9 @@ class TieredWeightStore(WeightStore):
     def retain(self, newest: int, keep: Collection[int] = ()) -> tuple[int, ...]:
         """Remove all but the newest versions and those in `keep`. See `WeightStore.retain`.
 
-        In the fast store are the newest alone; the lasting one keeps its own newest version too.
+        In the fast store are the newest alone; the lasting one keeps its own newest version too,
+        and as many as are asked for where only it can be read.
         """
-        gone = {*self._fast.retain(newest), *self._lasting.retain(1, keep)}
+        alone = not self._fast.capabilities.late_join
+        gone = {*self._fast.retain(newest), *self._lasting.retain(newest if alone else 1, keep)}
         return tuple(sorted(gone - set(self.versions())))

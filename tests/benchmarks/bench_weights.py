@@ -2,7 +2,8 @@
 
 What rollout waits for where two engines pull while they decode; and what a store takes beside the
 library's own calls on one registered buffer and beside files, in one process and in turns, so that
-the ratio says something on a machine that others use as well. Files are written durably, on
+the ratio says something on a machine that others use as well. As in a run, the checksum of a
+version is known when it is published: its training step has taken it. Files are written durably, on
 whatever disk the temporary folder is; Mooncake's servers run on the same cores, over loopback.
 """
 
@@ -15,7 +16,7 @@ from pathlib import Path
 
 import torch
 
-from rollart_flow.weights import LocalWeightStore
+from rollart_flow.weights import LocalWeightStore, fingerprint
 from rollart_flow.weights.mooncake.buckets import BUCKET_BYTES
 from rollart_flow.weights.mooncake.client import MooncakeClient
 from rollart_flow.weights.mooncake.servers import WeightServers, segment_bytes
@@ -51,7 +52,8 @@ def _exposed(store: MooncakeWeightStore, address: str) -> Iterator[Record]:
     with readers(address, _RUN, _READERS) as ends:
         for version in range(1, _ROUNDS + 1):
             tensors = weights_of(version)
-            push_s.append(_seconds(partial(store.publish, version, tensors)))
+            checksum = fingerprint(tensors)
+            push_s.append(_seconds(partial(store.publish, version, tensors, checksum)))
             for end in ends:
                 end.send(version)
             swaps.append([end.recv() for end in ends])
@@ -89,9 +91,10 @@ def _compared(store: MooncakeWeightStore, address: str, size: int) -> Iterator[R
         files, raw = LocalWeightStore(Path(folder) / "weights"), RawCalls(address, size)
         for version in range(100, 100 + _ROUNDS):
             tensors = weights_of(version)
-            timed("publish", partial(store.publish, version, tensors))
+            checksum = fingerprint(tensors)
+            timed("publish", partial(store.publish, version, tensors, checksum))
             timed("raw put", partial(raw.put, version))
-            timed("files publish", partial(files.publish, version, tensors))
+            timed("files publish", partial(files.publish, version, tensors, checksum))
             timed("read", partial(store.read, version))
             timed("raw get", partial(raw.get, version))
             timed("files read", partial(files.read, version))

@@ -7,7 +7,7 @@ import pytest
 from rollart_flow import Policy, rollout, tasks
 from rollart_flow.engines import registry
 from rollart_flow.envs import FrozenLake
-from rollart_flow.errors import MissingExtraError, PipelineError
+from rollart_flow.errors import MissingExtraError, PipelineError, SettingsError
 from rollart_flow.pipeline.nodes import Rollout
 
 
@@ -59,3 +59,8 @@ def test_prefill_workers_without_nixl_are_refused_with_its_extra(
     assert built(policy).prefill_workers == 0
     with pytest.raises(MissingExtraError, match=r"rollart-flow\[nixl\]"):
         rollout(tasks(FrozenLake()), policy, prefill_workers=1)
+
+
+def test_an_engine_that_takes_no_adapter_is_refused_one() -> None:
+    with pytest.raises(SettingsError, match=r"^lora: the embedded engine takes no adapter"):
+        registry.check_engine(Policy.tiny(), adapted=True)

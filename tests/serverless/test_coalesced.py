@@ -124,6 +124,23 @@ def test_an_error_that_nobody_foresaw_reaches_who_waits() -> None:
         run(Coalescer(Receiver().open).call(b"bug"))
 
 
+def test_a_message_that_cannot_be_sent_fails_its_calls_and_no_other_message() -> None:
+    def refuse_the_first(calls: list[bytes]) -> AsyncIterator[Answers]:
+        if b"bug" in calls:
+            raise KeyError("bug")
+        return receiver.open(calls)
+
+    async def test() -> list[bytes | BaseException]:
+        calls = Coalescer(refuse_the_first)
+        bodies = (*[b"bug"] * FIRST, b"1")
+        return await asyncio.gather(*map(calls.call, bodies), return_exceptions=True)
+
+    receiver = Receiver()
+    *lost, answered = run(test())
+    assert [type(error) for error in lost] == [KeyError] * FIRST
+    assert answered == b"1"
+
+
 def test_a_message_is_given_up_with_the_last_who_waits_for_it() -> None:
     async def test() -> None:
         calls = Coalescer(receiver.open)

@@ -77,6 +77,7 @@ class TrainerConformance(ABC):
         assert (
             result.fingerprint == fingerprint(trainer.weights()) != fingerprint(initial_weights())
         )
+        assert trainer.checksum == result.fingerprint
         assert result.tokens == len(batch["token_ids"].combine_chunks().flatten())
         mask = batch["action_mask"].combine_chunks().flatten()
         assert result.action_tokens == sum(mask.to_pylist())
@@ -163,6 +164,7 @@ class TrainerConformance(ABC):
         trainer.train_step(2, batch_of(2))
         trainer.load(tmp_path / "start")
         assert trainer.version == 0
+        assert trainer.checksum is None
         assert fingerprint(trainer.weights()) == fingerprint(initial_weights())
         assert bits(trainer.train_step(1, batch_of(1))) == expected
 

@@ -53,6 +53,13 @@ class WeightStoreConformance(ABC):
             assert read[name].shape == tensor.shape
             assert torch.equal(read[name], tensor)
 
+    def test_a_checksum_that_the_caller_has_is_not_taken_again(self, store: WeightStore) -> None:
+        published = tensors_of(3)
+        assert store.publish(3, published, fingerprint(published)) == store.manifest(3)
+        assert store.manifest(3).checksum == fingerprint(published)
+        assert_is_version(store.read(3), 3)
+        assert store.publish(4, published, "known").checksum == "known"
+
     def test_manifest_describes_the_tensors(self, store: WeightStore) -> None:
         published = tensors_of(3)
         manifest = store.publish(3, published)

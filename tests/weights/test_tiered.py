@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rollart_flow.errors import WeightsError
-from rollart_flow.weights import LocalWeightStore, WeightStore
+from rollart_flow.weights import LocalWeightStore, WeightCapabilities, WeightStore
 from rollart_flow.weights.tiered import TieredWeightStore
 from tests.weights.conformance import WeightStoreConformance, assert_is_version, tensors_of
 
@@ -47,6 +47,26 @@ def test_what_lasts_is_read_where_the_fast_store_lost_it(tmp_path: Path) -> None
     for ask in (other.read, other.manifest):
         with pytest.raises(WeightsError, match="version 2"):
             ask(2)
+
+
+class Passing(LocalWeightStore):
+    """Gives nothing to who comes late."""
+
+    @property
+    def capabilities(self) -> WeightCapabilities:
+        return WeightCapabilities(latest=False, late_join=False)
+
+
+def test_where_the_fast_store_gives_nothing_to_who_comes_late_every_version_lasts(
+    tmp_path: Path,
+) -> None:
+    store = TieredWeightStore(Passing(tmp_path / "fast"), lasting(tmp_path))
+    for version in (0, 1, 2):
+        manifest = store.publish(version, tensors_of(version))
+        assert manifest == lasting(tmp_path).manifest(version), "what can be read is recorded"
+    assert lasting(tmp_path).versions() == (0, 1, 2)
+    assert store.retain(2) == (0,)
+    assert lasting(tmp_path).versions() == (1, 2), "as many as are asked for"
 
 
 def test_a_lasting_version_goes_once_nobody_names_it(tmp_path: Path) -> None:

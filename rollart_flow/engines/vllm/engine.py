@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from multiprocessing import active_children
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,10 +21,11 @@ from rollart_flow.engines.requests import refused
 from rollart_flow.engines.vllm.drawing import Drawing
 from rollart_flow.engines.vllm.handover import written
 from rollart_flow.engines.vllm.process import start
+from rollart_flow.engines.vllm.receiving import receiver_of
 from rollart_flow.engines.vllm.sampling import check
 from rollart_flow.engines.vllm.settings import VllmSettings
 from rollart_flow.engines.vllm.stream import Stream
-from rollart_flow.errors import EngineError, SettingsError, WeightsError
+from rollart_flow.errors import EngineError, SettingsError
 from rollart_flow.models.folder import check_tensors, read_config
 from rollart_flow.types import Chunk, GenerationRequest
 
@@ -62,6 +63,7 @@ class VllmEngine(Engine):
         limits = (self._context, self._config.vocab_size)
         self._drawing = Drawing(self._llm, limits, settings, version)
         self._processes = set(active_children()) - before
+        self._receiver = receiver_of(settings.sent, settings.tensor_parallel)
         self._streams: dict[str, Stream] = {}
         self._tasks: dict[Stream, asyncio.Task[None]] = {}
         self._ready: asyncio.Task[None] | None = None
@@ -135,15 +137,25 @@ class VllmEngine(Engine):
     async def load(self, version: int, tensors: Mapping[str, torch.Tensor]) -> None:
         """Swap all weights; requests in flight keep their tokens and rebuild their KV cache."""
         check_tensors(self._config, tensors)
-        if self._settings.lora is not None:
-            raise WeightsError("an engine with a LoRA adapter keeps the weights it was made for")
-        suspended = self._suspended
         descriptor = await asyncio.to_thread(written, tensors)
+        path = f"/proc/{os.getpid()}/fd/{descriptor}"
         try:
-            await self.suspend()
-            await self._ask(self._transfer(f"/proc/{os.getpid()}/fd/{descriptor}", version))
+            await self._swap(version, lambda: self._transfer(path, version))
         finally:
             os.close(descriptor)
+
+    async def receive(self, version: int) -> bool:
+        """Swap to what the trainer sends, from GPU to GPU. See `Engine.receive`."""
+        receiver = self._receiver
+        if receiver is None or not await receiver.offers(version):
+            return False
+        await self._swap(version, lambda: receiver.take(self._llm, version))
+        return True
+
+    async def _swap(self, version: int, update: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        suspended = self._suspended
+        await self.suspend()
+        await self._ask(update())
         self._drawing.version = version
         if not suspended:
             await self.resume()
@@ -169,6 +181,8 @@ class VllmEngine(Engine):
             await asyncio.wait(tuple(self._tasks.values()))
         if self._ready is not None:
             self._watch(False)
+        if self._receiver is not None:
+            self._receiver.close()
         self._llm.shutdown()
         self._llm = self._drawing.llm = None
         for process in self._processes:

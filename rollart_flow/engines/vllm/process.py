@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from vllm.v1.engine.async_llm import AsyncLLM
 
 TRANSFER = "rollart"
-"""Name of our weight transfer in vLLM's registry."""
+"""Name of our weight transfer in vLLM's registry, where weights are files."""
 
 ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # on CPUs one process beside ours instead of two
@@ -44,6 +44,11 @@ CACHED_CHAINS = 64
 """On CPUs: finished chains whose prefix can be kept for reuse, beyond those that decode."""
 _BLOCK_TOKENS = 128
 """On CPUs: tokens of one block of the KV cache; a chain fills the last one in part."""
+
+
+def transfer_name(kind: str | None) -> str:
+    """Of the one that also receives what is sent in a way of `weights.sent`; None: files alone."""
+    return TRANSFER if kind is None else f"{TRANSFER}_{kind}"
 
 
 def start(folder: str | Path, config: ModelConfig, settings: VllmSettings) -> AsyncLLM:
@@ -86,7 +91,9 @@ def start(folder: str | Path, config: ModelConfig, settings: VllmSettings) -> As
         kv_cache_memory_bytes=_cache_bytes(config, settings, context) if on_cpu else None,
         disable_log_stats=True,
         kv_transfer_config=None if phase is None else connector(phase, on_cpu=on_cpu),
-        weight_transfer_config=WeightTransferConfig(backend=TRANSFER),
+        weight_transfer_config=WeightTransferConfig(
+            backend=transfer_name(None if settings.sent is None else settings.sent.kind)
+        ),
         worker_extension_cls="rollart_flow.engines.vllm.transfer.WorkerExtension",
         **lora,
     )

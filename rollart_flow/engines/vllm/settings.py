@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from rollart_flow.engines.base import EnginePhase
+from rollart_flow.engines.vllm.receiving import Sent
 from rollart_flow.errors import SettingsError
 from rollart_flow.models.policy import DTYPES
 
@@ -30,8 +31,10 @@ class VllmSettings:
     phase: EnginePhase | None = None
     """None: it computes prompts and draws tokens. Otherwise what it does of both."""
     lora: str | None = None
-    """Folder of a LoRA adapter in PEFT's format that every token is drawn with; the engine then
-    keeps the weights that it was started with, as a judge does. None: the weights alone."""
+    """Folder of a LoRA adapter in PEFT's format that every token is drawn with, over whatever
+    weights are loaded. None: the weights alone."""
+    sent: Sent | None = None
+    """How the trainer sends new weights to its GPU. None: they are loaded from files."""
 
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES:

@@ -1,4 +1,4 @@
-"""How new weights get into vLLM: a backend of its weight transfer, loaded in its own processes.
+"""How new weights get into vLLM: backends of its weight transfer, loaded in its own processes.
 
 vLLM imports this module there by name (`worker_extension_cls`), which registers the backend. The
 invariant: after an update every parameter, and all that vLLM keeps derived from one, is of the new
@@ -8,7 +8,7 @@ weights. A process that holds the model ends with its parent: the kernel sees to
 import ctypes
 import signal
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from safetensors import safe_open
@@ -19,12 +19,15 @@ from vllm.distributed.weight_transfer.base import (
     WeightTransferUpdateInfo,
 )
 from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
+from vllm.distributed.weight_transfer.ipc_engine import IPCWeightTransferEngine
+from vllm.distributed.weight_transfer.nccl_engine import NCCLWeightTransferEngine
 from vllm.model_executor.model_loader.reload import (
     finalize_layerwise_reload,
     initialize_layerwise_reload,
 )
 
-from rollart_flow.engines.vllm.process import TRANSFER
+from rollart_flow.engines.vllm.process import TRANSFER, transfer_name
+from rollart_flow.weights.sent.wire import read
 
 _PR_SET_PDEATHSIG = 1
 
@@ -85,6 +88,64 @@ class FileTransfer(WeightTransferEngine):  # type: ignore[misc]
         """There is nothing to disconnect from."""
 
 
+@dataclass
+class SentInit(WeightTransferInitInfo):  # type: ignore[misc]
+    """What the sender agrees upon; None before there is one."""
+
+    sent: dict[str, Any] | None = None
+
+
+class SentTransfer(FileTransfer):
+    """Receives what the trainer sends, through vLLM's own engine, and reads files as well."""
+
+    init_info_cls = SentInit
+    within_cls: ClassVar[type[WeightTransferEngine]]
+    """vLLM's engine that receives."""
+
+    def __init__(self, *arguments: Any) -> None:
+        """Arguments as vLLM's factory gives them."""
+        super().__init__(*arguments)
+        self._within: WeightTransferEngine = self.within_cls(*arguments)
+        self._received = False
+
+    def init_transfer_engine(self, init_info: SentInit) -> None:
+        """Join the sender that says so, in place of one before it."""
+        if init_info.sent is not None:
+            self._within.shutdown()
+            self._within.init_transfer_engine(self._within.parse_init_info(init_info.sent))
+
+    def update_weights(self, update_info: dict[str, Any]) -> None:
+        """Receive what is sent now, or load a file."""
+        self._received = "sent" in update_info
+        if self._received:
+            self._within.update_weights(read(update_info["sent"]))
+        else:
+            super().update_weights(update_info)
+
+    def finish_weight_update(self) -> None:
+        """Derive again what vLLM keeps of the weights, and let go of what was lent."""
+        if self._received:
+            self._within.finish_weight_update()
+        else:
+            super().finish_weight_update()
+
+    def shutdown(self) -> None:
+        """Leave the sender."""
+        self._within.shutdown()
+
+
+class NcclTransfer(SentTransfer):
+    """By NCCL, from another GPU."""
+
+    within_cls = NCCLWeightTransferEngine
+
+
+class IpcTransfer(SentTransfer):
+    """By memory of the GPU that the trainer is on too."""
+
+    within_cls = IPCWeightTransferEngine
+
+
 class WorkerExtension:
     """Methods that vLLM's workers get besides their own."""
 
@@ -102,3 +163,5 @@ class WorkerExtension:
 
 
 WeightTransferEngineFactory.register_engine(TRANSFER, FileTransfer)
+WeightTransferEngineFactory.register_engine(transfer_name("nccl"), NcclTransfer)
+WeightTransferEngineFactory.register_engine(transfer_name("ipc"), IpcTransfer)

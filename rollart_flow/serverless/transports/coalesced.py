@@ -24,8 +24,8 @@ Answers = tuple[int, list[tuple[int, bytes]]]
 """(calls that the receiver works on at a time, [(place in the message, answer)])."""
 
 Open = Callable[[list[bytes]], AsyncIterator[Answers]]
-"""Sends a message of calls; what is read from it ends when all are answered. Raises the errors of
-`Transport.send`."""
+"""Sends a message of calls, where it can at once; what is read from it ends when all are answered.
+Both raise the errors of `Transport.send`."""
 
 _Waiting = dict[int, asyncio.Future[bytes]]
 """Calls of a message without an answer, by their places."""
@@ -52,7 +52,9 @@ class Coalescer:
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[bytes] = loop.create_future()
         self._unsent.append((body, answer))
-        if len(self._unsent) in (1, self._most):
+        if len(self._unsent) >= self._most:
+            self._send()  # many callers may be in line before the end of this turn
+        elif len(self._unsent) == 1:
             self._send_later(loop)
         return await answer
 
@@ -65,27 +67,31 @@ class Coalescer:
 
     def _send_later(self, loop: asyncio.AbstractEventLoop) -> None:
         """At the end of this turn, or in a while where the receiver has a message to work on."""
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._messages and len(self._unsent) < self._most:
+        if self._messages:
             self._timer = loop.call_later(GATHER_S, self._send)
         else:
             self._timer = loop.call_soon(self._send)
 
     def _send(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
         unsent, self._unsent = [call for call in self._unsent if not call[1].done()], []
         while unsent:  # who receives gets no more at a time than it works on
             calls, unsent = unsent[: self._most], unsent[self._most :]
             waiting = {place: answer for place, (_, answer) in enumerate(calls)}
-            bodies = [body for body, _ in calls]
-            message = asyncio.create_task(self._exchange(bodies, waiting))
+            try:
+                received = self._open([body for body, _ in calls])
+            except Exception as error:  # noqa: BLE001  whatever it is, all who wait are told
+                _fail(waiting, error)
+                continue
+            message = asyncio.create_task(self._exchange(received, waiting))
             self._messages.add(message)
             message.add_done_callback(partial(self._ended, waiting))
             for answer in waiting.values():
                 answer.add_done_callback(partial(_give_up, message, waiting))
 
-    async def _exchange(self, calls: list[bytes], waiting: _Waiting) -> None:
-        async for most, answers in self._open(calls):
+    async def _exchange(self, received: AsyncIterator[Answers], waiting: _Waiting) -> None:
+        async for most, answers in received:
             self._most = most
             for place, body in answers:
                 if not (answer := waiting.pop(place)).done():
@@ -100,9 +106,13 @@ class Coalescer:
         else:
             part = EndpointTroubleError("only a part of the calls was answered")
             error = message.exception() or part
-        for answer in waiting.values():
-            if not answer.done():
-                answer.set_exception(error)
+        _fail(waiting, error)
+
+
+def _fail(waiting: _Waiting, error: BaseException) -> None:
+    for answer in waiting.values():
+        if not answer.done():
+            answer.set_exception(error)
 
 
 def _give_up(message: asyncio.Task[None], waiting: _Waiting, answer: asyncio.Future[bytes]) -> None:

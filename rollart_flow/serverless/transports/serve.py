@@ -6,7 +6,8 @@ waits for it.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import ray
@@ -36,21 +37,27 @@ class ServeTransport(Transport):
         """Give up what is on its way."""
         await self._calls.close()
 
-    async def _message(self, calls: list[bytes]) -> AsyncIterator[Answers]:
-        if self._handle is None:
+    def _message(self, calls: list[bytes]) -> AsyncIterator[Answers]:
+        """Sent at once where the application has been found."""
+        return self._answers(calls, None if self._handle is None else self._sent(calls))
+
+    def _sent(self, calls: list[bytes]) -> Any:
+        with _as_trouble():
+            return self._handle.remote(calls)
+
+    async def _answers(self, calls: list[bytes], response: Any) -> AsyncIterator[Answers]:
+        if response is None:
             self._handle = await asyncio.to_thread(self._find)
-        response = self._handle.remote(calls)
+            response = self._sent(calls)
         try:
-            async for answers in response:
-                yield answers
+            with _as_trouble():
+                async for answers in response:
+                    yield answers
         except asyncio.CancelledError as error:
             response.cancel()
             if _given_up():
                 raise
             raise EndpointTroubleError("the application cancelled the calls") from error
-        except (RayServeException, ray.exceptions.RayError) as error:
-            said = f"{type(error).__name__}: {str(error).strip().splitlines()[-1]}"
-            raise EndpointTroubleError(f"the application broke off: {said}") from error
 
     def _find(self) -> Any:
         try:
@@ -61,6 +68,15 @@ class ServeTransport(Transport):
                 f"Ray Serve runs no application {self._app!r}; deploy it with "
                 f"serve.run(serve_app(function), name={self._app!r})"
             ) from error
+
+
+@contextmanager
+def _as_trouble() -> Iterator[None]:
+    try:
+        yield
+    except (RayServeException, ray.exceptions.RayError) as error:
+        said = f"{type(error).__name__}: {str(error).strip().splitlines()[-1]}"
+        raise EndpointTroubleError(f"the application broke off: {said}") from error
 
 
 def _given_up() -> bool:

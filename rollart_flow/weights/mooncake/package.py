@@ -1,4 +1,4 @@
-"""Where the optional package `mooncake` lies, and one line where it does not.
+"""Where the optional package `mooncake` lies, and one line where it, or `xxhash`, does not.
 
 Importing this module loads nothing of it.
 """
@@ -20,7 +20,7 @@ def package_folder() -> Path:
         MissingExtraError: it is not installed.
     """
     found = find_spec("mooncake")
-    if found is None or not found.submodule_search_locations:
+    if found is None or not found.submodule_search_locations or find_spec("xxhash") is None:
         raise MissingExtraError(_MISSING)
     return Path(next(iter(found.submodule_search_locations)))
 

@@ -6,8 +6,8 @@
 
 Nothing outlives the master: after its restart all keys are gone, readers keep what they have read,
 and who published does so again. The invariant: every attempt puts keys of its own that never
-change, and a reader checks the size of each bucket and the checksum of the whole, so it gets all
-tensors of one version or an error.
+change, and a reader checks size and digest of each bucket, so it gets all tensors of one version or
+an error.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ from rollart_flow.errors import WeightsError
 from rollart_flow.weights.base import Manifest, WeightStore, describe, entries_of
 from rollart_flow.weights.mooncake.buckets import (
     BUCKET_BYTES,
-    decode_manifest,
-    encode_manifest,
+    Packed,
+    decode_packed,
+    digest,
+    encode_packed,
     pack,
     packed_bytes,
     unpack,
@@ -61,7 +63,9 @@ class MooncakeWeightStore(WeightStore):
         self._lock = threading.Lock()
         self._connected: tuple[MooncakeClient, IndexLog] | None = None
 
-    def publish(self, version: int, tensors: Mapping[str, torch.Tensor]) -> Manifest:
+    def publish(
+        self, version: int, tensors: Mapping[str, torch.Tensor], checksum: str | None = None
+    ) -> Manifest:
         """Put the version into memory and make it readable. See `WeightStore.publish`.
 
         Raises:
@@ -72,39 +76,40 @@ class MooncakeWeightStore(WeightStore):
         uri = f"mooncake:{self._run}/v{version:06d}"
         using = self._using(f"version {version} was not published")
         with using as (client, log), _thread("hash") as hashing:
-            made = hashing.submit(describe, version, uri, tensors)
+            made = hashing.submit(describe, version, uri, tensors, checksum)
             index = log.newest()
             if version not in index.published or not self._holds(client, index, made.result()):
                 count = -(-packed_bytes(entries_of(tensors)) // self._bucket_bytes)
                 name = f"v{version:06d}-{uuid4().hex[:8]}-{count}"
                 log.change(lambda now: replace(now, leaving=(*now.leaving, name)))
-                self._put_buckets(client, log, name, tensors)
-                self._put_manifest(client, name, made.result())
+                digests = self._put_buckets(client, log, name, tensors)
+                packed = Packed(made.result(), self._bucket_bytes, digests)
+                self._put_manifest(client, name, packed)
                 log.change(lambda now: _with_published(now, version, name))
                 self._collect(client, log)
         return made.result()
 
     def read(self, version: int) -> dict[str, torch.Tensor]:
         """All tensors of a version in memory of their own, which the buckets are read into; what
-        has come is hashed while the rest does. See `WeightStore.read`."""
+        has come is checked while the rest does. See `WeightStore.read`."""
         with self._using(f"weights of version {version} cannot be read") as (client, log):
-            name, published, bucket_bytes = self._find(client, log.newest(), version)
-            whole = client.landing.take(packed_bytes(published.tensors))
+            name, packed = self._find(client, log.newest(), version)
+            whole = client.landing.take(packed_bytes(packed.manifest.tensors))
 
-            def fetch(number: int) -> int:
-                begin = number * bucket_bytes
-                part = whole[begin : begin + bucket_bytes]
+            def fetch(number: int) -> torch.Tensor:
+                begin = number * packed.bucket_bytes
+                part = whole[begin : begin + packed.bucket_bytes]
                 client.get_part(self._bucket(name, number), part)
-                return part.numel()
+                return part
 
             with _thread("pull") as pulling:
-                numbers = range(-(-whole.numel() // bucket_bytes))
-                return unpack(published, whole, pulling.map(fetch, numbers))
+                numbers = range(-(-whole.numel() // packed.bucket_bytes))
+                return unpack(packed, whole, pulling.map(fetch, numbers))
 
     def manifest(self, version: int) -> Manifest:
         """What was published under this number. See `WeightStore.manifest`."""
         with self._using(f"the manifest of version {version} cannot be read") as (client, log):
-            return self._find(client, log.newest(), version)[1]
+            return self._find(client, log.newest(), version)[1].manifest
 
     def versions(self) -> tuple[int, ...]:
         """Versions that can be read, ascending."""
@@ -158,13 +163,14 @@ class MooncakeWeightStore(WeightStore):
 
     def _put_buckets(
         self, client: MooncakeClient, log: IndexLog, name: str, tensors: Mapping[str, torch.Tensor]
-    ) -> None:
+    ) -> tuple[str, ...]:
         """Put all buckets of a version, each while the next one is filled, and look whether they
-        are there."""
-        sizes: list[int] = []
+        are there; their digests."""
+        sizes, digests = list[int](), list[str]()
         put: Future[None] | None = None
         with _thread("push") as pushing:
             for part in pack(tensors, client.staging(self._bucket_bytes)):
+                digests.append(digest(part))
                 if put is not None:
                     put.result()
                 key = self._bucket(name, len(sizes))
@@ -174,6 +180,7 @@ class MooncakeWeightStore(WeightStore):
                 put.result()
         for number, size in enumerate(sizes):
             client.check_stored(self._bucket(name, number), size)
+        return tuple(digests)
 
     def _put_bucket(
         self, client: MooncakeClient, log: IndexLog, name: str, key: str, part: torch.Tensor
@@ -192,8 +199,8 @@ class MooncakeWeightStore(WeightStore):
                     f"{error.message}; keep fewer versions or give it a larger segment"
                 ) from error
 
-    def _put_manifest(self, client: MooncakeClient, name: str, made: Manifest) -> None:
-        manifest = encode_manifest(made, self._bucket_bytes)
+    def _put_manifest(self, client: MooncakeClient, name: str, packed: Packed) -> None:
+        manifest = encode_packed(packed)
         client.put(self._manifest(name), manifest)
         client.check_stored(self._manifest(name), len(manifest))
 
@@ -209,27 +216,25 @@ class MooncakeWeightStore(WeightStore):
     def _holds(self, client: MooncakeClient, index: Index, made: Manifest) -> bool:
         """Whether a version is there, whole and equal. A damaged equal one may be replaced."""
         try:
-            name, there, _ = self._find(client, index, made.version)
+            name, there = self._find(client, index, made.version)
         except WeightsError:
             return False
-        if there.checksum != made.checksum:
+        if there.manifest.checksum != made.checksum:
             raise WeightsError(
                 "it was published with other tensors; a version is never replaced, "
                 "publish under the next number"
             )
         return all(client.existing(self._keys(name)))
 
-    def _find(
-        self, client: MooncakeClient, index: Index, version: int
-    ) -> tuple[str, Manifest, int]:
-        """Name, manifest and bytes of a bucket of a version that the index has."""
+    def _find(self, client: MooncakeClient, index: Index, version: int) -> tuple[str, Packed]:
+        """Name of a version that the index has, and what is stored of it beside its buckets."""
         name = index.published.get(version)
         if name is None:
             there = ", ".join(map(str, sorted(index.published))) or "none"
             raise WeightsError(
                 f"no weights of version {version} of {self._run} at {self._address}; there: {there}"
             )
-        return name, *decode_manifest(client.get(self._manifest(name)))
+        return name, decode_packed(client.get(self._manifest(name)))
 
     def _keys(self, name: str) -> list[str]:
         count = int(name.rpartition("-")[2])

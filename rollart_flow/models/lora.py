@@ -1,0 +1,123 @@
+"""A LoRA adapter in PEFT's format: what it is, and the weights that it makes of others.
+
+The invariant: an adapter that was read has one meaning. What PEFT can say beyond plain low-rank
+matrices beside linear layers is refused, so that an engine that serves it and `merged` compute the
+same. It is identified by its content, since folders are overwritten.
+
+Source: PEFT's adapter_config.json, read as `vllm.lora.peft_helper` of vLLM 0.32 reads it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rollart_flow.errors import SettingsError
+
+if TYPE_CHECKING:
+    import torch
+
+CONFIG_FILE = "adapter_config.json"
+TENSORS_FILE = "adapter_model.safetensors"
+MOST_RANK = 512
+"""Highest rank that vLLM makes room for."""
+_BEYOND = (
+    "use_dora", "lora_bias", "modules_to_save", "rank_pattern", "alpha_pattern", "use_qalora",
+    "use_bdlora", "layer_replication", "alora_invocation_tokens", "fan_in_fan_out",
+)  # fmt: skip
+"""Settings of PEFT that change what is computed; an adapter has none of them on."""
+_PREFIX = "base_model.model."
+_DOWN, _UP = ".lora_A.weight", ".lora_B.weight"
+
+
+@dataclass(frozen=True, slots=True)
+class Adapter:
+    """An adapter as it was when it was read."""
+
+    folder: str
+    """Absolute."""
+    rank: int
+    scale: float
+    """What the product of its matrices is multiplied by."""
+    fingerprint: str
+    """SHA-256 (hexadecimal) of its two files."""
+
+
+def read_adapter(folder: str | Path) -> Adapter:
+    """The adapter in a folder; loads no torch.
+
+    Raises:
+        SettingsError: there is no LoRA adapter, or one that is more than low-rank matrices.
+    """
+    place = Path(folder).expanduser().resolve()
+    digest = hashlib.sha256()
+    try:
+        for name in (CONFIG_FILE, TENSORS_FILE):
+            content = (place / name).read_bytes()
+            digest.update(len(content).to_bytes(8, "little"))
+            digest.update(content)
+        rank, scale = _read_config(json.loads((place / CONFIG_FILE).read_text()))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        line = " ".join(str(error).split())
+        raise SettingsError(
+            "lora must be the folder of a plain LoRA adapter in PEFT's format, with safetensors, "
+            f"of a rank up to {MOST_RANK}; {str(folder)!r} is not: {line}"
+        ) from error
+    return Adapter(str(place), rank, scale, digest.hexdigest())
+
+
+def merged(tensors: Mapping[str, torch.Tensor], adapter: Adapter) -> dict[str, torch.Tensor]:
+    """Weights that compute what these do with an adapter over them.
+
+    Args:
+        tensors: in Hugging Face names, [out, in] where a layer is adapted.
+        adapter: whose A is [rank, in] and whose B is [out, rank] for each layer.
+
+    Raises:
+        SettingsError: the adapter is for another model, or cannot be read.
+    """
+    import safetensors
+    from safetensors.torch import load_file
+
+    try:
+        parts = load_file(Path(adapter.folder) / TENSORS_FILE)
+    except (OSError, safetensors.SafetensorError) as error:
+        line = " ".join(str(error).split())
+        raise SettingsError(f"lora: {adapter.folder!r} cannot be read: {line}") from error
+    made = dict(tensors)
+    for name in sorted({name.removesuffix(_DOWN).removesuffix(_UP) for name in parts}):
+        down, up = parts.get(name + _DOWN), parts.get(name + _UP)
+        weight = tensors.get(f"{name.removeprefix(_PREFIX)}.weight")
+        wanted = None if down is None or up is None else (up.shape[0], down.shape[-1])
+        if down is None or up is None or weight is None or tuple(weight.shape) != wanted:
+            raise SettingsError(
+                f"lora: {adapter.folder!r} is for another model: the policy has no linear layer "
+                f"that fits its {name!r}"
+            )
+        change = adapter.scale * (up.float() @ down.float())
+        made[f"{name.removeprefix(_PREFIX)}.weight"] = (weight.float() + change).to(weight.dtype)
+    return made
+
+
+def _read_config(said: Mapping[str, Any]) -> tuple[int, float]:
+    """(rank, scale).
+
+    Raises:
+        KeyError, TypeError, ValueError: it says something else.
+    """
+    if said["peft_type"] != "LORA":
+        raise ValueError(f"peft_type is {said['peft_type']!r}")
+    for name in _BEYOND:
+        if said.get(name):
+            raise ValueError(f"{name} is {said[name]!r}; convert it to a plain adapter")
+    if said.get("bias", "none") != "none":
+        raise ValueError(f"bias is {said['bias']!r}; train it with bias 'none'")
+    rank, alpha = said["r"], said["lora_alpha"]
+    if not isinstance(rank, int) or not 1 <= rank <= MOST_RANK:
+        raise ValueError(f"its rank is {rank!r}")
+    return rank, float(alpha) / (math.sqrt(rank) if said.get("use_rslora") else rank)

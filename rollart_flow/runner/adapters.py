@@ -1,0 +1,65 @@
+"""The LoRA adapter that a run evaluates with, as the run keeps it.
+
+The run has a copy of its own, so that it can be resumed, replayed and moved when the folder that
+was given is gone. The invariant: the copy is the adapter whose fingerprint `run.json` has.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rollart_flow.errors import SettingsError, WeightsError
+from rollart_flow.models.lora import CONFIG_FILE, TENSORS_FILE, Adapter, merged, read_adapter
+from rollart_flow.store.layout import adapter_uri, policy_uri
+from rollart_flow.weights.folders import put_folder
+from rollart_flow.weights.places import kept, made
+
+if TYPE_CHECKING:
+    from rollart_flow.pipeline import Pipeline
+    from rollart_flow.store import Run
+
+
+def keep_adapter(pipeline: Pipeline, uri: str) -> None:
+    """Copy the adapter of a pipeline into its run, which has its policy; nothing without one.
+
+    Raises:
+        SettingsError: it is for another model, or was changed since the pipeline was built.
+        StoreError: it cannot be put in place.
+    """
+    from rollart_flow.models.folder import load_folder
+
+    if pipeline.evaluate is None or (adapter := pipeline.evaluate.lora) is None:
+        return
+    merged(load_folder(kept(policy_uri(uri)))[1], adapter)
+
+    def fill(folder: Path) -> None:
+        for name in (CONFIG_FILE, TENSORS_FILE):
+            shutil.copyfile(Path(adapter.folder) / name, folder / name)
+
+    with made(adapter_uri(uri)) as folder:
+        put_folder(folder, fill)
+        if read_adapter(folder).fingerprint != adapter.fingerprint:
+            raise SettingsError(f"lora: {adapter.folder!r} was changed meanwhile; start again")
+
+
+def kept_adapter(run: Run, node: str) -> Adapter | None:
+    """The adapter that a node of a run drew its tokens with; None if it had none.
+
+    Raises:
+        WeightsError: the copy in the run's folder is another one, or gone.
+    """
+    recorded = run.info.settings["nodes"][node].get("lora")
+    if recorded is None:
+        return None
+    try:
+        adapter = read_adapter(kept(adapter_uri(run.uri)))
+    except SettingsError as error:
+        raise WeightsError(f"the run's adapter cannot be read: {error.message}") from error
+    if adapter.fingerprint != recorded["fingerprint"]:
+        raise WeightsError(
+            f"the adapter in {adapter_uri(run.uri)} is not the one that drew these tokens; "
+            "restore it from a copy"
+        )
+    return adapter
