@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     import torch
 
 PATIENCE_S = 60.0
-"""Longest wait for others who are being sent to; a receiver reads the lasting store after that."""
+"""Longest wait for others who are being sent to; a receiver reads the lasting store after that. Who
+takes longer has died in the middle, and is waited for no more."""
 _BUFFER_BYTES = 256 << 20
 """Of a packed piece, at least; the largest tensor must fit into one where it goes by IPC."""
 
@@ -124,10 +125,8 @@ class Sender:
         return int(self._server.server_address[1])
 
     def offer(self, version: int, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Hold a version in place of the one before."""
-        held = Held(version, tensors, self._device)
-        with self._sending:
-            self._held = held
+        """Hold a version in place of the one before, which stays for those it is being sent to."""
+        self._held = Held(version, tensors, self._device)
 
     def close(self) -> None:
         """Listen no more."""
@@ -163,14 +162,17 @@ class Sender:
     def _turn(self, version: int) -> Iterator[Held | None]:
         """The version, held for as long as the context lasts; None if it is not the newest, or
         another receiver takes too long."""
-        if not self._sending.acquire(timeout=PATIENCE_S):
+        sending = self._sending
+        if not sending.acquire(timeout=PATIENCE_S):
+            if self._sending is sending:
+                self._sending = threading.Lock()
             yield None
             return
         try:
             held = self._held
             yield held if held is not None and held.version == version else None
         finally:
-            self._sending.release()
+            sending.release()
 
     def _open(self, receivers: int, client: WireClient, held: Held) -> Any:
         from vllm.distributed.weight_transfer.factory import WeightTransferTrainerFactory

@@ -8,6 +8,7 @@ real: rendezvous, calls and answers, packing in pieces, names, dtypes and shapes
 import asyncio
 import ctypes
 import json
+import threading
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -212,6 +213,36 @@ def test_a_sender_that_fails_on_the_way_is_an_error_that_says_why(
             await receiver.take(llm_of(model), 1)
 
     receiving(str(tmp_path), use)
+
+
+def test_a_receiver_that_died_on_the_way_holds_up_no_version_and_others_for_a_while_only(
+    sender: Sender, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stuck, freed = threading.Event(), threading.Event()
+
+    def waiting(*arguments: object) -> None:
+        stuck.set()
+        freed.wait()
+        raise RuntimeError("the test is over")
+
+    monkeypatch.setattr(module, "trainer_info", waiting)
+    monkeypatch.setattr(module, "PATIENCE_S", 0.05)
+    announce(str(tmp_path), sender.host, sender.port)
+    sender.offer(1, tensors_of(1))
+
+    async def use(receiver: Receiver) -> None:
+        died = Receiver(Sent("nccl", str(tmp_path)), receivers=1)
+        assert await died.offers(1)
+        await asyncio.to_thread(stuck.wait)
+        sender.offer(2, tensors_of(2))
+        assert not await receiver.offers(2), "it waits for the other, and reads files"
+        assert await receiver.offers(2)
+        died.close()
+
+    try:
+        receiving(str(tmp_path), use)
+    finally:
+        freed.set()
 
 
 def test_a_trainer_that_leaves_on_the_way_is_an_error_even_while_vllm_waits(
