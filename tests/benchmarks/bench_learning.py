@@ -16,10 +16,10 @@ tokens push. At alpha 1, on-policy GRPO takes 0.63 to 1.00 of the steps of GRPO,
 TOPR, OPSM, DAPO, REINFORCE++, TIS and IcePop as corrections, IPA and Kimi's; at alpha 2 still 0.72
 and more of those of GRPO, decoupled PPO and TOPR. The others rarely reach the goal there. For
 Dr.GRPO, RLOO, V-trace, double-sided masks and TIS as a loss that is staleness and nothing else:
-with the same settings at alpha 0 they need 42 to 64 steps (seed 0), on-policy GRPO 49. Each batch makes
-eight updates, chosen for a clipped loss, and each version of lag puts eight more between a token
-and its gradient. GSPO and PPO with a critic miss the goal at alpha 0 as well: they would need other
-settings than the demo's. At alpha 8 only TOPR, whose negatives fade as they become unlikely,
+with the same settings at alpha 0 they need 42 to 64 steps (seed 0), on-policy GRPO 49. Each batch
+makes eight updates, chosen for a clipped loss, and each version of lag puts eight more between a
+token and its gradient. GSPO and PPO with a critic miss the goal at alpha 0 as well: they would need
+other settings than the demo's. At alpha 8 only TOPR, whose negatives fade as they become unlikely,
 reaches it with every seed, at twice the steps.
 """
 
