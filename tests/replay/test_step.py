@@ -20,12 +20,16 @@ def member(run: Run, step: int) -> str:
     return str(rows.sort("position").collect()["trajectory_id"][0])
 
 
-def with_other_logprobs(trajectory_id: str) -> Change:
-    """Every token of a trajectory was a little more likely than recorded, not only clipped ones."""
+def with_other_logprobs(run: Run, step: int) -> Change:
+    """Every token of a step was a little more likely than recorded.
+
+    Of one trajectory alone would not do: where all its tokens are clipped, none of them counts.
+    """
+    trained = set(run.batches.filter(pl.col("step") == step).collect()["trajectory_id"])
 
     def change(rows: Rows) -> Rows:
         for row in rows:
-            if row["trajectory_id"] == trajectory_id:
+            if row["trajectory_id"] in trained:
                 row["logprobs"] = [logprob + 0.01 for logprob in row["logprobs"]]
         return rows
 
@@ -52,7 +56,7 @@ def test_without_checkpoints_all_steps_are_trained_again(finished_run: Run, tmp_
 
 
 def test_changed_logprobs_are_found(finished_run: Run, tmp_path: Path) -> None:
-    change = with_other_logprobs(member(finished_run, 3))
+    change = with_other_logprobs(finished_run, 3)
     copy = copied(finished_run, tmp_path / "copy", {"trajectories": change})
     replayed = replay_step(copy.uri, 3)
     assert not replayed.equal
@@ -62,7 +66,7 @@ def test_changed_logprobs_are_found(finished_run: Run, tmp_path: Path) -> None:
 
 
 def test_a_difference_on_the_way_is_named(finished_run: Run, tmp_path: Path) -> None:
-    change = with_other_logprobs(member(finished_run, 1))
+    change = with_other_logprobs(finished_run, 1)
     copy = copied(finished_run, tmp_path / "copy", {"trajectories": change})
     replayed = replay_step(copy.uri, 2)
     assert not replayed.equal
