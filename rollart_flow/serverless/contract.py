@@ -4,33 +4,32 @@
     answer  {"schema_version", "request_id", "reward", "parts", "failure", "error"}
     warm    {"schema_version", "warm": true}; answered alike
 
-Times are ISO 8601 with an offset; numbers of an answer that are not finite travel as text, so that
-every message is strict JSON. The request id is a function of the trajectory alone, so that a call
-may be repeated by whoever lost its answer (ROLLART 5.1: a reward worker is a pure function).
+Times are RFC 3339 with an offset; numbers of an answer that are not finite travel as text, so
+that every message is strict JSON. The request id is a function of the trajectory alone, so that a
+call may be repeated by whoever lost its answer (ROLLART 5.1: a reward worker is a pure function).
 
 Invariant: what is decoded here is a whole message of this version, or a `ContractError`.
 """
 
 import hashlib
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any, Literal
+
+import msgspec
 
 from rollart_flow.errors import ContractError
-from rollart_flow.rows import trajectory_from_row, trajectory_row
 from rollart_flow.types import Trajectory
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION: Literal[2] = 2
 """Of calls and answers; the two sides must have the same."""
 
 WARM = {"schema_version": SCHEMA_VERSION, "warm": True}
 """Asks an endpoint for nothing but to be there."""
 
-_TIMES = ("created_at", "finished_at", "scored_at")
 _SHOWN_CHARACTERS = 80
 
 
@@ -56,22 +55,6 @@ class Call:
     """When the answer is of no more use; the clocks of both sides must roughly agree."""
     trajectory: Trajectory
 
-    @classmethod
-    def from_json(cls, message: Mapping[str, Any]) -> "Call":
-        """The call that a message is.
-
-        Raises:
-            ContractError: another version, or a field is missing or of a wrong kind.
-        """
-        try:
-            return cls(
-                request_id=_text(message["request_id"]),
-                deadline=_time(message["deadline"]),
-                trajectory=_trajectory(message["trajectory"]),
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            raise ContractError(f"a call is malformed: {_said(error)}") from error
-
 
 @dataclass(frozen=True, slots=True)
 class Answer:
@@ -90,9 +73,11 @@ class Answer:
             "schema_version": SCHEMA_VERSION,
             "request_id": self.request_id,
             "reward": None if self.reward is None else _number_out(self.reward),
-            "parts": None if parts is None else {k: _number_out(v) for k, v in parts.items()},
+            "parts": None
+            if parts is None
+            else {_text_out(k): _number_out(v) for k, v in parts.items()},
             "failure": self.failure,
-            "error": self.error,
+            "error": None if self.error is None else _text_out(self.error),
         }
 
     @classmethod
@@ -118,34 +103,75 @@ class Answer:
         return answer
 
 
+class _Message(msgspec.Struct):
+    """A call as it travels."""
+
+    schema_version: Literal[2]
+    request_id: str
+    deadline: Annotated[datetime, msgspec.Meta(tz=True)]
+    trajectory: Trajectory
+
+
+_CALLS = msgspec.json.Decoder(_Message)
+
+
 def encode_call(trajectory: Trajectory, deadline: datetime) -> tuple[str, bytes]:
     """(request id, the call as bytes). The id is the same for the same trajectory, always.
 
     The trajectory, which is nearly all of it, is encoded once.
 
     Raises:
-        ContractError: the trajectory holds a number that is not finite.
+        ContractError: the trajectory holds a number that is not finite, or a text that is no
+            Unicode.
     """
-    row = encode(_row(trajectory))
-    request_id = f"{trajectory.trajectory_id}:{hashlib.sha256(row).hexdigest()[:24]}"
+    if not math.isfinite(_total(trajectory)):
+        raise ContractError(
+            f"trajectory {trajectory.trajectory_id} cannot be sent as JSON: a number of it is NaN "
+            "or infinite"
+        )
+    try:
+        body = encode(trajectory)
+    except UnicodeEncodeError as error:
+        raise ContractError(
+            f"trajectory {trajectory.trajectory_id} cannot be sent as JSON: {error}"
+        ) from error
+    request_id = f"{trajectory.trajectory_id}:{hashlib.sha256(body).hexdigest()[:24]}"
     head = {
         "schema_version": SCHEMA_VERSION,
         "request_id": request_id,
-        "deadline": deadline.isoformat(),
+        "deadline": deadline,
+        "trajectory": msgspec.Raw(body),
     }
-    return request_id, encode(head)[:-1] + b',"trajectory":' + row + b"}"
+    return request_id, encode(head)
 
 
-def encode(message: Mapping[str, Any]) -> bytes:
-    """A message as strict JSON.
+def decode_call(body: bytes) -> Call | None:
+    """The call that a message is; None where it asks for nothing, as `WARM` does.
 
     Raises:
-        ContractError: it holds a number that is not finite.
+        ContractError: it is no message, of another version, or a field is missing or of a wrong
+            kind.
     """
     try:
-        return json.dumps(message, allow_nan=False, separators=(",", ":")).encode()
-    except ValueError as error:
-        raise ContractError(f"a message cannot be sent as JSON: {error}") from error
+        return _call(_CALLS.decode(body))
+    except (msgspec.MsgspecError, RecursionError) as error:
+        if decode(body) == WARM:
+            return None
+        raise ContractError(f"a call is malformed: {error}") from error
+
+
+def request_id_of(body: bytes) -> str:
+    """The request id of a message that may be none; empty where there is none."""
+    try:
+        said = msgspec.json.decode(body)
+    except (msgspec.MsgspecError, RecursionError):
+        return ""
+    return str(said.get("request_id", "")) if isinstance(said, dict) else ""
+
+
+def encode(message: Any) -> bytes:
+    """A message as JSON; its numbers are finite."""
+    return msgspec.json.encode(message)
 
 
 def decode(body: bytes) -> dict[str, Any]:
@@ -155,8 +181,8 @@ def decode(body: bytes) -> dict[str, Any]:
         ContractError: no JSON object, or of another version.
     """
     try:
-        message = json.loads(body)
-    except (ValueError, RecursionError):
+        message = msgspec.json.decode(body)
+    except (msgspec.MsgspecError, RecursionError):
         message = None
     if not isinstance(message, dict):
         raise ContractError(
@@ -181,29 +207,31 @@ def check_version(message: dict[str, Any]) -> dict[str, Any]:
     return message
 
 
-def _row(trajectory: Trajectory) -> dict[str, Any]:
-    row = trajectory_row(trajectory)
-    for name in _TIMES:
-        row[name] = None if row[name] is None else row[name].isoformat()
-    return row
+def _call(message: _Message) -> Call:
+    trajectory = message.trajectory
+    for time in (trajectory.created_at, trajectory.finished_at, trajectory.scored_at):
+        if time is not None and time.tzinfo is None:
+            raise msgspec.ValidationError(f"the time {time} has no offset from UTC")
+    return Call(message.request_id, message.deadline, trajectory)
 
 
-def _trajectory(row: Any) -> Trajectory:
-    times = {name: None if row[name] is None else _time(row[name]) for name in _TIMES}
-    return trajectory_from_row({**row, **times})
-
-
-def _time(value: Any) -> datetime:
-    time = datetime.fromisoformat(_text(value))
-    if time.tzinfo is None:
-        raise ValueError(f"the time {value} has no offset from UTC")
-    return time
+def _total(trajectory: Trajectory) -> float:
+    """The sum of all numbers that may be infinite or NaN: it is, where one of them is."""
+    sampling, parts = trajectory.sampling, trajectory.reward_parts or {}
+    turns = (turn.reward + turn.generate_s + turn.step_s for turn in trajectory.turns)
+    alone = (trajectory.reset_s, trajectory.reward or 0.0, sampling.temperature, sampling.top_p)
+    return sum(trajectory.logprobs) + sum(turns) + sum(parts.values()) + sum(alone)
 
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{value!r} should be text")
     return value
+
+
+def _text_out(value: str) -> str:
+    """Without the halves of characters that an undecodable file name or output leaves."""
+    return value.encode("utf-8", "replace").decode()
 
 
 def _number_out(value: float) -> float | str:

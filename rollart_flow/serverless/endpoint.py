@@ -19,9 +19,10 @@ from rollart_flow.serverless.contract import (
     Answer,
     Call,
     Failure,
-    check_version,
     decode,
+    decode_call,
     encode,
+    request_id_of,
 )
 from rollart_flow.types import TRAINABLE, Reason
 
@@ -53,28 +54,26 @@ class Endpoint:
         """
         self._scorer = Scorer(function)
         self._places = asyncio.Semaphore(max_concurrent)
-        self._running: dict[str, asyncio.Task[Answer]] = {}
-        self._answers: Recent[str, Answer] = Recent(REMEMBERED)
+        self._running: dict[str, asyncio.Task[bytes]] = {}
+        self._answers: Recent[str, bytes] = Recent(REMEMBERED)
 
     async def __call__(self, body: bytes) -> bytes:
         """The answer to a message, whatever it is."""
-        try:
-            message = decode(body)
-        except ContractError as error:
-            return encode(_refusal("", error).as_json())
-        return encode(await self.answer(message))
+        return await asyncio.shield(self.begin(body))
 
     async def answer(self, message: dict[str, Any]) -> dict[str, Any]:
         """The answer to a message that is no text any more; never an exception."""
-        if message == WARM:
-            return WARM
+        return decode(await self(encode(message)))
+
+    def begin(self, body: bytes) -> "asyncio.Future[bytes]":
+        """`__call__` without a task of its own. Others may wait for the same answer: what is
+        returned is not for cancelling."""
         try:
-            call = Call.from_json(check_version(message))
-            if call.trajectory.outcome not in TRAINABLE:
-                raise ContractError(f"a trajectory that is {call.trajectory.outcome} has no reward")
+            call = decode_call(body)
+            return _ready(encode(WARM)) if call is None else self._begin(call)
         except ContractError as error:
-            return _refusal(str(message.get("request_id", "")), error).as_json()
-        return (await self._answer(call)).as_json()
+            refusal = Answer(request_id_of(body), failure=Failure.REFUSED, error=str(error))
+            return _ready(encode(refusal.as_json()))
 
     async def warm(self, count: int) -> None:
         """Start processes for `count` evaluations at a time, where the function runs in one."""
@@ -88,16 +87,25 @@ class Endpoint:
         await asyncio.gather(*running, return_exceptions=True)
         await self._scorer.close()
 
-    async def _answer(self, call: Call) -> Answer:
+    def _begin(self, call: Call) -> "asyncio.Future[bytes]":
         known = self._answers.get(call.request_id)
         if known is not None:
-            return known
+            return _ready(known)
         task = self._running.get(call.request_id)
         if task is None:
-            task = asyncio.ensure_future(self._evaluate(call))
+            if (outcome := call.trajectory.outcome) not in TRAINABLE:
+                raise ContractError(f"a trajectory that is {outcome} has no reward")
+            task = asyncio.ensure_future(self._answered(call))
             self._running[call.request_id] = task
             task.add_done_callback(lambda _: self._running.pop(call.request_id))
-        return await asyncio.shield(task)
+        return task
+
+    async def _answered(self, call: Call) -> bytes:
+        answer = await self._evaluate(call)
+        body = encode(answer.as_json())
+        if answer.failure is not Failure.LATE:
+            self._answers.add(call.request_id, body)
+        return body
 
     async def _evaluate(self, call: Call) -> Answer:
         if not await self._place(call):
@@ -108,13 +116,9 @@ class Endpoint:
         finally:
             self._places.release()
         if found.reason is None:
-            answer = Answer(call.request_id, found.reward, found.parts)
-        else:
-            error = (found.error or "")[:_ERROR_CHARACTERS]
-            answer = Answer(call.request_id, failure=_FAILURES[found.reason], error=error)
-        if answer.failure is not Failure.LATE:
-            self._answers.add(call.request_id, answer)
-        return answer
+            return Answer(call.request_id, found.reward, found.parts)
+        error = (found.error or "")[:_ERROR_CHARACTERS]
+        return Answer(call.request_id, failure=_FAILURES[found.reason], error=error)
 
     async def _place(self, call: Call) -> bool:
         """Whether there was a place for a call before its deadline."""
@@ -149,9 +153,11 @@ def load_function(name: str) -> RewardFunction:
     return cast(RewardFunction, found)
 
 
+def _ready(body: bytes) -> "asyncio.Future[bytes]":
+    ready: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+    ready.set_result(body)
+    return ready
+
+
 def _left_s(call: Call) -> float:
     return (call.deadline - datetime.now(UTC)).total_seconds()
-
-
-def _refusal(request_id: str, error: ContractError) -> Answer:
-    return Answer(request_id, failure=Failure.REFUSED, error=str(error))

@@ -9,6 +9,7 @@ Invariant: an answer waits for no other call of its message longer than that.
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import suppress
+from functools import partial
 
 from rollart_flow.rewards.base import RewardFunction
 from rollart_flow.serverless.endpoint import Endpoint
@@ -31,15 +32,16 @@ class RewardReplica:
         answered: list[tuple[int, bytes]] = []
         some, rest = asyncio.Event(), asyncio.Event()
 
-        async def answer(place: int, body: bytes) -> None:
-            answered.append((place, await self._endpoint(body)))
+        def add(place: int, answer: asyncio.Future[bytes]) -> None:
+            answered.append((place, answer.result()))
             some.set()
             if len(answered) == left:
                 rest.set()
 
-        running = [asyncio.ensure_future(answer(*call)) for call in enumerate(calls)]
         left = len(calls)
         self._calls += left
+        for place, body in enumerate(calls):
+            self._endpoint.begin(body).add_done_callback(partial(add, place))
         try:
             while left:
                 await some.wait()
@@ -51,9 +53,7 @@ class RewardReplica:
                 left -= len(item)
                 yield self._max_concurrent, item
         finally:
-            self._calls -= left
-            for each in running:
-                each.cancel()
+            self._calls -= left  # those that were given up are evaluated all the same
 
     def record_autoscaling_stats(self) -> dict[str, int]:
         """What Ray Serve asks for and gives to `scaling.replicas_for_calls`."""

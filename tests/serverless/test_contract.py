@@ -1,7 +1,8 @@
 """The contract: everything arrives as it was sent, and nothing else passes."""
 
 import json
-from dataclasses import replace
+import math
+from dataclasses import fields, replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -16,17 +17,20 @@ from rollart_flow.serverless.contract import (
     Call,
     Failure,
     decode,
+    decode_call,
     encode,
     encode_call,
 )
-from rollart_flow.types import Trajectory
+from rollart_flow.types import Sampling, Trajectory, Turn
 from tests.serverless.trajectories import NOW, TRAJECTORY
 
 MESSAGE = decode(encode_call(TRAJECTORY, NOW)[1])
 
 
 def there(trajectory: Trajectory, deadline: datetime = NOW) -> Call:
-    return Call.from_json(decode(encode_call(trajectory, deadline)[1]))
+    call = decode_call(encode_call(trajectory, deadline)[1])
+    assert call is not None
+    return call
 
 
 def request_id(trajectory: Trajectory) -> str:
@@ -39,11 +43,11 @@ def test_a_trajectory_arrives_as_it_was_sent() -> None:
     assert there(scored).trajectory == scored
 
 
-def test_a_call_is_plain_json_with_a_version_and_iso_times() -> None:
+def test_a_call_is_plain_json_with_a_version_and_times_with_an_offset() -> None:
     message = json.loads(encode_call(TRAJECTORY, NOW)[1])
     assert message["schema_version"] == SCHEMA_VERSION
-    assert message["deadline"] == "2025-01-01T12:30:00.123456+00:00"
-    assert message["trajectory"]["created_at"] == "2025-01-01T12:30:00.123456+00:00"
+    assert message["deadline"] == "2025-01-01T12:30:00.123456Z"
+    assert message["trajectory"]["created_at"] == "2025-01-01T12:30:00.123456Z"
     assert message["trajectory"]["turns"][0]["action"] == "2"
 
 
@@ -75,13 +79,14 @@ def test_the_request_id_is_a_function_of_the_trajectory() -> None:
         (b"<html>not found</html>", "is no message of the reward contract; is this the address"),
         (b"[1]", "is no message"),
         (b"[" * 100_000, "is no message"),
-        (b"{}", "schema_version None, this side speaks 1; install the same"),
-        (b'{"schema_version": 2}', "schema_version 2, this side speaks 1"),
+        (b"{}", "schema_version None, this side speaks 2; install the same"),
+        (b'{"schema_version": 1}', "schema_version 1, this side speaks 2"),
     ],
 )
 def test_what_is_no_message_of_this_version_is_refused(body: bytes, message: str) -> None:
-    with pytest.raises(ContractError, match=message):
-        decode(body)
+    for read in (decode, decode_call):
+        with pytest.raises(ContractError, match=message):
+            read(body)
 
 
 def without(name: str) -> dict[str, Any]:
@@ -95,20 +100,21 @@ def with_trajectory(**changes: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("message", "said"),
     [
-        (without("request_id"), "no field 'request_id'"),
-        (without("trajectory"), "no field 'trajectory'"),
-        ({**MESSAGE, "deadline": "soon"}, "soon"),
-        ({**MESSAGE, "deadline": "2025-01-01T00:00:00"}, "no offset from UTC"),
-        ({**MESSAGE, "request_id": 3}, "3 should be text"),
-        (with_trajectory(outcome="solved"), "'solved' is not a valid Outcome"),
-        (with_trajectory(turns=[{"start": 0}]), "missing"),
-        (with_trajectory(created_at=None, token_ids=5), "not iterable"),
-        ({**MESSAGE, "trajectory": []}, "list indices"),
+        (without("request_id"), "missing required field `request_id`"),
+        (without("trajectory"), "missing required field `trajectory`"),
+        ({**MESSAGE, "deadline": "soon"}, r"Invalid RFC3339 .* `\$.deadline`"),
+        ({**MESSAGE, "deadline": "2025-01-01T00:00:00"}, "timezone component"),
+        ({**MESSAGE, "request_id": 3}, r"`str`, got `int` - at `\$.request_id`"),
+        (with_trajectory(outcome="solved"), "'solved' - at .*outcome`"),
+        (with_trajectory(turns=[{"start": 0}]), r"missing .*turns\[0\]`"),
+        (with_trajectory(token_ids=5), "`array`, got `int` - at .*token_ids`"),
+        (with_trajectory(created_at="2025-01-01T00:00:00"), "no offset from UTC"),
+        ({**MESSAGE, "trajectory": []}, "`object`, got `array`"),
     ],
 )
 def test_a_malformed_call_says_what_is_wrong(message: dict[str, Any], said: str) -> None:
     with pytest.raises(ContractError, match=f"a call is malformed: .*{said}"):
-        Call.from_json(message)
+        decode_call(encode(message))
 
 
 @pytest.mark.parametrize(
@@ -120,9 +126,43 @@ def test_a_malformed_answer_is_refused(changes: dict[str, Any]) -> None:
         Answer.from_json({**Answer("id", 1.0).as_json(), **changes})
 
 
-def test_a_trajectory_with_a_number_that_json_has_not_is_refused() -> None:
-    with pytest.raises(ContractError, match="cannot be sent as JSON"):
-        request_id(replace(TRAJECTORY, logprobs=(0.0, float("-inf"), 0.0)))
+def with_number(kind: type, name: str, number: float) -> Trajectory:
+    """A trajectory with a number in a field of its own, of its turn or of its sampling."""
+    several: Any = {"logprobs": (0.0, number, 0.0), "reward_parts": {"a": number}}
+    change: Any = {name: several.get(name, number)}
+    if kind is Turn:
+        return replace(TRAJECTORY, turns=(replace(TRAJECTORY.turns[0], **change),))
+    if kind is Sampling:
+        return replace(TRAJECTORY, sampling=replace(TRAJECTORY.sampling, **change))
+    return replace(TRAJECTORY, **change)
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        (kind, field.name)
+        for kind in (Trajectory, Turn, Sampling)
+        for field in fields(kind)
+        if "float" in str(field.type)
+    ],
+)
+def test_a_trajectory_with_a_number_that_json_has_not_is_refused(
+    kind: type, name: str, number: float
+) -> None:
+    with pytest.raises(ContractError, match="trajectory t cannot be sent as JSON"):
+        request_id(with_number(kind, name, number))
+
+
+def test_half_a_character_is_refused_in_a_trajectory_and_replaced_in_an_answer() -> None:
+    with pytest.raises(ContractError, match=r"cannot be sent as JSON: .*surrogates"):
+        request_id(replace(TRAJECTORY, error="\udcff"))
+    for answer in (
+        Answer("id", 1.0, {"\udcff": 1.0}),
+        Answer("id", failure=Failure.FUNCTION, error="\udcff"),
+    ):
+        sent = decode(encode(answer.as_json()))
+        assert "?" in (sent["error"] or sent["parts"])
 
 
 def test_a_deadline_keeps_its_moment_in_another_time_zone() -> None:

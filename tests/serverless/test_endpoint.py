@@ -11,11 +11,11 @@ import pytest
 from rollart_flow.errors import SettingsError
 from rollart_flow.rewards.base import RewardFunction
 from rollart_flow.serverless import endpoint as module
-from rollart_flow.serverless.contract import WARM, Answer, Failure, decode, encode
+from rollart_flow.serverless.contract import WARM, Answer, Failure, decode, encode, encode_call
 from rollart_flow.serverless.endpoint import Endpoint, load_function
 from rollart_flow.types import Outcome, Trajectory
 from tests.rewards import functions
-from tests.serverless.trajectories import TRAJECTORY, attempt, call
+from tests.serverless.trajectories import NOW, TRAJECTORY, attempt, call
 
 
 async def ask(endpoint: Endpoint, body: bytes) -> Answer:
@@ -112,6 +112,19 @@ def test_what_fails_is_an_answer(function: RewardFunction, failure: Failure, sai
     asyncio.run(test())
 
 
+def test_what_was_given_up_before_it_began_is_evaluated_when_asked_again() -> None:
+    async def test() -> None:
+        function = Counting()
+        function.let_go.set()
+        endpoint = Endpoint(function)
+        begun = endpoint.begin(call())
+        await endpoint.close()
+        assert begun.cancelled()
+        assert (await ask(endpoint, call())).reward == 1.0
+
+    asyncio.run(test())
+
+
 def test_an_answer_holds_the_beginning_of_a_long_error() -> None:
     async def test() -> None:
         answer = await ask(Endpoint(raises_a_document), call())
@@ -152,18 +165,21 @@ def test_a_reward_that_never_answers_delays_no_other() -> None:
     asyncio.run(test())
 
 
+FAILED = replace(TRAJECTORY, outcome=Outcome.FAILED)
+
+
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "request_id", "said"),
     [
-        (b"hello", "is no message of the reward contract"),
-        (b'{"schema_version": 9}', "schema_version 9"),
-        (b'{"schema_version": 1, "request_id": "x"}', "no field 'deadline'"),
-        (call(replace(TRAJECTORY, outcome=Outcome.FAILED)), "is failed has no reward"),
+        (b"hello", "", "is no message of the reward contract"),
+        (b'{"schema_version": 9}', "", "schema_version 9"),
+        (b'{"schema_version": 2, "request_id": "x"}', "x", "missing required field `deadline`"),
+        (call(FAILED), encode_call(FAILED, NOW)[0], "is failed has no reward"),
     ],
 )
-def test_what_is_no_call_is_refused_in_an_answer(body: bytes, said: str) -> None:
+def test_what_is_no_call_is_refused_in_an_answer(body: bytes, request_id: str, said: str) -> None:
     answer = asyncio.run(ask(Endpoint(functions.turns), body))
-    assert answer.failure is Failure.REFUSED
+    assert (answer.request_id, answer.failure) == (request_id, Failure.REFUSED)
     assert said in (answer.error or "")
 
 

@@ -136,7 +136,7 @@ def test_retry_after_is_honoured_up_to_the_deadline() -> None:
         (response("404 Not Found", b"no such function"), ServerlessError, "status 404: no such f"),
         (response("401 Unauthorized"), ServerlessError, "status 401"),
         (response("200 OK", b"<html>"), ContractError, "is no message of the reward contract"),
-        (response("200 OK", b'{"schema_version": 2}'), ContractError, "schema_version 2"),
+        (response("200 OK", b'{"schema_version": 1}'), ContractError, "schema_version 1"),
         (response("302 Found", b"", "Location: /login"), ServerlessError, "status 302"),
     ],
 )
