@@ -17,8 +17,8 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from rollart_flow.errors import SettingsError, StoreError
 from rollart_flow.store.blobs import Blobs, LocalBlobs
 
-_READ_RETRIES = 10
-"""As deltalake has it; polars gives up after two."""
+_READ_RETRIES, _READ_RETRY_MS = 100, 60_000
+"""Of polars, as deltalake has them of us; by itself it gives up after two."""
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
@@ -41,7 +41,9 @@ def storage_options(uri: str) -> dict[str, str] | None:
 
 def reading_options(uri: str) -> dict[str, Any] | None:
     """What polars needs besides the storage options of a table that it reads; None if nothing."""
-    return {"max_retries": _READ_RETRIES} if is_remote(uri) else None
+    if not is_remote(uri):
+        return None
+    return {"max_retries": _READ_RETRIES, "retry_timeout_ms": _READ_RETRY_MS}
 
 
 def blobs_at(folder: str) -> Blobs:

@@ -34,6 +34,9 @@ _WORK = Config(
     max_pool_connections=32,
 )
 """Of all that follow: throttling and faults of a server are waited out."""
+_RETRIES, _RETRY_S = 100, 60
+"""Of deltalake, whose time is what ends: ten retries, as it has by itself, are over after four to
+seven seconds, in which hardly a server is started anew."""
 _DEFAULT_REGION = "us-east-1"
 _AMAZON = (".amazonaws.com", ".amazonaws.com.cn")
 _creating = threading.Lock()
@@ -54,13 +57,15 @@ class Bucket:
         """How deltalake and polars reach it now. Secret: for them alone.
 
         A session token is renewed by boto3 some minutes before it expires; what is returned then
-        differs from what was returned before. Their own retries are ten, within three minutes.
+        differs from what was returned before.
         """
         keys = self.credentials.get_frozen_credentials()
         options = {
             "AWS_ACCESS_KEY_ID": keys.access_key,
             "AWS_SECRET_ACCESS_KEY": keys.secret_key,
             "AWS_REGION": self.region,
+            "max_retries": str(_RETRIES),
+            "retry_timeout": f"{_RETRY_S}s",
         }
         if keys.token:
             options["AWS_SESSION_TOKEN"] = keys.token
