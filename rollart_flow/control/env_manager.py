@@ -6,9 +6,10 @@ tokens that were generated are kept, also those of an action that was interrupte
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 
 from rollart_flow.control.dispatch import FREE, Dispatch
 from rollart_flow.control.guard import GuardedEnvironment
@@ -16,6 +17,7 @@ from rollart_flow.control.interrupts import EndedError, Ending, Interruptible, T
 from rollart_flow.control.joining import GenerationFailedError
 from rollart_flow.control.ports import Admission, Cancellation, Codec, Environment, Generator
 from rollart_flow.control.recorder import Recorder
+from rollart_flow.control.stages import Passage
 from rollart_flow.control.waits import waiting
 from rollart_flow.errors import EngineError, SettingsError
 from rollart_flow.types import (
@@ -68,6 +70,13 @@ class EnvManager:
         dispatch: how it waits for the host's other attempts, and where it is placed.
     """
 
+    # Runs hold many at once: with slots each is one piece of memory, and not two.
+    __slots__ = (
+        "_admission", "_attempt", "_codec", "_env_version", "_environment", "_generator", "_host",
+        "_limits", "_lockstep", "_passage", "_placement", "_recorder", "_report", "_session",
+        "_time_limit", "_wall", "assignment",
+    )  # fmt: skip
+
     def __init__(
         self,
         assignment: Assignment,
@@ -83,7 +92,6 @@ class EnvManager:
         dispatch: Dispatch = FREE,
     ) -> None:
         self.assignment = assignment
-        self._make = make
         self._codec = codec
         self._generator = generator
         self._limits = limits
@@ -115,6 +123,7 @@ class EnvManager:
         try:
             ending = await self._attempt.run(self._drive())
         finally:
+            self._time_limit.pause()
             finished_at = self._now()
             close_error = await self._clean_up()
         if ending.error is None and close_error is not None:
@@ -132,32 +141,32 @@ class EnvManager:
     def _now(self) -> datetime:
         return self._wall(asyncio.get_running_loop().time())
 
-    async def _drive(self) -> Ending:
+    def _drive(self) -> Coroutine[Any, Any, Ending]:
         """From stage to stage, where there are stages."""
-        if self._passage is None:
-            return await self._permitted()
-        try:
-            await self._passage.begin()
-            return await self._permitted()
-        finally:
-            self._passage.leave()
+        return self._episode() if self._passage is None else self._staged(self._passage)
 
-    async def _permitted(self) -> Ending:
-        """Permission, then the episode within its time limit."""
-        if self._admission is not None:
-            with waiting(f"permit({self.assignment.trajectory_id})"):
-                permission = self._admission.permit(self.assignment.trajectory_id, self._host)
-                refused = await permission
-            if refused is not None:
-                return Ending(refused.outcome, refused.reason)
-        self._time_limit.start()
+    async def _staged(self, passage: Passage) -> Ending:
         try:
+            await passage.begin()
             return await self._episode()
         finally:
-            self._time_limit.pause()
+            passage.leave()
+
+    async def _refused(self) -> Ending | None:
+        """The ending of an attempt that gets no permission; None where it may start."""
+        if self._admission is None:
+            return None
+        trajectory_id = self.assignment.trajectory_id
+        with waiting(f"permit({trajectory_id})"):
+            refused = await self._admission.permit(trajectory_id, self._host)
+        return None if refused is None else Ending(refused.outcome, refused.reason)
 
     async def _episode(self) -> Ending:
+        """From the permission to the ending; the time limit holds from here on."""
+        if (refused := await self._refused()) is not None:
+            return refused
         assignment = self.assignment
+        self._time_limit.start()
         observation = await self._environment.reset(assignment.env_seed, assignment.task.payload)
         if self._passage is not None:
             self._time_limit.pause()
@@ -171,9 +180,9 @@ class EnvManager:
             try:
                 answer = await self._environment.step(action)
             except (EndedError, asyncio.CancelledError):
-                self._recorder.end_turn(step_s=self._environment.step_s)
+                self._recorder.end_turn(step_s=self._environment.call_s)
                 raise
-            self._recorder.end_turn(answer.reward, self._environment.step_s)
+            self._recorder.end_turn(answer.reward, self._environment.call_s)
             if answer.terminated:
                 return Ending(Outcome.COMPLETED)
             if answer.truncated:
@@ -219,12 +228,13 @@ class EnvManager:
     def _request(self, turn: int) -> GenerationRequest:
         assignment = self.assignment
         room = self._limits.context_tokens - len(self._recorder)
+        sampling = assignment.sampling
+        if room < sampling.max_tokens:
+            sampling = replace(sampling, max_tokens=room)
         return GenerationRequest(
             request_id=f"{self._session}/{turn}",
             prompt_ids=tuple(self._recorder.token_ids),
-            sampling=replace(
-                assignment.sampling, max_tokens=min(assignment.sampling.max_tokens, room)
-            ),
+            sampling=sampling,
             trajectory_id=assignment.trajectory_id,
             domain=assignment.task.domain,
             placement=self._placement,

@@ -6,17 +6,61 @@ environment lasts longer than its time limit, and none raises anything but `Ende
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from types import TracebackType
 
 from rollart_flow.control.answers import StepAnswer, checked_reset, checked_step
-from rollart_flow.control.interrupts import EndedError, Ending, Interruptible, failed
+from rollart_flow.control.interrupts import CallLimit, EndedError, Ending, Interruptible, failed
 from rollart_flow.control.ports import Environment
 from rollart_flow.control.waits import waiting
 from rollart_flow.errors import EnvironmentTimeoutError
 from rollart_flow.types import Outcome, Reason
 
-T = TypeVar("T")
+
+class _Guard:
+    """Context manager over one call of an environment at a time.
+
+    Raises:
+        EndedError: the call raised.
+    """
+
+    __slots__ = ("_call", "_name", "_started", "_wait", "limit", "seconds")
+
+    def __init__(self, name: str, limit: CallLimit) -> None:
+        self._name = name
+        self._call = ""
+        self._started = 0.0
+        self._wait: AbstractContextManager[None] = nullcontext()
+        self.limit = limit
+        self.seconds = 0.0
+        """What the last call took."""
+
+    def over(self, call: str) -> "_Guard":
+        """For `with`; what is called."""
+        self._call = call
+        return self
+
+    def __enter__(self) -> None:
+        self._started = asyncio.get_running_loop().time()
+        self._wait = waiting(f"{self._call}({self._name})")
+        self._wait.__enter__()
+        self.limit.begin(self._call)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.limit.end()
+        self._wait.__exit__(kind, error, trace)
+        self.seconds = asyncio.get_running_loop().time() - self._started
+        if isinstance(error, EnvironmentTimeoutError):
+            timed_out = Ending(Outcome.TIMED_OUT, Reason.ENVIRONMENT_TIMEOUT, error.message)
+            raise EndedError(timed_out) from error
+        if isinstance(error, Exception):  # users write environments; whatever they raise is data
+            raise failed(Reason.ENVIRONMENT_ERROR, self._call, error) from error
 
 
 class GuardedEnvironment:
@@ -29,6 +73,10 @@ class GuardedEnvironment:
         attempt: interrupted where a call takes longer.
     """
 
+    __slots__ = (
+        "_attempt", "_environment", "_guard", "_make", "_name", "_timeout_s", "reset_s", "solved",
+    )  # fmt: skip
+
     def __init__(
         self,
         make: Callable[[], Environment],
@@ -40,69 +88,43 @@ class GuardedEnvironment:
         self._name = name
         self._timeout_s = timeout_s
         self._attempt = attempt
+        self._guard = _Guard(name, CallLimit(attempt, timeout_s))
         self._environment: Environment | None = None
         self.reset_s = 0.0
         """Seconds that making and reset took."""
-        self.step_s = 0.0
-        """Seconds that the last step took."""
         self.solved: bool | None = None
         """What `info["success"]` said last."""
 
     async def reset(self, seed: int, task: str) -> str:
         """Make and reset the environment; the first observation."""
-        started = asyncio.get_running_loop().time()
         try:
-            answer = await self._call("reset", lambda: self._first(seed, task), checked_reset)
+            with self._guard.over("reset"):
+                self._environment = self._make()
+                answer = checked_reset(await self._environment.reset(seed, task))
         finally:
-            self.reset_s = asyncio.get_running_loop().time() - started
+            self.reset_s = self.call_s
+        self._attempt.check()
         return answer.observation
-
-    async def _first(self, seed: int, task: str) -> object:
-        self._environment = self._make()
-        return await self._environment.reset(seed, task)
 
     async def step(self, action: str) -> StepAnswer:
         """Apply an action."""
-        environment = self._environment
-        if environment is None:
+        if self._environment is None:
             raise ValueError("step comes after reset")
-        started = asyncio.get_running_loop().time()
-        try:
-            answer = await self._call("step", lambda: environment.step(action), checked_step)
-        finally:
-            self.step_s = asyncio.get_running_loop().time() - started
+        with self._guard.over("step"):
+            answer = checked_step(await self._environment.step(action))
+        self._attempt.check()
         if "success" in answer.info:
             self.solved = bool(answer.info["success"])
         return answer
 
-    async def _call(
-        self, what: str, call: Callable[[], Awaitable[object]], check: Callable[[object], T]
-    ) -> T:
-        late = f"{what} took over {self._timeout_s:g} s"
-        ending = Ending(Outcome.TIMED_OUT, Reason.ENVIRONMENT_TIMEOUT, late)
-        timer = self._timer(ending)
-        try:
-            with waiting(f"{what}({self._name})"):
-                answer = check(await call())
-        except EnvironmentTimeoutError as error:
-            timed_out = Ending(Outcome.TIMED_OUT, Reason.ENVIRONMENT_TIMEOUT, error.message)
-            raise EndedError(timed_out) from error
-        except Exception as error:  # users write environments; whatever they raise is data
-            raise failed(Reason.ENVIRONMENT_ERROR, what, error) from error
-        finally:
-            if timer is not None:
-                timer.cancel()
-        self._attempt.check()
-        return answer
-
-    def _timer(self, ending: Ending) -> asyncio.TimerHandle | None:
-        if self._timeout_s == math.inf:
-            return None
-        loop = asyncio.get_running_loop()
-        return loop.call_later(self._timeout_s, self._attempt.interrupt, ending)
+    @property
+    def call_s(self) -> float:
+        """Seconds that the last reset or step took."""
+        return self._guard.seconds
 
     async def close(self) -> str | None:
         """Close the environment; what went wrong with that in one line, or None."""
+        self._guard.limit.close()
         environment, self._environment = self._environment, None
         if environment is None:
             return None

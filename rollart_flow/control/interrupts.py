@@ -52,6 +52,8 @@ class Interruptible:
         abort: ends a generation by request id, so that it returns what it has.
     """
 
+    __slots__ = ("_abort", "_cancelled", "_task", "ending", "generating")
+
     def __init__(self, abort: Callable[[str], None]) -> None:
         self._abort = abort
         self._task: asyncio.Task[object] | None = None
@@ -119,6 +121,8 @@ class TimeLimit:
         limit_s: most seconds; math.inf for no limit.
     """
 
+    __slots__ = ("_attempt", "_left_s", "_limit_s", "_timer")
+
     def __init__(self, attempt: Interruptible, limit_s: float) -> None:
         self._attempt = attempt
         self._limit_s = limit_s
@@ -138,5 +142,58 @@ class TimeLimit:
         """Count no further until it is started again."""
         if self._timer is not None:
             self._left_s = self._timer.when() - asyncio.get_running_loop().time()
+            self._timer.cancel()
+            self._timer = None
+
+
+class CallLimit:
+    """Interrupts an attempt whose environment takes too long over a call.
+
+    Calls are many and seldom late: their limits share one timer, which looks again when it fires.
+
+    Args:
+        attempt: what is interrupted.
+        limit_s: most seconds of each call; math.inf for no limit.
+    """
+
+    __slots__ = ("_attempt", "_call", "_due", "_limit_s", "_timer")
+
+    def __init__(self, attempt: Interruptible, limit_s: float) -> None:
+        self._attempt = attempt
+        self._limit_s = limit_s
+        self._call: str | None = None
+        """What is under way."""
+        self._due = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self, call: str) -> None:
+        """Count from here on, for this call."""
+        if self._limit_s == math.inf:
+            return
+        loop = asyncio.get_running_loop()
+        self._call = call
+        self._due = loop.time() + self._limit_s
+        if self._timer is None:
+            self._timer = loop.call_at(self._due, self._look)
+
+    def end(self) -> None:
+        """The call is over."""
+        self._call = None
+
+    def _look(self) -> None:
+        """Interrupt a call that is late; wait on for one that is not yet."""
+        self._timer = None
+        if self._call is None:
+            return
+        loop = asyncio.get_running_loop()
+        if self._due > loop.time():
+            self._timer = loop.call_at(self._due, self._look)
+            return
+        late = f"{self._call} took over {self._limit_s:g} s"
+        self._attempt.interrupt(Ending(Outcome.TIMED_OUT, Reason.ENVIRONMENT_TIMEOUT, late))
+
+    def close(self) -> None:
+        """No call follows."""
+        if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -25,6 +25,11 @@ class GenerationFailedError(EngineError):
 class Joined:
     """The tokens of one request so far."""
 
+    __slots__ = (
+        "_base", "_hardware", "_prefilled_by", "_request", "_worker", "finish_reason", "kept",
+        "logprobs", "token_ids", "versions",
+    )  # fmt: skip
+
     def __init__(self, request: GenerationRequest) -> None:
         self._request = request
         self._base = 0

@@ -40,6 +40,10 @@ FirstToken = Callable[[int], None]
 class _Live:
     """A generation in progress."""
 
+    __slots__ = (
+        "aborted", "fruitless", "joined", "on_first", "parts", "request", "task", "timing",
+    )  # fmt: skip
+
     def __init__(
         self, request: GenerationRequest, on_first: FirstToken | None, timing: Timing | None
     ) -> None:
@@ -52,6 +56,13 @@ class _Live:
         self.parts = 0
         """Requests that were sent for it."""
         self.fruitless = 0
+
+    def begin_part(self, worker: Inference, prefilled_by: str) -> None:
+        """The request, or what is left of it, goes to a worker."""
+        self.parts += 1
+        self.joined.begin_part(worker.hardware, worker.worker, prefilled_by)
+        if self.timing is not None:
+            self.timing.sent(worker.worker)
 
     def take(self, chunk: Chunk) -> None:
         """Append a chunk and tell of the first token."""
@@ -163,7 +174,9 @@ class LLMProxy:
         length = len(live.joined)
         self._router.begin(worker)
         try:
-            await self._stream(live, worker)
+            prefilled = await self._prefill.ahead(live.joined.rest(live.parts))
+            live.begin_part(worker, prefilled.by)
+            await self._take_all(live, worker, prefilled)
         except RequestRefusedError as error:
             raise GenerationFailedError(str(error), live.joined.generation()) from error
         except EngineError as error:
@@ -182,14 +195,6 @@ class LLMProxy:
             return self._router.route(live.request)
         except EngineError as error:
             raise GenerationFailedError(str(error), live.joined.generation()) from error
-
-    async def _stream(self, live: _Live, worker: Inference) -> None:
-        prefilled = await self._prefill.ahead(live.joined.rest(live.parts))
-        live.parts += 1
-        live.joined.begin_part(worker.hardware, worker.worker, prefilled.by)
-        if live.timing is not None:
-            live.timing.sent(worker.worker)
-        await self._take_all(live, worker, prefilled)
 
     async def _take_all(self, live: _Live, worker: Inference, prefilled: Prefilled) -> None:
         part, finished = prefilled.request, False

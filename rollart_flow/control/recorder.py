@@ -5,18 +5,24 @@ logprobs and versions; observation tokens have mask False, logprob 0.0 and versi
 stay aligned.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TypeVar
 
 from rollart_flow.control.interrupts import Ending
 from rollart_flow.types import Assignment, FinishReason, Generation, Trajectory, Turn
 
+V = TypeVar("V")
+
 
 @dataclass(slots=True)
-class _OpenTurn:
-    """A turn whose action has not been answered."""
+class _Recorded:
+    """A turn: what was observed, the action, and how the environment answered it."""
 
     start: int
+    drawn: int
+    """Where its generated tokens begin."""
     observation: str
     action: str = ""
     generate_s: float = 0.0
@@ -24,24 +30,46 @@ class _OpenTurn:
     worker: str = ""
     prefilled_by: str = ""
     finish_reason: FinishReason = FinishReason.ABORT
+    end: int = 0
+    reward: float = 0.0
+    step_s: float = 0.0
+
+    def turn(self) -> Turn:
+        """As it stands in the trajectory."""
+        return Turn(
+            start=self.start,
+            end=self.end,
+            observation=self.observation,
+            action=self.action,
+            reward=self.reward,
+            generate_s=self.generate_s,
+            step_s=self.step_s,
+            hardware=self.hardware,
+            worker=self.worker,
+            finish_reason=self.finish_reason,
+        )
 
 
 class Recorder:
-    """Tokens and turns of one attempt."""
+    """Tokens and turns of one attempt.
+
+    While it goes on, what is known of generated tokens is kept by itself; it is laid out along the
+    chain once, at the end.
+    """
+
+    __slots__ = ("_kept", "_logprobs", "_turn", "_turns", "_versions", "token_ids")
 
     def __init__(self) -> None:
         self.token_ids: list[int] = []
-        self.action_mask: list[bool] = []
-        self.logprobs: list[float] = []
-        self.token_versions: list[int] = []
-        self.kept: list[tuple[int, ...]] = []
-        """Per generated token, where the sampling truncates."""
-        self.turns: list[Turn] = []
-        self._prefilled_by: list[str] = []
-        """By turn."""
-        self._turn: _OpenTurn | None = None
-        self._first: int | None = None
-        self._last: int | None = None
+        """The chain so far."""
+        self._logprobs: list[float] = []
+        """Per generated token, and so are the next two."""
+        self._versions: list[int] = []
+        self._kept: list[tuple[int, ...]] = []
+        """Where the sampling truncates."""
+        self._turns: list[_Recorded] = []
+        self._turn: _Recorded | None = None
+        """The last one, until it has ended."""
 
     def __len__(self) -> int:
         """Tokens in the chain."""
@@ -50,55 +78,38 @@ class Recorder:
     @property
     def ended(self) -> bool:
         """Whether the last action ended with a stop token, rather than where its room did."""
-        return not self.turns or self.turns[-1].finish_reason != FinishReason.LENGTH
+        return not self._turns or self._turns[-1].finish_reason != FinishReason.LENGTH
 
     def observe(self, observation: str, token_ids: tuple[int, ...]) -> None:
         """Begin a turn with an observation."""
-        self._turn = _OpenTurn(len(self), observation)
-        count = len(token_ids)
+        start = len(self)
+        self._turn = _Recorded(start, start + len(token_ids), observation)
+        self._turns.append(self._turn)
         self.token_ids += token_ids
-        self.action_mask += [False] * count
-        self.logprobs += [0.0] * count
-        self.token_versions += [-1] * count
 
     def act(self, generation: Generation, action: str, generate_s: float) -> None:
         """Add the action of the turn; `action` is its decoded text."""
-        if self._turn is None:
+        turn = self._turn
+        if turn is None:
             raise ValueError("an action needs an observation before it")
         self.token_ids += generation.token_ids
-        self.action_mask += [True] * len(generation.token_ids)
-        self.logprobs += generation.logprobs
-        self.token_versions += generation.versions
-        self.kept += generation.kept
-        if generation.versions:
-            self._first = generation.versions[0] if self._first is None else self._first
-            self._last = generation.versions[-1]
-        self._turn.action = action
-        self._turn.generate_s = generate_s
-        self._turn.hardware = generation.hardware
-        self._turn.worker = generation.worker
-        self._turn.prefilled_by = generation.prefilled_by
-        self._turn.finish_reason = generation.finish_reason
+        self._logprobs += generation.logprobs
+        self._versions += generation.versions
+        self._kept += generation.kept
+        turn.action = action
+        turn.generate_s = generate_s
+        turn.hardware = generation.hardware
+        turn.worker = generation.worker
+        turn.prefilled_by = generation.prefilled_by
+        turn.finish_reason = generation.finish_reason
 
     def end_turn(self, reward: float = 0.0, step_s: float = 0.0) -> None:
         """Close the turn with the environment's answer, or without one where none came."""
         turn, self._turn = self._turn, None
         if turn is not None:
-            self._prefilled_by.append(turn.prefilled_by)
-            self.turns.append(
-                Turn(
-                    start=turn.start,
-                    end=len(self),
-                    observation=turn.observation,
-                    action=turn.action,
-                    reward=reward,
-                    generate_s=turn.generate_s,
-                    step_s=step_s,
-                    hardware=turn.hardware,
-                    worker=turn.worker,
-                    finish_reason=turn.finish_reason,
-                )
-            )
+            turn.end = len(self)
+            turn.reward = reward
+            turn.step_s = step_s
 
     def trajectory(
         self,
@@ -114,6 +125,8 @@ class Recorder:
         """The attempt as a trajectory without a reward."""
         self.end_turn()
         task = assignment.task
+        versions = self._versions
+        prefilled_by = tuple(turn.prefilled_by for turn in self._turns)
         return Trajectory(
             trajectory_id=assignment.trajectory_id,
             episode_id=assignment.episode_id,
@@ -132,14 +145,25 @@ class Recorder:
             reset_s=reset_s,
             reason=ending.reason,
             error=ending.error,
-            policy_version_start=self._first,
-            policy_version_end=self._last,
+            policy_version_start=versions[0] if versions else None,
+            policy_version_end=versions[-1] if versions else None,
             token_ids=tuple(self.token_ids),
-            action_mask=tuple(self.action_mask),
-            logprobs=tuple(self.logprobs),
-            token_versions=tuple(self.token_versions),
-            kept_token_ids=tuple(self.kept) if assignment.sampling.truncates else None,
-            turns=tuple(self.turns),
+            action_mask=self._along([True] * len(versions), observed=False),
+            logprobs=self._along(self._logprobs, 0.0),
+            token_versions=self._along(versions, -1),
+            kept_token_ids=tuple(self._kept) if assignment.sampling.truncates else None,
+            turns=tuple(turn.turn() for turn in self._turns),
             solved=solved,
-            prefill_workers=tuple(self._prefilled_by) if any(self._prefilled_by) else None,
+            prefill_workers=prefilled_by if any(prefilled_by) else None,
         )
+
+    def _along(self, drawn: Sequence[V], observed: V) -> tuple[V, ...]:
+        """What is known of each generated token, with one value for all observation tokens."""
+        laid: list[V] = []
+        taken = 0
+        for turn in self._turns:
+            laid += [observed] * (turn.drawn - turn.start)
+            count = turn.end - turn.drawn
+            laid += drawn[taken : taken + count]
+            taken += count
+        return tuple(laid)

@@ -63,7 +63,9 @@ class Router:
         self._emit = emit
         self._affinity = affinity
         self._workers = {worker.worker: worker for worker in workers}
-        self._load = dict.fromkeys(self._workers, 0)
+        self._load: dict[str, int] = {}
+        """Requests in flight, of workers that have any: clients are many, and few workers of all
+        are busy for one of them."""
         self._placed: dict[str, str] = {}
         self._fallen_back: set[str] = set()
         self._fitting: dict[tuple[str, str | None], list[str]] = {}
@@ -86,7 +88,6 @@ class Router:
     def add(self, worker: Inference) -> None:
         """Use a worker."""
         self._workers[worker.worker] = worker
-        self._load.setdefault(worker.worker, 0)
         self._resized()
 
     def remove(self, name: str) -> None:
@@ -115,13 +116,15 @@ class Router:
 
     def begin(self, worker: Inference) -> None:
         """A request is in flight on a worker."""
-        self._load[worker.worker] += 1
+        name = worker.worker
+        self._load[name] = self._load.get(name, 0) + 1
 
     def end(self, worker: Inference) -> None:
         """It is over."""
-        self._load[worker.worker] -= 1
-        if not self._load[worker.worker] and worker.worker not in self._workers:
-            del self._load[worker.worker]
+        name = worker.worker
+        self._load[name] -= 1
+        if not self._load[name]:
+            del self._load[name]
 
     def release(self, trajectory_id: str) -> None:
         """Forget where a trajectory was placed."""
@@ -148,10 +151,12 @@ class Router:
         """Of equals the first after a place that the trajectory's id names: clients that do not
         know each other spread their requests evenly, without a random number."""
         candidates = self._candidates(request.domain, self._affinity.place(request.domain))
-        loads = list(map(self._load.__getitem__, candidates))
         place = zlib.crc32(request.trajectory_id.encode()) % len(candidates)
-        least = min(loads)
-        return candidates[loads.index(least, place if least in loads[place:] else 0)]
+        turns = range(place - len(candidates), place)
+        idle = next((i for i in turns if candidates[i] not in self._load), None)
+        if idle is not None:
+            return candidates[idle]
+        return min((candidates[i] for i in turns), key=self._load.__getitem__)
 
     def _candidates(self, domain: str, wanted: str | None) -> list[str]:
         """Names of the workers for a domain in order, so that every client counts them alike."""

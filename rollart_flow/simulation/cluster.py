@@ -253,18 +253,26 @@ class SimulatedCluster:
             lengths = [self.record.attempts[t].tokens for t in batch.trajectory_ids]
             await self._machine.train(self.scenario.training_s(lengths))
             trained = loop.time()
-            push = asyncio.create_task(self._fleet.push(step), name=f"push({step})")
+            push = asyncio.create_task(self._push(step), name=f"push({step})")
             self._pushes.add(push)
             push.add_done_callback(self._pushes.discard)
             if not self.schedule.overlapped:
                 await push
             pushed = loop.time()
-            await self.controller.trained(step)
+            await self.controller.trained(step, None)
             times = StepTimes(step, asked, formed, trained, pushed, loop.time())
             self.record.steps.append(times)
             self.record.pools.append(pool_times([*self._fleet.engines, *self._fleet.sliding]))
         with waiting("the end of the run"):
             await self.controller.next_batch(self.steps + 1)
+
+    async def _push(self, version: int) -> None:
+        """Beside the next step where the schedule exchanges weights beside training. Others push
+        in the step: so do the baselines that the papers compare with."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        await self._fleet.push()
+        self.controller.published(version, loop.time() - began)
 
     def _finish(self) -> None:
         record = self.record

@@ -8,9 +8,9 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable
 
-from rollart_flow.control.waits import waiting
 from rollart_flow.errors import WorkerLeftError
 from rollart_flow.simulation.batching import ContinuousBatch, Job
+from rollart_flow.simulation.workloads import shared
 from rollart_flow.types import Chunk, FinishReason, GenerationRequest
 
 Left = Callable[[str, int], int]
@@ -96,8 +96,7 @@ class SimulatedEngine:
                 if job.spans:
                     yield _chunk(request, 0, 1, job.spans[0][0], None)
                     told = offset = 1
-            with waiting(f"{self._worker}"):
-                await done
+            await done
             spans = _untold(job.spans, told)
             for index, (version, tokens) in enumerate(spans):
                 last = index == len(spans) - 1 and job.left == 0
@@ -144,8 +143,7 @@ class SimulatedEngine:
     async def _first_token(self, job: Job) -> None:
         first: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._first[job] = first
-        with waiting(f"first token on {self._worker}"):
-            await first
+        await first
 
     def _happened(self, changed: Iterable[Job]) -> None:
         """Tell who waits, and set the timer for what comes next."""
@@ -242,7 +240,7 @@ def _chunk(
     return Chunk(
         request_id=request.request_id,
         offset=offset,
-        token_ids=(tokens,) if some else (),
+        token_ids=(shared(tokens),) if some else (),
         logprobs=(0.0,) if some else (),
         versions=(version,) if some else (),
         finish_reason=reason,

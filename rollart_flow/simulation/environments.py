@@ -6,7 +6,7 @@ The invariant: an environment says nothing but lengths, which become one id per 
 import asyncio
 from collections.abc import Mapping, Sequence
 
-from rollart_flow.simulation.workloads import Script
+from rollart_flow.simulation.workloads import Script, shared
 
 
 class RunLengthCodec:
@@ -14,7 +14,7 @@ class RunLengthCodec:
 
     def encode_observation(self, text: str, *, first: bool, ended: bool = True) -> tuple[int, ...]:
         """One id."""
-        return (int(text),)
+        return (shared(int(text)),)
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """Nothing: the environment knows its script."""
@@ -23,6 +23,8 @@ class RunLengthCodec:
 
 class ScriptedEnvironment:
     """The port `Environment` for one attempt."""
+
+    __slots__ = ("_script", "_turn")
 
     def __init__(self, script: Script) -> None:
         self._script = script

@@ -1,6 +1,7 @@
 """All inference workers of a simulated run, and how weights reach them.
 
-The invariant: a version is served only after it was pushed, and by all workers that serve.
+The invariant: versions cross the link one after the other, and all workers that serve hold the same
+one.
 """
 
 import asyncio
@@ -8,7 +9,6 @@ from collections.abc import Sequence
 
 from rollart_flow.control.ports import Pull
 from rollart_flow.control.proxy import LLMProxy
-from rollart_flow.control.waits import Signal, waiting
 from rollart_flow.simulation.engine import SimulatedEngine
 from rollart_flow.simulation.record import Activity, Span
 from rollart_flow.simulation.scenario import Scenario
@@ -33,9 +33,6 @@ class Fleet:
         self.sliding = list(sliding)
         self._scenario = scenario
         self._link = asyncio.Lock()
-        self._pushing = 0
-        self._pushed = 0
-        self._push_ended = Signal()
         self._served = 0
         self._proxies: list[LLMProxy] = []
         self.at_training = False
@@ -48,20 +45,13 @@ class Fleet:
         """Engines that serve now."""
         return self.engines if self.at_training else [*self.engines, *self.sliding]
 
-    async def push(self, version: int) -> None:
+    async def push(self) -> None:
         """Bring a version from the training workers to the store, one after the other."""
-        self._pushing = version
         async with self._link:
             await self._spend(Activity.PUSH, self._scenario.push_s)
-            self._pushed = version
-            self._push_ended.notify()
 
     async def suspend(self) -> None:
-        """Hold new requests and pause those in flight, once there are newer weights in the store
-        than are served: before that there is nothing to suspend for."""
-        while self._pushed <= self._served < self._pushing:
-            with waiting(f"push({self._served + 1})"):
-                await self._push_ended.wait()
+        """Hold new requests and pause those in flight."""
         self._suspended_at = asyncio.get_running_loop().time()
         for engine in self.serving:
             engine.suspend()

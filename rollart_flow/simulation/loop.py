@@ -7,21 +7,18 @@ is left, the loop raises DeadlockError with the names of the waits instead of ha
 import asyncio
 import contextvars
 import gc
-import heapq
 import random
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
 from typing import Any, TypeVar, TypeVarTuple
 
 from rollart_flow.control import waits
 from rollart_flow.errors import DeadlockError
+from rollart_flow.simulation.calendar import Calendar
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
-
-_MOST_CANCELLED = 100
-"""Cancelled timers that may stay, however few the others are."""
 
 
 class VirtualTimeLoop(asyncio.BaseEventLoop):
@@ -39,12 +36,8 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
         super().__init__()
         self._now = 0.0
         self._shuffle = shuffle
-        self._moments: list[float] = []
-        """Heap of the moments that have timers."""
-        self._timers: dict[float, list[asyncio.TimerHandle]] = {}
-        """By moment, in the order in which they were set."""
-        self._cancelled = 0
-        """At most so many of them will not fire."""
+        self._calendar = Calendar()
+        self._context = contextvars.copy_context()
 
     def time(self) -> float:
         """Virtual seconds since the loop was made."""
@@ -53,7 +46,7 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
     @property
     def timers(self) -> int:
         """Timers that are kept, cancelled ones included."""
-        return sum(map(len, self._timers.values()))
+        return len(self._calendar)
 
     def call_at(
         self,
@@ -62,23 +55,17 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
         *args: *Ts,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
-        """As asyncio's; timers of the same moment fire in the order in which they were set."""
-        timer = asyncio.TimerHandle(when, callback, args, self, context)
-        if (others := self._timers.get(when)) is not None:
-            others.append(timer)
-        else:
-            self._timers[when] = [timer]
-            heapq.heappush(self._moments, when)
+        """As asyncio's; timers of the same moment fire in the order in which they were set.
+
+        Without a context they run in the loop's own: they only wake tasks, which have theirs.
+        """
+        timer = asyncio.TimerHandle(when, callback, args, self, context or self._context)
+        self._calendar.add(when, timer)
         return timer
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """Timeouts are set and cancelled all the time: they must not fill the heap."""
-        self._cancelled += 1
-        if self._cancelled > _MOST_CANCELLED and self._cancelled > len(self._timers) // 2:
-            kept = ((when, _alive(timers)) for when, timers in self._timers.items())
-            self._timers = {when: alive for when, alive in kept if alive}
-            self._moments = sorted(self._timers)
-            self._cancelled = 0
+        if handle.when() > self._now:
+            self._calendar.cancelled()
 
     def _run_once(self) -> None:
         """What asyncio calls again and again: jump to the next timer unless something is ready.
@@ -88,8 +75,7 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
         """
         if not self._ready and not self._stopping:
             self._jump()
-        while self._moments and self._moments[0] <= self._now:
-            self._ready.extend(self._timers.pop(heapq.heappop(self._moments)))
+        self._ready.extend(self._calendar.take(self._now))
         if self._shuffle is not None and len(self._ready) > 1:
             handles = list(self._ready)
             self._shuffle.shuffle(handles)
@@ -100,12 +86,9 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
                 handle._run()
 
     def _jump(self) -> None:
-        while self._moments:
-            when = heapq.heappop(self._moments)
-            if alive := _alive(self._timers.pop(when)):
-                self._now = max(self._now, when)
-                self._ready.extend(alive)
-                return
+        if (when := self._calendar.next()) is not None:
+            self._now = max(self._now, when)
+            return
         raise DeadlockError(f"everything waits and nothing can wake it: {self._who_waits()}")
 
     def _who_waits(self) -> str:
@@ -122,10 +105,6 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
     ) -> asyncio.Future[T]:
         """Refused: a thread would not know the virtual clock."""
         raise RuntimeError("no threads under virtual time")
-
-
-def _alive(timers: Iterable[asyncio.TimerHandle]) -> list[asyncio.TimerHandle]:
-    return [timer for timer in timers if not timer.cancelled()]
 
 
 def run(main: Coroutine[Any, Any, T], *, seed: int = 0, shuffle: bool = False) -> T:

@@ -9,8 +9,11 @@ Tokens are written as run lengths: one id of a simulated chain stands for as man
 value says, so that a chain of 32,768 tokens is a few ids and the control plane moves no bulk.
 """
 
+from array import array
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import accumulate
 from random import Random
 from typing import Protocol
 
@@ -41,6 +44,12 @@ class Script:
     """It ends at the context limit."""
     fails_at: int | None = None
     """The environment raises in this turn's step; -1: in reset."""
+    _ends: "array[int]" = field(init=False, repr=False, compare=False)
+    """Where the action of each turn ends in the chain."""
+
+    def __post_init__(self) -> None:
+        lengths = (turn.observation_tokens + turn.action_tokens for turn in self.turns)
+        object.__setattr__(self, "_ends", array("q", accumulate(lengths)))
 
     @property
     def tokens(self) -> int:
@@ -63,13 +72,20 @@ class Script:
         Raises:
             ValueError: no action is drawn there.
         """
-        end = 0
-        for turn in self.turns:
-            start = end + turn.observation_tokens
-            end = start + turn.action_tokens
-            if start <= position < end:
-                return end - position
+        index = bisect_right(self._ends, position)
+        if index < len(self._ends):
+            left = self._ends[index] - position
+            if left <= self.turns[index].action_tokens:
+                return left
         raise ValueError(f"nothing is generated at token {position} of {self.tokens}")
+
+
+_SHARED = tuple(range(4_096))
+
+
+def shared(tokens: int) -> int:
+    """The same number, for small ones the same object: runs count few numbers very often."""
+    return _SHARED[tokens] if tokens < len(_SHARED) else tokens
 
 
 _SHORT = Constant(0.1)
@@ -215,7 +231,8 @@ def draw_script(
             truncated = True
             break
         action = min(drawn, room - observed)
-        turns.append(ScriptedTurn(observed, action, domain.step_s.draw(chance)))
+        step_s = domain.step_s.draw(chance)
+        turns.append(ScriptedTurn(shared(observed), shared(action), step_s))
         room -= observed + action
         if action < drawn:
             truncated = True

@@ -13,6 +13,7 @@ from rollart_flow.control.env_manager import EnvManager, Limits
 from rollart_flow.control.ports import Admission, Cancellation
 from rollart_flow.control.proxy import LLMProxy
 from rollart_flow.errors import EngineError, EnvironmentTimeoutError, SettingsError
+from rollart_flow.simulation import VirtualTimeLoop
 from rollart_flow.simulation.fuzz.environments import DAWN, LetterCodec, wall
 from rollart_flow.simulation.fuzz.log import EventLog
 from rollart_flow.types import (
@@ -368,6 +369,21 @@ async def test_an_environment_that_hangs_times_out(
     assert environment.closed == 1
     if tokens:
         assert trajectory.turns[0].step_s == 30
+
+
+async def test_calls_share_one_timer_and_each_has_the_whole_limit() -> None:
+    """59 calls in time, of a second each, and one that hangs."""
+    environment = ScriptedEnvironment(*[STAY] * 58, HANG)
+    limits = Limits(max_turns=100, context_tokens=1_000, step_timeout_s=30)
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualTimeLoop)
+    running = asyncio.create_task(manager(environment, limits=limits).run())
+    await asyncio.sleep(20.5)
+    assert loop.timers == 3  # the trajectory's limit, that of its calls, and the step's second
+    trajectory = await running
+    assert (trajectory.outcome, trajectory.error) == (Outcome.TIMED_OUT, "step took over 30 s")
+    assert len(trajectory.turns) == 59
+    assert trajectory.turns[-1].step_s == 30
 
 
 async def test_an_adapter_may_say_itself_that_the_environment_timed_out() -> None:

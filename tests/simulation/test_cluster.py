@@ -22,7 +22,7 @@ from rollart_flow.control.schedules import (
 from rollart_flow.errors import RunFailedError
 from rollart_flow.simulation.cluster import simulate
 from rollart_flow.simulation.hardware import H20, H800, INTRA_CLUSTER, QWEN3_8B
-from rollart_flow.simulation.record import Record
+from rollart_flow.simulation.record import Activity, Record
 from rollart_flow.simulation.scenario import Pool, PrefillDecode, Scenario
 from rollart_flow.simulation.workloads import FROZEN_LAKE, GEM_MATH, SWE, WEB, Domain
 from rollart_flow.types import Outcome, Reason
@@ -101,6 +101,19 @@ def test_time_passes_in_order(schedule: Schedule) -> None:
     assert before <= record.seconds
     for attempt in record.attempts.values():
         assert attempt.started <= attempt.ended <= attempt.committed
+
+
+def test_a_version_is_swapped_to_only_after_it_was_pushed_beside_training() -> None:
+    record = simulate(ONE_POOL, rollart_plus(1), seed=0, steps=5)
+    pushes, updates = (
+        [span for span in record.weights if span.activity is activity]
+        for activity in (Activity.PUSH, Activity.UPDATE)
+    )
+    assert len(updates) == 4
+    trained = {times.step: times for times in record.steps}
+    for step, (push, update) in enumerate(zip(pushes, updates, strict=False), 1):
+        assert push.end <= update.start
+        assert push.start < trained[step + 1].trained, "the next step does not wait for it"
 
 
 @pytest.mark.parametrize("alpha", [1, 2, 3])

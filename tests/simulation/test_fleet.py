@@ -61,7 +61,7 @@ async def exchange(fleet: InferenceControl, version: int) -> float:
 
 async def test_a_push_takes_the_link_and_an_update_what_no_rollout_hides() -> None:
     fleet = a_fleet()
-    await fleet.push(1)
+    await fleet.push()
     assert now() == pytest.approx(MOONCAKE.push_s(QWEN3_8B))
     exposed = MOONCAKE.exposed_s(QWEN3_8B, 1)
     assert await exchange(fleet, 1) == pytest.approx(exposed)
@@ -71,26 +71,16 @@ async def test_a_push_takes_the_link_and_an_update_what_no_rollout_hides() -> No
 
 async def test_the_version_that_is_served_needs_no_transfer() -> None:
     fleet = a_fleet()
-    await fleet.push(1)
+    await fleet.push()
     await exchange(fleet, 1)
     assert await exchange(fleet, 1) == 0
     assert len(fleet.exposed_s) == 1
 
 
-async def test_a_suspension_waits_for_the_push_under_way_and_the_rollout_goes_on_meanwhile() -> (
-    None
-):
-    """A version is served only after it was pushed."""
+async def test_two_pushes_take_the_link_in_turn() -> None:
     fleet = a_fleet()
-    engine = fleet.engines[0]
-    stream = asyncio.create_task(gathered(engine.generate(request("a"))))
-    push = asyncio.create_task(fleet.push(1))
-    await asyncio.sleep(1)
-    await fleet.suspend()
-    assert push.done()
-    assert now() == pytest.approx(MOONCAKE.push_s(QWEN3_8B))
-    assert stream.done(), "it was drawing until then"
-    assert engine.batch.suspended
+    await asyncio.gather(fleet.push(), fleet.push())
+    assert now() == pytest.approx(2 * MOONCAKE.push_s(QWEN3_8B))
 
 
 async def test_what_is_in_flight_goes_on_under_the_new_version() -> None:
@@ -110,7 +100,7 @@ async def test_sliding_engines_leave_for_training_and_come_back_with_the_served_
     await fleet.to_training()
     await fleet.to_training()
     assert [engine.worker for engine in fleet.serving] == ["w0", "w1"]
-    await fleet.push(1)
+    await fleet.push()
     await exchange(fleet, 1)
     assert fleet.sliding[0].batch.version == 0
     away = now()
