@@ -3,7 +3,7 @@
 The invariant: "cuda" is a GPU that this process sees, or it is refused before anything is computed.
 
 Tried: on CPUs only. What follows from "cuda" is checked there with tensors that have a device and
-no numbers (`tests/models/test_device.py`); no line of it has run on a GPU.
+no numbers (`tests/test_devices.py`); no line of it has run on a GPU.
 """
 
 import os

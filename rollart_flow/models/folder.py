@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -20,6 +20,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from rollart_flow.errors import SettingsError, WeightsError
+from rollart_flow.models.feed_forward import Experts
+from rollart_flow.models.policy import MIXTURE
 from rollart_flow.models.qwen3 import ModelConfig, Qwen3
 
 ARCHITECTURE = "Qwen3ForCausalLM"
@@ -117,8 +119,7 @@ def read_config(folder: str | Path) -> ModelConfig:
         raise SettingsError(f"{str(path)!r} is damaged: {error}") from error
     _check_architecture(values, path)
     rope = values.get("rope_parameters") or {}
-    known = {field.name for field in fields(ModelConfig)}
-    found = {name: values[name] for name in known & values.keys()}
+    found = _fields(ModelConfig, values)
     if "rope_theta" in rope:
         found["rope_theta"] = rope["rope_theta"]
     if isinstance(found.get("eos_token_id"), list):
@@ -127,6 +128,8 @@ def read_config(folder: str | Path) -> ModelConfig:
     found.setdefault("tie_word_embeddings", False)
     found.setdefault("rope_theta", 10000.0)
     try:
+        if values["architectures"] == [MIXTURE]:
+            found["experts"] = _experts(values)
         return ModelConfig(**found)
     except TypeError as error:
         raise SettingsError(f"{str(path)!r} lacks a field: {error}") from error
@@ -154,8 +157,10 @@ def check_tensors(config: ModelConfig, tensors: Mapping[str, torch.Tensor]) -> N
 
 def _check_architecture(values: Mapping[str, Any], path: Path) -> None:
     found = values.get("architectures")
-    if found != [ARCHITECTURE]:
-        raise SettingsError(f"{str(path)!r} has architectures {found}; supported is {ARCHITECTURE}")
+    if found not in ([ARCHITECTURE], [MIXTURE]):
+        raise SettingsError(
+            f"{str(path)!r} has architectures {found}; supported is {ARCHITECTURE} or {MIXTURE}"
+        )
     rope = values.get("rope_parameters") or values.get("rope_scaling") or {}
     for name, value, wanted in (
         ("hidden_act", values.get("hidden_act", "silu"), "silu"),
@@ -167,12 +172,26 @@ def _check_architecture(values: Mapping[str, Any], path: Path) -> None:
             raise SettingsError(f"{str(path)!r} has {name} {value!r}; supported is {wanted!r}")
 
 
+def _fields(kind: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """What is said of a dataclass's fields."""
+    return {field.name: values[field.name] for field in fields(kind) if field.name in values}
+
+
+def _experts(values: Mapping[str, Any]) -> Experts:
+    """Those of a mixture; transformers has names of its own for what the models' folders say."""
+    said = _fields(Experts, values)
+    said.setdefault("num_experts", values.get("num_local_experts"))
+    if said.get("mlp_only_layers") is None:
+        said["mlp_only_layers"] = ()
+    return Experts(**{name: value for name, value in said.items() if value is not None})
+
+
 def _config_files(config: ModelConfig, dtype: torch.dtype) -> dict[str, str]:
     ids = {name: getattr(config, name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
     model = {
-        **asdict(config),
-        "architectures": [ARCHITECTURE],
-        "model_type": "qwen3",
+        **config.as_json(),
+        "architectures": [ARCHITECTURE if config.experts is None else MIXTURE],
+        "model_type": "qwen3" if config.experts is None else "qwen3_moe",
         "hidden_act": "silu",
         "attention_bias": False,
         "use_sliding_window": False,

@@ -1,20 +1,23 @@
 """Qwen3 in plain torch: the architecture of every policy that this library makes itself.
 
-Parameter names and arithmetic are those of Hugging Face's `Qwen3ForCausalLM`, so that one folder
-of weights loads here, in transformers, in vLLM and in Megatron. The invariant, kept by a test:
+Parameter names and arithmetic are those of Hugging Face's `Qwen3ForCausalLM`, and where layers are
+mixtures of experts, of its `Qwen3MoeForCausalLM`, so that one folder of weights loads here, in
+transformers, in vLLM and in Megatron. The invariant, kept by a test:
 hidden states, logits and gradients equal those of transformers.
 
 This is the training face. Generation uses `rollart_flow.models.cached`, which computes the same
 function token by token over a KV cache. Shapes: B batch, T time, E hidden, H heads, D head dim.
 """
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
 from torch import nn
 from torch.nn import functional
 
 from rollart_flow.errors import SettingsError
+from rollart_flow.models.feed_forward import MLP, Experts, Mixture
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +27,7 @@ class ModelConfig:
     vocab_size: int
     hidden_size: int
     intermediate_size: int
+    """Of layers that are no mixture of experts."""
     num_hidden_layers: int
     num_attention_heads: int
     num_key_value_heads: int
@@ -39,6 +43,8 @@ class ModelConfig:
     bos_token_id: int | None = None
     eos_token_id: int | None = None
     pad_token_id: int | None = None
+    experts: Experts | None = None
+    """None: no layer is a mixture of experts."""
 
     def __post_init__(self) -> None:
         for name in (
@@ -60,6 +66,14 @@ class ModelConfig:
             )
         if self.head_dim % 2:
             raise SettingsError(f"model: head_dim must be even, not {self.head_dim}")
+
+    def as_json(self) -> dict[str, Any]:
+        """Hugging Face's fields by name, those of experts only where there are any."""
+        found = asdict(self)
+        experts = found.pop("experts")
+        if experts is not None:
+            found |= {**experts, "mlp_only_layers": [*experts["mlp_only_layers"]]}
+        return found
 
 
 def rotary_tables(config: ModelConfig, length: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -121,28 +135,17 @@ class Attention(nn.Module):
         return joined
 
 
-class MLP(nn.Module):
-    """Gated feed-forward block."""
-
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__()
-        self.gate_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
-        self.up_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
-        self.down_proj = nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """[..., E] to [..., E]."""
-        mixed: torch.Tensor = self.down_proj(functional.silu(self.gate_proj(x)) * self.up_proj(x))
-        return mixed
-
-
 class Layer(nn.Module):
     """One transformer layer with pre-normalization."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, index: int) -> None:
         super().__init__()
         self.self_attn = Attention(config)
-        self.mlp = MLP(config)
+        self.mlp: nn.Module = (
+            Mixture(config.hidden_size, config.experts)
+            if config.experts is not None and config.experts.mixes(index)
+            else MLP(config.hidden_size, config.intermediate_size)
+        )
         self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
 
@@ -159,7 +162,7 @@ class Backbone(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
-        self.layers = nn.ModuleList(Layer(config) for _ in range(config.num_hidden_layers))
+        self.layers = nn.ModuleList(Layer(config, i) for i in range(config.num_hidden_layers))
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
 
 

@@ -39,17 +39,28 @@ class Layout:
         """Processes of all of it."""
         return self.tensor * self.pipeline * self.data
 
-    def check_shape(self, *, key_value_heads: int, intermediate: int, layers: int) -> None:
+    def check_shape(
+        self, *, key_value_heads: int, intermediate: int, layers: int, expert: int | None = None
+    ) -> None:
         """Refuse a model that does not divide over the ranks.
+
+        Args:
+            key_value_heads: of each layer.
+            intermediate: width between the matrices of a feed-forward block.
+            layers: of the model.
+            expert: width between the matrices of an expert; None where there are none.
 
         Raises:
             SettingsError: says which number of the model, and which setting.
         """
-        for name, value, setting, parts in (
+        numbers = [
             ("key and value heads", key_value_heads, "tensor_parallel", self.tensor),
             ("intermediate size", intermediate, "tensor_parallel", self.tensor),
             ("layers", layers, "pipeline_parallel", self.pipeline),
-        ):
+        ]
+        if expert is not None:
+            numbers.append(("expert's intermediate size", expert, "tensor_parallel", self.tensor))
+        for name, value, setting, parts in numbers:
             if value % parts:
                 raise SettingsError(
                     f"train.{setting}={parts}: does not divide the model's {name} ({value})"

@@ -6,6 +6,13 @@
 The shards say themselves which part of which tensor they hold, so that any number of ranks can read
 them. The invariant: a folder under its own name is whole; what does not match its checksums is
 refused.
+
+Megatron's trainers write this too, and not the files of Megatron's `dist_checkpointing`: its common
+state and metadata are pickles, which a folder must not be read from, it names and lays out tensors
+as only Megatron does, and it asks Megatron's process-wide state, of which this library fills none.
+What it keeps of the distributed optimizer in its "fully_reshardable" way is kept here, bit by bit.
+
+Source: Megatron-core 0.16.1, `dist_checkpointing` and `DistributedOptimizer.sharded_state_dict`.
 """
 
 from __future__ import annotations

@@ -95,10 +95,11 @@ class SteppingTrainer(Trainer):
         undone = undone_on_error(learned, self._generator, several=several)
         with pinned(self.settings.threads), undone:
             tally, grad_norm, start = self._train(step, rows, rate)
-        self._version = step
+        self._version, self._checksum = step, None
+        self._reference.reached(step, self.weights)
+        train_s = time.perf_counter() - started
         made = fingerprint(learned.whole(learned.everything()))
         self._checksum = made if self._critic is None else None
-        self._reference.reached(step, self.weights)
         return StepResult(
             step=step,
             loss=tally.loss,
@@ -111,7 +112,7 @@ class SteppingTrainer(Trainer):
             learning_rate=rate,
             tokens=int(rows.tokens.starts[-1]),
             action_tokens=int(rows.actions.starts[-1]),
-            train_s=time.perf_counter() - started,
+            train_s=train_s,
             fingerprint=made,
             threads=self.settings.threads,
             kernels=describe_kernels(self._ranks, self.settings.dtype),
@@ -153,7 +154,7 @@ class SteppingTrainer(Trainer):
         """A checkpoint without its tensors."""
         return Checkpoint(
             version=self._version,
-            model=asdict(self._model.config),
+            model=self._model.config.as_json(),
             settings=asdict(self.settings),
             learning_rate=self.settings.optimizer.learning_rate(max(1, self._version)),
             reference=self._reference.name,
@@ -170,7 +171,7 @@ class SteppingTrainer(Trainer):
         }
 
     def _check_shape(self, model: Mapping[str, Any], folder: Path) -> None:
-        if dict(model) != asdict(self._model.config):
+        if dict(model) != self._model.config.as_json():
             raise TrainerError(f"checkpoint {folder} is of a model of another shape")
 
     def _restore(self, found: Checkpoint, folder: Path) -> None:

@@ -16,6 +16,7 @@ from rollart_flow.models.folder import load_folder, load_model, read_config, sav
 from rollart_flow.models.policy import Policy, load_codec, materialize
 from rollart_flow.models.qwen3 import ModelConfig, Qwen3
 from rollart_flow.models.tokenizer import tokenizer_files
+from tests.trainers.mixtures import LATER, MIXED, of_transformers, write_mixture
 
 
 @pytest.fixture
@@ -61,6 +62,47 @@ def test_we_read_what_transformers_writes_in_shards(folder: Path, tmp_path: Path
     assert all(torch.equal(tensors[name], tensor) for name, tensor in wanted.items())
 
 
+@pytest.mark.parametrize("config", [MIXED, LATER], ids=["all layers", "all but the first"])
+def test_a_mixture_of_experts_is_read_and_written_as_transformers_does(
+    config: ModelConfig, tmp_path: Path
+) -> None:
+    write_mixture(tmp_path / "ours", config)
+    model, theirs = load_model(tmp_path / "ours"), of_transformers(tmp_path / "ours")
+    assert type(theirs).__name__ == "Qwen3MoeForCausalLM"
+    tokens = torch.arange(30)[None]
+    ours = model.logits(model(tokens))
+    torch.testing.assert_close(ours, theirs(input_ids=tokens).logits, atol=1e-5, rtol=1e-5)
+    theirs.save_pretrained(tmp_path / "theirs")
+    assert read_config(tmp_path / "theirs") == config
+    wanted, found = (load_folder(tmp_path / name)[1] for name in ("ours", "theirs"))
+    assert found.keys() == wanted.keys()
+    assert all(torch.equal(found[name], tensor) for name, tensor in wanted.items())
+
+
+def test_gradients_of_a_mixture_of_experts_are_those_of_transformers(tmp_path: Path) -> None:
+    write_mixture(tmp_path / "m")
+    model, theirs = load_model(tmp_path / "m"), of_transformers(tmp_path / "m")
+    tokens = torch.arange(30)[None]
+    model.logits(model(tokens)).logsumexp(-1).sum().backward()  # type: ignore[no-untyped-call]
+    theirs(input_ids=tokens).logits.logsumexp(-1).sum().backward()
+    block: Any
+    block, other = model.model.layers[1].mlp, theirs.model.layers[1].mlp
+    torch.testing.assert_close(block.gate.weight.grad, other.gate.weight.grad)
+    for index, expert in enumerate(block.experts):
+        both = torch.cat([expert.gate_proj.weight.grad, expert.up_proj.weight.grad])
+        torch.testing.assert_close(both, other.experts.gate_up_proj.grad[index])
+        torch.testing.assert_close(
+            expert.down_proj.weight.grad, other.experts.down_proj.grad[index]
+        )
+
+
+def test_a_mixture_may_be_made_the_start_of_a_run(tmp_path: Path) -> None:
+    write_mixture(tmp_path / "m")
+    policy = Policy.from_pretrained(tmp_path / "m", engine="vllm", max_context=128)
+    materialize(policy, tmp_path / "v0")
+    assert load_folder(tmp_path / "v0")[0] == MIXED
+
+
 def test_an_untied_model_round_trips_in_bfloat16(folder: Path, tmp_path: Path) -> None:
     config = ModelConfig(
         vocab_size=105,
@@ -95,6 +137,7 @@ def test_an_untied_model_round_trips_in_bfloat16(folder: Path, tmp_path: Path) -
         ({"hidden_act": "gelu"}, "hidden_act 'gelu'"),
         ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1.0}}, "rope_type 'yarn'"),
         ({"head_dim": 7}, "head_dim must be even"),
+        ({"architectures": ["Qwen3MoeForCausalLM"]}, r"lacks a field: .*num_experts"),
     ],
 )
 def test_what_we_cannot_compute_is_refused(

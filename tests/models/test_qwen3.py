@@ -12,7 +12,7 @@ from rollart_flow.models.qwen3 import ModelConfig, Qwen3
 
 
 def _config(tied: bool = True, changes: dict[str, int] | None = None) -> ModelConfig:
-    shape = {
+    shape: dict[str, Any] = {
         "vocab_size": 97,
         "hidden_size": 32,
         "intermediate_size": 80,

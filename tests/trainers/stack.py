@@ -1,8 +1,8 @@
 """Makes a rank on a CPU train with Megatron's own stack, which is written for GPUs only.
 
 The stack's code is Megatron's, and so is all that it computes and exchanges, over gloo. Only its
-words for devices are taken in another sense: tensors made on "cuda" are the CPU's, and a tensor of
-the CPU says that its type is one of "torch.cuda".
+words for devices are taken in another sense: tensors made on "cuda" or taken there are the CPU's,
+and a tensor of the CPU says that its type is one of "torch.cuda".
 """
 
 from collections.abc import Callable
@@ -23,6 +23,8 @@ class _CpuForCuda(TorchFunctionMode):
         named = dict(kwargs or {})
         if named.get("device") == "cuda":
             named["device"] = "cpu"
+        if func is torch.Tensor.cuda:
+            return args[0]
         answer = func(*args, **named)
         if func is torch.Tensor.type and isinstance(answer, str):
             return answer.replace("torch.", "torch.cuda.")

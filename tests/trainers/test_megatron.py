@@ -20,6 +20,7 @@ from rollart_flow.weights import fingerprint
 from tests.trainers.cases import CONFIG, initial_weights
 from tests.trainers.conformance import CUT, TrainerConformance, batch_of
 from tests.trainers.gang import Gang, GangTrainer, gang
+from tests.trainers.mixtures import LATER, mixed_weights
 from tests.trainers.ranked import RankedConformance, RankedParity, full_batch
 from tests.trainers.stack import train_with_the_stack
 
@@ -101,20 +102,34 @@ def test_five_steps_of_two_ranks_give_the_weights_of_the_embedded_trainer(
     ids=str,
 )
 @pytest.mark.parametrize("prepare", [None, train_with_the_stack], ids=["plain", "stack"])
+@pytest.mark.parametrize("config", [CONFIG, LATER], ids=["dense", "mixture"])
 def test_four_ranks_give_the_weights_of_the_embedded_trainer(
-    split: Mapping[str, Any], prepare: Callable[[], None] | None
+    split: Mapping[str, Any],
+    prepare: Callable[[], None] | None,
+    config: ModelConfig,
+    tmp_path: Path,
 ) -> None:
+    """And a checkpoint of its optimizer, for one process."""
     settings = replace(CUT, optimizer=adamw(1e-3, weight_decay=0.1))
-    one = EmbeddedTrainer(CONFIG, initial_weights(), ppo(), settings)
+    start = mixed_weights(config)
+    one = EmbeddedTrainer(config, start, ppo(), settings)
     with gang(prepare=prepare, ranks=4) as four:
         chosen = replace(settings, backend="megatron", ranks=4, **split)
-        several = GangTrainer(four, CONFIG, initial_weights(), ppo(), chosen)
+        several = GangTrainer(four, config, start, ppo(), chosen)
         for step in (1, 2):
             found, expected = (each.train_step(step, full_batch(step)) for each in (several, one))
             assert found.grad_norm == pytest.approx(expected.grad_norm, rel=1e-5)
         weights = several.weights()
+        several.save(tmp_path / "c")
     for name, tensor in one.weights().items():
         assert float((tensor - weights[name]).abs().max()) <= 2e-5, name
+    alone = MegatronTrainer(config, start, ppo(), replace(settings, backend="megatron"))
+    alone.load(tmp_path / "c")
+    assert fingerprint(alone.weights()) == fingerprint(weights)
+    state, wanted = alone.snapshot().state, one.snapshot().state
+    assert state.keys() == wanted.keys()
+    for name, tensor in wanted.items():
+        assert float((state[name].double() - tensor.double()).abs().max()) <= 2e-5, name
 
 
 @pytest.mark.parametrize("settings", [TENSOR, PIPELINE], ids=str)

@@ -9,8 +9,9 @@ import pyarrow as pa
 import pytest
 import torch
 
-from rollart_flow.algorithms import ppo
+from rollart_flow.algorithms import grpo, ppo
 from rollart_flow.errors import TrainerError
+from rollart_flow.models.qwen3 import ModelConfig
 from rollart_flow.trainers import adamw
 from rollart_flow.trainers.base import Trainer
 from rollart_flow.trainers.embedded import EmbeddedTrainer
@@ -24,6 +25,7 @@ from rollart_flow.weights import fingerprint
 from tests.trainers.cases import CONFIG, initial_weights
 from tests.trainers.conformance import CUT, bits
 from tests.trainers.gang import Gang, GangTrainer, gang
+from tests.trainers.mixtures import LATER, MIXED, mixed_weights
 from tests.trainers.ranked import RankedConformance, full_batch
 from tests.trainers.stack import train_with_the_stack
 from tests.trainers.test_megatron import DATA, PIPELINE, TENSOR
@@ -75,6 +77,33 @@ def test_its_steps_are_those_of_the_embedded_trainer(
         assert float((tensor - weights[name]).abs().max()) <= 2e-5, name
 
 
+@pytest.mark.parametrize(
+    ("layout", "config"),
+    [(TENSOR, MIXED), (DATA, LATER), (PIPELINE, LATER)],
+    ids=["tensor", "data", "pipeline"],
+)
+def test_a_mixture_of_experts_is_trained_and_kept_as_any_other(
+    ranks: Gang, layout: Mapping[str, Any], config: ModelConfig, tmp_path: Path
+) -> None:
+    settings = replace(CUT, optimizer=adamw(1e-3, weight_decay=0.1))
+    weights = mixed_weights(config)
+    one = EmbeddedTrainer(config, weights, CRITIC, settings)
+    several, again = (
+        GangTrainer(ranks, config, weights, CRITIC, replace(settings, **layout)) for _ in range(2)
+    )
+    found, expected = (each.train_step(1, full_batch(1)) for each in (several, one))
+    for name in ("loss", "grad_norm", "value_loss", "kl", "entropy"):
+        wanted = pytest.approx(getattr(expected, name), abs=1e-5, rel=1e-5)
+        assert getattr(found, name) == wanted, name
+    trained = several.weights()
+    for name, tensor in one.weights().items():
+        assert float((tensor - trained[name]).abs().max()) <= 2e-5, name
+    several.save(tmp_path / "c")
+    again.load(tmp_path / "c")
+    expected = several.train_step(2, full_batch(2))
+    assert bits(again.train_step(2, full_batch(2))) == bits(expected)
+
+
 @LAYOUTS
 def test_its_checkpoint_is_one_for_any_trainer_and_back(
     ranks: Gang, layout: Mapping[str, Any], tmp_path: Path
@@ -95,6 +124,66 @@ def test_its_checkpoint_is_one_for_any_trainer_and_back(
     expected = several.train_step(2, full_batch(2))
     assert bits(again.train_step(2, full_batch(2))) == bits(expected)
     assert plain.train_step(2, full_batch(2)).loss == pytest.approx(expected.loss, abs=1e-5)
+
+
+def content(folder: Path, config: ModelConfig) -> tuple[str, str]:
+    """Fingerprints of the weights of a checkpoint, and of all else in it, both whole."""
+    from rollart_flow.trainers.megatron.trainer import MegatronTrainer
+
+    alone = replace(CUT, backend="megatron")
+    reader = MegatronTrainer(config, mixed_weights(config), grpo(), alone)
+    reader.load(folder)
+    found = reader.snapshot()
+    assert sum(name.endswith("/exp_avg_sq") for name in found.state) == len(found.weights)
+    return fingerprint(found.weights), fingerprint(found.state)
+
+
+def test_a_checkpoint_goes_through_all_layouts_and_loses_no_bit(
+    ranks: Gang, tmp_path: Path
+) -> None:
+    """Weights and moments, which the distributed optimizers of the ranks have in other shares."""
+    weights = mixed_weights()
+    every = [
+        GangTrainer(ranks, MIXED, weights, grpo(), replace(CUT, **layout))
+        for layout in (TENSOR, PIPELINE, DATA, TENSOR)
+    ]
+    first, *others = every
+    first.train_step(1, full_batch(1))
+    first.save(tmp_path / "0")
+    for at, trainer in enumerate(others):
+        trainer.load(tmp_path / str(at))
+        trainer.save(tmp_path / str(at + 1))
+    one, *rest = (content(tmp_path / str(at), MIXED) for at in range(4))
+    assert rest == [one] * 3
+    expected = bits(first.train_step(2, full_batch(2)))
+    assert bits(others[-1].train_step(2, full_batch(2))) == expected
+
+
+def kept_as_megatron_keeps_it(trainer: Any) -> bool:
+    """Whether the moments in our checkpoints are those in Megatron's own kind of checkpoints that
+    any number of ranks can read. Called in every rank."""
+    learned = trainer._learned
+    kind = {
+        "distrib_optim_sharding_type": "fully_reshardable",
+        "dp_cp_group": learned._groups.data,
+    }
+    model = learned._mcore.module.sharded_state_dict(metadata=kind)
+    theirs = learned._stack.sharded_state_dict(model, metadata=kind)["param_state"]
+    parameters = [p for buffer in learned._sharded.buffers for p in buffer.param_index_map]
+    assert len(parameters) == len(theirs) == len(learned._trained)
+    return all(
+        bool(torch.equal(learned._moments(parameter)[moment], theirs[at][moment].data))
+        for at, parameter in enumerate(parameters)
+        for moment in ("exp_avg", "exp_avg_sq")
+    )
+
+
+@pytest.mark.parametrize("layout", [TENSOR, DATA], ids=str)
+def test_its_checkpoints_keep_what_megatrons_own_do(ranks: Gang, layout: Mapping[str, Any]) -> None:
+    """Not on stages: there Megatron asks its process-wide state, which nobody fills here."""
+    several = GangTrainer(ranks, MIXED, mixed_weights(), grpo(), replace(CUT, **layout))
+    several.train_step(1, full_batch(1))
+    assert several.every(kept_as_megatron_keeps_it) == [True, True]
 
 
 @LAYOUTS

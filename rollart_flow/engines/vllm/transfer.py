@@ -63,6 +63,13 @@ class FileTransfer(WeightTransferEngine):  # type: ignore[misc]
     def start_weight_update(self) -> None:
         """Make every layer ready to take tensors in the form of a checkpoint."""
         initialize_layerwise_reload(self.model)
+        if self.device.type == "cpu":
+            for layer in self.model.modules():
+                # Only with a new kernel, vLLM packs the weights of experts for a CPU; it would copy
+                # those that come as they are over packed ones.
+                method: Any = getattr(layer, "quant_method", None)
+                if hasattr(method, "moe_kernel"):
+                    method.moe_kernel = None
 
     def update_weights(self, update_info: dict[str, str]) -> None:
         """Load the file. The base class waits for an accelerator, which may not be there."""

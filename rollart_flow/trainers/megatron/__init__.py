@@ -5,6 +5,7 @@ rows shared by data-parallel ranks.
     core            the import of Megatron-core
     config          shape of a model -> Megatron's config and layer spec
     mapping         Megatron's tensors <-> Hugging Face's
+    experts         mixtures of experts, where every rank has all tokens
     model           the model of one rank
     groups          who splits a layer, who shares rows
     pipeline        Megatron's schedules over the stages

@@ -1,9 +1,9 @@
 """What of Megatron-core works on this machine: the one place that knows, for all who ask.
 
-Dense models train with tensor, pipeline and data parallel ranks on every machine: with Megatron's
-layers and schedules, over gloo on CPUs. On GPUs, Megatron's own data parallelism and distributed
-optimizer train too. Sequence parallel needs CUDA and Transformer Engine. The invariant: what does
-not work is refused before a model is built, with one line.
+Dense models and mixtures of experts train with tensor, pipeline and data parallel ranks on every
+machine: with Megatron's layers and schedules, over gloo on CPUs. On GPUs, Megatron's own data
+parallelism and distributed optimizer train too. Sequence parallel needs CUDA and Transformer
+Engine. The invariant: what does not work is refused before a model is built, with one line.
 
 Source: Megatron-core 0.16.1, tried on a machine without a GPU.
 """
@@ -47,12 +47,12 @@ class Capabilities:
     @property
     def summary(self) -> str:
         """One line for people."""
-        dense = "dense models, tensor, pipeline and data parallel"
+        both = "dense models and mixtures of experts, tensor, pipeline and data parallel"
         if not self.stack:
-            return f"here on CPUs: {dense}"
+            return f"here on CPUs: {both}"
         sequence = "has" if self.transformer_engine else "needs"
         return (
-            f"here on GPUs (untried): {dense}, distributed optimizer; "
+            f"here on GPUs (untried): {both}, distributed optimizer; "
             f"sequence parallel {sequence} transformer-engine"
         )
 

@@ -1,4 +1,4 @@
-"""A Qwen3 shape as Megatron-core's config and layer spec.
+"""The shape of a Qwen3, dense or a mixture of experts, as Megatron-core's config and layer spec.
 
 The invariant: with these, a model computes what `models.qwen3` computes, in float32, but for the
 order of sums: no dropout, no fusion that rounds in another place.
@@ -16,11 +16,13 @@ from rollart_flow.trainers.layout import Layout
 from rollart_flow.trainers.megatron.attention import TorchAttention
 from rollart_flow.trainers.megatron.capabilities import Capabilities
 from rollart_flow.trainers.megatron.core import (
-    ModuleSpec,
+    MoELayer,
     TransformerConfig,
+    get_gpt_decoder_block_spec,
     get_gpt_layer_local_spec,
     get_gpt_layer_with_transformer_engine_spec,
 )
+from rollart_flow.trainers.megatron.experts import TorchRouter, expert_settings
 
 
 def padded_vocabulary(config: ModelConfig, layout: Layout) -> int:
@@ -30,9 +32,14 @@ def padded_vocabulary(config: ModelConfig, layout: Layout) -> int:
 
 
 def transformer_config(config: ModelConfig, layout: Layout, there: Capabilities) -> Any:
-    """Megatron's `TransformerConfig` of a model and its layout."""
+    """Megatron's `TransformerConfig` of a model and its layout.
+
+    Raises:
+        SettingsError: see `expert_settings`.
+    """
+    layers, experts = config.num_hidden_layers, config.experts
     return TransformerConfig(
-        num_layers=config.num_hidden_layers,
+        num_layers=layers,
         hidden_size=config.hidden_size,
         num_attention_heads=config.num_attention_heads,
         num_query_groups=config.num_key_value_heads,
@@ -62,17 +69,41 @@ def transformer_config(config: ModelConfig, layout: Layout, there: Capabilities)
         persist_layer_norm=False,
         deterministic_mode=there.cuda,
         cuda_graph_scope=[],
+        **({} if experts is None else expert_settings(experts, layers, layout)),
     )
 
 
-def layer_spec(config: ModelConfig, there: Capabilities) -> Any:
-    """Modules of a layer: Transformer Engine's on a GPU that has it, else Megatron's own.
+def layer_spec(config: ModelConfig, made: Any, there: Capabilities, stage: int) -> Any:
+    """Modules of the layers: Transformer Engine's on a GPU that has it, else Megatron's own.
 
     These have an attention that needs a GPU and Megatron's process-wide state: torch's stands in.
+
+    Args:
+        config: shape of the model.
+        made: its `transformer_config`.
+        there: what the rank may use.
+        stage: of the pipeline, whose layers they are.
     """
-    if there.cuda and there.transformer_engine:
-        return get_gpt_layer_with_transformer_engine_spec(qk_layernorm=True)
-    spec: ModuleSpec = get_gpt_layer_local_spec(qk_layernorm=True, normalization="RMSNorm")
-    spec.submodules.mlp.params["ffn_hidden_size"] = config.intermediate_size
-    spec.submodules.self_attention.submodules.core_attention = TorchAttention
-    return spec
+    engine = there.cuda and there.transformer_engine
+    if config.experts is not None:
+        found = get_gpt_decoder_block_spec(made, engine, normalization="RMSNorm", pp_rank=stage)
+        layers = found.layer_specs
+    elif engine:
+        found = get_gpt_layer_with_transformer_engine_spec(qk_layernorm=True)
+        layers = [found]
+    else:
+        found = get_gpt_layer_local_spec(qk_layernorm=True, normalization="RMSNorm")
+        layers = [found]
+    for layer in layers:
+        if not engine:
+            _stand_in(layer.submodules, config)
+    return found
+
+
+def _stand_in(layer: Any, config: ModelConfig) -> None:
+    """Replace what of a layer's own modules does not compute without Transformer Engine."""
+    layer.self_attention.submodules.core_attention = TorchAttention
+    if layer.mlp.module is MoELayer:
+        layer.mlp.submodules.router = TorchRouter
+    else:
+        layer.mlp.params["ffn_hidden_size"] = config.intermediate_size

@@ -27,6 +27,7 @@ with warnings.catch_warnings():
     )
     from megatron.core.models.common.embeddings.rotary_pos_embedding import RotaryEmbedding
     from megatron.core.models.gpt.gpt_layer_specs import (
+        get_gpt_decoder_block_spec,
         get_gpt_layer_local_spec,
         get_gpt_layer_with_transformer_engine_spec,
     )
@@ -41,7 +42,11 @@ with warnings.catch_warnings():
     from megatron.core.tensor_parallel.mappings import (
         copy_to_tensor_model_parallel_region,
         gather_from_sequence_parallel_region,
+        reduce_from_tensor_model_parallel_region,
     )
+    from megatron.core.transformer.moe.moe_layer import MoELayer
+    from megatron.core.transformer.moe.router import TopKRouter
+    from megatron.core.transformer.moe.token_dispatcher import MoEAllGatherTokenDispatcher
     from megatron.core.transformer.spec_utils import ModuleSpec
     from megatron.core.transformer.transformer_config import TransformerConfig
 
@@ -49,6 +54,8 @@ __all__ = [
     "DistributedDataParallel",
     "DistributedDataParallelConfig",
     "GPTModel",
+    "MoEAllGatherTokenDispatcher",
+    "MoELayer",
     "ModuleSpec",
     "OptimizerConfig",
     "P2PCommunicator",
@@ -56,14 +63,17 @@ __all__ = [
     "ParamKey",
     "ProcessGroupCollection",
     "RotaryEmbedding",
+    "TopKRouter",
     "TransformerConfig",
     "clip_grad_by_total_norm_fp32",
     "copy_to_tensor_model_parallel_region",
     "finalize_model_grads",
     "gather_from_sequence_parallel_region",
     "get_forward_backward_func",
+    "get_gpt_decoder_block_spec",
     "get_gpt_layer_local_spec",
     "get_gpt_layer_with_transformer_engine_spec",
     "get_megatron_optimizer",
     "get_standard_config_overrides",
+    "reduce_from_tensor_model_parallel_region",
 ]

@@ -154,7 +154,7 @@ class Distributed(Split):
                 parameter.shared = not self._groups.last  # type: ignore[attr-defined]  # counted once
 
     def _runner(self) -> Runner:
-        return Scheduled(self._mcore, self._chunk, self._groups, self._ranks.device)
+        return Scheduled(self._chunk, self._groups, self._ranks.device)
 
     def _moments(self, parameter: torch.nn.Parameter) -> Mapping[str, torch.Tensor]:
         """Gathered from the data-parallel ranks, each of which has those of its share.

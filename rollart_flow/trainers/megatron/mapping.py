@@ -102,10 +102,7 @@ _NORMS = {
     "self_attention.q_layernorm.weight": "self_attn.q_norm",
     "self_attention.k_layernorm.weight": "self_attn.k_norm",
 }
-_BY_COLUMNS = {
-    "self_attention.linear_proj.weight": "self_attn.o_proj",
-    "mlp.linear_fc2.weight": "mlp.down_proj",
-}
+_EXPERT = re.compile(r"mlp\.experts\.local_experts\.(\d+)")
 
 
 def local_rows(rows: int, rank: int, ranks: int) -> range:
@@ -156,13 +153,19 @@ def entries(
 def _of_layer(config: ModelConfig, prefix: str, name: str, ranks: int) -> Entry | None:
     if name in _NORMS:
         return Entry((f"{prefix}.{_NORMS[name]}.weight",), None)
-    if name in _BY_COLUMNS:
-        return Entry((f"{prefix}.{_BY_COLUMNS[name]}.weight",), 1)
+    if name == "self_attention.linear_proj.weight":
+        return Entry((f"{prefix}.self_attn.o_proj.weight",), 1)
     if name == "self_attention.linear_qkv.weight":
         three = tuple(f"{prefix}.self_attn.{which}_proj.weight" for which in "qkv")
         groups = config.num_key_value_heads // ranks
         return Grouped(three, 0, groups, config.head_dim)
-    if name == "mlp.linear_fc1.weight":
-        two = tuple(f"{prefix}.mlp.{which}_proj.weight" for which in ("gate", "up"))
-        return Stacked(two, 0)
-    return None
+    if name == "mlp.router.weight" and config.experts is not None:
+        return Entry((f"{prefix}.mlp.gate.weight",), None)
+    block, _, matrix = name.rpartition(".linear_")
+    expert = _EXPERT.fullmatch(block)
+    own = f"{prefix}.mlp" if expert is None else f"{prefix}.mlp.experts.{expert[1]}"
+    if block != "mlp" and expert is None:
+        return None
+    if matrix == "fc1.weight":
+        return Stacked((f"{own}.gate_proj.weight", f"{own}.up_proj.weight"), 0)
+    return Entry((f"{own}.down_proj.weight",), 1) if matrix == "fc2.weight" else None

@@ -25,6 +25,7 @@ from rollart_flow.trainers.megatron.core import (
     copy_to_tensor_model_parallel_region,
     gather_from_sequence_parallel_region,
 )
+from rollart_flow.trainers.megatron.experts import keep_tokens
 from rollart_flow.trainers.megatron.groups import Groups
 
 INSIDE = "module."
@@ -39,9 +40,10 @@ class MegatronModel(torch.nn.Module):
         self.config = config
         self._groups = groups
         # under this name, Megatron's functions find what they ask of a model in it
+        made = transformer_config(config, groups.layout, there)
         self.module = GPTModel(
-            transformer_config(config, groups.layout, there),
-            layer_spec(config, there),
+            made,
+            layer_spec(config, made, there, groups.stage),
             padded_vocabulary(config, groups.layout),
             config.max_position_embeddings,
             pre_process=groups.first,
@@ -51,6 +53,8 @@ class MegatronModel(torch.nn.Module):
             rotary_base=config.rope_theta,
             pg_collection=groups.collection(),
         )
+        if not groups.layout.sequence:
+            keep_tokens(self.module, groups)
         if not there.cuda:
             self.module.rotary_pos_emb = CpuRotary(
                 config.head_dim,

@@ -22,7 +22,6 @@ from torch.overrides import TorchFunctionMode
 
 from rollart_flow.trainers.megatron.core import P2PCommunicator, get_forward_backward_func
 from rollart_flow.trainers.megatron.groups import Groups
-from rollart_flow.trainers.megatron.model import MegatronModel
 from rollart_flow.trainers.ranks import Ranks
 from rollart_flow.trainers.running import Pass
 
@@ -32,25 +31,21 @@ Shape = tuple[int, ...]
 class Scheduled:
     """Takes micro-batches through the stages; see `Runner`. All ranks of a share call it."""
 
-    def __init__(
-        self, model: MegatronModel, chunk: torch.nn.Module, groups: Groups, device: torch.device
-    ) -> None:
+    def __init__(self, chunk: Any, groups: Groups, device: torch.device) -> None:
         """Take the part of the model that is here.
 
         Args:
-            model: of this rank.
-            chunk: what computes `model` for Megatron: it has Megatron's config and, as `module`,
-                the model.
+            chunk: what computes it for Megatron: it has Megatron's config and, as `module`, the
+                `MegatronModel` of this rank.
             groups: of this rank.
             device: where it computes.
         """
-        self._model, self._chunk, self._groups = model, chunk, groups
-        self._device = device
+        self._chunk, self._groups, self._device = chunk, groups, device
         self._run = get_forward_backward_func(pp_size=groups.layout.pipeline)
 
     def __call__(self, passes: Iterator[Pass], count: int, *, gradient: bool) -> None:
         """See `Runner`."""
-        feed = Feed(passes, self._model.between)
+        feed = Feed(passes, self._chunk.module.between)
         with torch.set_grad_enabled(gradient), _cuda_is(self._device):
             self._run(
                 forward_step_func=_forward,

@@ -54,8 +54,6 @@ class Split(Spread):
         self._groups = groups
         self._there = there
         self._entries: dict[str, Entry] = {}
-        self._copied: str | None = None
-        """The embedding of the first stage, where this is the last one and has it too."""
         super().__init__(config, tensors, algorithm, settings, ranks)
 
     def clip(self) -> float:
@@ -91,6 +89,12 @@ class Split(Spread):
         if layout.data > 1:
             _sum_in_place(self.parameters, self._groups.data)
 
+    @property
+    def _copied(self) -> str | None:
+        """The embedding of the first stage, where this is the last one and has it too."""
+        tied = self._config.tie_word_embeddings
+        return _PROJECTION if tied and self._groups.last and not self._groups.first else None
+
     def _tied(self) -> list[torch.nn.Parameter]:
         """The embedding where both ends of the pipeline have it, at one of the ends."""
         if not self._config.tie_word_embeddings:
@@ -122,7 +126,7 @@ class Split(Spread):
         if self._groups.layout.pipeline == 1:
             return None
         chunk = Chunk(self._mcore)
-        return Scheduled(self._mcore, chunk, self._groups, self._ranks.device)
+        return Scheduled(chunk, self._groups, self._ranks.device)
 
     def _policy(self, config: ModelConfig, whole: Mapping[str, torch.Tensor]) -> LanguageModel:
         model = MegatronModel(config, self._groups, self._there).to(self._ranks.device)
@@ -135,8 +139,6 @@ class Split(Spread):
             for own, parameter in model.named_parameters():
                 parts = [whole[name] for name in self._entries[own].names]
                 parameter.copy_(self._joined(own, parts))
-        if config.tie_word_embeddings and not self._groups.first and self._groups.last:
-            self._copied = _PROJECTION
         self._config, self._mcore = config, model
         return model
 

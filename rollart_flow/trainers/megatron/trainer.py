@@ -62,6 +62,7 @@ class MegatronTrainer(RankedTrainer):
             key_value_heads=config.num_key_value_heads,
             intermediate=config.intermediate_size,
             layers=config.num_hidden_layers,
+            expert=None if config.experts is None else config.experts.moe_intermediate_size,
         )
         groups = make_groups(layout, every)
         group = groups.sharing(every)
