@@ -16,7 +16,7 @@ from deltalake import Schema as DeltaSchema
 
 from rollart_flow.errors import SchemaError
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 TABLES = ("trajectories", "batches", "steps", "weights", "events", "bindings", "evaluations")
 WRITER_COLUMNS = ("seq", "committed_at")
 """Columns that the writer fills in at commit; rows on their way to it are without them."""

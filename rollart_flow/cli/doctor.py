@@ -75,6 +75,7 @@ def doctor(store: Store = None, as_json: AsJson = False) -> None:
 
 def examine(store: str | None = None) -> Iterator[Finding]:
     """Everything that is looked for, required things first."""
+    cuda = _cuda()
     yield _python()
     for name in _REQUIRED:
         found = _version(name)
@@ -86,10 +87,11 @@ def examine(store: str | None = None) -> Iterator[Finding]:
         missing = _missing_library(name) if found else ""
         hint = missing if found else f"optional: pip install 'rollart-flow[{extra}]'"
         if found and name == "megatron":
-            hint = _megatron()
+            hint = _megatron(cuda=cuda.usable)
         yield Finding(name, found, found is not None and not missing, hint)
     yield _bubblewrap()
-    yield _cuda()
+    yield cuda
+    yield _nccl(cuda=cuda.usable)
     yield _cpus()
     yield _memory()
     yield _disk(store)
@@ -97,11 +99,11 @@ def examine(store: str | None = None) -> Iterator[Finding]:
     yield _shared_memory()
 
 
-def _megatron() -> str:
+def _megatron(*, cuda: bool) -> str:
     """What of it trains here."""
     from rollart_flow.trainers.megatron.capabilities import capabilities
 
-    return capabilities(cuda=_cuda().usable).summary
+    return capabilities(cuda=cuda).summary
 
 
 def _version(package: str) -> str | None:
@@ -152,6 +154,18 @@ def _cuda() -> Finding:
         return Finding("cuda", None, False, "no NVIDIA GPU; everything runs on CPUs")
     cards = found.splitlines()
     return Finding("cuda", f"{len(cards)} x {cards[0]}", True, "")
+
+
+def _nccl(*, cuda: bool) -> Finding:
+    """Whether weights can be sent from the trainer's GPU to vLLM's."""
+    found, ways = _version("vllm"), "weights='nccl' and weights='ipc'"
+    if not cuda:
+        return Finding("nccl", None, False, f"{ways} need NVIDIA GPUs; 'local' works here")
+    if found is None:
+        return Finding(
+            "nccl", None, False, f"{ways} need vLLM for GPUs: pip install 'rollart-flow[vllm]'"
+        )
+    return Finding("nccl", f"of vllm {found}", True, f"{ways} (untried on GPUs)")
 
 
 def _cpus() -> Finding:

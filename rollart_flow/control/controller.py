@@ -1,34 +1,23 @@
 """AsyncController: drives one training step after the other through the phases of its schedule.
 
 ROLLART section 6.2 (weight synchronization protocol), ROLL Flash section 4.2. The invariants: at
-most one batch is outstanding; weights change only while the engines are suspended; the scheduler
-hears of a version before the engines go on; whatever was interrupted or is asked again is done
-once in effect.
+most one batch is outstanding; weights change only while the engines are suspended, and only to a
+version that is published; the scheduler hears of a version before the engines go on; whatever was
+interrupted or is asked again is done once in effect.
+
+A version may be trained before it is published. Then the next batch is not held up: it is trained,
+and weights are exchanged beside that once they can be read.
 """
 
 import asyncio
-from dataclasses import dataclass, replace
 
+from rollart_flow.control.phases import PhaseSeconds, StepSeconds
 from rollart_flow.control.ports import Buffered, Emit, InferenceControl, Scheduling
+from rollart_flow.control.published import Published
 from rollart_flow.control.schedules import Phase, Schedule
 from rollart_flow.control.waits import Signal, waiting
 from rollart_flow.errors import RunFailedError
 from rollart_flow.types import Batch, Event, EventKind
-
-
-@dataclass(frozen=True, slots=True)
-class PhaseSeconds:
-    """Seconds of the phases of one step; names are columns of `steps`."""
-
-    wait_s: float = 0.0
-    """Training waited for the batch."""
-    suspend_s: float = 0.0
-    update_s: float = 0.0
-    resume_s: float = 0.0
-    pull_s: float = 0.0
-    """Reading the weights that the engines swapped to, accumulated over the workers."""
-    exposed_pull_s: float = 0.0
-    """Part of `update_s` that waited for that."""
 
 
 class AsyncController:
@@ -73,8 +62,10 @@ class AsyncController:
         self._pending = pending
         self._batch: Batch | None = None
         self._trained = first_step - 1
+        self._published = Published(first_step - 1)
+        self._prefetched = first_step - 1
         self._settled = False
-        self._seconds: dict[int, PhaseSeconds] = {}
+        self._seconds = StepSeconds()
         self._lock = asyncio.Lock()
         self._exchange: asyncio.Task[None] | None = None
         self._beside: tuple[int, Batch] | None = None
@@ -88,7 +79,7 @@ class AsyncController:
 
     def phases(self, step: int) -> PhaseSeconds:
         """Seconds of a step's phases so far; complete once `trained(step)` has returned."""
-        return self._seconds.get(step, PhaseSeconds())
+        return self._seconds.of(step)
 
     async def next_batch(self, step: int) -> Batch | None:
         """The batch of a step, once the step before is trained; None after the last step.
@@ -123,7 +114,7 @@ class AsyncController:
         if self._trained > 0 and self._schedule.after_training:
             for phase in (Phase.SUSPEND, *self._schedule.after_training):
                 await self._run(phase, self._trained, version=self._trained)
-        elif self._trained > 0 and self._schedule.overlapped:
+        elif self._trained > 0 and (self._schedule.overlapped or self._served < self._trained - 1):
             # Engines that started anew may hold the newest weights already.
             version = max(self._served, self._trained - 1)
             for phase in self._schedule.before_training:
@@ -137,7 +128,7 @@ class AsyncController:
         await self._inference.to_training()
         if step == self._steps:
             self._scheduler.stop()
-        if self._schedule.overlapped:
+        if self._schedule.overlapped or self._published.newest < step - 1:
             self._beside = (step, batch)
             self._start_exchange(step, batch)
         else:
@@ -150,11 +141,18 @@ class AsyncController:
         return self._exchange
 
     async def _exchange_weights(self, step: int, batch: Batch) -> None:
+        await self._published.wait(step - 1)  # the rollout goes on meanwhile
         for phase in self._schedule.before_training:
             await self._run(phase, step, version=step - 1)
             if phase is Phase.SUSPEND:
                 self._scheduler.batch_taken(batch)
         self._scheduler.batch_taken(batch)
+
+    async def exchanged(self) -> None:
+        """Return once no weights are exchanged beside training: `phases` of its step is complete,
+        but for a swap that follows training."""
+        async with self._lock:
+            await self._exchanged()
 
     async def _exchanged(self) -> None:
         """Wait for an exchange of weights beside training; one that failed is made again."""
@@ -184,7 +182,7 @@ class AsyncController:
             if not self._scheduler.batch_ready():
                 await self._inference.to_rollout()
             batch = await self._batch_or_failure(step)
-        self._note(step, "wait_s", asyncio.get_running_loop().time() - started)
+        self._seconds.add(step, "wait_s", asyncio.get_running_loop().time() - started)
         return batch
 
     async def _batch_or_failure(self, step: int) -> Batch:
@@ -206,8 +204,12 @@ class AsyncController:
             await self._scheduler.settled(self._served + 1)
         return await self._buffered.get_batch(step, self._served, self._batch_size)
 
-    async def trained(self, step: int) -> PhaseSeconds:
-        """The step is trained and its weights are published; the seconds of its phases.
+    async def trained(self, step: int, push_s: float | None = 0.0) -> PhaseSeconds:
+        """The step is trained and recorded; the seconds of its phases.
+
+        Args:
+            step: whose version this is.
+            push_s: seconds that publishing it took; None: that goes on, and `published` follows.
 
         Raises:
             RunFailedError: this step has no batch yet.
@@ -218,15 +220,36 @@ class AsyncController:
                     raise RunFailedError(f"step {step} has no batch, so it cannot be trained")
                 await self._prepared(step)
                 await self._exchanged()
+                if push_s is not None:
+                    self._note_published(step, push_s)
+                if self._schedule.after_training:
+                    await self._published.wait(step)
                 for phase in self._schedule.after_training:
                     await self._run(phase, step, version=step)
                 self._trained = step
                 self._settled = True
-                self._seconds.pop(step - 2, None)
+                self._seconds.forget(step - 2)
                 self._step_ended.notify()
-                if step < self._steps and Phase.UPDATE in self._schedule.before_training:
-                    self._inference.prefetch(step)  # so that only the swap suspends the rollout
+                self._prefetch()
         return self.phases(step)
+
+    def published(self, version: int, push_s: float) -> None:
+        """A version can be read from the weight store; publishing it took so many seconds."""
+        self._note_published(version, push_s)
+        self._prefetch()
+
+    def _note_published(self, version: int, push_s: float) -> None:
+        if self._published.add(version):
+            self._seconds.add(version + 1, "push_s", push_s)
+
+    def _prefetch(self) -> None:
+        """Have the engines read a version that is recorded and published, and that they will swap
+        to beside rollout, so that only the swap suspends it."""
+        version = min(self._trained, self._published.newest)
+        before = Phase.UPDATE in self._schedule.before_training
+        if before and self._prefetched < version < self._steps:
+            self._prefetched = version
+            self._inference.prefetch(version)
 
     def _formed_steps(self) -> set[int]:
         """Steps that have a batch and are not trained: one, or none."""
@@ -241,14 +264,14 @@ class AsyncController:
                 await self._inference.suspend()
             elif phase is Phase.UPDATE:
                 pull = await self._inference.update(version)
-                self._note(step, "pull_s", pull.pull_s)
-                self._note(step, "exposed_pull_s", pull.exposed_s)
+                self._seconds.add(step, "pull_s", pull.pull_s)
+                self._seconds.add(step, "exposed_pull_s", pull.exposed_s)
                 self._served = version
                 self._scheduler.version_updated(version)
             elif phase is Phase.RESUME:
                 await self._inference.resume()
         seconds = asyncio.get_running_loop().time() - started
-        self._note(step, f"{phase}_s", seconds)
+        self._seconds.add(step, f"{phase}_s", seconds)
         self._emit(
             Event(
                 EventKind(phase),
@@ -258,8 +281,3 @@ class AsyncController:
                 detail={"seconds": seconds},
             )
         )
-
-    def _note(self, step: int, name: str, seconds: float) -> None:
-        """Add to a phase's seconds: an interrupted phase is run again."""
-        before = self.phases(step)
-        self._seconds[step] = replace(before, **{name: getattr(before, name) + seconds})

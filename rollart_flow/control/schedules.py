@@ -140,7 +140,8 @@ class Schedule:
 def rollart(alpha: float | Fraction = 1) -> Schedule:
     """The six-step protocol of ROLLART section 6.2; with alpha 0 it is `sync_plus()`.
 
-    Training of step k overlaps rollout under version k - 1.
+    Training of step k overlaps rollout under version k - 1. Where that is still being published
+    when the batch is there, the step does not wait for it: the swap comes beside its training.
 
     Raises:
         SettingsError: alpha is negative or not a finite number.

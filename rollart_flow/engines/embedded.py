@@ -21,6 +21,7 @@ from rollart_flow.engines.stream import Stream
 from rollart_flow.errors import EngineError, SettingsError
 from rollart_flow.models.device import computing_device
 from rollart_flow.models.folder import check_tensors, load_folder
+from rollart_flow.models.policy import NO_MIXTURE
 from rollart_flow.models.qwen3 import ModelConfig
 from rollart_flow.types import Chunk, FinishReason, GenerationRequest
 
@@ -78,6 +79,8 @@ class EmbeddedEngine(Engine):
             raise SettingsError(
                 "engine: max_batch and chunk_tokens must be at least 1, cached_rows at least 0"
             )
+        if config.experts is not None:
+            raise SettingsError(NO_MIXTURE)
         check_tensors(config, tensors)
         self._config = config
         self._context = context

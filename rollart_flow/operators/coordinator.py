@@ -75,7 +75,7 @@ class CoordinatorActor:
     async def start(self, recovered: Recovered, buffer: Any, engines: Cluster) -> None:
         """Build the control plane where the tables say that the run stands."""
         settings, version = self._settings, recovered.version
-        self._buffer, self._published = buffer, version
+        self._buffer, self._recorded = buffer, version
         self._due = due_versions(settings, recovered)
         self._unevaluated = set(self._due)
         self._scheduler = RolloutScheduler(
@@ -200,34 +200,42 @@ class CoordinatorActor:
         return batch.result()
 
     async def phases(self, step: int) -> dict[str, float]:
-        """Seconds of the phases that led to a step: its wait, and the swap to its first weights.
+        """Seconds of the phases that led to a step: its wait, and publishing, reading and the swap
+        to the weights of the step before; waits for a swap that is under way.
 
         Where the swap follows training, that is the one after the step before.
         """
+        await self._controller.exchanged()
         now = self._controller.phases(step)
         if Phase.UPDATE not in self._settings.schedule.before_training:
             before = self._controller.phases(step - 1)
-            now = replace(before, wait_s=now.wait_s, suspend_s=now.suspend_s)
+            now = replace(before, wait_s=now.wait_s, suspend_s=now.suspend_s, push_s=now.push_s)
         return asdict(now)
 
-    async def trained(self, step: int) -> frozenset[int]:
-        """A step is recorded; versions that evaluation still needs."""
-        self._published = max(self._published, step)
+    async def trained(self, step: int, push_s: float | None) -> frozenset[int]:
+        """A step is recorded; versions that evaluation still needs. See
+        `control.controller.AsyncController.trained`."""
+        self._recorded = max(self._recorded, step)
         self._changed.notify()
-        await self._controller.trained(step)
+        await self._controller.trained(step, push_s)
         return frozenset(self._unevaluated)
+
+    async def published(self, version: int, push_s: float) -> None:
+        """See `control.controller.AsyncController.published`."""
+        self._controller.published(version, push_s)
 
     # Evaluation.
 
     async def next_evaluation(self, index: int) -> int | None:
-        """The index-th version to evaluate, once it is published; None: no more are due."""
+        """The index-th version to evaluate, once its step is recorded, before which what is
+        evaluated is published; None: no more are due."""
         if index >= len(self._due):
             return None
         version = self._due[index]
-        while self._published < version and not self._stopped:
+        while self._recorded < version and not self._stopped:
             with waiting(f"version {version}"):
                 await self._changed.wait()
-        return version if self._published >= version and not self._stopped else None
+        return version if self._recorded >= version and not self._stopped else None
 
     async def evaluated(self, version: int) -> None:
         """A version's scores are recorded."""

@@ -4,6 +4,10 @@ Order of what becomes durable, so that a kill at any moment can be resumed: the 
 before the step trains; the weights' files and the checkpoint, one beside the other, before the rows
 that name them; the row of `steps` last, in one commit with its row of `weights`. Only then is the
 step reported as trained. Of several ranks of a trainer, the first one answers for all.
+
+A version that need not last may be on its way to the weight store when its rows are committed, and
+while the next step trains: what a kill takes of it is there again once the step is trained anew
+from the newest checkpoint. Engines swap to it after both, never before.
 """
 
 from __future__ import annotations
@@ -29,6 +33,7 @@ from rollart_flow.types import Event, EventKind
 
 if TYPE_CHECKING:
     from rollart_flow.trainers.base import StepResult
+    from rollart_flow.trainers.publishing import Publication
     from rollart_flow.weights.base import Manifest
 
 BATCH_COLUMNS = ("step", "policy_version", "trained_version", "rows")
@@ -51,6 +56,8 @@ class TrainContext:
     """Versions that are evaluated, or will be."""
     start: int
     """Version that the run started from."""
+    beside: bool
+    """Whether what need not last may be published beside the next step."""
 
 
 class Train:
@@ -99,8 +106,7 @@ class Train:
             folder = checkpoint_folder(context.checkpoints, step)
             context.trainers.execute_all("begin_save", folder)
         started = time.monotonic()
-        lasting = checkpoint or step in context.evaluated
-        manifest: Manifest = context.trainers.execute_all("publish", lasting=lasting)[0]
+        published = self._publish(step, checkpoint=checkpoint)
         publish_s = time.monotonic() - started
         events = []
         if checkpoint:
@@ -119,12 +125,15 @@ class Train:
         }
         self._ended = ended
         tables = {
-            "weights": weights_table(manifest, now, checkpoint=checkpoint),
+            "weights": weights_table(published.manifest, now, checkpoint=checkpoint),
             "events": events_table((now, event) for event in events),
             "steps": to_table("steps", [row]),
         }
         committed = self._commit(tables)
-        self._retain(step, ray.get(context.coordinator.trained.remote(step)))
+        push_s = None if published.under_way else publish_s
+        self._retain(step, ray.get(context.coordinator.trained.remote(step, push_s)))
+        if not published.under_way:
+            context.trainers.execute_all("finish_publish")
         return pa.table(
             {
                 "steps": [encode(tables["steps"])],
@@ -132,6 +141,19 @@ class Train:
                 "committed": [committed],
             }
         )
+
+    def _publish(self, step: int, *, checkpoint: bool) -> Publication:
+        """Publish the version of a step, or begin to, once the one before it is published."""
+        context = self._context
+        # Not in the call that gathers the weights: the other ranks would wait, but not for long.
+        context.trainers.execute_all("finish_publish")
+        lasting = checkpoint or step in context.evaluated
+        published: Publication
+        if lasting or not context.beside:
+            published = context.trainers.execute_all("publish", lasting=lasting)[0]
+        else:
+            published = context.trainers.execute_all("begin_publish", context.coordinator)[0]
+        return published
 
     def _retain(self, step: int, needed: frozenset[int]) -> None:
         """Keep the newest versions, those with a checkpoint, and those to be evaluated."""

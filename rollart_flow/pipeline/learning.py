@@ -4,13 +4,14 @@ Every error is a `PipelineError` that starts with the node's name and says what 
 """
 
 from pathlib import Path
+from typing import cast
 
 from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.control.schedules import Schedule, named_schedule, rollart
 from rollart_flow.engines.registry import check_engine
 from rollart_flow.envs.base import Domain
 from rollart_flow.errors import PipelineError
-from rollart_flow.models.lora import Adapter, read_adapter
+from rollart_flow.models.lora import Adapter
 from rollart_flow.models.policy import Policy
 from rollart_flow.pipeline import nodes
 from rollart_flow.pipeline.checks import checked_node, expect, unique_names
@@ -220,6 +221,6 @@ def evaluate(
         max_turns=max_turns,
         step_timeout_s=step_timeout_s,
         trajectory_timeout_s=trajectory_timeout_s,
-        lora=read_adapter(lora) if isinstance(lora, str | Path) else lora,
+        lora=cast("Adapter | None", lora),  # which reads the folder
         name=name,
     )

@@ -9,84 +9,31 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass as stdlib_dataclass
 from inspect import BoundArguments, signature
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast
 
-from pydantic import ConfigDict, Field, GetCoreSchemaHandler, InstanceOf
+from pydantic import ConfigDict, Field, InstanceOf
 from pydantic.dataclasses import dataclass
-from pydantic_core import CoreSchema, core_schema
 
-from rollart_flow.algorithms.algorithm import Algorithm
-from rollart_flow.control.curriculum import Curriculum
-from rollart_flow.control.schedules import Schedule, named_schedule
 from rollart_flow.envs.base import Domain
-from rollart_flow.models.lora import Adapter, read_adapter
-from rollart_flow.models.policy import Policy
+from rollart_flow.pipeline.fields import (
+    Count,
+    Name,
+    NotNegative,
+    OfAdapter,
+    OfAlgorithm,
+    OfCurriculum,
+    OfDomain,
+    OfOptimizer,
+    OfPolicy,
+    OfSchedule,
+    Seconds,
+    Share,
+)
 from rollart_flow.rewards.base import RewardFunction
 from rollart_flow.trainers.layout import COLLECTIVE_TIMEOUT_S
-from rollart_flow.trainers.optimizer import AdamW
 
 if TYPE_CHECKING:
     import polars as pl
-
-Count: TypeAlias = Annotated[int, Field(ge=1)]
-NotNegative: TypeAlias = Annotated[int, Field(ge=0)]
-Seconds: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Share: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Name: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]*$")]
-
-
-@stdlib_dataclass(frozen=True)
-class _IsA:
-    """Take instances of a class as they are, since they have checked themselves."""
-
-    kind: type[Any]
-
-    def __get_pydantic_core_schema__(
-        self, source: object, handler: GetCoreSchemaHandler
-    ) -> CoreSchema:
-        return core_schema.is_instance_schema(self.kind)
-
-
-class _AdapterOrFolder:
-    """Take an adapter as it is, or the one in a folder."""
-
-    def __get_pydantic_core_schema__(
-        self, source: object, handler: GetCoreSchemaHandler
-    ) -> CoreSchema:
-        return core_schema.no_info_plain_validator_function(self._read)
-
-    def _read(self, value: object) -> Adapter:
-        if isinstance(value, Adapter):
-            return value
-        if isinstance(value, str | Path):
-            return read_adapter(value)
-        raise ValueError(f"it should be the folder of an adapter, not {type(value).__name__}")
-
-
-class _ScheduleOrName:
-    """Take a schedule as it is, or the one that a text names."""
-
-    def __get_pydantic_core_schema__(
-        self, source: object, handler: GetCoreSchemaHandler
-    ) -> CoreSchema:
-        return core_schema.no_info_plain_validator_function(self._read)
-
-    def _read(self, value: object) -> Schedule:
-        if isinstance(value, Schedule):
-            return value
-        if isinstance(value, str):
-            return named_schedule(value)
-        raise ValueError(f"it should be a schedule or its name, not {type(value).__name__}")
-
-
-OfPolicy: TypeAlias = Annotated[Policy, _IsA(Policy)]
-OfDomain: TypeAlias = Annotated[Domain, _IsA(Domain)]
-OfSchedule: TypeAlias = Annotated[Schedule, _ScheduleOrName()]
-OfAdapter: TypeAlias = Annotated[Adapter, _AdapterOrFolder()]
-OfCurriculum: TypeAlias = Annotated[Curriculum, _IsA(Curriculum)]
-OfAlgorithm: TypeAlias = Annotated[Algorithm, _IsA(Algorithm)]
-OfOptimizer: TypeAlias = Annotated[AdamW, _IsA(AdamW)]
 
 _CONFIG = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
 

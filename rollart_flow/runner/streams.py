@@ -18,6 +18,7 @@ import pyarrow as pa
 import ray
 
 from rollart_flow.control.health import HealthLimits
+from rollart_flow.control.schedules import Phase
 from rollart_flow.operators.assignments import write_assignment
 from rollart_flow.operators.coordinator import evaluated_versions
 from rollart_flow.operators.evaluate import Evaluate, EvaluateContext
@@ -114,6 +115,7 @@ class Streams:
             steps=train.steps,
             evaluated=evaluated_versions(train.steps, None if scores is None else scores.every),
             start=self._plant.recovered.start,
+            beside=Phase.UPDATE in self._pipeline.buffer.schedule.before_training,
         )
         batches = Batches(self._plant.coordinator, self._plant.buffer, first)
         with streaming_context():

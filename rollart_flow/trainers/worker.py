@@ -3,13 +3,16 @@
 A trainer of several ranks is a gang of these. `gather_ranks` makes one process group of them, once
 they are placed; until then they hold no trainer. The invariant: every rank makes the same calls in
 the same order; only the first one publishes, removes, or is asked what came out.
+
+What a version must not hold up goes on in a thread of the first rank (`trainers.publishing`), which
+works on copies: gathering them takes all ranks, and stays in the step.
 """
 
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import ray
@@ -18,11 +21,14 @@ from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.errors import RanksLostError
 from rollart_flow.resources import CPU, ActorTrain, Cluster, Placement, register
 from rollart_flow.trainers.base import StepResult, Trainer
+from rollart_flow.trainers.publishing import Publication, Publisher
 from rollart_flow.trainers.registry import TrainerSettings, build_trainer
-from rollart_flow.weights import Manifest, WeightStore, open_weights
+from rollart_flow.weights import open_weights
 from rollart_flow.weights.places import kept, place_of
 
 if TYPE_CHECKING:
+    import torch
+
     from rollart_flow.trainers.ranks import Ranks, Rendezvous
 
 _NICENESS = 5
@@ -51,7 +57,7 @@ class TrainWorker(ActorTrain):
         self._build: Callable[[Ranks | None], Trainer] = lambda ranks: build_trainer(
             settings, algorithm, kept(folder), ranks
         )
-        self._weights: WeightStore = open_weights(weights, weights_uri)
+        self._publisher = Publisher(open_weights(weights, weights_uri))
         self._result: StepResult | None = None
         self._finish_save: Callable[[], None] | None = None
         self._put_in_place: Callable[[], None]
@@ -105,22 +111,48 @@ class TrainWorker(ActorTrain):
             writer.write_table(found)
         return bytes(sink.getvalue())
 
-    def publish(self, *, lasting: bool) -> Manifest | None:
+    def publish(self, *, lasting: bool) -> Publication | None:
         """Publish the current weights under the current version; None from other ranks.
 
         Args:
             lasting: whether the version must outlive this run's processes.
         """
-        with self._noticing():
-            weights = self._trainer.weights()  # gathered by all of them
+        weights = self._gathered()
         if self.placement.rank:
             return None
-        publish = self._weights.publish_lasting if lasting else self._weights.publish
-        return publish(self._trainer.version, weights, self._trainer.checksum)
+        trainer = self._trainer
+        return self._publisher.publish(trainer.version, weights, trainer.checksum, lasting=lasting)
 
-    def retain(self, newest: int, keep: frozenset[int]) -> tuple[int, ...]:
-        """Remove published versions but the newest and those in `keep`; what was removed."""
-        return () if self.placement.rank else self._weights.retain(newest, keep)
+    def begin_publish(self, coordinator: Any) -> Publication | None:
+        """Begin to publish the current weights, which need not last, under the current version.
+
+        Args:
+            coordinator: the actor to tell once they can be read (`published`).
+        """
+        weights = self._gathered()
+        if self.placement.rank:
+            return None
+
+        def announce(version: int, push_s: float) -> None:
+            ray.get(coordinator.published.remote(version, push_s))
+
+        trainer = self._trainer
+        return self._publisher.begin(trainer.version, weights, trainer.checksum, announce)
+
+    def finish_publish(self) -> None:
+        """Return once what was begun is published; raises what kept it from that."""
+        self._publisher.finish()
+
+    def _gathered(self) -> "dict[str, torch.Tensor]":
+        """Copies of the weights, which all ranks make together."""
+        with self._noticing():
+            return self._trainer.weights()
+
+    def retain(self, newest: int, keep: frozenset[int]) -> None:
+        """Remove published versions but the newest and those in `keep`, after what is being
+        published."""
+        if not self.placement.rank:
+            self._publisher.retain(newest, keep)
 
     def begin_save(self, folder: str) -> None:
         """Begin to save a checkpoint of the current version; see `Trainer.begin_save`.

@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from rollart_flow.errors import WeightsError
 from rollart_flow.weights.fingerprint import dtype_name, fingerprint
 
 if TYPE_CHECKING:
@@ -25,6 +26,9 @@ class WeightCapabilities:
     """Whether it says which versions there are."""
     late_join: bool = True
     """Whether who was not there when a version was published can get it later."""
+    beside: bool = True
+    """Whether a version may be published in a thread beside the trainer's next step; else the step
+    waits for it."""
     device: str = "cpu"
     """Where tensors lie as they are carried; "cuda": from GPU to GPU."""
 
@@ -67,19 +71,6 @@ def entries_of(tensors: Mapping[str, torch.Tensor]) -> tuple[TensorEntry, ...]:
     )
 
 
-def describe(
-    version: int, uri: str, tensors: Mapping[str, torch.Tensor], checksum: str | None = None
-) -> Manifest:
-    """The manifest of tensors that are to be published under this address."""
-    return Manifest(
-        version=version,
-        uri=uri,
-        tensors=entries_of(tensors),
-        size_bytes=sum(t.numel() * t.element_size() for t in tensors.values()),
-        checksum=checksum or fingerprint(tensors),
-    )
-
-
 class WeightStore(ABC):
     """Published versions of a policy's weights, by number."""
 
@@ -87,6 +78,28 @@ class WeightStore(ABC):
     def capabilities(self) -> WeightCapabilities:
         """What it gives; a store of files gives all."""
         return WeightCapabilities()
+
+    @abstractmethod
+    def uri(self, version: int) -> str:
+        """Where a version lies, as its manifest says."""
+
+    def describe(
+        self, version: int, tensors: Mapping[str, torch.Tensor], checksum: str | None = None
+    ) -> Manifest:
+        """What `publish` answers for these, said before they are published.
+
+        Raises:
+            WeightsError: there is no such version, or nothing in it.
+        """
+        if version < 0 or not tensors:
+            raise WeightsError(f"cannot publish version {version} with {len(tensors)} tensors")
+        return Manifest(
+            version=version,
+            uri=self.uri(version),
+            tensors=entries_of(tensors),
+            size_bytes=sum(t.numel() * t.element_size() for t in tensors.values()),
+            checksum=checksum or fingerprint(tensors),
+        )
 
     @abstractmethod
     def publish(

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import safetensors
 
 from rollart_flow.errors import WeightsError
-from rollart_flow.weights.base import Manifest, WeightStore, describe
+from rollart_flow.weights.base import Manifest, WeightStore
 from rollart_flow.weights.fingerprint import fingerprint
 from rollart_flow.weights.places import Place, place_at
 
@@ -50,14 +50,15 @@ class LocalWeightStore(WeightStore):
         with _as_weights_error(f"no weights can be stored in {folder}"):
             self._place: Place = place_at(self.folder)
 
+    def uri(self, version: int) -> str:
+        """See `WeightStore.uri`: relative to the run."""
+        return f"{Path(self.folder).name}/{_name(version)}"
+
     def publish(
         self, version: int, tensors: Mapping[str, torch.Tensor], checksum: str | None = None
     ) -> Manifest:
         """Write the version to disk, durably, and make it readable. See `WeightStore.publish`."""
-        if version < 0 or not tensors:
-            raise WeightsError(f"cannot publish version {version} with {len(tensors)} tensors")
-        uri = f"{Path(self.folder).name}/{_name(version)}"
-        made = describe(version, uri, tensors, checksum)
+        made = self.describe(version, tensors, checksum)
 
         def fill(folder: Path) -> None:
             save_tensors(tensors, folder / TENSORS_FILE)

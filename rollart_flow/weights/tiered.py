@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from rollart_flow.errors import WeightsError
-from rollart_flow.weights.base import Manifest, WeightStore
+from rollart_flow.weights.base import Manifest, WeightCapabilities, WeightStore
 
 if TYPE_CHECKING:
     import torch
@@ -24,6 +24,16 @@ class TieredWeightStore(WeightStore):
     def __init__(self, fast: WeightStore, lasting: WeightStore) -> None:
         self._fast = fast
         self._lasting = lasting
+
+    @property
+    def capabilities(self) -> WeightCapabilities:
+        """See `WeightStore.capabilities`: the lasting one makes up for what the fast one cannot
+        give, but for how it is published to."""
+        return WeightCapabilities(beside=self._fast.capabilities.beside)
+
+    def uri(self, version: int) -> str:
+        """See `WeightStore.uri`."""
+        return (self._fast if self._fast.capabilities.latest else self._lasting).uri(version)
 
     def publish(
         self, version: int, tensors: Mapping[str, torch.Tensor], checksum: str | None = None

@@ -24,6 +24,7 @@ from rollart_flow.models.folder import load_folder
 from rollart_flow.models.policy import Policy, materialize
 from rollart_flow.models.qwen3 import ModelConfig
 from rollart_flow.types import GenerationRequest, Sampling
+from tests.benchmarks.plain import plain_tokens
 from tests.benchmarks.records import Record, record
 
 CONCURRENT = 64
@@ -132,14 +133,5 @@ def _transformers(model: Any, prompts: Sequence[tuple[int, ...]], lengths: Seque
     start = time.process_time()
     for first in range(0, len(lengths), CONCURRENT):
         longest = max(lengths[first : first + CONCURRENT])
-        batch = torch.tensor(prompts[first : first + CONCURRENT])
-        answers = model.generate(
-            batch,
-            attention_mask=torch.ones_like(batch),
-            do_sample=True,
-            temperature=1.0,
-            top_k=0,
-            max_new_tokens=longest,
-        )
-        assert answers.shape == (CONCURRENT, PROMPT_TOKENS + longest)
+        plain_tokens(model, prompts[first : first + CONCURRENT], longest)
     return time.process_time() - start

@@ -1,5 +1,6 @@
 """What a script without this library would do: transformers' model, and a plain training loop."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,20 @@ def plain_model(config: ModelConfig, tensors: dict[str, torch.Tensor]) -> Any:
     model.load_state_dict(tensors, strict=False)
     model.tie_weights()
     return model
+
+
+def plain_tokens(model: Any, prompts: Sequence[Sequence[int]], new: int) -> None:
+    """Have transformers draw so many tokens for each prompt, as one batch; all are as long."""
+    batch = torch.tensor(prompts, device=model.device)
+    answers = model.generate(
+        batch,
+        attention_mask=torch.ones_like(batch),
+        do_sample=True,
+        temperature=1.0,
+        top_k=0,
+        max_new_tokens=new,
+    )
+    assert answers.shape == (len(prompts), len(prompts[0]) + new)
 
 
 class PlainLoop:

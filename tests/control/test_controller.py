@@ -5,7 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from rollart_flow.control.controller import AsyncController, PhaseSeconds
+from rollart_flow.control.controller import AsyncController
+from rollart_flow.control.phases import PhaseSeconds
 from rollart_flow.control.ports import Change, Pull
 from rollart_flow.control.schedules import Schedule, rollart, sync
 from rollart_flow.control.waits import Signal
@@ -165,6 +166,85 @@ async def test_weights_are_exchanged_beside_training() -> None:
     assert control.served == 1
     assert stage.said()[:2] == ["get_batch(2, 0)", "suspend"]
     assert control.phases(2).update_s == 2
+
+
+async def test_a_version_that_is_still_being_published_holds_no_batch_up() -> None:
+    stage = Stage()
+    control = controller(stage, rollart(1))
+    await control.next_batch(1)
+    await control.trained(1, None)
+    stage.said()
+    assert await control.next_batch(2) is not None
+    await asyncio.sleep(1_000)
+    assert stage.said() == ["get_batch(2, 0)"], "nothing is suspended for what cannot be read"
+    assert control.served == 0
+    assert stage.prefetched == []
+    control.published(1, 9.0)
+    assert stage.prefetched == [1]
+    await control.trained(2)
+    exchanged = ["suspend", "taken(2)", "update(1)", "scheduler hears 1", "resume", "taken(2)"]
+    assert stage.said() == exchanged
+    assert control.phases(2) == PhaseSeconds(4, 1, 2, 3, pull_s=7, exposed_pull_s=0.5, push_s=9.0)
+    assert await control.next_batch(3) is not None
+    assert stage.said()[2:4] == ["suspend", "taken(3)"], "weights before training, again"
+
+
+@pytest.mark.parametrize("schedule", [rollart(1), rollart(1).switched(overlapped=True)], ids=str)
+async def test_the_next_step_is_not_over_before_the_version_before_it_is_served(
+    schedule: Schedule,
+) -> None:
+    stage = Stage()
+    control = controller(stage, schedule)
+    await control.next_batch(1)
+    await control.trained(1, None)
+    await control.next_batch(2)
+    exchanged = asyncio.create_task(control.exchanged())
+    over = asyncio.create_task(control.trained(2, None))
+    await asyncio.sleep(1_000)
+    assert not exchanged.done()
+    assert not over.done()
+    control.published(1, 9.0)
+    await asyncio.gather(exchanged, over)
+    assert control.served == 1
+
+
+async def test_a_version_that_was_read_before_its_step_is_recorded_is_announced_once() -> None:
+    stage = Stage()
+    control = controller(stage, rollart(1))
+    await control.next_batch(1)
+    control.published(1, 9.0)
+    assert stage.prefetched == []
+    await control.trained(1, None)
+    control.published(1, 11.0)
+    assert stage.prefetched == [1]
+    assert control.phases(2).push_s == 9.0
+
+
+async def test_without_staleness_the_rollout_waits_for_what_is_being_published() -> None:
+    stage = Stage()
+    control = controller(stage, sync())
+    await control.next_batch(1)
+    stage.said()
+    over = asyncio.create_task(control.trained(1, None))
+    await asyncio.sleep(1_000)
+    assert stage.said() == []
+    control.published(1, 9.0)
+    await over
+    assert stage.said() == ["update(1)", "scheduler hears 1", "resume"]
+
+
+async def test_engines_that_a_restart_found_two_behind_catch_up_before_the_next_batch() -> None:
+    """The earlier controller had yet to swap to a version that was being published."""
+    stage = Stage()
+    control = controller(stage, rollart(1), steps=9, first_step=5, served=2)
+    await control.next_batch(5)
+    assert stage.said()[:5] == [
+        "suspend",
+        "update(3)",
+        "scheduler hears 3",
+        "resume",
+        "get_batch(5, 3)",
+    ]
 
 
 async def test_an_exchange_that_was_interrupted_is_made_again() -> None:

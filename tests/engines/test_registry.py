@@ -1,14 +1,17 @@
 """An engine that cannot serve a policy is refused when the pipeline is built."""
 
 from importlib.machinery import ModuleSpec
+from pathlib import Path
 
 import pytest
 
 from rollart_flow import Policy, rollout, tasks
 from rollart_flow.engines import registry
+from rollart_flow.engines.embedded import EmbeddedEngine
 from rollart_flow.envs import FrozenLake
 from rollart_flow.errors import MissingExtraError, PipelineError, SettingsError
 from rollart_flow.pipeline.nodes import Rollout
+from tests.trainers.mixtures import write_mixture
 
 
 def built(policy: Policy) -> Rollout:
@@ -59,6 +62,15 @@ def test_prefill_workers_without_nixl_are_refused_with_its_extra(
     assert built(policy).prefill_workers == 0
     with pytest.raises(MissingExtraError, match=r"rollart-flow\[nixl\]"):
         rollout(tasks(FrozenLake()), policy, prefill_workers=1)
+
+
+def test_a_mixture_of_experts_is_for_vllm(tmp_path: Path) -> None:
+    write_mixture(tmp_path / "m")
+    policy = Policy.from_pretrained(tmp_path / "m", max_context=128)
+    with pytest.raises(SettingsError, match=r"^the embedded engine .* take policy.engine=vllm$"):
+        registry.check_engine(policy)
+    with pytest.raises(SettingsError, match="no mixture of experts"):
+        EmbeddedEngine.from_folder(tmp_path / "m")
 
 
 def test_an_engine_that_takes_no_adapter_is_refused_one() -> None:

@@ -1,14 +1,17 @@
 """Runs in the process of a test, on one Ray that a module's tests share."""
 
+import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import polars as pl
+import ray
 
 from rollart_flow import runner
 from rollart_flow.pipeline.loading import load_source
+from rollart_flow.resources import WorkerHandle
 from rollart_flow.runner.cluster import ray_cluster
 from rollart_flow.store import Run, open_run
 from rollart_flow.telemetry import Progress, ProgressKind
@@ -35,6 +38,12 @@ def calling(after_step: AfterStep) -> Callable[[Progress], None]:
             after_step(int(progress.row["step"]))
 
     return on_progress
+
+
+def pid_of(worker: WorkerHandle) -> int:
+    """Process of a worker."""
+    pid: int = ray.get(worker.actor.__ray_call__.remote(lambda self: os.getpid()))
+    return pid
 
 
 def nothing(step: int) -> None:

@@ -10,12 +10,10 @@ import polars as pl
 import pytest
 import ray
 
-from rollart_flow.resources import WorkerHandle
-from rollart_flow.runner import session
-from rollart_flow.runner.plant import Plant, start_plant
+from rollart_flow.runner.plant import Plant
 from rollart_flow.store import RunStatus
 from rollart_flow.types import Chunk, EventKind, GenerationRequest, Reason
-from tests.runner.local import events, local_ray, run_with
+from tests.runner.local import events, local_ray, pid_of, run_with
 from tests.runner.world import check_sound, open_gate, source, was_taken
 
 STEPS = 12
@@ -25,24 +23,6 @@ STEPS = 12
 def shared_ray() -> Iterator[None]:
     with local_ray():
         yield
-
-
-@pytest.fixture
-def plants(monkeypatch: pytest.MonkeyPatch) -> list[Plant]:
-    """The processes of each run that is started, as they are started."""
-    started: list[Plant] = []
-
-    def start(*arguments: Any, **settings: Any) -> Plant:
-        started.append(start_plant(*arguments, **settings))
-        return started[-1]
-
-    monkeypatch.setattr(session, "start_plant", start)
-    return started
-
-
-def pid_of(worker: WorkerHandle) -> int:
-    pid: int = ray.get(worker.actor.__ray_call__.remote(lambda self: os.getpid()))
-    return pid
 
 
 def test_any_process_of_the_streams_and_any_engine_may_be_killed(

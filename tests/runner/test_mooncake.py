@@ -4,12 +4,10 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from rollart_flow.runner import session
-from rollart_flow.runner.plant import Plant, start_plant
+from rollart_flow.runner.plant import Plant
 from rollart_flow.store import RunStatus
 from rollart_flow.weights import fingerprint, kept_weights
 from tests.runner.local import local_ray, run_with
@@ -22,19 +20,6 @@ THROUGH_MOONCAKE = PIPELINE.replace("checkpoint_every=3", 'checkpoint_every=3, w
 def shared_ray() -> Iterator[None]:
     with local_ray():
         yield
-
-
-@pytest.fixture
-def plants(monkeypatch: pytest.MonkeyPatch) -> list[Plant]:
-    """The processes of each run that is started, as they are started."""
-    started: list[Plant] = []
-
-    def start(*arguments: Any, **settings: Any) -> Plant:
-        started.append(start_plant(*arguments, **settings))
-        return started[-1]
-
-    monkeypatch.setattr(session, "start_plant", start)
-    return started
 
 
 @pytest.mark.whole

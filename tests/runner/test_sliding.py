@@ -30,7 +30,8 @@ def test_they_go_over_to_training_with_each_batch_and_come_back_for_the_next(
     slides = events(run, EventKind.SLIDE)
     assert set(slides["subject"]) == {"sliding-cpu-0"}
     sides = [json["to"] for json in slides["detail"].str.json_decode(pl.Struct({"to": pl.String}))]
-    assert len(sides) > 2
+    # with alpha 1 the next batch may be there whenever it is asked for
+    assert len(sides) > 2 * (alpha == 0)
     assert sides == (["training", "rollout"] * len(sides))[: len(sides)]
     turns = run.trajectories.explode("turns").drop_nulls("turns").collect()
     drew = set(turns["turns"].struct.field("worker"))

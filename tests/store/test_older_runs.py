@@ -10,11 +10,12 @@ import pytest
 from pyarrow import feather
 
 from rollart_flow import schema
-from rollart_flow.schema import SCHEMA_VERSION, stored_schema
+from rollart_flow.schema import SCHEMA_VERSION, TABLES, stored_schema
 from rollart_flow.store import RunWriter, open_run
 from tests.store.builders import batches, events, ids, step_row, trajectories
 
 ROOT = Path(__file__).parents[2]
+OF_4 = {"steps": ["push_s"]}
 OF_3 = {"steps": ["pull_s", "exposed_pull_s"], "trajectories": ["prefill_workers"]}
 OF_2 = {
     "batches": ["targets"],
@@ -22,8 +23,8 @@ OF_2 = {
 }
 """Columns that came with a version."""
 ADDED = {
-    1: {table: OF_2.get(table, []) + OF_3.get(table, []) for table in OF_2 | OF_3},
-    2: OF_3,
+    version: {table: [name for of in later for name in of.get(table, [])] for table in TABLES}
+    for version, later in {1: (OF_2, OF_3, OF_4), 2: (OF_3, OF_4), 3: (OF_4,)}.items()
 }
 """Columns that a version did not have."""
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
@@ -30,6 +30,9 @@ ROOT = Path(__file__).parents[2]
 class TestEmbeddedTrainer(TrainerConformance):
     """The promises of every trainer."""
 
+    changes: ClassVar[Mapping[str, Any]] = {}
+    """Of the settings."""
+
     def make_trainer(
         self,
         config: ModelConfig,
@@ -37,38 +40,22 @@ class TestEmbeddedTrainer(TrainerConformance):
         algorithm: Algorithm,
         settings: TrainerSettings,
     ) -> Trainer:
-        return EmbeddedTrainer(config, tensors, algorithm, settings)
+        return EmbeddedTrainer(config, tensors, algorithm, replace(settings, **self.changes))
 
 
-class TestEmbeddedTrainerInBfloat16(TrainerConformance):
+class TestEmbeddedTrainerInBfloat16(TestEmbeddedTrainer):
     """The same where passes are computed in bfloat16, over float32 weights."""
 
     tolerance = 0.1
-
-    def make_trainer(
-        self,
-        config: ModelConfig,
-        tensors: Mapping[str, torch.Tensor],
-        algorithm: Algorithm,
-        settings: TrainerSettings,
-    ) -> Trainer:
-        return EmbeddedTrainer(config, tensors, algorithm, replace(settings, dtype="bfloat16"))
+    changes: ClassVar[Mapping[str, Any]] = {"dtype": "bfloat16"}
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-class TestEmbeddedTrainerOnAGpu(TrainerConformance):
+class TestEmbeddedTrainerOnAGpu(TestEmbeddedTrainer):
     """The same where a GPU computes."""
 
     tolerance = 1e-4
-
-    def make_trainer(
-        self,
-        config: ModelConfig,
-        tensors: Mapping[str, torch.Tensor],
-        algorithm: Algorithm,
-        settings: TrainerSettings,
-    ) -> Trainer:
-        return EmbeddedTrainer(config, tensors, algorithm, replace(settings, device="cuda"))
+    changes: ClassVar[Mapping[str, Any]] = {"device": "cuda"}
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")

@@ -53,6 +53,14 @@ class WeightStoreConformance(ABC):
             assert read[name].shape == tensor.shape
             assert torch.equal(read[name], tensor)
 
+    def test_what_is_said_of_a_version_before_is_what_is_published(
+        self, store: WeightStore
+    ) -> None:
+        published = tensors_of(3)
+        made = store.describe(3, published)
+        assert store.versions() == ()
+        assert store.publish(3, published) == made
+
     def test_a_checksum_that_the_caller_has_is_not_taken_again(self, store: WeightStore) -> None:
         published = tensors_of(3)
         assert store.publish(3, published, fingerprint(published)) == store.manifest(3)

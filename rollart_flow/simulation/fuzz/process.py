@@ -139,7 +139,7 @@ class BufferProcess:
         return self._recorded[step]
 
     async def record_step(self, step: int) -> None:
-        """Write down that a step is trained and published, once."""
+        """Write down that a step is trained, once."""
         async with self._one_writer:
             if step > self._trained:
                 await self._write(step=step)

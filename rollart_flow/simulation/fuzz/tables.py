@@ -31,7 +31,7 @@ class Commit:
     rows: tuple[Trajectory, ...] = ()
     batch: Batch | None = None
     step: int | None = None
-    """A step that is trained and published."""
+    """A step that is trained; its version may still be on its way."""
 
 
 @dataclass

@@ -4,6 +4,7 @@ import asyncio
 from functools import partial
 
 from rollart_flow.control.controller import AsyncController
+from rollart_flow.control.schedules import Phase
 from rollart_flow.errors import WeightsError
 from rollart_flow.simulation.fuzz.network import Address
 from rollart_flow.simulation.fuzz.process import BufferProcess
@@ -16,7 +17,9 @@ _AGAIN_S = 0.2
 class Trainer:
     """Trains the steps that are not recorded, one after the other.
 
-    Started over, it repeats the report of the last step, which may not have arrived.
+    Versions are published beside the next step where the schedule trains beside rollout. Started
+    over, it publishes the last one again, of which only the row may be there, and repeats its
+    report, which may not have arrived.
     """
 
     def __init__(
@@ -25,23 +28,54 @@ class Trainer:
         self._world = world
         self._controller = controller
         self._buffer = buffer
+        self._beside = Phase.UPDATE in world.plan.schedule.before_training
+        self._publishing: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
         """Train to the last step."""
         step = self._world.tables.published
         if step:
-            await self._report(step)
-        while (batch := await self._next_batch(step + 1)) is not None:
-            step = batch.step
-            await asyncio.sleep(self._world.chance.uniform(0.5, 1.5) * self._world.plan.train_s)
             await self._publish(step)
-            record = partial(BufferProcess.record_step, step=step)
-            await self._world.network.call(self._buffer, record)
-            await self._report(step)
+            await self._report(step, 0.0)
+        try:
+            while (batch := await self._next_batch(step + 1)) is not None:
+                step = batch.step
+                await self._train(step)
+            await self._published_before()
+        finally:
+            if self._publishing is not None:
+                self._publishing.cancel()
+                await asyncio.gather(self._publishing, return_exceptions=True)
+                self._publishing = None
+
+    async def _train(self, step: int) -> None:
+        await asyncio.sleep(self._world.chance.uniform(0.5, 1.5) * self._world.plan.train_s)
+        await self._published_before()
+        if self._beside:
+            work = self._publish_and_tell(step)
+            self._publishing = asyncio.create_task(work, name=f"publish({step})")
+        else:
+            await self._publish(step)
+        record = partial(BufferProcess.record_step, step=step)
+        await self._world.network.call(self._buffer, record)
+        await self._report(step, None if self._beside else 0.0)
+
+    async def _published_before(self) -> None:
+        """Return once the version of the step before is published: two never are at once."""
+        if self._publishing is not None:
+            await self._publishing
 
     async def _next_batch(self, step: int) -> Batch | None:
         ask = partial(AsyncController.next_batch, step=step)
         return await self._world.network.call(self._controller, ask)
+
+    async def _publish_and_tell(self, version: int) -> None:
+        await self._publish(version)
+
+        async def published(controller: AsyncController) -> None:
+            controller.published(version, 0.0)
+
+        await self._world.network.call(self._controller, published)
 
     async def _publish(self, version: int) -> None:
         while True:
@@ -53,6 +87,6 @@ class Trainer:
             else:
                 return
 
-    async def _report(self, step: int) -> None:
-        trained = partial(AsyncController.trained, step=step)
+    async def _report(self, step: int, push_s: float | None) -> None:
+        trained = partial(AsyncController.trained, step=step, push_s=push_s)
         await self._world.network.call(self._controller, trained)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from rollart_flow.errors import WeightsError
-from rollart_flow.weights.base import Manifest, WeightStore, describe, entries_of
+from rollart_flow.weights.base import Manifest, WeightStore, entries_of
 from rollart_flow.weights.mooncake.buckets import (
     BUCKET_BYTES,
     Packed,
@@ -63,6 +63,10 @@ class MooncakeWeightStore(WeightStore):
         self._lock = threading.Lock()
         self._connected: tuple[MooncakeClient, IndexLog] | None = None
 
+    def uri(self, version: int) -> str:
+        """See `WeightStore.uri`."""
+        return f"mooncake:{self._run}/v{version:06d}"
+
     def publish(
         self, version: int, tensors: Mapping[str, torch.Tensor], checksum: str | None = None
     ) -> Manifest:
@@ -71,12 +75,9 @@ class MooncakeWeightStore(WeightStore):
         Raises:
             WeightsError: there is no memory left, or the master does not answer.
         """
-        if version < 0 or not tensors:
-            raise WeightsError(f"cannot publish version {version} with {len(tensors)} tensors")
-        uri = f"mooncake:{self._run}/v{version:06d}"
         using = self._using(f"version {version} was not published")
         with using as (client, log), _thread("hash") as hashing:
-            made = hashing.submit(describe, version, uri, tensors, checksum)
+            made = hashing.submit(self.describe, version, tensors, checksum)
             index = log.newest()
             if version not in index.published or not self._holds(client, index, made.result()):
                 count = -(-packed_bytes(entries_of(tensors)) // self._bucket_bytes)

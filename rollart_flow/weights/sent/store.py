@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from rollart_flow.errors import WeightsError
-from rollart_flow.weights.base import Manifest, WeightCapabilities, WeightStore, describe
+from rollart_flow.weights.base import Manifest, WeightCapabilities, WeightStore
 from rollart_flow.weights.sent.wire import announce
 
 if TYPE_CHECKING:
@@ -32,8 +32,13 @@ class SentWeightStore(WeightStore):
 
     @property
     def capabilities(self) -> WeightCapabilities:
-        """See `WeightStore.capabilities`."""
-        return WeightCapabilities(latest=False, late_join=False, device="cuda")
+        """See `WeightStore.capabilities`. The copy to send is made on the trainer's own device, and
+        takes the place of the version before, which engines may still ask for: in the step."""
+        return WeightCapabilities(latest=False, late_join=False, beside=False, device="cuda")
+
+    def uri(self, version: int) -> str:
+        """See `WeightStore.uri`: that of the run's folder of weights."""
+        return self._uri
 
     def publish(
         self, version: int, tensors: Mapping[str, torch.Tensor], checksum: str | None = None
@@ -50,7 +55,7 @@ class SentWeightStore(WeightStore):
             self._sender = Sender(self._kind, reachable_host(), device=self.capabilities.device)
             announce(self._uri, self._sender.host, self._sender.port)
         self._sender.offer(version, tensors)
-        return describe(version, self._uri, tensors, checksum)
+        return self.describe(version, tensors, checksum)
 
     def read(self, version: int) -> dict[str, torch.Tensor]:
         """Nothing can be read. See `WeightStore.read`."""

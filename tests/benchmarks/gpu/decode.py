@@ -18,7 +18,7 @@ from rollart_flow.engines.embedded import EmbeddedEngine
 from rollart_flow.models.qwen3 import ModelConfig
 from rollart_flow.types import GenerationRequest, Sampling
 from tests.benchmarks.gpu.shapes import Setting, main, random_weights
-from tests.benchmarks.plain import plain_model
+from tests.benchmarks.plain import plain_model, plain_tokens
 from tests.benchmarks.records import Record, record
 
 PROMPT_TOKENS = 32
@@ -95,22 +95,13 @@ def _embedded(
 
 def _generated(setting: Setting, model: Any, prompts: Prompts, new: int) -> float:
     """Tokens/s of the second of two rounds."""
-    batch = torch.tensor(prompts, device=setting.device)
     seconds = 0.0
     for _ in range(2):
         setting.wait()
         start = time.perf_counter()
-        answers = model.generate(
-            batch,
-            attention_mask=torch.ones_like(batch),
-            do_sample=True,
-            temperature=1.0,
-            top_k=0,
-            max_new_tokens=new,
-        )
+        plain_tokens(model, prompts, new)
         setting.wait()
         seconds = time.perf_counter() - start
-        assert answers.shape == (len(prompts), PROMPT_TOKENS + new)
     return len(prompts) * new / seconds
 
 

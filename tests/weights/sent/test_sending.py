@@ -298,13 +298,15 @@ def test_a_trainer_without_a_gpu_is_refused() -> None:
 
 def test_what_is_sent_can_only_be_read_from_the_lasting_store(tmp_path: Path) -> None:
     sent = SentWeightStore("nccl", str(tmp_path))
-    assert sent.capabilities == WeightCapabilities(latest=False, late_join=False, device="cuda")
+    assert sent.capabilities == WeightCapabilities(
+        latest=False, late_join=False, beside=False, device="cuda"
+    )
     assert sent.versions() == ()
     with pytest.raises(WeightsError, match="version 1 is sent by nccl, not stored"):
         sent.read(1)
     LocalWeightStore(tmp_path).publish(1, tensors_of(1))
     store = open_weights("nccl", str(tmp_path))
     assert isinstance(store, TieredWeightStore)
-    assert store.capabilities == WeightCapabilities(), "as a whole it gives all"
+    assert store.capabilities == WeightCapabilities(beside=False), "as a whole it gives all else"
     assert fingerprint(store.read(1)) == fingerprint(tensors_of(1))
     assert store.manifest(1).version == 1
