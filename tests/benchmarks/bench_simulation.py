@@ -1,16 +1,17 @@
 """How much a simulation costs: a cluster of 3,000 GPUs, and the cost of a turn as it grows.
 
-Each size runs in a process of its own, so that its memory is its own. For the cost of a turn the
-smaller one runs again and again while the whole one does, a second each in turns: a machine's speed
-drifts by more than is measured here.
+Each measurement has a process of its own, so that its memory is its own. The cost of a turn is
+compared with that in a cluster a twentieth as large, and with that in twenty of those side by side:
+they hold as much as the large one, so that what differs is size and not what a processor's caches
+take. The three run in turns, a slice each: a machine's speed drifts by more than is measured here.
 """
 
+import asyncio
 import cProfile
 import multiprocessing
 import os
 import resource
 import signal
-import statistics
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -19,9 +20,11 @@ from multiprocessing.process import BaseProcess
 from typing import NamedTuple, TypeVar
 
 from rollart_flow.control.schedules import rollart
-from rollart_flow.simulation.cluster import simulate
+from rollart_flow.simulation.cluster import SimulatedCluster, simulate
 from rollart_flow.simulation.hardware import H800, QWEN3_32B
 from rollart_flow.simulation.latencies import LogNormal, Uniform
+from rollart_flow.simulation.loop import run as run_simulation
+from rollart_flow.simulation.record import Record as Simulated
 from rollart_flow.simulation.scenario import Pool, Scenario
 from rollart_flow.simulation.workloads import Domain
 from tests.benchmarks.records import Record, record
@@ -33,9 +36,10 @@ STEPS = 5
 SMALLER = 20
 """How many times smaller the smaller cluster is: 1,000 environments."""
 GOAL_S, GOAL_GB = 300, 4.0
-GOAL_WORK, GOAL_TIME = 1.05, 1.25
+GOAL_WORK, GOAL_SIZE, GOAL_TIME = 1.05, 1.1, 1.25
 """A turn is the same work at any size. It takes longer where what 20,000 environments hold
 (0.4 GB) is more than the processor's caches do."""
+SLICE_S = 0.3
 
 T = TypeVar("T")
 
@@ -65,7 +69,7 @@ def cluster(part: int = 1) -> Scenario:
 
 
 class Cost(NamedTuple):
-    """Of one simulation."""
+    """Of simulations in one process."""
 
     seconds: float
     """CPU time."""
@@ -75,49 +79,54 @@ class Cost(NamedTuple):
     memory_gb: float
     """Peak of the process."""
 
-    @property
-    def turn_ms(self) -> float:
-        """CPU time of a turn."""
-        return 1e3 * self.seconds / self.turns
 
-
-def measure(part: int) -> Cost:
-    """What a part costs."""
+def measure(part: int, clusters: int) -> Cost:
+    """What so many clusters cost side by side, each a part of the whole."""
     before = time.process_time()
-    left = simulate(cluster(part), rollart(ALPHA), steps=STEPS)
+    left = run_simulation(_side_by_side(part, clusters))
     seconds = time.process_time() - before
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
-    return Cost(seconds, left.turns, left.most_running, memory)
+    turns, at_once = sum(r.turns for r in left), sum(r.most_running for r in left)
+    return Cost(seconds, turns, at_once, memory)
 
 
-def _over_and_over(part: int, told: Connection) -> None:
-    """Measure a part, and tell, until nobody listens."""
+async def _side_by_side(part: int, clusters: int) -> list[Simulated]:
+    schedule = rollart(ALPHA)
+    scenario = cluster(part)
+    runs = (
+        SimulatedCluster(scenario, schedule, seed=seed, steps=STEPS).run()
+        for seed in range(clusters)
+    )
+    return await asyncio.gather(*runs)
+
+
+def _over_and_over(part: int, clusters: int, told: Connection) -> None:
+    """Measure, and tell, until nobody listens."""
     while True:
-        told.send(measure(part))
+        told.send(measure(part, clusters))
 
 
-def in_turns(slice_s: float = 1.0) -> tuple[Cost, list[Cost]]:
-    """What the whole costs, and a part of it as often as it ends meanwhile."""
+def in_turns(*measured: tuple[int, int]) -> list[list[Cost]]:
+    """What each (part, clusters) costs, as often as it ends until each has ended."""
     spawn = multiprocessing.get_context("spawn")
-    pipes = [spawn.Pipe(duplex=False) for _ in range(2)]
+    pipes = [spawn.Pipe(duplex=False) for _ in measured]
     processes = [
-        spawn.Process(target=_over_and_over, args=(part, pipe[1]), daemon=True)
-        for part, pipe in zip((1, SMALLER), pipes, strict=True)
+        spawn.Process(target=_over_and_over, args=(*each, told), daemon=True)
+        for each, (_, told) in zip(measured, pipes, strict=True)
     ]
-    (whole, _), (part, _) = pipes
-    parts: list[Cost] = []
-    for process in processes:
-        process.start()
-        _signal(process, signal.SIGSTOP)
+    costs: list[list[Cost]] = [[] for _ in measured]
     try:
-        while not whole.poll():
-            for process in processes:
+        for process in processes:
+            process.start()
+            _signal(process, signal.SIGSTOP)
+        while not all(costs):
+            for process, (heard, _), known in zip(processes, pipes, costs, strict=True):
                 _signal(process, signal.SIGCONT)
-                time.sleep(slice_s)
+                time.sleep(SLICE_S)
                 _signal(process, signal.SIGSTOP)
-            while part.poll():
-                parts.append(part.recv())
-        return whole.recv(), parts
+                while heard.poll():
+                    known.append(heard.recv())
+        return costs
     finally:
         for process in processes:
             process.kill()
@@ -127,6 +136,10 @@ def in_turns(slice_s: float = 1.0) -> tuple[Cost, list[Cost]]:
 def _signal(process: BaseProcess, number: signal.Signals) -> None:
     if process.pid is not None:
         os.kill(process.pid, number)
+
+
+def _turn_ms(costs: list[Cost]) -> float:
+    return 1e3 * sum(cost.seconds for cost in costs) / sum(cost.turns for cost in costs)
 
 
 def calls(part: int) -> float:
@@ -143,10 +156,11 @@ def alone(function: Callable[[int], T], part: int) -> T:
 
 
 def run() -> list[Record]:
-    """Whole cluster and part of it."""
-    whole, parts = in_turns()
+    """The whole cluster, a part of it alone, and all parts side by side."""
+    wholes, parts, all_parts = in_turns((1, 1), (SMALLER, 1), (SMALLER, SMALLER))
+    whole = wholes[0]
     assert whole.at_once == ENVIRONMENTS, f"{whole.at_once} environments ran at once"
-    part_ms = statistics.median(part.turn_ms for part in parts)
+    whole_ms, part_ms, all_parts_ms = map(_turn_ms, (wholes, parts, all_parts))
     whole_calls, part_calls = alone(calls, 1), alone(calls, SMALLER)
     return [
         record(
@@ -170,10 +184,17 @@ def run() -> list[Record]:
             peer=f"{whole_calls:.1f}; {part_calls:.1f}",
         ),
         record(
+            "simulation: time of a turn, against twenty such clusters in one process",
+            whole_ms / all_parts_ms,
+            "x",
+            at_most=GOAL_SIZE,
+            peer=f"{whole_ms:.3f} ms; {all_parts_ms:.3f} ms",
+        ),
+        record(
             "simulation: time of a turn, against 1/20 of the cluster",
-            whole.turn_ms / part_ms,
+            whole_ms / part_ms,
             "x",
             at_most=GOAL_TIME,
-            peer=f"{whole.turn_ms:.3f} ms; {part_ms:.3f} ms with {parts[0].at_once:,} environments",
+            peer=f"{whole_ms:.3f} ms; {part_ms:.3f} ms with {parts[0].at_once:,} environments",
         ),
     ]
