@@ -24,7 +24,7 @@ from rollart_flow.models.key_values import KeyValues
 from rollart_flow.models.qwen3 import Qwen3
 from rollart_flow.trainers import embedded as training
 from rollart_flow.trainers.embedded import EmbeddedTrainer
-from rollart_flow.trainers.registry import TrainerSettings
+from rollart_flow.trainers.settings import TrainerSettings
 from rollart_flow.types import Generation, GenerationRequest, Sampling
 from tests.engines.conformance import generate
 from tests.trainers.cases import CONFIG, make_rows, table

@@ -19,9 +19,9 @@ from rollart_flow.engines.batch import DecodeBatch
 from rollart_flow.engines.requests import check_request, refused
 from rollart_flow.engines.stream import Stream
 from rollart_flow.errors import EngineError, SettingsError
+from rollart_flow.models.architectures import NO_MIXTURE
 from rollart_flow.models.device import computing_device
 from rollart_flow.models.folder import check_tensors, load_folder
-from rollart_flow.models.policy import NO_MIXTURE
 from rollart_flow.models.qwen3 import ModelConfig
 from rollart_flow.types import Chunk, FinishReason, GenerationRequest
 

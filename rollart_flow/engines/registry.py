@@ -7,7 +7,8 @@ from rollart_flow.algorithms.checks import check_choice
 from rollart_flow.engines.base import Engine, EnginePhase
 from rollart_flow.engines.vllm.receiving import Sent
 from rollart_flow.errors import MissingExtraError, SettingsError
-from rollart_flow.models.policy import NO_MIXTURE, Policy, is_mixture
+from rollart_flow.models.architectures import NO_MIXTURE, is_mixture
+from rollart_flow.models.policy import Policy
 
 ENGINES = ("embedded", "vllm")
 _HEAD_WIDTH = 32
@@ -47,7 +48,7 @@ def check_engine(
                 f"lora: the {policy.engine} engine takes no adapter; leave it away, or take "
                 "policy.engine=vllm"
             )
-        if is_mixture(policy):
+        if is_mixture(policy.path):
             raise SettingsError(NO_MIXTURE)
         return
     if find_spec("vllm") is None:

@@ -20,11 +20,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from rollart_flow.errors import SettingsError, WeightsError
+from rollart_flow.models.architectures import DENSE, MIXTURE
 from rollart_flow.models.feed_forward import Experts
-from rollart_flow.models.policy import MIXTURE
 from rollart_flow.models.qwen3 import ModelConfig, Qwen3
 
-ARCHITECTURE = "Qwen3ForCausalLM"
 _WEIGHTS = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
 
@@ -157,9 +156,9 @@ def check_tensors(config: ModelConfig, tensors: Mapping[str, torch.Tensor]) -> N
 
 def _check_architecture(values: Mapping[str, Any], path: Path) -> None:
     found = values.get("architectures")
-    if found not in ([ARCHITECTURE], [MIXTURE]):
+    if found not in ([DENSE], [MIXTURE]):
         raise SettingsError(
-            f"{str(path)!r} has architectures {found}; supported is {ARCHITECTURE} or {MIXTURE}"
+            f"{str(path)!r} has architectures {found}; supported is {DENSE} or {MIXTURE}"
         )
     rope = values.get("rope_parameters") or values.get("rope_scaling") or {}
     for name, value, wanted in (
@@ -190,7 +189,7 @@ def _config_files(config: ModelConfig, dtype: torch.dtype) -> dict[str, str]:
     ids = {name: getattr(config, name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
     model = {
         **config.as_json(),
-        "architectures": [ARCHITECTURE if config.experts is None else MIXTURE],
+        "architectures": [DENSE if config.experts is None else MIXTURE],
         "model_type": "qwen3" if config.experts is None else "qwen3_moe",
         "hidden_act": "silu",
         "attention_bias": False,

@@ -6,7 +6,6 @@ writes. Version 0 is what `materialize` puts into a folder; it is a function of 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,10 +17,6 @@ if TYPE_CHECKING:
     from rollart_flow.models.qwen3 import ModelConfig
     from rollart_flow.models.tokenizer import TextCodec
 
-MIXTURE = "Qwen3MoeForCausalLM"
-"""The architecture whose layers are mixtures of experts."""
-NO_MIXTURE = "the embedded engine computes no mixture of experts; take policy.engine=vllm"
-"""What is said to who would serve one with it."""
 DTYPES = ("float32", "bfloat16")
 AUTO = "auto"
 DEVICES = ("cpu", "cuda")
@@ -197,20 +192,6 @@ class Policy:
             max_context=max_context,
             max_batch=max_batch,
         )
-
-
-def is_mixture(policy: Policy) -> bool:
-    """Whether a pretrained policy says that its layers are mixtures of experts.
-
-    One that is not here, or is damaged, does not; `materialize` refuses it.
-    """
-    if policy.path is None:
-        return False
-    try:
-        said = json.loads((Path(policy.path) / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False
-    return isinstance(said, dict) and said.get("architectures") == [MIXTURE]
 
 
 def materialize(policy: Policy, folder: str | Path) -> None:

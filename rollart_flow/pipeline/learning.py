@@ -17,7 +17,8 @@ from rollart_flow.pipeline import nodes
 from rollart_flow.pipeline.checks import checked_node, expect, unique_names
 from rollart_flow.trainers.layout import COLLECTIVE_TIMEOUT_S
 from rollart_flow.trainers.optimizer import AdamW, adamw
-from rollart_flow.trainers.registry import TrainerSettings, check_trainer
+from rollart_flow.trainers.registry import check_trainer
+from rollart_flow.trainers.settings import TrainerSettings
 from rollart_flow.weights import check_weights
 from rollart_flow.weights.sent.requirements import Sending
 

@@ -15,7 +15,7 @@ from rollart_flow.operators.rebinding import Spawning
 from rollart_flow.pipeline import Pipeline
 from rollart_flow.pipeline.nodes import Filter
 from rollart_flow.store.layout import adapter_uri, policy_uri, weights_uri
-from rollart_flow.trainers.registry import TrainerSettings
+from rollart_flow.trainers.settings import TrainerSettings
 from rollart_flow.types import Sampling
 from rollart_flow.weights.places import kept
 

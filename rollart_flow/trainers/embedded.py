@@ -18,7 +18,7 @@ from rollart_flow.models.qwen3 import ModelConfig
 from rollart_flow.trainers.checkpoint import read_checkpoint, write_checkpoint
 from rollart_flow.trainers.learned import Learned
 from rollart_flow.trainers.ranks import Ranks
-from rollart_flow.trainers.registry import TrainerSettings
+from rollart_flow.trainers.settings import TrainerSettings
 from rollart_flow.trainers.stepping import SteppingTrainer
 
 

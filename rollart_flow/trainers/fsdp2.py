@@ -15,7 +15,7 @@ from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.models.qwen3 import ModelConfig
 from rollart_flow.trainers.ranked import RankedTrainer
 from rollart_flow.trainers.ranks import Ranks, by_itself
-from rollart_flow.trainers.registry import TrainerSettings
+from rollart_flow.trainers.settings import TrainerSettings
 from rollart_flow.trainers.sharded import Sharded
 
 

@@ -21,7 +21,7 @@ from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.trainers.base import StepResult
 from rollart_flow.trainers.checkpoint import is_checkpoint, read_checkpoint
 from rollart_flow.trainers.ranks import Ranks, lost_rank
-from rollart_flow.trainers.registry import TrainerSettings
+from rollart_flow.trainers.settings import TrainerSettings
 from rollart_flow.trainers.sharded_checkpoint import begin_writing, read_shards
 from rollart_flow.trainers.spread import Spread
 from rollart_flow.trainers.stepping import SteppingTrainer

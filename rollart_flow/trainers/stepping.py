@@ -33,9 +33,9 @@ from rollart_flow.trainers.precision import computed_in
 from rollart_flow.trainers.ragged import Array
 from rollart_flow.trainers.ranks import Ranks
 from rollart_flow.trainers.reference import Reference
-from rollart_flow.trainers.registry import TrainerSettings
 from rollart_flow.trainers.running import LanguageModel
 from rollart_flow.trainers.scoring import Start, assess
+from rollart_flow.trainers.settings import TrainerSettings
 from rollart_flow.trainers.undo import undone_on_error
 from rollart_flow.trainers.update import Tally, Updater
 from rollart_flow.weights.fingerprint import fingerprint

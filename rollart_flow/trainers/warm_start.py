@@ -26,7 +26,7 @@ from rollart_flow.models.folder import load_folder
 from rollart_flow.schema import row_schema
 from rollart_flow.trainers.embedded import EmbeddedTrainer
 from rollart_flow.trainers.optimizer import adamw
-from rollart_flow.trainers.registry import TrainerSettings
+from rollart_flow.trainers.settings import TrainerSettings
 from rollart_flow.types import Sampling, Split, Task
 from rollart_flow.weights.folders import clear_leftovers, put_file
 from rollart_flow.weights.local import save_tensors

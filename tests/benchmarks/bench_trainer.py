@@ -21,8 +21,8 @@ from rollart_flow.trainers import buckets as bucketing
 from rollart_flow.trainers.batch import read_batch
 from rollart_flow.trainers.embedded import EmbeddedTrainer
 from rollart_flow.trainers.kernels import pinned
-from rollart_flow.trainers.registry import TrainerSettings
 from rollart_flow.trainers.running import OneByOne
+from rollart_flow.trainers.settings import TrainerSettings
 from rollart_flow.trainers.update import Tally, Updater
 from rollart_flow.types import Sampling
 from tests.benchmarks.records import Record, record

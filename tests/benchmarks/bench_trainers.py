@@ -28,7 +28,7 @@ from rollart_flow.trainers.embedded import EmbeddedTrainer
 from rollart_flow.trainers.fsdp2 import Fsdp2Trainer
 from rollart_flow.trainers.kernels import pinned
 from rollart_flow.trainers.megatron.trainer import MegatronTrainer
-from rollart_flow.trainers.registry import TrainerSettings
+from rollart_flow.trainers.settings import TrainerSettings
 from rollart_flow.trainers.warm_start import _episodes, _table
 from tests.benchmarks.plain import PlainLoop
 from tests.benchmarks.records import Record, record

@@ -20,7 +20,7 @@ import torch
 from rollart_flow.algorithms import grpo
 from rollart_flow.trainers.embedded import EmbeddedTrainer
 from rollart_flow.trainers.publishing import Publisher
-from rollart_flow.trainers.registry import TrainerSettings
+from rollart_flow.trainers.settings import TrainerSettings
 from rollart_flow.weights import LocalWeightStore, fingerprint
 from rollart_flow.weights.mooncake.buckets import BUCKET_BYTES
 from rollart_flow.weights.mooncake.client import MooncakeClient

@@ -9,7 +9,7 @@ import torch
 from rollart_flow.models.device import CPU
 from rollart_flow.models.qwen3 import ModelConfig
 from rollart_flow.trainers.batch import TrainingBatch
-from rollart_flow.trainers.registry import TrainerSettings
+from rollart_flow.trainers.settings import TrainerSettings
 
 
 def plain_model(config: ModelConfig, tensors: dict[str, torch.Tensor]) -> Any:

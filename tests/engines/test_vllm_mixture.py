@@ -13,7 +13,7 @@ from rollart_flow.engines.vllm.settings import VllmSettings
 from rollart_flow.models.folder import load_folder, save_folder
 from rollart_flow.models.tokenizer import tokenizer_files
 from rollart_flow.trainers import adamw
-from rollart_flow.trainers.registry import TrainerSettings
+from rollart_flow.trainers.settings import TrainerSettings
 from rollart_flow.types import Sampling
 from tests.engines.conformance import Reference, ask, generate, prompt
 from tests.extras import needs

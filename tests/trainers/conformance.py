@@ -21,8 +21,8 @@ from rollart_flow.models.qwen3 import ModelConfig, Qwen3
 from rollart_flow.trainers import adamw
 from rollart_flow.trainers.base import StepResult, Trainer
 from rollart_flow.trainers.batch import read_scorable
-from rollart_flow.trainers.registry import TrainerSettings
 from rollart_flow.trainers.scoring import recompute_logprobs
+from rollart_flow.trainers.settings import TrainerSettings
 from rollart_flow.types import Sampling
 from rollart_flow.weights import fingerprint
 from tests.trainers.cases import CONFIG, Row, initial_weights, make_rows, on_policy, table

@@ -15,7 +15,7 @@ from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.models.qwen3 import ModelConfig
 from rollart_flow.trainers.base import StepResult, Trainer
 from rollart_flow.trainers.checkpoint import Checkpoint
-from rollart_flow.trainers.registry import TrainerSettings
+from rollart_flow.trainers.settings import TrainerSettings
 
 RANKS = 2
 MAKE, CALL = "make", "call"

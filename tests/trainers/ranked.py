@@ -24,7 +24,7 @@ from rollart_flow.trainers.base import Trainer
 from rollart_flow.trainers.batch import read_batch
 from rollart_flow.trainers.embedded import EmbeddedTrainer
 from rollart_flow.trainers.kernels import pinned
-from rollart_flow.trainers.registry import TrainerSettings
+from rollart_flow.trainers.settings import TrainerSettings
 from rollart_flow.trainers.stepping import SteppingTrainer
 from rollart_flow.trainers.update import Tally
 from rollart_flow.types import Sampling

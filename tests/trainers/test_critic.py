@@ -15,7 +15,7 @@ from rollart_flow.algorithms.base import Estimator
 from rollart_flow.errors import TrainerError
 from rollart_flow.trainers.checkpoint import read_checkpoint
 from rollart_flow.trainers.embedded import EmbeddedTrainer
-from rollart_flow.trainers.registry import TrainerSettings
+from rollart_flow.trainers.settings import TrainerSettings
 from rollart_flow.weights import fingerprint
 from tests.trainers.cases import (
     CONFIG,

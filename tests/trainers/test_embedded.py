@@ -19,7 +19,8 @@ from rollart_flow.models.qwen3 import ModelConfig
 from rollart_flow.trainers import adamw
 from rollart_flow.trainers.base import StepResult, Trainer
 from rollart_flow.trainers.embedded import EmbeddedTrainer
-from rollart_flow.trainers.registry import TrainerSettings, build_trainer
+from rollart_flow.trainers.registry import build_trainer
+from rollart_flow.trainers.settings import TrainerSettings
 from rollart_flow.weights import fingerprint
 from tests.trainers.cases import CONFIG, initial_weights, make_rows, table
 from tests.trainers.conformance import CUT, TrainerConformance, batch_of, bits

@@ -10,7 +10,7 @@ import pytest
 from rollart_flow.algorithms import grpo
 from rollart_flow.errors import SettingsError, TrainerError
 from rollart_flow.trainers.passes import passes
-from rollart_flow.trainers.registry import TrainerSettings
+from rollart_flow.trainers.settings import TrainerSettings
 from tests.trainers.conformance import CUT
 from tests.trainers.gang import Gang, gang
 from tests.trainers.ranked import RankedConformance

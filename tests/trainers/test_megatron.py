@@ -15,7 +15,7 @@ from rollart_flow.trainers import adamw
 from rollart_flow.trainers.base import Trainer
 from rollart_flow.trainers.embedded import EmbeddedTrainer
 from rollart_flow.trainers.megatron.trainer import MegatronTrainer
-from rollart_flow.trainers.registry import TrainerSettings
+from rollart_flow.trainers.settings import TrainerSettings
 from rollart_flow.weights import fingerprint
 from tests.trainers.cases import CONFIG, initial_weights
 from tests.trainers.conformance import CUT, TrainerConformance, batch_of

@@ -18,7 +18,8 @@ from rollart_flow.trainers.megatron import capabilities as capabilities_module
 from rollart_flow.trainers.megatron.capabilities import Capabilities, capabilities
 from rollart_flow.trainers.megatron.mapping import entries, local_rows
 from rollart_flow.trainers.ranks import Ranks, by_itself
-from rollart_flow.trainers.registry import TrainerSettings, check_trainer
+from rollart_flow.trainers.registry import check_trainer
+from rollart_flow.trainers.settings import TrainerSettings
 from tests.trainers.cases import CONFIG, initial_weights, make_rows, reference_model
 
 WIDE = replace(CONFIG, num_attention_heads=8, num_key_value_heads=4, intermediate_size=64)

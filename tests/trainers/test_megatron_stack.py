@@ -20,7 +20,7 @@ from rollart_flow.trainers.megatron.distributed import (
     optimizer_config,
     overrides,
 )
-from rollart_flow.trainers.registry import TrainerSettings
+from rollart_flow.trainers.settings import TrainerSettings
 from rollart_flow.weights import fingerprint
 from tests.trainers.cases import CONFIG, initial_weights
 from tests.trainers.conformance import CUT, bits

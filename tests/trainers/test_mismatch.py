@@ -17,8 +17,8 @@ from rollart_flow.trainers.batch import read_batch, read_scorable
 from rollart_flow.trainers.embedded import EmbeddedTrainer
 from rollart_flow.trainers.kernels import pinned
 from rollart_flow.trainers.mismatch import LagStatistics, measure
-from rollart_flow.trainers.registry import TrainerSettings
 from rollart_flow.trainers.scoring import Start, recompute_logprobs
+from rollart_flow.trainers.settings import TrainerSettings
 from rollart_flow.trainers.update import Tally, Updater
 from tests.trainers.cases import (
     CONFIG,

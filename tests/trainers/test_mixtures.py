@@ -19,7 +19,7 @@ from rollart_flow.trainers.embedded import EmbeddedTrainer
 from rollart_flow.trainers.layout import Layout
 from rollart_flow.trainers.megatron.mapping import entries
 from rollart_flow.trainers.ranks import by_itself
-from rollart_flow.trainers.registry import TrainerSettings
+from rollart_flow.trainers.settings import TrainerSettings
 from rollart_flow.weights import fingerprint
 from tests.trainers.conformance import CUT, bits
 from tests.trainers.gang import Gang, GangTrainer, gang

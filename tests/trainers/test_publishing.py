@@ -14,7 +14,7 @@ from rollart_flow.models.folder import save_folder
 from rollart_flow.operators.ipc import encode
 from rollart_flow.resources import Cluster, Placement
 from rollart_flow.trainers.publishing import Publisher
-from rollart_flow.trainers.registry import TrainerSettings
+from rollart_flow.trainers.settings import TrainerSettings
 from rollart_flow.trainers.worker import TrainWorker
 from rollart_flow.weights import LocalWeightStore, WeightCapabilities, fingerprint
 from rollart_flow.weights.folders import locked

@@ -11,7 +11,7 @@ from rollart_flow.errors import RanksLostError
 from rollart_flow.trainers import adamw
 from rollart_flow.trainers.base import StepResult, Trainer
 from rollart_flow.trainers.ranks import join_at
-from rollart_flow.trainers.registry import TrainerSettings
+from rollart_flow.trainers.settings import TrainerSettings
 from tests.trainers.cases import CONFIG, initial_weights
 from tests.trainers.conformance import batch_of
 from tests.trainers.gang import Gang, GangTrainer, gang

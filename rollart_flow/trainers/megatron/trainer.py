@@ -19,7 +19,7 @@ from rollart_flow.trainers.layout import Layout
 from rollart_flow.trainers.megatron.capabilities import capabilities, check_installed
 from rollart_flow.trainers.ranked import RankedTrainer
 from rollart_flow.trainers.ranks import Ranks, by_itself
-from rollart_flow.trainers.registry import TrainerSettings
+from rollart_flow.trainers.settings import TrainerSettings
 
 
 class MegatronTrainer(RankedTrainer):

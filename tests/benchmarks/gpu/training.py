@@ -21,7 +21,7 @@ from rollart_flow.trainers.batch import TrainingBatch, read_batch
 from rollart_flow.trainers.embedded import EmbeddedTrainer
 from rollart_flow.trainers.fsdp2 import Fsdp2Trainer
 from rollart_flow.trainers.kernels import pinned
-from rollart_flow.trainers.registry import TrainerSettings
+from rollart_flow.trainers.settings import TrainerSettings
 from tests.benchmarks.bench_trainer import ROWS, uneven_batch
 from tests.benchmarks.gpu.shapes import Setting, main, random_weights
 from tests.benchmarks.plain import PlainLoop

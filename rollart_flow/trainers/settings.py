@@ -1,0 +1,73 @@
+"""What trainers of every backend are told; loads no torch."""
+
+from dataclasses import dataclass, field
+
+from rollart_flow.algorithms.checks import check_choice, check_count, check_flag, check_number
+from rollart_flow.errors import SettingsError
+from rollart_flow.models.policy import DEVICES, DTYPES
+from rollart_flow.trainers.layout import COLLECTIVE_TIMEOUT_S, Layout, layout_of
+from rollart_flow.trainers.optimizer import AdamW
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerSettings:
+    """How a batch becomes a new version, whatever the algorithm."""
+
+    backend: str = "embedded"
+    device: str = "cpu"
+    """What the embedded trainer computes on; the others take the GPUs that they see."""
+    dtype: str = "float32"
+    """What passes are computed in; weights, gradients and the optimizer are float32."""
+    ranks: int = 1
+    """Processes that train together."""
+    tensor_parallel: int = 1
+    """Ranks that split each layer (megatron)."""
+    pipeline_parallel: int = 1
+    """Stages of equally many layers, which pass micro-batches on to each other (megatron)."""
+    sequence_parallel: bool = False
+    """Whether the ranks that split a layer split activations by position too (megatron)."""
+    collective_timeout_s: float = COLLECTIVE_TIMEOUT_S
+    """Longest wait of a rank for the others: after it, one that hangs is given up."""
+    optimizer: AdamW = field(default_factory=AdamW)
+    minibatches: int = 1
+    """Optimizer steps that one batch is cut into."""
+    epochs: int = 1
+    """Times that a batch is gone through."""
+    micro_batch_tokens: int = 16384
+    """Most tokens, padding included, of one forward and backward pass; sets memory, not results."""
+    threads: int = 1
+    """Intra-op threads, pinned and recorded."""
+    seed: int = 0
+    """Of the order in which minibatches are drawn from a batch."""
+    mismatch: bool = False
+    """Recompute the logprobs of a batch before the first of several minibatches, so that `steps`
+    can say how far the engines are off. With one minibatch they are known anyway."""
+
+    def __post_init__(self) -> None:
+        self.layout  # noqa: B018  refuses what does not divide
+        check_choice("train: device", self.device, DEVICES)
+        check_choice("train: dtype", self.dtype, DTYPES)
+        if self.backend == "megatron" and self.dtype != "float32":
+            raise SettingsError("train: the megatron trainer computes in float32; set dtype to it")
+        check_number("train.collective_timeout_s", self.collective_timeout_s, low=1)
+        check_count("train.minibatches", self.minibatches, low=1)
+        check_count("train.epochs", self.epochs, low=1)
+        check_count("train.micro_batch_tokens", self.micro_batch_tokens, low=1)
+        check_count("train.threads", self.threads, low=1)
+        check_count("train.seed", self.seed, low=0)
+        check_flag("train.mismatch", self.mismatch)
+
+    @property
+    def layout(self) -> Layout:
+        """How the ranks share the model.
+
+        Raises:
+            SettingsError: see `layout_of`.
+        """
+        return layout_of(
+            self.backend,
+            self.ranks,
+            self.tensor_parallel,
+            self.pipeline_parallel,
+            sequence_parallel=self.sequence_parallel,
+        )
