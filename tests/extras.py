@@ -4,6 +4,11 @@ from importlib.util import find_spec
 
 import pytest
 
+from rollart_flow.weights.mooncake.package import missing_library
+
+with_mooncake = pytest.mark.skipif(bool(missing_library()), reason=missing_library())
+"""For tests that talk to Mooncake itself, which needs a library of the system."""
+
 
 def needs(package: str, extra: str) -> None:
     """Skip the module that calls this where a package is missing.

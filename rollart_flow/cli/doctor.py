@@ -3,7 +3,6 @@
 Packages are looked up by their metadata, so that nothing heavy is imported.
 """
 
-import ctypes
 import os
 import platform
 import shutil
@@ -20,6 +19,7 @@ from rich.table import Table
 from rollart_flow.cli.arguments import AsJson, Store
 from rollart_flow.cli.output import console, print_json
 from rollart_flow.errors import MissingExtraError
+from rollart_flow.weights.mooncake.package import missing_library
 
 _REQUIRED = ("torch", "ray", "deltalake", "polars", "gymnasium")
 _EXTRAS = {
@@ -31,8 +31,6 @@ _EXTRAS = {
     "httpx2": ("httpx2",),
 }
 """Optional backends, with the packages of which any will do."""
-_LIBRARIES = {"mooncake": ("libibverbs.so.1", "libibverbs1")}
-"""Libraries of the system that a backend loads, with Debian's package."""
 _EXTRA_NAMES = {"boto3": "s3", "httpx2": "serverless"}
 _GIB = 1 << 30
 _TIMEOUT_S = 10.0
@@ -84,7 +82,7 @@ def examine(store: str | None = None) -> Iterator[Finding]:
     for name, packages in _EXTRAS.items():
         found = next((v for v in map(_version, packages) if v), None)
         extra = _EXTRA_NAMES.get(name, name)
-        missing = _missing_library(name) if found else ""
+        missing = missing_library() if found and name == "mooncake" else ""
         hint = missing if found else f"optional: pip install 'rollart-flow[{extra}]'"
         if found and name == "megatron":
             hint = _megatron(cuda=cuda.usable)
@@ -111,16 +109,6 @@ def _version(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
-
-
-def _missing_library(backend: str) -> str:
-    """What to do about a library of the system that a backend needs; empty where it loads."""
-    library, package = _LIBRARIES.get(backend, (None, ""))
-    try:
-        ctypes.CDLL(library)
-    except OSError:
-        return f"{library} cannot be loaded: apt install {package}"
-    return ""
 
 
 def _python() -> Finding:

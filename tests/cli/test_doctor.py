@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from rollart_flow.cli import doctor
+from rollart_flow.weights.mooncake import package
 from tests.cli.shell import rollart
 
 LOOKED_FOR = [
@@ -44,13 +45,14 @@ def test_it_fails_where_something_that_every_run_needs_is_missing(
 
 
 def test_a_backend_whose_library_is_missing_is_not_usable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(package, "LIBRARY", "libm.so.6")  # is on every machine
     found = {f.name: f for f in doctor.examine()}
     assert found["mooncake"].usable
-    monkeypatch.setattr(doctor, "_LIBRARIES", {"mooncake": ("libnot-there.so.1", "libnot-there1")})
+    monkeypatch.setattr(package, "LIBRARY", "libnot-there.so.1")
     found = {f.name: f for f in doctor.examine()}
     assert found["mooncake"].version
     assert not found["mooncake"].usable
-    assert found["mooncake"].hint == "libnot-there.so.1 cannot be loaded: apt install libnot-there1"
+    assert found["mooncake"].hint == "libnot-there.so.1 cannot be loaded: apt install libibverbs1"
 
 
 def test_weights_are_sent_between_gpus_by_vllms_build_for_them(

@@ -10,9 +10,11 @@ import pytest
 from rollart_flow.runner.plant import Plant
 from rollart_flow.store import RunStatus
 from rollart_flow.weights import fingerprint, kept_weights
+from tests.extras import with_mooncake
 from tests.runner.local import local_ray, run_with
 from tests.runner.world import PIPELINE, check_sound, source
 
+pytestmark = with_mooncake
 THROUGH_MOONCAKE = PIPELINE.replace("checkpoint_every=3", 'checkpoint_every=3, weights="mooncake"')
 
 

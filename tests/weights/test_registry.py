@@ -10,6 +10,7 @@ from rollart_flow.envs import FrozenLake
 from rollart_flow.errors import MissingExtraError, PipelineError, WeightsError
 from rollart_flow.weights import LocalWeightStore, open_weights
 from rollart_flow.weights.mooncake import package
+from tests.extras import with_mooncake
 from tests.weights.conformance import tensors_of
 
 
@@ -19,7 +20,14 @@ def pipeline(weights: str) -> Pipeline:
     return Pipeline("lake", train(batches, policy, grpo(), steps=1, weights=weights))
 
 
-@pytest.mark.parametrize("weights", ["local", "mooncake", "mooncake://10.0.0.1:50051"])
+@pytest.mark.parametrize(
+    "weights",
+    [
+        "local",
+        pytest.param("mooncake", marks=with_mooncake),
+        pytest.param("mooncake://10.0.0.1:50051", marks=with_mooncake),
+    ],
+)
 def test_a_pipeline_takes_every_store(weights: str) -> None:
     assert pipeline(weights).train.weights == weights
 
@@ -44,6 +52,16 @@ def test_at_rest_a_run_has_what_it_kept_on_disk(tmp_path: Path) -> None:
     assert open_weights("mooncake", str(tmp_path / "weights")).versions() == (3,)
 
 
+def test_a_missing_library_is_refused_when_the_pipeline_is_built(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(package, "LIBRARY", "libnot-there.so.1")
+    pipeline("local")
+    with pytest.raises(MissingExtraError, match=r"libnot-there.so.1 cannot be loaded: apt install"):
+        pipeline("mooncake")
+
+
+@with_mooncake
 def test_an_address_where_nobody_listens_is_refused_in_one_line(tmp_path: Path) -> None:
     store = open_weights("mooncake://127.0.0.1:9", str(tmp_path / "weights"))
     with pytest.raises(WeightsError, match="no Mooncake store answers at") as caught:

@@ -12,6 +12,7 @@ import pytest
 from rollart_flow.errors import WeightsError
 from rollart_flow.weights.mooncake import servers
 from rollart_flow.weights.mooncake.servers import LEAST_SEGMENT_BYTES, WeightServers, segment_bytes
+from tests.extras import with_mooncake
 
 ROOT = Path(__file__).parents[3]
 OWNER = """
@@ -28,6 +29,7 @@ def ends(pidfd: int) -> bool:
         return bool(select.select([pidfd], [], [], 60)[0])
 
 
+@with_mooncake
 def test_they_end_where_their_owner_is_killed() -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-W", "error", "-c", OWNER]
@@ -40,6 +42,7 @@ def test_they_end_where_their_owner_is_killed() -> None:
     assert all(ends(pidfd) for pidfd in watched)
 
 
+@with_mooncake
 def test_one_that_is_killed_is_replaced_once_and_close_ends_both() -> None:
     run = WeightServers(LEAST_SEGMENT_BYTES)
     first = run.pids

@@ -20,8 +20,10 @@ from rollart_flow.weights import WeightStore
 from rollart_flow.weights.mooncake.index import IndexLog
 from rollart_flow.weights.mooncake.servers import LEAST_SEGMENT_BYTES, WeightServers
 from rollart_flow.weights.mooncake.store import MooncakeWeightStore
+from tests.extras import with_mooncake
 from tests.weights.conformance import WeightStoreConformance, assert_is_version, tensors_of
 
+pytestmark = with_mooncake
 T = TypeVar("T")
 ROOT = Path(__file__).parents[3]
 
