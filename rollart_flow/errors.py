@@ -92,7 +92,7 @@ class RewardNotFiniteError(RewardFailedError):
 
 
 class RewardTimeoutError(RollartError, TimeoutError):
-    """A remote reward function did not answer by its deadline."""
+    """A remote reward function did not answer by its deadline, or one was not loaded in time."""
 
 
 class ServerlessError(RollartError, RuntimeError):

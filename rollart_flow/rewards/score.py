@@ -3,8 +3,9 @@
 Where a function runs: the environment's own reward and async functions in the event loop, since
 the first cannot hang and the second is cancelled at its timeout; every other plain function in a
 process, since nothing else can be abandoned (a thread cannot be killed, and a regular expression
-that backtracks holds the interpreter). The processes are warm: one call costs about a millisecond.
-A combined function runs in the loop, and each of its parts by these same rules.
+that backtracks holds the interpreter). The processes are warm: one call costs about a millisecond,
+and what starting one takes is not counted against the function's time limit (`processes`). A
+combined function runs in the loop, and each of its parts by these same rules.
 
 Invariant: no exception of a reward function escapes; a trajectory comes back scored, or with the
 outcome, reason and error that say why it is not (ROLLART 3, R3: a reward holds no state, so that
@@ -17,18 +18,17 @@ import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from rollart_flow.errors import RewardNotFiniteError, RewardTimeoutError, RollartError
 from rollart_flow.isolation.child import error_line
-from rollart_flow.isolation.process import Isolated
 from rollart_flow.isolation.references import reference
 from rollart_flow.rewards.base import RemoteReward, RewardFunction, as_remote, environment_reward
 from rollart_flow.rewards.checked import Checked, infinite_number, typed_score
 from rollart_flow.rewards.combined import Combined, call_here, is_async, name_of, single_functions
+from rollart_flow.rewards.processes import Deadline, Processes
 from rollart_flow.types import TRAINABLE, Outcome, Reason, Trajectory
-
-_HANDLER = "rollart_flow.rewards.served:RewardHandler"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Scorer:
         """
         self._function = function
         self._source = source
-        self._idle: list[Isolated] = []
+        self._processes = Processes()
 
     async def score(self, trajectory: Trajectory, timeout_s: float) -> Trajectory:
         """The trajectory with its reward; failed or timed out where there is none.
@@ -88,7 +88,11 @@ class Scorer:
         """What the function says of a completed or truncated trajectory."""
         try:
             async with asyncio.timeout(timeout_s) as limit:
-                score = await self._call(self._function, trajectory)
+                deadline = Deadline(limit)
+                try:
+                    score = await self._call(deadline, self._function, trajectory)
+                finally:
+                    deadline.end()
         except Exception as error:  # noqa: BLE001  the user's code ends here: its error is data
             if isinstance(error, TimeoutError) and limit.expired():
                 return self._none(Reason.REWARD_TIMEOUT, f"no reward within {timeout_s:g} s")
@@ -106,9 +110,8 @@ class Scorer:
     async def warm(self, count: int) -> None:
         """Have remote functions, and processes for plain ones, ready for `count` calls."""
         await self.warm_remotes(count)
-        if any(map(_runs_in_a_process, single_functions(self._function))):
-            missing = range(count - len(self._idle))
-            self._idle += await asyncio.gather(*(Isolated.start(_HANDLER) for _ in missing))
+        for function in filter(_runs_in_a_process, single_functions(self._function)):
+            await self._processes.warm(reference(function, self._source), count)
 
     async def warm_remotes(self, count: int) -> None:
         """Have the remote functions ready for `count` calls at a time."""
@@ -116,24 +119,26 @@ class Scorer:
 
     async def close(self) -> None:
         """End the idle processes, and the connections of remote functions. May be called twice."""
-        while self._idle:
-            await self._idle.pop().kill()
+        await self._processes.close()
         for remote in self.remotes:
             await remote.close()
 
-    async def _call(self, function: RewardFunction, trajectory: Trajectory) -> Checked:
+    async def _call(
+        self, deadline: Deadline, function: RewardFunction, trajectory: Trajectory
+    ) -> Checked:
         if isinstance(function, Combined):
-            return typed_score(await function.combine(trajectory, self._call))
+            call = partial(self._call, deadline)
+            return typed_score(await function.combine(trajectory, call))
         if not _runs_in_a_process(function):
             return await call_here(function, trajectory)
         packed = base64.b64encode(pickle.dumps(trajectory)).decode()
         where = reference(function, self._source)
-        process = self._idle.pop() if self._idle else await Isolated.start(_HANDLER)
+        process = await self._processes.take(where, deadline)
         try:
-            return typed_score(await process.call({"function": where, "trajectory": packed}))
+            request = {"function": where, "trajectory": packed}
+            return typed_score(await process.isolated.call(request))
         finally:
-            if process.alive:
-                self._idle.append(process)
+            self._processes.give(process)
 
     def _none(self, reason: Reason, error: str) -> Verdict:
         said = f"reward function {name_of(self._function)}: {error}"

@@ -1,7 +1,7 @@
 """The side of a plain reward function that runs in its process; the other is `rewards.score`.
 
 The one request is {"function": reference, "trajectory": base64}; the answer is [reward, parts],
-not finite ones included.
+not finite ones included. Without a trajectory the function is loaded, and nothing is answered.
 """
 
 import base64
@@ -22,11 +22,13 @@ class RewardHandler:
         self._functions: dict[str, Any] = {}
 
     def __call__(self, request: Mapping[str, Any]) -> object:
-        """(reward, parts or None) of one trajectory."""
+        """(reward, parts or None) of one trajectory, if there is one."""
         where = request["function"]
         key = repr(where)
         if key not in self._functions:
             self._functions[key] = resolve(where)
+        if "trajectory" not in request:
+            return None
         trajectory = pickle.loads(base64.b64decode(request["trajectory"]))
         score = self._functions[key](trajectory)
         if inspect.isawaitable(score):

@@ -22,7 +22,9 @@ from tests.runner.world import check_sound, source
 pytestmark = pytest.mark.whole
 
 LIMIT_S = 5.0
-"""Of a step and of a reward: far above what a good one takes, also on a busy machine."""
+"""Of a reward: far above what a good one takes, also on a busy machine."""
+STEP_LIMIT_S = 15.0
+"""Of a step and of a reset, which starts a process: several at once take seconds."""
 
 BROKEN = """
 class NoLake(Environment):
@@ -66,7 +68,7 @@ class Stubborn(CoinEnvironment):
 
     def step(self, action):
         while self.hangs:
-            pass
+            os.nice(19)  # the good ones are to be in time on a machine of few cores
         return super().step(action)
 
 
@@ -119,12 +121,12 @@ def moody(trajectory):
         if mood == 1:
             raise KeyError("no such\\nscore")
         while mood == 2:
-            pass
+            os.nice(19)
     return float(sum(trajectory.token_ids) % 7)
 
 
 prompts = tasks(Coin(), Slow(), Loose(), group_size=2)
-trajectories = rollout(prompts, policy, max_tokens=4, step_timeout_s=<limit>)
+trajectories = rollout(prompts, policy, max_tokens=4, step_timeout_s=<step>, max_concurrent=12)
 batches = buffer(reward(trajectories, moody, timeout_s=<limit>), batch_size=8, alpha=1)
 pipeline = Pipeline("awkward", train(batches, policy, gated, steps=<steps>))
 '''
@@ -160,7 +162,8 @@ def test_a_domain_that_only_fails_stops_the_run_and_is_named(tmp_path: Path) -> 
 
 def test_what_hangs_or_answers_nonsense_is_an_outcome_and_delays_nobody(tmp_path: Path) -> None:
     steps = 40  # so many that what hangs reaches its limit before the run ends
-    run = run_with(source(tmp_path, AWKWARD, limit=LIMIT_S, steps=steps), tmp_path)
+    text = source(tmp_path, AWKWARD, limit=LIMIT_S, step=STEP_LIMIT_S, steps=steps)
+    run = run_with(text, tmp_path)
     check_sound(run, steps)
     rows = run.trajectories.collect()
 
@@ -169,11 +172,11 @@ def test_what_hangs_or_answers_nonsense_is_an_outcome_and_delays_nobody(tmp_path
 
     hung = of(Reason.ENVIRONMENT_TIMEOUT)
     assert set(hung.select("domain", "outcome").rows()) == {("slow", Outcome.TIMED_OUT)}
-    assert hung["error"][0] in (
-        f"Stubborn.step: no answer within {LIMIT_S:g} s; killed",
-        f"step took over {LIMIT_S:g} s",
-    )
-    between = pl.col("finished_at").is_between(hung["created_at"][0], hung["finished_at"][0])
+    # Starting its process may be late too, where a machine is busy.
+    limit = f"{STEP_LIMIT_S:g} s"
+    late = f"Stubborn.step: no answer within {limit}; killed", f"step took over {limit}"
+    first = hung.filter(pl.col("error").is_in(late)).row(0, named=True)
+    between = pl.col("finished_at").is_between(first["created_at"], first["finished_at"])
     meanwhile = rows.filter(between, pl.col("domain") != "slow")
     assert meanwhile.height >= 8, "the other domains went on"
     for pid in (path.name.removeprefix("pid-") for path in tmp_path.glob("pid-*")):
