@@ -188,6 +188,8 @@ def reward(
     Args:
         fn: a function, a `ServerlessReward`, or the URL of one, which is then called with this
             node's `timeout_s` as its deadline and `max_concurrent` as its limit.
+        timeout_s: of each call of `fn`; what a process for it takes to start is not counted.
+        max_concurrent: calls at a time.
 
     Raises:
         PipelineError: a setting is wrong, or the trajectories are scored already.
