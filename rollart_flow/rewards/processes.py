@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from rollart_flow.control.waits import Signal
 from rollart_flow.errors import RewardTimeoutError
 from rollart_flow.isolation.process import Isolated
 
@@ -68,7 +69,9 @@ class Processes:
 
     def __init__(self) -> None:
         self._idle: list[Loaded] = []
-        self._starts = asyncio.Semaphore(os.cpu_count() or 1)
+        self._starting = 0
+        self._at_once = os.cpu_count() or 1
+        self._freed = Signal()
 
     async def take(self, where: Mapping[str, str], deadline: Deadline) -> Loaded:
         """An idle process that has loaded a function; `give` it back.
@@ -80,20 +83,27 @@ class Processes:
         if (ready := self._ready(where)) is not None:
             return ready
         with deadline.held():
-            return await self._load(where)
+            while self._starting >= self._at_once:
+                await self._freed.wait()
+                if (ready := self._ready(where)) is not None:
+                    return ready
+            return await self._start(where)
 
     def give(self, process: Loaded) -> None:
         """Take a process back, unless it has ended."""
         if process.isolated.alive:
             self._idle.append(process)
+        self._freed.notify()
 
     async def warm(self, where: Mapping[str, str], count: int) -> None:
         """Have so many idle processes that have loaded a function, if it can be loaded."""
         ready = sum(_key(where) in process.functions for process in self._idle)
         found = await asyncio.gather(
-            *(self._start(where) for _ in range(count - ready)), return_exceptions=True
+            *(self._another(where) for _ in range(count - ready)), return_exceptions=True
         )
-        self._idle += (process for process in found if isinstance(process, Loaded))
+        for process in found:
+            if isinstance(process, Loaded):
+                self.give(process)
 
     async def close(self) -> None:
         """End those that are idle. May be called twice."""
@@ -107,16 +117,19 @@ class Processes:
                 return self._idle.pop(index)
         return None
 
-    async def _load(self, where: Mapping[str, str]) -> Loaded:
-        """A process that came free while others were started, or one that is."""
-        async with self._starts:
-            if (ready := self._ready(where)) is not None:
-                return ready
-            return await self._loaded(where)
+    async def _another(self, where: Mapping[str, str]) -> Loaded:
+        """One more, whichever come free meanwhile."""
+        while self._starting >= self._at_once:
+            await self._freed.wait()
+        return await self._start(where)
 
     async def _start(self, where: Mapping[str, str]) -> Loaded:
-        async with self._starts:
+        self._starting += 1
+        try:
             return await self._loaded(where)
+        finally:
+            self._starting -= 1
+            self._freed.notify()
 
     async def _loaded(self, where: Mapping[str, str]) -> Loaded:
         """An idle process, or a new one, with the function loaded now."""
