@@ -9,7 +9,7 @@ loaded the function, and is nobody else's.
 
 import asyncio
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -111,9 +111,14 @@ class Processes:
             await self._idle.pop().isolated.kill()
 
     def _ready(self, where: Mapping[str, str]) -> Loaded | None:
+        """The one used last of those that have loaded a function."""
         key = _key(where)
+        return self._pick(lambda process: key in process.functions)
+
+    def _pick(self, wanted: Callable[[Loaded], bool]) -> Loaded | None:
+        """The idle one used last of those wanted; one that has ended lies there until `close`."""
         for index in reversed(range(len(self._idle))):
-            if key in self._idle[index].functions:
+            if self._idle[index].isolated.alive and wanted(self._idle[index]):
                 return self._idle.pop(index)
         return None
 
@@ -133,11 +138,9 @@ class Processes:
 
     async def _loaded(self, where: Mapping[str, str]) -> Loaded:
         """An idle process, or a new one, with the function loaded now."""
-        others = [process for process in self._idle if _key(where) not in process.functions]
-        if others:
-            self._idle.remove(others[-1])
-            process = others[-1]
-        else:
+        key = _key(where)
+        process = self._pick(lambda process: key not in process.functions)
+        if process is None:
             process = Loaded(await Isolated.start(_HANDLER))
         try:
             async with asyncio.timeout(START_S):
@@ -147,7 +150,7 @@ class Processes:
         except BaseException:
             self.give(process)
             raise
-        process.functions.add(_key(where))
+        process.functions.add(key)
         return process
 
 

@@ -2,6 +2,8 @@
 
 import asyncio
 import importlib
+import os
+import signal
 import sys
 from pathlib import Path
 
@@ -118,5 +120,22 @@ def test_a_process_goes_on_where_a_function_cannot_be_loaded() -> None:
             pool.give(process)
         await pool.close()
         assert not any(process.isolated.alive for process in taken)
+
+    asyncio.run(main())
+
+
+def test_one_that_ended_while_it_was_idle_is_not_handed_out() -> None:
+    async def main() -> None:
+        pool = Processes()
+        async with asyncio.timeout(60.0) as limit:
+            first = await pool.take(reference(functions.pid), Deadline(limit))
+            pool.give(first)
+            os.kill(first.isolated.pid, signal.SIGKILL)
+            while first.isolated.alive:  # noqa: ASYNC110  it tells nobody else
+                await asyncio.sleep(0)
+            second = await pool.take(reference(functions.pid), Deadline(limit))
+        assert second is not first
+        pool.give(second)
+        await pool.close()
 
     asyncio.run(main())
