@@ -22,8 +22,8 @@ from rollart_flow.engines.graphs import DecodeGraphs
 from rollart_flow.models.cached import CachedQwen3
 from rollart_flow.models.key_values import KeyValues
 from rollart_flow.models.qwen3 import Qwen3
-from rollart_flow.trainers import embedded as training
-from rollart_flow.trainers.embedded import EmbeddedTrainer
+from rollart_flow.trainers.backends import embedded as training
+from rollart_flow.trainers.backends.embedded import EmbeddedTrainer
 from rollart_flow.trainers.settings import TrainerSettings
 from rollart_flow.types import Generation, GenerationRequest, Sampling
 from tests.engines.conformance import generate

@@ -19,7 +19,7 @@ from rollart_flow.algorithms.rloo import rloo
 from rollart_flow.algorithms.staleness import Decayed
 from rollart_flow.algorithms.tis_loss import tis_loss
 from rollart_flow.algorithms.topr import topr
-from rollart_flow.control.curriculum import Curriculum
+from rollart_flow.control.scheduler.curriculum import Curriculum
 
 __all__ = [
     "Algorithm",

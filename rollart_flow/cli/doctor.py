@@ -99,7 +99,7 @@ def examine(store: str | None = None) -> Iterator[Finding]:
 
 def _megatron(*, cuda: bool) -> str:
     """What of it trains here."""
-    from rollart_flow.trainers.megatron.capabilities import capabilities
+    from rollart_flow.trainers.backends.megatron.capabilities import capabilities
 
     return capabilities(cuda=cuda).summary
 

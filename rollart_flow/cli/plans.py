@@ -11,7 +11,7 @@ from rich.text import Text
 from rollart_flow.pipeline.plan import CONSUMER, EVALUATION, PRODUCER, Plan, Stage
 
 if TYPE_CHECKING:
-    from rollart_flow.runner.placing import Grant
+    from rollart_flow.runner.placement import Grant
 
 _VERSIONS = "policy versions"
 _ARROW = " ──▶ "

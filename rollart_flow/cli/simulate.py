@@ -122,7 +122,7 @@ def compare(
     as_json: AsJson = False,
 ) -> None:
     """Compare schedules on scenarios, or on what a stored run recorded (the default)."""
-    from rollart_flow.control.schedules import named_schedule
+    from rollart_flow.control.schedule.schedules import named_schedule
     from rollart_flow.simulation.comparison import DEFAULT_SCHEDULES, cases
     from rollart_flow.simulation.loading import load_scenarios
 

@@ -117,7 +117,7 @@ def plan(
     grants = None
     if address is not None:
         from rollart_flow.runner.cluster import ray_cluster
-        from rollart_flow.runner.placing import preview
+        from rollart_flow.runner.placement import preview
 
         with ray_cluster(address):
             grants = preview(pipeline)

@@ -60,7 +60,7 @@ def speller(run: "Run") -> Spell:
     from tokenizers import Tokenizer
 
     from rollart_flow.store.layout import policy_uri
-    from rollart_flow.weights.places import file_in
+    from rollart_flow.weights.folder_store import file_in
 
     source = file_in(policy_uri(run.uri), "tokenizer.json")
     if source is None:

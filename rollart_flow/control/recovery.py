@@ -8,9 +8,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from rollart_flow.control.groups import GroupRecord
-from rollart_flow.control.intake import group_cursor
-from rollart_flow.control.ports import Change
+from rollart_flow.control.ids import group_cursor
+from rollart_flow.control.protocols import Change
+from rollart_flow.control.scheduler.groups import GroupRecord
 from rollart_flow.types import Event, EventKind, Reason, Sample, Task
 
 _RECENT_GROUPS = 1_000
@@ -18,7 +18,7 @@ _RECENT_SCORED = 20_000
 
 
 @dataclass(frozen=True, slots=True)
-class Recovered:
+class RecoveredControl:
     """Arguments of `RolloutScheduler.restore` and `SampleBuffer.restore`."""
 
     next_cursor: int
@@ -96,7 +96,7 @@ class _Ledger:
 
 def recover(
     events: Iterable[Event], samples: Iterable[Sample], trained: Mapping[str, str]
-) -> Recovered:
+) -> RecoveredControl:
     """What was recorded, sorted out.
 
     A scheduler that starts over beside a running buffer takes `SampleBuffer.cursor` before the
@@ -111,7 +111,7 @@ def recover(
     ledger = _Ledger(events, samples, trained)
     groups = ledger.in_order()
     over = ledger.closed
-    return Recovered(
+    return RecoveredControl(
         next_cursor=group_cursor(groups[-1]) + 1 if groups else 0,
         groups=tuple(ledger.record(g) for g in groups if g in ledger.admitted and g not in over),
         pending=tuple(s for s in samples if ledger.pending(s)),

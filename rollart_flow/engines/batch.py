@@ -11,11 +11,11 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
-from rollart_flow.engines.fills import Fill, groups
 from rollart_flow.engines.graphs import DecodeGraphs
 from rollart_flow.engines.kv_cache import RowCache, rows_that_fit
+from rollart_flow.engines.prefill_plan import Fill, groups
 from rollart_flow.engines.sampler import FloatArray, Sampler
-from rollart_flow.engines.stream import Stream
+from rollart_flow.engines.stream import EmbeddedStream
 from rollart_flow.models.cached import CachedQwen3, Int64Array
 from rollart_flow.models.key_values import KeyValues
 from rollart_flow.models.qwen3 import ModelConfig
@@ -54,7 +54,7 @@ class DecodeBatch:
         self._sampler = Sampler(rows, config.vocab_size, seed, device)
         self._max_batch = max_batch
         self._chunk_tokens = chunk_tokens
-        self._streams: dict[int, Stream] = {}
+        self._streams: dict[int, EmbeddedStream] = {}
         """By row."""
         self._logprobs: FloatArray = np.zeros((rows, max_context + 1), np.float32)
         """Aligned with the cache's chains."""
@@ -69,7 +69,7 @@ class DecodeBatch:
     def __len__(self) -> int:
         return len(self._streams)
 
-    def admit(self, waiting: deque[Stream]) -> None:
+    def admit(self, waiting: deque[EmbeddedStream]) -> None:
         """Give rows to waiting streams, in order, while there is room; compute their prefixes."""
         waves: list[list[Fill]] = []
         wave_of: dict[int, int] = {}
@@ -93,7 +93,7 @@ class DecodeBatch:
         for fills in waves:
             self._fill(fills)
 
-    def step(self, version: int) -> list[Stream]:
+    def step(self, version: int) -> list[EmbeddedStream]:
         """Draw one token in every row and deliver what is due; the streams that ended.
 
         Raises:
@@ -116,7 +116,7 @@ class DecodeBatch:
             self.deliver(stream, version, reason if ended[index] else None)
         return [self.remove(int(row)) for row in rows[ended]]
 
-    def deliver(self, stream: Stream, version: int, reason: FinishReason | None) -> None:
+    def deliver(self, stream: EmbeddedStream, version: int, reason: FinishReason | None) -> None:
         """Send the tokens that a stream has and its reader has not."""
         assert stream.row is not None
         span = (stream.row, slice(stream.sent, int(self._cache.held[stream.row]) + 1))
@@ -132,7 +132,7 @@ class DecodeBatch:
             if self._cache.held[stream.row] + 1 > stream.sent:
                 self.deliver(stream, version, None)
 
-    def remove(self, row: int) -> Stream:
+    def remove(self, row: int) -> EmbeddedStream:
         """Take a stream out; its row keeps the prefix for others."""
         stream = self._streams.pop(row)
         stream.row = None
@@ -140,7 +140,7 @@ class DecodeBatch:
         self._changed = True
         return stream
 
-    def recall(self) -> list[Stream]:
+    def recall(self) -> list[EmbeddedStream]:
         """Take out every stream with the tokens it has, to wait again, and forget all prefixes."""
         streams = list(self._streams.values())
         for stream in streams:
@@ -167,7 +167,7 @@ class DecodeBatch:
         self.recall()
         self._cache.tensors.clear()
 
-    def _bind(self, stream: Stream, row: int) -> None:
+    def _bind(self, stream: EmbeddedStream, row: int) -> None:
         stream.row = row
         self._streams[row] = stream
         self._limits[row] = stream.limit

@@ -12,8 +12,8 @@ from typing import Protocol, cast
 from uuid import uuid4
 from weakref import WeakKeyDictionary
 
-from rollart_flow.control.joining import Joined
-from rollart_flow.control.ports import Codec
+from rollart_flow.control.inference.generation_builder import GenerationBuilder
+from rollart_flow.control.protocols import Codec
 from rollart_flow.errors import EngineError, RewardFailedError, SettingsError
 from rollart_flow.models.policy import Policy, load_codec
 from rollart_flow.types import Chunk, FinishReason, GenerationRequest, Sampling
@@ -22,7 +22,7 @@ GREEDY = Sampling(temperature=0.0, max_tokens=128)
 
 
 class Generates(Protocol):
-    """What draws tokens: `engines.base.Engine` and `control.ports.Inference` both do."""
+    """What draws tokens: `engines.base.Engine` and `control.protocols.Inference` both do."""
 
     def generate(self, request: GenerationRequest) -> AsyncIterator[Chunk]:
         """Stream the tokens of one request; the last chunk has a finish reason."""
@@ -55,7 +55,7 @@ class EngineCompletions:
             prompt_ids=self.codec.encode_observation(prompt, first=True),
             sampling=self.sampling,
         )
-        joined = Joined(request)
+        joined = GenerationBuilder(request)
         stream = cast("AsyncGenerator[Chunk, None]", self.engine.generate(request))
         try:
             async with aclosing(stream):

@@ -17,7 +17,7 @@ import torch
 from rollart_flow.engines.base import Engine
 from rollart_flow.engines.batch import DecodeBatch
 from rollart_flow.engines.requests import check_request, refused
-from rollart_flow.engines.stream import Stream
+from rollart_flow.engines.stream import EmbeddedStream
 from rollart_flow.errors import EngineError, SettingsError
 from rollart_flow.models.architectures import NO_MIXTURE
 from rollart_flow.models.device import computing_device
@@ -97,8 +97,8 @@ class EmbeddedEngine(Engine):
             seed=seed,
             chunk_tokens=chunk_tokens,
         )
-        self._streams: dict[str, Stream] = {}
-        self._waiting: deque[Stream] = deque()
+        self._streams: dict[str, EmbeddedStream] = {}
+        self._waiting: deque[EmbeddedStream] = deque()
         self._suspended = False
         self._closed = False
         self._work = asyncio.Event()
@@ -200,10 +200,10 @@ class EmbeddedEngine(Engine):
             await asyncio.wait((self._task,))
             self._task = None
 
-    def _submit(self, request: GenerationRequest) -> Stream:
+    def _submit(self, request: GenerationRequest) -> EmbeddedStream:
         self._check(request)
         prompt = len(request.prompt_ids)
-        stream = Stream(request, min(prompt + request.sampling.max_tokens, self._context))
+        stream = EmbeddedStream(request, min(prompt + request.sampling.max_tokens, self._context))
         self._streams[request.request_id] = stream
         if prompt == self._context:
             self._streams.pop(request.request_id)
@@ -222,7 +222,7 @@ class EmbeddedEngine(Engine):
             raise refused(request, "a request of this id is in flight")
         check_request(request, context=self._context, vocabulary=self._config.vocab_size)
 
-    def _end(self, request_id: str, stream: Stream | None) -> None:
+    def _end(self, request_id: str, stream: EmbeddedStream | None) -> None:
         """Abort a stream if it is still in flight."""
         if stream is None or self._streams.get(request_id) is not stream:
             return

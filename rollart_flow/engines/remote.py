@@ -19,18 +19,18 @@ from rollart_flow.types import Chunk, GenerationRequest
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class EngineFailure:
     """A request that ended without a finish reason."""
 
     request_id: str
     error: EngineError
 
 
-Delivery = Chunk | Failure
+Delivery = Chunk | EngineFailure
 
 
 class RemoteInference:
-    """An `EngineWorker` seen from one client process; implements `control.ports.Inference`."""
+    """An `EngineWorker` seen from one client process; implements `control.protocols.Inference`."""
 
     def __init__(self, handle: WorkerHandle, client: str) -> None:
         self._handle = handle
@@ -55,11 +55,11 @@ class RemoteInference:
 
     @property
     def stands_for(self) -> frozenset[str]:
-        """See `control.ports.Inference`."""
+        """See `control.protocols.Inference`."""
         return self._handle.placement.stands_for
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Chunk]:
-        """Stream a request's chunks; see `control.ports.Inference.generate`."""
+        """Stream a request's chunks; see `control.protocols.Inference.generate`."""
         queue: asyncio.Queue[Delivery] = asyncio.Queue()
         self._streams[request.request_id] = queue
         self._send(request)
@@ -67,7 +67,7 @@ class RemoteInference:
         try:
             while not finished:
                 delivery = await queue.get()
-                if isinstance(delivery, Failure):
+                if isinstance(delivery, EngineFailure):
                     finished = True
                     raise delivery.error
                 finished = delivery.finish_reason is not None
@@ -143,7 +143,7 @@ class RemoteInference:
     def _fail_all(self, request_ids: Sequence[str], error: Exception) -> None:
         for request_id in request_ids:
             if request_id in self._streams:
-                self._streams[request_id].put_nowait(Failure(request_id, self._lost(error)))
+                self._streams[request_id].put_nowait(EngineFailure(request_id, self._lost(error)))
 
     def _lost(self, error: Exception) -> EngineError:
         return EngineError(f"worker {self.worker} is lost: {reason(error)}")

@@ -10,7 +10,7 @@ from rollart_flow.models.cached import Int64Array
 from rollart_flow.types import Chunk, FinishReason, GenerationRequest
 
 
-class Stream:
+class EmbeddedStream:
     """A request in flight. `row` is None while it waits for a place in the batch.
 
     Positions count from the start of the chain: `sent` of its tokens were delivered (the prompt

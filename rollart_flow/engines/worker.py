@@ -20,20 +20,20 @@ from uuid import uuid4
 
 import ray
 
-from rollart_flow.control.feed import Feed
-from rollart_flow.control.ports import Pull
+from rollart_flow.control.loop.replayable_queue import ReplayableQueue
+from rollart_flow.control.protocols import PullStats
 from rollart_flow.engines.base import Engine, EnginePhase
-from rollart_flow.engines.pulls import Pulls
 from rollart_flow.engines.registry import build_engine
-from rollart_flow.engines.remote import Delivery, Failure
-from rollart_flow.engines.vllm.receiving import Sent
+from rollart_flow.engines.remote import Delivery, EngineFailure
+from rollart_flow.engines.vllm.receiver import Sent
+from rollart_flow.engines.weight_prefetcher import WeightPrefetcher
 from rollart_flow.errors import EngineError, WorkerLeftError
 from rollart_flow.models.policy import Policy
 from rollart_flow.resources import CPU, ActorGen, Placement
 from rollart_flow.types import GenerationRequest
 from rollart_flow.weights import open_weights
-from rollart_flow.weights.places import kept
-from rollart_flow.weights.sent.requirements import SENT
+from rollart_flow.weights.broadcast.requirements import SENT
+from rollart_flow.weights.folder_store import local_path
 
 PREFIXES = {ActorGen.role: "engine", str(EnginePhase.PREFILL): "prefill"}
 """Of the workers' names, by role."""
@@ -63,16 +63,16 @@ class EngineWorker(ActorGen):
         self._prefetches = sent is None
         self._engine: Engine = build_engine(
             policy,
-            kept(folder),
+            local_path(folder),
             seed=seed,
             worker=placement.worker,
             units=max(1, int(placement.gpus)),
             phase=phase if disaggregated else None,
-            lora=None if lora is None else kept(lora),
+            lora=None if lora is None else local_path(lora),
             sent=sent,
         )
-        self._pulls = Pulls(open_weights(weights, weights_uri))
-        self._feeds: dict[str, Feed[Delivery]] = {}
+        self._pulls = WeightPrefetcher(open_weights(weights, weights_uri))
+        self._feeds: dict[str, ReplayableQueue[Delivery]] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
         self._incarnation = uuid4().hex
         self._serves = False
@@ -99,7 +99,7 @@ class EngineWorker(ActorGen):
             return
         for request in requests:
             if self._left:
-                self._feed(client).publish(Failure(request.request_id, self._gone()))
+                self._feed(client).publish(EngineFailure(request.request_id, self._gone()))
             elif request.request_id not in self._running:
                 task = asyncio.create_task(self._generate(self._feed(client), request))
                 self._running[request.request_id] = task
@@ -157,7 +157,7 @@ class EngineWorker(ActorGen):
             self._pulls.begin(version)
 
     @ray.method(max_task_retries=-1)
-    async def update(self, version: int) -> Pull:
+    async def update(self, version: int) -> PullStats:
         """Swap to a version of the weight store; nothing to do if it is held."""
         async with self._command():
             return await self._hold(version)
@@ -174,14 +174,14 @@ class EngineWorker(ActorGen):
             begins, self._serves, self._left = not self._serves, True, False
             return begins
 
-    async def _hold(self, version: int) -> Pull:
+    async def _hold(self, version: int) -> PullStats:
         if version == self._engine.version:
-            return Pull()
+            return PullStats()
         await self._engine.suspend()
         asked = time.monotonic()
         if await self._engine.receive(version):
             seconds = time.monotonic() - asked
-            return Pull(seconds, seconds)
+            return PullStats(seconds, seconds)
         tensors, pull = await self._pulls.take(version)
         await self._engine.load(version, tensors)
         return pull
@@ -207,23 +207,23 @@ class EngineWorker(ActorGen):
         if self._engine.failed:
             os._exit(1)
 
-    def _feed(self, client: str) -> Feed[Delivery]:
-        return self._feeds.setdefault(client, Feed(f"{self.placement.worker}/{client}"))
+    def _feed(self, client: str) -> ReplayableQueue[Delivery]:
+        return self._feeds.setdefault(client, ReplayableQueue(f"{self.placement.worker}/{client}"))
 
-    async def _generate(self, feed: Feed[Delivery], request: GenerationRequest) -> None:
+    async def _generate(self, feed: ReplayableQueue[Delivery], request: GenerationRequest) -> None:
         try:
             async for chunk in self._engine.generate(request):
                 feed.publish(chunk)
         except asyncio.CancelledError:
             if self._left:
-                feed.publish(Failure(request.request_id, self._gone()))
+                feed.publish(EngineFailure(request.request_id, self._gone()))
             raise
         except EngineError as error:
-            feed.publish(Failure(request.request_id, error))
+            feed.publish(EngineFailure(request.request_id, error))
             self._end_if_failed()
         except Exception as error:  # noqa: BLE001  the client waits: it must hear of any end
             failed = EngineError(f"{type(error).__name__}: {' '.join(str(error).split())}")
-            feed.publish(Failure(request.request_id, failed))
+            feed.publish(EngineFailure(request.request_id, failed))
 
 
 def sent_to(placement: Placement, weights: str, weights_uri: str) -> Sent | None:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from rollart_flow.control.ports import Environment
+from rollart_flow.control.protocols import AsyncEnvironment
 from rollart_flow.envs.base import Domain
 from rollart_flow.envs.inline import InlineEnvironment
 from rollart_flow.envs.process import ProcessEnvironment, WarmProcesses
@@ -14,7 +14,7 @@ def open_environment(
     timeout_s: float = 60.0,
     source: Path | None = None,
     processes: WarmProcesses | None = None,
-) -> Environment:
+) -> AsyncEnvironment:
     """An environment of a domain, as the control plane sees it. Nothing starts before its reset.
 
     Args:

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from typing import TypeVar
 
-from rollart_flow.control.answers import checked_reset, checked_step
+from rollart_flow.control.rollout.env_checks import checked_reset, checked_step
 from rollart_flow.envs.base import Domain, Environment, Info
 from rollart_flow.errors import EnvironmentFailedError
 from rollart_flow.isolation.child import error_line
@@ -18,7 +18,7 @@ _Answer = TypeVar("_Answer")
 
 
 class InlineEnvironment:
-    """Implements `control.ports.Environment`. Reset and step return without awaiting."""
+    """Implements `control.protocols.AsyncEnvironment`. Reset and step return without awaiting."""
 
     def __init__(self, domain: Domain) -> None:
         """Make nothing yet: the first reset makes the environment."""

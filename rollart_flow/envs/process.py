@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rollart_flow.control.answers import checked_reset, checked_step
+from rollart_flow.control.rollout.env_checks import checked_reset, checked_step
 from rollart_flow.envs.base import Domain, Info
 from rollart_flow.errors import EnvironmentFailedError, EnvironmentTimeoutError
 from rollart_flow.isolation.process import Isolated, IsolatedError
@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 _Answer = TypeVar("_Answer")
 
-_HANDLER = "rollart_flow.envs.served:EnvironmentHandler"
+_HANDLER = "rollart_flow.envs.child_handler:EnvironmentHandler"
 
 
 class WarmProcesses:
@@ -70,7 +70,7 @@ class WarmProcesses:
 
 
 class ProcessEnvironment:
-    """Implements `control.ports.Environment` over an isolated process."""
+    """Implements `control.protocols.AsyncEnvironment` over an isolated process."""
 
     def __init__(
         self,

@@ -68,7 +68,7 @@ class MLP(nn.Module):
         return mixed
 
 
-class Mixture(nn.Module):
+class MixtureOfExperts(nn.Module):
     """As many blocks as there are experts; a router chooses those that compute a token."""
 
     def __init__(self, hidden: int, experts: Experts) -> None:

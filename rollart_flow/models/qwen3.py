@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn import functional
 
 from rollart_flow.errors import SettingsError
-from rollart_flow.models.feed_forward import MLP, Experts, Mixture
+from rollart_flow.models.feed_forward import MLP, Experts, MixtureOfExperts
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ class Layer(nn.Module):
         super().__init__()
         self.self_attn = Attention(config)
         self.mlp: nn.Module = (
-            Mixture(config.hidden_size, config.experts)
+            MixtureOfExperts(config.hidden_size, config.experts)
             if config.experts is not None and config.experts.mixes(index)
             else MLP(config.hidden_size, config.intermediate_size)
         )

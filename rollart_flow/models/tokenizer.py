@@ -129,7 +129,7 @@ class TurnFormat:
 
 
 class TextCodec:
-    """The tokenizer of a policy; implements `control.ports.Codec`.
+    """The tokenizer of a policy; implements `control.protocols.Codec`.
 
     A chain of two turns is: opening, observation, invitation, action with its stop token, what
     stands between, observation, invitation, action.

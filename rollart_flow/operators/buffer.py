@@ -13,14 +13,14 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rollart_flow.control.buffer import SampleBuffer
-from rollart_flow.control.departures import left
-from rollart_flow.control.ports import Change
-from rollart_flow.control.schedules import Schedule
+from rollart_flow.control.buffer.drop_event import drop_event
+from rollart_flow.control.buffer.sample_buffer import SampleBuffer
+from rollart_flow.control.protocols import Change
+from rollart_flow.control.schedule.schedules import Schedule
 from rollart_flow.operators.committer import Committer
 from rollart_flow.operators.filters import NamedFilter, group_refusal, refusals
 from rollart_flow.operators.ipc import decode, encode
-from rollart_flow.operators.recovery import Recovered, recover
+from rollart_flow.operators.recovery import RecoveredRun, recover
 from rollart_flow.rows import events_table, samples
 from rollart_flow.store import Run, RunStatus, RunWriter
 from rollart_flow.types import Batch, Event, EventKind, Reason, Sample
@@ -41,7 +41,7 @@ class BufferSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class _Recorded:
+class _CommitRecord:
     """The newest of what is committed in order of its number."""
 
     number: int
@@ -65,7 +65,7 @@ class BufferActor:
         self._committing: dict[str, asyncio.Future[None]] = {}
         self._committed = 0
 
-    async def start(self) -> Recovered:
+    async def start(self) -> RecoveredRun:
         """Take the run over and rebuild the index; what the tables say about where to go on."""
         self._writer = await asyncio.to_thread(RunWriter.open, self._uri)
         self._samples = SampleBuffer(
@@ -85,7 +85,7 @@ class BufferActor:
         )
         return recovered.without_rows()
 
-    def _restore(self, recovered: Recovered) -> None:
+    def _restore(self, recovered: RecoveredRun) -> None:
         pending, untrained = recovered.control.pending, recovered.untrained
         self._committed = len(pending) + len(recovered.control.known)
         assert recovered.pending_rows is not None
@@ -111,9 +111,9 @@ class BufferActor:
         newest = recovered.version if untrained is None else untrained.step
         evaluated = max(recovered.evaluated, default=-1)
         self._recorded = {
-            "batches": _Recorded(newest),
-            "steps": _Recorded(recovered.version),
-            "evaluations": _Recorded(evaluated),
+            "batches": _CommitRecord(newest),
+            "steps": _CommitRecord(recovered.version),
+            "evaluations": _CommitRecord(evaluated),
         }
 
     def emit(self, event: Event) -> None:
@@ -187,11 +187,11 @@ class BufferActor:
                 self._rows[sample.trajectory_id] = rows.slice(place, 1)
             self._samples.put(sample, refused=None if by is None else Reason.FILTERED, by=by)
             if by is not None and sample.filtered:  # before reward, so that it is never scored
-                self.emit(left(EventKind.DROP, sample, Reason.FILTERED, by=by))
+                self.emit(drop_event(EventKind.DROP, sample, Reason.FILTERED, by=by))
         self._forget()
 
     def _judge(self, members: Sequence[str]) -> str | None:
-        """See `control.buffer.Judge`."""
+        """See `control.buffer.sample_buffer.Judge`."""
         rows = pa.concat_tables([self._rows[trajectory_id] for trajectory_id in members])
         return group_refusal(self._settings.group_filters, rows)
 
@@ -219,7 +219,7 @@ class BufferActor:
         recorded = self._recorded[closing]
         if number > recorded.number:
             commit = asyncio.ensure_future(self._committer.commit(decoded, at_once=True))
-            self._recorded[closing] = recorded = _Recorded(number, commit)
+            self._recorded[closing] = recorded = _CommitRecord(number, commit)
         if recorded.commit is not None:
             await asyncio.shield(recorded.commit)
         if closing == "steps":
@@ -227,7 +227,7 @@ class BufferActor:
         return self._committed
 
     async def get_batch(self, step: int, version: int, size: int) -> Batch:
-        """Form the batch of a step; see `control.ports.Buffered.get_batch`."""
+        """Form the batch of a step; see `control.protocols.Buffered.get_batch`."""
         batch = await self._samples.get_batch(step, version, size)
         if step not in self._batches:
             rows = pa.concat_tables([self._rows[key] for key in batch.trajectory_ids])
@@ -244,7 +244,7 @@ class BufferActor:
         return encode(self._batches[step])
 
     async def changes(self, after: int) -> tuple[int, tuple[Change, ...]]:
-        """Changes for the scheduler; see `control.ports.Buffered.changes`."""
+        """Changes for the scheduler; see `control.protocols.Buffered.changes`."""
         return await self._samples.changes(after)
 
     async def close(self, status: RunStatus, error: str | None = None) -> None:

@@ -16,21 +16,21 @@ import pyarrow as pa
 import ray
 
 from rollart_flow.control import recovery as control
-from rollart_flow.control.controller import AsyncController
-from rollart_flow.control.curriculum import Curriculum, Successes, by_difficulty
-from rollart_flow.control.fleet import NO_WORKER, Fleet
-from rollart_flow.control.health import HealthLimits, watch
-from rollart_flow.control.intake import RolloutSettings
-from rollart_flow.control.ports import Cancellation
-from rollart_flow.control.scheduler import RolloutScheduler
-from rollart_flow.control.schedules import Phase, Schedule
-from rollart_flow.control.waits import Signal, Watchdog, describe, waiting
+from rollart_flow.control.inference.engine_group import NO_WORKER, EngineGroup
+from rollart_flow.control.inference.health import HealthLimits, watch
+from rollart_flow.control.loop.waits import Signal, Watchdog, describe, waiting
+from rollart_flow.control.protocols import Cancellation
+from rollart_flow.control.schedule.controller import AsyncController
+from rollart_flow.control.schedule.schedules import Phase, Schedule
+from rollart_flow.control.scheduler.curriculum import Curriculum, Successes, by_difficulty
+from rollart_flow.control.scheduler.rollout_scheduler import RolloutScheduler
+from rollart_flow.control.scheduler.rollout_settings import RolloutSettings
 from rollart_flow.engines.base import EnginePhase
 from rollart_flow.errors import RollartError
 from rollart_flow.operators.ipc import encode
-from rollart_flow.operators.ports import RemoteBuffer, RemoteCommands
 from rollart_flow.operators.rebinding import Rebinding, Spawning
-from rollart_flow.operators.recovery import Recovered
+from rollart_flow.operators.recovery import RecoveredRun
+from rollart_flow.operators.remote import RemoteBuffer, RemoteCommands
 from rollart_flow.operators.tasks import task_stream
 from rollart_flow.resources import Cluster, WorkerHandle
 from rollart_flow.resources.reasons import reason
@@ -72,7 +72,7 @@ class CoordinatorActor:
         self._changed = Signal()
         self._successes: Successes | None = None
 
-    async def start(self, recovered: Recovered, buffer: Any, engines: Cluster) -> None:
+    async def start(self, recovered: RecoveredRun, buffer: Any, engines: Cluster) -> None:
         """Build the control plane where the tables say that the run stands."""
         settings, version = self._settings, recovered.version
         self._buffer, self._recorded = buffer, version
@@ -92,7 +92,7 @@ class CoordinatorActor:
         commands = [RemoteCommands(worker) for worker in engines.workers]
         sliding = [worker.name for worker in engines.workers if worker.placement.shares]
         prefill = [w.name for w in engines.workers if w.placement.role == EnginePhase.PREFILL]
-        self._engines = Fleet(
+        self._engines = EngineGroup(
             commands, version, self.emit, shared=shared, sliding=sliding, prefill=prefill
         )
         self._handles = {worker.name: worker for worker in engines.workers}
@@ -115,7 +115,7 @@ class CoordinatorActor:
             self._watches.append(asyncio.create_task(self._rebind(settings.spawning)))
         self._watchdog = Watchdog(self.emit, STALL_S)
 
-    def _admissible(self, recovered: control.Recovered) -> Iterator[tuple[Task, int]]:
+    def _admissible(self, recovered: control.RecoveredControl) -> Iterator[tuple[Task, int]]:
         """Tasks with their cursors from where an earlier coordinator stopped."""
         settings, cursor = self._settings, recovered.next_cursor
         stream = task_stream(
@@ -148,21 +148,21 @@ class CoordinatorActor:
     # Port `Admission`.
 
     async def admit(self, source: str, index: int) -> Assignment | None:
-        """See `control.ports.Admission`."""
+        """See `control.protocols.Admission`."""
         assignment = await self._scheduler.admit(source, index)
         self._all_admitted = assignment is None
         return assignment
 
     async def permit(self, trajectory_id: str, host: str) -> Cancellation | None:
-        """See `control.ports.Admission`."""
+        """See `control.protocols.Admission`."""
         return await self._scheduler.permit(trajectory_id, host)
 
     async def started(self, trajectory_id: str, version: int) -> None:
-        """See `control.ports.Admission`."""
+        """See `control.protocols.Admission`."""
         await self._scheduler.started(trajectory_id, version)
 
     async def cancellations(self, host: str, after: int) -> tuple[int, Sequence[Cancellation]]:
-        """See `control.ports.Admission`."""
+        """See `control.protocols.Admission`."""
         return await self._scheduler.cancellations(host, after)
 
     async def revive(self, worker: str) -> tuple[WorkerHandle, ...]:
@@ -186,7 +186,8 @@ class CoordinatorActor:
     # Training.
 
     async def next_batch(self, step: int) -> Batch | None:
-        """See `control.controller.AsyncController.next_batch`; None also once the run stops."""
+        """See `control.schedule.controller.AsyncController.next_batch`; None also once the run
+        stops."""
         if self._stopped:
             return None
         batch = asyncio.ensure_future(self._controller.next_batch(step))
@@ -214,14 +215,14 @@ class CoordinatorActor:
 
     async def trained(self, step: int, push_s: float | None) -> frozenset[int]:
         """A step is recorded; versions that evaluation still needs. See
-        `control.controller.AsyncController.trained`."""
+        `control.schedule.controller.AsyncController.trained`."""
         self._recorded = max(self._recorded, step)
         self._changed.notify()
         await self._controller.trained(step, push_s)
         return frozenset(self._unevaluated)
 
     async def published(self, version: int, push_s: float) -> None:
-        """See `control.controller.AsyncController.published`."""
+        """See `control.schedule.controller.AsyncController.published`."""
         self._controller.published(version, push_s)
 
     # Evaluation.
@@ -274,7 +275,7 @@ class CoordinatorActor:
         return describe(asyncio.get_running_loop())
 
 
-def due_versions(settings: CoordinatorSettings, recovered: Recovered) -> tuple[int, ...]:
+def due_versions(settings: CoordinatorSettings, recovered: RecoveredRun) -> tuple[int, ...]:
     """Versions to evaluate, the one that the run started from too; those that are not yet."""
     if settings.evaluate_every is None:
         return ()

@@ -15,14 +15,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from rollart_flow.control.fleet import Fleet
-from rollart_flow.control.health import HealthLimits, watch
-from rollart_flow.control.intake import env_seed
-from rollart_flow.control.ports import Inference
+from rollart_flow.control.ids import env_seed
+from rollart_flow.control.inference.engine_group import EngineGroup
+from rollart_flow.control.inference.health import HealthLimits, watch
+from rollart_flow.control.protocols import Inference
 from rollart_flow.envs.base import Domain
 from rollart_flow.operators.ipc import encode
-from rollart_flow.operators.ports import RemoteCommands
-from rollart_flow.operators.reward import Reward, RewardSettings
+from rollart_flow.operators.remote import RemoteCommands
+from rollart_flow.operators.reward import RewardOperator, RewardSettings
 from rollart_flow.operators.rollout import Driver, RolloutContext
 from rollart_flow.rows import trajectories_table
 from rollart_flow.schema import to_table
@@ -55,13 +55,13 @@ class _Measure:
     assignments: tuple[Assignment, ...]
 
 
-class Evaluate:
+class EvaluateOperator:
     """Evaluates one version after the other."""
 
     def __init__(self, context: EvaluateContext) -> None:
         self._context = context
         self._driver: Driver | None = None
-        self._reward = Reward(context.reward)
+        self._reward = RewardOperator(context.reward)
 
     async def __call__(self, block: pa.Table) -> pa.Table:
         """Evaluate the version of a one-row block and commit its rows; one row with the scores."""
@@ -93,7 +93,7 @@ class Evaluate:
         driver = Driver(context.rollout, self._recover)
         await context.rollout.engines.execute_all_async("serve", version)
         commands = [RemoteCommands(worker) for worker in context.rollout.engines.workers]
-        self._fleet = Fleet(commands, version, driver.emit)
+        self._fleet = EngineGroup(commands, version, driver.emit)
         self._health = asyncio.create_task(watch(self._fleet, driver.emit, context.health))
         return driver
 

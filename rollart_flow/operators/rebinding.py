@@ -14,11 +14,11 @@ from typing import Any
 import pyarrow as pa
 import ray
 
-from rollart_flow.control.fleet import Fleet
-from rollart_flow.control.ports import Emit
+from rollart_flow.control.inference.engine_group import EngineGroup
+from rollart_flow.control.protocols import Emit
 from rollart_flow.engines.worker import PREFIXES, EngineWorker
 from rollart_flow.errors import RunFailedError
-from rollart_flow.operators.ports import RemoteCommands
+from rollart_flow.operators.remote import RemoteCommands
 from rollart_flow.resources import CPU, Cluster, Placement, Request, WorkerHandle
 from rollart_flow.resources.classes import GPU
 from rollart_flow.resources.manager import bundle_of, free_gangs
@@ -52,7 +52,7 @@ class Rebinding:
     def __init__(
         self,
         handles: dict[str, WorkerHandle],
-        fleet: Fleet,
+        fleet: EngineGroup,
         spawning: Spawning,
         emit: Emit,
         record: Callable[[pa.Table], None],

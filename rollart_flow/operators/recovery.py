@@ -21,7 +21,7 @@ _RECORDED = (EventKind.ADMIT, EventKind.ABANDON, EventKind.DROP, EventKind.EVICT
 
 
 @dataclass(frozen=True, slots=True)
-class Recovered:
+class RecoveredRun:
     """What the tables say about where to go on."""
 
     start: int
@@ -34,17 +34,17 @@ class Recovered:
     """The batch of the next step, if it was formed."""
     evaluated: frozenset[int]
     """Versions that were evaluated."""
-    control: control.Recovered
+    control: control.RecoveredControl
     """What scheduler and buffer continue with."""
     pending_rows: pa.Table | None = None
     """Rows of the pending trajectories, in their order; None once it travels."""
 
-    def without_rows(self) -> "Recovered":
+    def without_rows(self) -> "RecoveredRun":
         """The same, small."""
         return replace(self, pending_rows=None)
 
 
-def recover(run: Run) -> Recovered:
+def recover(run: Run) -> RecoveredRun:
     """Read where a run stands. Nobody may write to it meanwhile."""
     now = run.snapshot()
     start = 0 if run.info.parent is None else run.info.parent.step
@@ -53,7 +53,7 @@ def recover(run: Run) -> Recovered:
     recovered = control.recover(_events(now), _samples(now), dict(trained.iter_rows()))
     checkpoints = now.weights.filter(pl.col("checkpoint"), pl.col("policy_version") <= version)
     manifest = _newest(now.batches, "step", version)
-    return Recovered(
+    return RecoveredRun(
         start=start,
         version=version,
         checkpoint=_newest(checkpoints, "policy_version", start),

@@ -41,7 +41,7 @@ class RewardSettings:
         return Scorer(self.function or environment_reward, source)
 
 
-class Reward:
+class RewardOperator:
     """Scores blocks of unscored trajectories."""
 
     def __init__(self, settings: RewardSettings) -> None:

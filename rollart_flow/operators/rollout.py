@@ -15,15 +15,15 @@ from uuid import uuid4
 import pyarrow as pa
 import ray
 
-from rollart_flow.control.dispatch import FREE, Dispatch
-from rollart_flow.control.env_manager import EnvManager, Limits
-from rollart_flow.control.host import RolloutHost
-from rollart_flow.control.metering import Meter
-from rollart_flow.control.ports import Admission, Environment
-from rollart_flow.control.profiler import Profiler
-from rollart_flow.control.proxy import LLMProxy
-from rollart_flow.control.schedules import Schedule
-from rollart_flow.control.staff import Recover
+from rollart_flow.control.inference.generation_timer import GenerationTimer
+from rollart_flow.control.inference.llm_proxy import LLMProxy
+from rollart_flow.control.inference.profiler import Profiler
+from rollart_flow.control.inference.worker_pool import Recover
+from rollart_flow.control.protocols import Admission, AsyncEnvironment
+from rollart_flow.control.rollout.dispatch import FREE, Dispatch
+from rollart_flow.control.rollout.env_manager import EnvManager, Limits
+from rollart_flow.control.rollout.rollout_worker import RolloutWorker
+from rollart_flow.control.schedule.schedules import Schedule
 from rollart_flow.engines.base import EnginePhase
 from rollart_flow.engines.remote import RemoteInference
 from rollart_flow.envs.adapter import open_environment
@@ -31,12 +31,12 @@ from rollart_flow.envs.base import Domain
 from rollart_flow.envs.process import WarmProcesses
 from rollart_flow.models.policy import load_codec
 from rollart_flow.operators.assignments import read_assignment
-from rollart_flow.operators.ports import RemoteAdmission, RemoteRecovery
+from rollart_flow.operators.remote import RemoteAdmission, RemoteRecovery
 from rollart_flow.resources import Cluster
 from rollart_flow.rows import trajectories_table
 from rollart_flow.store.cache import local_file
 from rollart_flow.types import Assignment, Event, Trajectory
-from rollart_flow.weights.places import kept
+from rollart_flow.weights.folder_store import local_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +72,14 @@ class Driver:
         """Args: `recover` brings back lost engine workers; by default the coordinator does."""
         self._context = context
         self._host = f"{ray.get_runtime_context().get_node_id()[:8]}-{uuid4().hex[:8]}"
-        self._codec = load_codec(kept(context.policy_folder))
+        self._codec = load_codec(local_path(context.policy_folder))
         self._source = None if context.source is None else local_file(context.source)
         ahead = [w for w in context.engines.workers if w.placement.role == EnginePhase.PREFILL]
         workers = [w for w in context.engines.workers if w.placement.role != EnginePhase.PREFILL]
         if recover is None and context.coordinator is not None:
             recover = RemoteRecovery(context.coordinator, self._host)
         given = context.hw_affinity
-        affinity = Meter(Profiler(self.emit)) if isinstance(given, str) else given
+        affinity = GenerationTimer(Profiler(self.emit)) if isinstance(given, str) else given
         self._proxy = LLMProxy(
             [RemoteInference(worker, self._host) for worker in workers],
             self.emit,
@@ -89,10 +89,10 @@ class Driver:
         )
         self._dispatch = FREE if context.schedule is None else Dispatch.of(context.schedule)
         self._admission: Admission | None = None
-        self._scheduled: RolloutHost | None = None
+        self._scheduled: RolloutWorker | None = None
         if context.coordinator is not None:
             self._admission = RemoteAdmission(context.coordinator)
-            self._scheduled = RolloutHost(self._host, self._admission, dispatch=self._dispatch)
+            self._scheduled = RolloutWorker(self._host, self._admission, dispatch=self._dispatch)
         self._processes = WarmProcesses(context.warm_processes)
         loop = asyncio.get_running_loop()
         self._loop_started = datetime.now(UTC) - timedelta(seconds=loop.time())
@@ -106,7 +106,7 @@ class Driver:
         context, name = self._context, assignment.task.domain
         domain = context.domains[name]
 
-        def make() -> Environment:
+        def make() -> AsyncEnvironment:
             return open_environment(
                 domain,
                 timeout_s=context.step_timeout_s,
@@ -140,7 +140,7 @@ class Driver:
         return list(await asyncio.gather(*(self.run(each) for each in assignments)))
 
 
-class Rollout:
+class RolloutOperator:
     """Turns one-row blocks of assignments into one-row blocks of unscored trajectories."""
 
     def __init__(self, context: RolloutContext) -> None:

@@ -24,8 +24,8 @@ import pyarrow.compute as pc
 import ray
 
 from rollart_flow.algorithms.algorithm import Algorithm
+from rollart_flow.operators.batch_columns import estimate, prepare
 from rollart_flow.operators.ipc import decode, encode
-from rollart_flow.operators.manifest import estimate, prepare
 from rollart_flow.resources import Cluster
 from rollart_flow.rows import events_table
 from rollart_flow.schema import to_table
@@ -33,7 +33,7 @@ from rollart_flow.types import Event, EventKind
 
 if TYPE_CHECKING:
     from rollart_flow.trainers.base import StepResult
-    from rollart_flow.trainers.publishing import Publication
+    from rollart_flow.trainers.checkpoint.publishing import Publication
     from rollart_flow.weights.base import Manifest
 
 BATCH_COLUMNS = ("step", "policy_version", "trained_version", "rows")
@@ -60,7 +60,7 @@ class TrainContext:
     """Whether what need not last may be published beside the next step."""
 
 
-class Train:
+class TrainOperator:
     """Trains on one batch after the other; batches arrive in order of their step."""
 
     def __init__(self, context: TrainContext) -> None:
@@ -95,7 +95,7 @@ class Train:
         return prepared.rows, prepared.zero_variance_groups
 
     def _assess(self, rows: pa.Table) -> pa.Table:
-        answers = self._context.trainers.execute_all("assess", encode(rows))
+        answers = self._context.trainers.execute_all("recompute_old_logprobs", encode(rows))
         return decode(answers[0])
 
     def _record(self, rows: pa.Table, result: StepResult, zero_variance: int) -> pa.Table:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import cast
 
 from rollart_flow.algorithms.algorithm import Algorithm
-from rollart_flow.control.schedules import Schedule, named_schedule, rollart
+from rollart_flow.control.schedule.schedules import Schedule, named_schedule, rollart
 from rollart_flow.engines.registry import check_engine
 from rollart_flow.envs.base import Domain
 from rollart_flow.errors import PipelineError
@@ -20,7 +20,7 @@ from rollart_flow.trainers.optimizer import AdamW, adamw
 from rollart_flow.trainers.registry import check_trainer
 from rollart_flow.trainers.settings import TrainerSettings
 from rollart_flow.weights import check_weights
-from rollart_flow.weights.sent.requirements import Sending
+from rollart_flow.weights.broadcast.requirements import Sending
 
 
 def _bound(
@@ -61,7 +61,8 @@ def buffer(
         schedule: how rollout and training interleave, as an object or by name: `rollart(alpha)` by
             default, which is `sync_plus()` for 0; "sync", "one_off", "areal(2)", "window(8)",
             "staged(8, 32, 16)", "hybrid", each with the switches queue_scheduling and
-            prompt_replication: "sync_plus(queue_scheduling=False)". See `control.schedules`.
+            prompt_replication: "sync_plus(queue_scheduling=False)". See
+            `control.schedule.schedules`.
 
     Raises:
         PipelineError: a setting is wrong, or alpha and the schedule disagree.

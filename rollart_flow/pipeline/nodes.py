@@ -109,7 +109,7 @@ class Tasks(Node):
 
 
 @dataclass(frozen=True, eq=False, config=_CONFIG, kw_only=True)
-class Generates(Node):
+class GeneratingNode(Node):
     """Settings of whatever generates: how tokens are drawn and when an attempt is given up."""
 
     policy: OfPolicy
@@ -132,7 +132,7 @@ class Generates(Node):
 
 
 @dataclass(frozen=True, eq=False, config=_CONFIG, kw_only=True)
-class Rollout(Generates, Trajectories):
+class Rollout(GeneratingNode, Trajectories):
     """Attempts at tasks: trajectories, each as soon as it ends."""
 
     kind: ClassVar[str] = "rollout"
@@ -290,7 +290,7 @@ class Train(Node):
 
 
 @dataclass(frozen=True, eq=False, config=_CONFIG, kw_only=True)
-class Evaluate(Generates):
+class Evaluate(GeneratingNode):
     """Measures the policy at versions 0, every, 2 x every, ... and the last."""
 
     kind: ClassVar[str] = "evaluate"

@@ -143,7 +143,7 @@ def _count(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
-def _sampling(node: nodes.Generates) -> str:
+def _sampling(node: nodes.GeneratingNode) -> str:
     return f"temperature {node.temperature:g}, {node.max_tokens} tokens a turn"
 
 

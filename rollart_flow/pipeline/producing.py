@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from rollart_flow.control.curriculum import Curriculum
-from rollart_flow.control.profiler import AUTO
+from rollart_flow.control.inference.profiler import AUTO
+from rollart_flow.control.scheduler.curriculum import Curriculum
 from rollart_flow.engines.registry import check_engine
 from rollart_flow.envs.base import Domain
 from rollart_flow.errors import PipelineError

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from rollart_flow.control.ports import Codec
+from rollart_flow.control.protocols import Codec
 from rollart_flow.replay.episode import Episode, answered
 from rollart_flow.replay.logprobs import ScoredToken
 from rollart_flow.types import TRAINABLE, FinishReason, Outcome, Reason, Trajectory

@@ -8,7 +8,7 @@ timed out or was cancelled has none.
 from dataclasses import dataclass
 from pathlib import Path
 
-from rollart_flow.control.ports import Environment
+from rollart_flow.control.protocols import AsyncEnvironment
 from rollart_flow.envs.adapter import open_environment
 from rollart_flow.envs.base import Domain, Info
 from rollart_flow.errors import EnvironmentFailedError, EnvironmentTimeoutError
@@ -19,7 +19,7 @@ REWARD_FAILED = frozenset({Reason.REWARD_ERROR, Reason.REWARD_TIMEOUT, Reason.RE
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class StoredAnswer:
     """What the environment answered to an action."""
 
     reward: float
@@ -33,7 +33,7 @@ class Episode:
 
     observations: tuple[str, ...]
     """Before each action, in order; fewer than were recorded where it ended early."""
-    answers: tuple[Answer, ...]
+    answers: tuple[StoredAnswer, ...]
     """To each action whose answer was recorded."""
     solved: bool | None
     """What `info["success"]` said last."""
@@ -79,16 +79,16 @@ class _Recorder:
 
     def __init__(self) -> None:
         self.observations: list[str] = []
-        self.answers: list[Answer] = []
+        self.answers: list[StoredAnswer] = []
         self.solved: bool | None = None
 
     def answer(self, reward: float, terminated: bool, truncated: bool, info: Info) -> None:
-        self.answers.append(Answer(reward, terminated, truncated))
+        self.answers.append(StoredAnswer(reward, terminated, truncated))
         if "success" in info:
             self.solved = bool(info["success"])
 
 
-async def _drive(environment: Environment, trajectory: Trajectory, episode: _Recorder) -> None:
+async def _drive(environment: AsyncEnvironment, trajectory: Trajectory, episode: _Recorder) -> None:
     if not trajectory.turns:
         return
     observation, _ = await environment.reset(trajectory.env_seed, trajectory.task)

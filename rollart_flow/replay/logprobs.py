@@ -20,12 +20,12 @@ from rollart_flow.runner.adapters import kept_adapter
 from rollart_flow.runner.retrain import bring_to, check_version, stored_trainer
 from rollart_flow.store import Run
 from rollart_flow.store.layout import policy_uri, weights_uri
-from rollart_flow.trainers.batch import read_scorable
-from rollart_flow.trainers.kernels import pinned
-from rollart_flow.trainers.scoring import recompute_logprobs
+from rollart_flow.trainers.batch.training_batch import read_scorable
+from rollart_flow.trainers.step.kernels import pinned
+from rollart_flow.trainers.step.scoring import recompute_logprobs
 from rollart_flow.types import Split, Trajectory
 from rollart_flow.weights import kept_weights
-from rollart_flow.weights.places import kept
+from rollart_flow.weights.folder_store import local_path
 
 TOLERANCE = {"float32": 1e-4, "bfloat16": 0.2}
 """Largest difference of a logprob that is rounding, by what the engine computes in [nats]."""
@@ -93,7 +93,7 @@ def _adapted(
 
 def _logprobs(run: Run, tensors: Mapping[str, torch.Tensor], trajectory: Trajectory) -> list[float]:
     """Logprobs of all generated tokens under one version."""
-    model = Qwen3(read_config(kept(policy_uri(run.uri))))
+    model = Qwen3(read_config(local_path(policy_uri(run.uri))))
     model.load_state_dict({name: tensor.float() for name, tensor in tensors.items()})
     if trajectory.sampling.temperature == 0:
         plain = replace(trajectory.sampling, temperature=1.0, top_p=1.0, top_k=0)

@@ -16,7 +16,7 @@ from rollart_flow.envs.base import Domain
 from rollart_flow.errors import SettingsError, TrainerError, WeightsError
 from rollart_flow.models.policy import load_codec
 from rollart_flow.pipeline import Pipeline
-from rollart_flow.pipeline.nodes import Generates
+from rollart_flow.pipeline.nodes import GeneratingNode
 from rollart_flow.replay.compare import Replay, first_divergence, turn_reports
 from rollart_flow.replay.episode import Episode, run_again
 from rollart_flow.replay.logprobs import TOLERANCE, ScoredToken, score_again
@@ -28,7 +28,7 @@ from rollart_flow.store import Run
 from rollart_flow.store.cache import local_file
 from rollart_flow.store.layout import pipeline_uri, policy_uri
 from rollart_flow.types import Split, Trajectory
-from rollart_flow.weights.places import kept
+from rollart_flow.weights.folder_store import local_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ def replay_trajectory(run_uri: str, trajectory_id: str) -> TrajectoryReplay:
     replayed = Replay(
         trajectory=trajectory,
         episode=episode,
-        codec=load_codec(kept(policy_uri(run.uri))),
+        codec=load_codec(local_path(policy_uri(run.uri))),
         max_turns=node.turns(domain),
         tokens=tokens,
         unscored=unscored,
@@ -88,10 +88,10 @@ def _read(run: Run, trajectory_id: str) -> Trajectory:
     return trajectory_from_row(rows[0])
 
 
-def _domain(pipeline: Pipeline, trajectory: Trajectory) -> tuple[Domain, Generates]:
+def _domain(pipeline: Pipeline, trajectory: Trajectory) -> tuple[Domain, GeneratingNode]:
     """The domain that ran it, and the node that it ran in."""
     found: tuple[Domain, ...] = pipeline.tasks.domains
-    node: Generates = pipeline.rollout
+    node: GeneratingNode = pipeline.rollout
     if trajectory.split is Split.EVALUATION and pipeline.evaluate is not None:
         found, node = pipeline.evaluate.domains, pipeline.evaluate
     for domain in found:
@@ -114,7 +114,7 @@ def _score_tokens(
 
 
 async def _go_again(
-    pipeline: Pipeline, domain: Domain, node: Generates, trajectory: Trajectory, source: Path
+    pipeline: Pipeline, domain: Domain, node: GeneratingNode, trajectory: Trajectory, source: Path
 ) -> tuple[Episode, Trajectory | None]:
     """(the episode, the trajectory scored again if it ever was)."""
     episode = await run_again(domain, trajectory, timeout_s=node.step_timeout_s, source=source)

@@ -27,7 +27,7 @@ Ray a moment to give out again."""
 
 
 @dataclass(frozen=True, slots=True)
-class Pool:
+class ResourcePool:
     """One resource class as it is now."""
 
     name: str
@@ -39,7 +39,7 @@ class Pool:
     """Ids of the living nodes that have some."""
 
 
-def live_pools() -> dict[str, Pool]:
+def live_pools() -> dict[str, ResourcePool]:
     """The pools of the connected Ray cluster by class, from its node table.
 
     Raises:
@@ -58,7 +58,7 @@ def live_pools() -> dict[str, Pool]:
                 totals[name] += units
                 nodes.setdefault(name, []).append(node["NodeID"])
     return {
-        name: Pool(name, total, available.get(name, 0.0), tuple(nodes[name]))
+        name: ResourcePool(name, total, available.get(name, 0.0), tuple(nodes[name]))
         for name, total in totals.items()
     }
 
@@ -97,7 +97,7 @@ class ResourceManager:
         self._granted: Counter[str] = Counter()
         """Units by class that this manager has given out."""
 
-    def pools(self) -> dict[str, Pool]:
+    def pools(self) -> dict[str, ResourcePool]:
         """What this manager may grant, by class: all that there is, or what it was given of it."""
         pools = live_pools()
         if self._limits is None:

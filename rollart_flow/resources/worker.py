@@ -87,14 +87,14 @@ class ActorTrain(Worker):
     prefers = (Kind.COMPUTE, Kind.BANDWIDTH, Kind.CPU)
 
 
-class Reward(Worker):
+class RewardWorker(Worker):
     """Scores trajectories and holds no state: on a GPU beside the others, or on a CPU."""
 
     role = "reward"
     prefers = (Kind.LOCAL, Kind.CPU)
 
 
-class Environment(Worker):
+class EnvironmentWorker(Worker):
     """Runs environments on CPU nodes."""
 
     role = "environment"

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from rollart_flow.control.waits import Signal
+from rollart_flow.control.loop.waits import Signal
 from rollart_flow.errors import RewardTimeoutError
 from rollart_flow.isolation.process import Isolated
 
-_HANDLER = "rollart_flow.rewards.served:RewardHandler"
+_HANDLER = "rollart_flow.rewards.child_handler:RewardHandler"
 START_S = 300.0
 """Longest start of a process, with all that its function imports."""
 

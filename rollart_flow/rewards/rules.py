@@ -20,7 +20,7 @@ from rollart_flow.types import Trajectory
 
 
 @dataclass(frozen=True, slots=True)
-class Exact:
+class ExactMatch:
     """Settings of an exact check; see `exact`."""
 
     expected: tuple[str, ...] | None = None
@@ -113,7 +113,7 @@ def exact(
     case: bool = False,
     space: bool = False,
     form: bool = False,
-) -> Exact:
+) -> ExactMatch:
     """1 where the answer is the expected text, else 0.
 
     Args:
@@ -129,7 +129,7 @@ def exact(
     Raises:
         SettingsError: `inside` is no such thing.
     """
-    return Exact(expected or None, key, inside, Normal(not case, not space, not form))
+    return ExactMatch(expected or None, key, inside, Normal(not case, not space, not form))
 
 
 def numeric(

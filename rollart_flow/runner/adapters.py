@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from rollart_flow.errors import SettingsError, WeightsError
 from rollart_flow.models.lora import CONFIG_FILE, TENSORS_FILE, Adapter, merged, read_adapter
 from rollart_flow.store.layout import adapter_uri, policy_uri
+from rollart_flow.weights.folder_store import local_path, made
 from rollart_flow.weights.folders import put_folder
-from rollart_flow.weights.places import kept, made
 
 if TYPE_CHECKING:
     from rollart_flow.pipeline import Pipeline
@@ -32,7 +32,7 @@ def keep_adapter(pipeline: Pipeline, uri: str) -> None:
 
     if pipeline.evaluate is None or (adapter := pipeline.evaluate.lora) is None:
         return
-    merged(load_folder(kept(policy_uri(uri)))[1], adapter)
+    merged(load_folder(local_path(policy_uri(uri)))[1], adapter)
 
     def fill(folder: Path) -> None:
         for name in (CONFIG_FILE, TENSORS_FILE):
@@ -54,7 +54,7 @@ def kept_adapter(run: Run, node: str) -> Adapter | None:
     if recorded is None:
         return None
     try:
-        adapter = read_adapter(kept(adapter_uri(run.uri)))
+        adapter = read_adapter(local_path(adapter_uri(run.uri)))
     except SettingsError as error:
         raise WeightsError(f"the run's adapter cannot be read: {error.message}") from error
     if adapter.fingerprint != recorded["fingerprint"]:

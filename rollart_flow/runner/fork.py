@@ -28,10 +28,10 @@ from rollart_flow.store import Parent, Run, RunWriter, files
 from rollart_flow.store.layout import checkpoints_uri, policy_uri
 from rollart_flow.store.lease import held
 from rollart_flow.telemetry import OnProgress, Progress, ignore_progress
-from rollart_flow.weights.places import kept, made
+from rollart_flow.weights.folder_store import local_path, made
 
 if TYPE_CHECKING:
-    from rollart_flow.trainers.checkpoint import Checkpoint
+    from rollart_flow.trainers.checkpoint.checkpoint import Checkpoint
 
 _TOKENIZER = "tokenizer.json"
 _MAY_DIFFER = ("max_position_embeddings", "initializer_range")
@@ -92,7 +92,7 @@ def prepare_fork(
             f"train: steps is {pipeline.train.steps}, so nothing is left to train after step "
             f"{step}; raise it, as in -s steps={step + 10}"
         )
-    _check_model(pipeline.policy, kept(policy_uri(parent.uri)))
+    _check_model(pipeline.policy, local_path(policy_uri(parent.uri)))
     origin = Parent(parent.uri, step)
     uri = create_run(loaded, store=store, name=name, on_progress=on_progress, parent=origin)
     try:
@@ -147,7 +147,7 @@ def _start_from(
     """Put the parent's policy and trainer state at a version into the folder of the new run."""
     from rollart_flow.models.folder import read_config, save_folder
     from rollart_flow.models.tokenizer import tokenizer_files
-    from rollart_flow.trainers.checkpoint import write_checkpoint
+    from rollart_flow.trainers.checkpoint.checkpoint import write_checkpoint
 
     on_progress(Progress.phase(f"reading version {version} of {parent.info.name}"))
     trainer = stored_trainer(parent, stored_pipeline(parent))
@@ -156,7 +156,7 @@ def _start_from(
             raise RunFailedError(
                 f"version {version} cannot be recomputed: step {again.step}: {again.difference}"
             )
-    theirs = kept(policy_uri(parent.uri))
+    theirs = local_path(policy_uri(parent.uri))
     with made(policy_uri(uri)) as folder:
         save_folder(folder, read_config(theirs), trainer.weights(), tokenizer_files(theirs))
     if version:
@@ -174,8 +174,8 @@ def _begun_anew(found: Checkpoint, algorithm: Algorithm) -> Checkpoint:
     Its weights become the reference policy of whoever goes on from it, and a critic that the parent
     did not have begins with it.
     """
-    from rollart_flow.trainers.critic import fresh_head
-    from rollart_flow.trainers.reference import REFERENCE
+    from rollart_flow.trainers.step.critic import fresh_head
+    from rollart_flow.trainers.step.reference import REFERENCE
     from rollart_flow.weights.fingerprint import fingerprint
 
     state = {k: tensor for k, tensor in found.state.items() if not k.endswith(f"/{REFERENCE}")}

@@ -26,7 +26,7 @@ from rollart_flow.store.layout import checkpoints_uri, pipeline_uri, policy_uri,
 from rollart_flow.telemetry import OnProgress, Progress, ignore_progress
 from rollart_flow.trainers.registry import build_trainer
 from rollart_flow.types import EventKind
-from rollart_flow.weights.places import kept, names_in
+from rollart_flow.weights.folder_store import local_path, names_in
 
 if TYPE_CHECKING:
     from rollart_flow.trainers.base import StepResult, Trainer
@@ -87,7 +87,7 @@ def stored_trainer(run: Run, pipeline: Pipeline, threads: int | None = None) -> 
     settings = trainer_settings(pipeline)
     here = device_here(settings.device)
     settings = replace(settings, threads=threads or settings.threads, device=here)
-    return build_trainer(settings, pipeline.train.algorithm, kept(policy_uri(run.uri)))
+    return build_trainer(settings, pipeline.train.algorithm, local_path(policy_uri(run.uri)))
 
 
 def start_version(run: Run) -> int:

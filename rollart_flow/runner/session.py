@@ -24,9 +24,9 @@ from rollart_flow.errors import RollartError, RunFailedError
 from rollart_flow.operators.train import Trained
 from rollart_flow.pipeline import Pipeline
 from rollart_flow.resources.reasons import is_ours, reason
-from rollart_flow.runner.catch_up import catch_up
-from rollart_flow.runner.plant import Plant, start_plant
-from rollart_flow.runner.streams import Stream, Streams
+from rollart_flow.runner.dataflow import Dataflow, Stream
+from rollart_flow.runner.processes import RunProcesses, start_processes
+from rollart_flow.runner.recompute import catch_up
 from rollart_flow.store import RunStatus, RunWriter
 from rollart_flow.telemetry import OnProgress, Progress
 
@@ -60,7 +60,7 @@ class Session:
         self._on_progress = on_progress
         self._nodes_may_join = nodes_may_join
         self._messages: SimpleQueue[Any] = SimpleQueue()
-        self._plant: Plant | None = None
+        self._plant: RunProcesses | None = None
         self._restarts = 0
 
     def run(self, *, accept_divergence: bool = False) -> None:
@@ -109,7 +109,7 @@ class Session:
         total = self._pipeline.train.steps
         self._messages = SimpleQueue()
         self._on_progress(Progress.phase("starting the workers", total_steps=total))
-        self._plant = plant = start_plant(
+        self._plant = plant = start_processes(
             self._pipeline, self._uri, self._source, nodes_may_join=self._nodes_may_join
         )
         try:
@@ -133,7 +133,7 @@ class Session:
         if plant is not None:
             plant.shutdown()
 
-    def _end(self, plant: Plant | None, status: RunStatus, error: str | None) -> None:
+    def _end(self, plant: RunProcesses | None, status: RunStatus, error: str | None) -> None:
         """Record how the run ended, through its writer if that lives."""
         if plant is not None:
             try:
@@ -144,8 +144,8 @@ class Session:
                     raise
         RunWriter.open(self._uri).close(status, error)
 
-    def _drive(self, plant: Plant) -> None:
-        streams = Streams(self._pipeline, self._uri, plant, self._source)
+    def _drive(self, plant: RunProcesses) -> None:
+        streams = Dataflow(self._pipeline, self._uri, plant, self._source)
         named: dict[str, Stream] = {
             "producer": streams.producer,
             "consumer": streams.consumer,
@@ -174,7 +174,7 @@ class Session:
             error = raised
         self._messages.put(_Ended(name, error))
 
-    def _watch_for_failure(self, plant: Plant) -> None:
+    def _watch_for_failure(self, plant: RunProcesses) -> None:
         try:
             failure = ray.get(plant.coordinator.failed.remote())
         except ray.exceptions.RayError as error:
@@ -182,7 +182,7 @@ class Session:
         if failure is not None:
             self._messages.put(RunFailedError(failure))
 
-    def _wait(self, open_streams: set[str], plant: Plant) -> None:
+    def _wait(self, open_streams: set[str], plant: RunProcesses) -> None:
         """Pass messages on until every stream has ended; the first failure ends the run."""
         while open_streams:
             message = self._messages.get()

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from rollart_flow.control.health import HealthLimits
-from rollart_flow.control.intake import RolloutSettings
+from rollart_flow.control.inference.health import HealthLimits
+from rollart_flow.control.scheduler.rollout_settings import RolloutSettings
 from rollart_flow.engines.base import EnginePhase
 from rollart_flow.engines.worker import EngineWorker
 from rollart_flow.models.policy import load_codec
@@ -17,7 +17,7 @@ from rollart_flow.pipeline.nodes import Filter
 from rollart_flow.store.layout import adapter_uri, policy_uri, weights_uri
 from rollart_flow.trainers.settings import TrainerSettings
 from rollart_flow.types import Sampling
-from rollart_flow.weights.places import kept
+from rollart_flow.weights.folder_store import local_path
 
 CONCURRENT_CALLS = 10_000
 """Calls that an asynchronous actor serves at a time: long reads wait in it."""
@@ -42,7 +42,7 @@ def named_filters(nodes: Sequence[Filter], *, of_groups: bool) -> tuple[NamedFil
 
 def sampling_of(node: Any, uri: str) -> Sampling:
     """How a node draws tokens, with the stop tokens of the run's tokenizer."""
-    codec = load_codec(kept(policy_uri(uri)))
+    codec = load_codec(local_path(policy_uri(uri)))
     return Sampling(
         temperature=node.temperature,
         top_p=node.top_p,

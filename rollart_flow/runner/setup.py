@@ -23,8 +23,8 @@ from rollart_flow.store.lease import held
 from rollart_flow.telemetry import OnProgress, Progress
 from rollart_flow.types import Event, EventKind
 from rollart_flow.weights import kept_weights
+from rollart_flow.weights.folder_store import local_path, made
 from rollart_flow.weights.folders import clear_leftovers, remove_folder
-from rollart_flow.weights.places import kept, made
 
 
 def free_name(pipeline: Pipeline, store: str | None) -> str:
@@ -136,7 +136,7 @@ def publish_start(
     """Publish the weights in the run's policy folder as the version that the run starts from."""
     from rollart_flow.models.folder import load_folder
 
-    _, tensors = load_folder(kept(policy_uri(uri)))
+    _, tensors = load_folder(local_path(policy_uri(uri)))
     manifest = kept_weights(weights_uri(uri)).publish(version, tensors)
     row = weights_table(manifest, datetime.now(UTC), checkpoint=checkpoint)
     writer.commit("weights", row)

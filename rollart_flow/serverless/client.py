@@ -19,7 +19,7 @@ from rollart_flow.errors import (
 )
 from rollart_flow.rewards.base import Score
 from rollart_flow.serverless.caller import Caller
-from rollart_flow.serverless.contract import Answer, Failure, decode, encode_call
+from rollart_flow.serverless.contract import Answer, CallFailure, decode, encode_call
 from rollart_flow.serverless.policy import CallPolicy
 from rollart_flow.serverless.transports import check_url, open_transport, public_address
 from rollart_flow.types import Trajectory
@@ -94,7 +94,7 @@ class ServerlessReward:
         request_id, call = encode_call(trajectory, deadline)
         body = await self._open().call(call)
         answer = Answer.from_json(decode(body))
-        if answer.request_id != request_id and answer.failure is not Failure.REFUSED:
+        if answer.request_id != request_id and answer.failure is not CallFailure.REFUSED:
             raise ContractError(f"an answer is to call {answer.request_id}, not {request_id}")
         return _score(answer)
 
@@ -105,11 +105,11 @@ def _score(answer: Answer) -> Score:
         return answer.reward if answer.parts is None else (answer.reward, answer.parts)
     said = answer.error or f"the endpoint answered {answer.failure} without an error"
     match answer.failure:
-        case Failure.LATE:
+        case CallFailure.LATE:
             raise RewardTimeoutError(said)
-        case Failure.NOT_FINITE:
+        case CallFailure.NOT_FINITE:
             raise RewardNotFiniteError(said)
-        case Failure.REFUSED:
+        case CallFailure.REFUSED:
             raise ServerlessError(f"the endpoint refuses the call: {said}")
         case _:
             raise RewardFailedError(said)

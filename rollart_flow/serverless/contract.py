@@ -33,7 +33,7 @@ WARM = {"schema_version": SCHEMA_VERSION, "warm": True}
 _SHOWN_CHARACTERS = 80
 
 
-class Failure(StrEnum):
+class CallFailure(StrEnum):
     """Why an answer has no reward. None of these becomes better by asking again."""
 
     FUNCTION = "function"
@@ -47,7 +47,7 @@ class Failure(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class RewardCall:
     """One trajectory to score, as it arrives; `encode_call` sends it."""
 
     request_id: str
@@ -63,7 +63,7 @@ class Answer:
     request_id: str
     reward: float | None = None
     parts: Mapping[str, float] | None = None
-    failure: Failure | None = None
+    failure: CallFailure | None = None
     error: str | None = None
 
     def as_json(self) -> dict[str, Any]:
@@ -93,7 +93,7 @@ class Answer:
                 request_id=_text(message["request_id"]),
                 reward=None if reward is None else float(reward),
                 parts=None if parts is None else {k: float(v) for k, v in parts.items()},
-                failure=None if failure is None else Failure(failure),
+                failure=None if failure is None else CallFailure(failure),
                 error=message["error"],
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -145,7 +145,7 @@ def encode_call(trajectory: Trajectory, deadline: datetime) -> tuple[str, bytes]
     return request_id, encode(head)
 
 
-def decode_call(body: bytes) -> Call | None:
+def decode_call(body: bytes) -> RewardCall | None:
     """The call that a message is; None where it asks for nothing, as `WARM` does.
 
     Raises:
@@ -207,12 +207,12 @@ def check_version(message: dict[str, Any]) -> dict[str, Any]:
     return message
 
 
-def _call(message: _Message) -> Call:
+def _call(message: _Message) -> RewardCall:
     trajectory = message.trajectory
     for time in (trajectory.created_at, trajectory.finished_at, trajectory.scored_at):
         if time is not None and time.tzinfo is None:
             raise msgspec.ValidationError(f"the time {time} has no offset from UTC")
-    return Call(message.request_id, message.deadline, trajectory)
+    return RewardCall(message.request_id, message.deadline, trajectory)
 
 
 def _total(trajectory: Trajectory) -> float:

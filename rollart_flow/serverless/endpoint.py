@@ -9,7 +9,7 @@ import importlib
 from datetime import UTC, datetime
 from typing import Any, cast
 
-from rollart_flow.control.recent import Recent
+from rollart_flow.control.loop.bounded_dict import BoundedDict
 from rollart_flow.errors import ContractError, SettingsError
 from rollart_flow.isolation.child import error_line
 from rollart_flow.rewards.base import RewardFunction
@@ -17,8 +17,8 @@ from rollart_flow.rewards.score import Scorer
 from rollart_flow.serverless.contract import (
     WARM,
     Answer,
-    Call,
-    Failure,
+    CallFailure,
+    RewardCall,
     decode,
     decode_call,
     encode,
@@ -33,9 +33,9 @@ _ERROR_CHARACTERS = 2_000
 """Of an error in an answer; a function may raise one with a whole document in it."""
 
 _FAILURES = {
-    Reason.REWARD_ERROR: Failure.FUNCTION,
-    Reason.REWARD_NOT_FINITE: Failure.NOT_FINITE,
-    Reason.REWARD_TIMEOUT: Failure.LATE,
+    Reason.REWARD_ERROR: CallFailure.FUNCTION,
+    Reason.REWARD_NOT_FINITE: CallFailure.NOT_FINITE,
+    Reason.REWARD_TIMEOUT: CallFailure.LATE,
 }
 
 
@@ -55,7 +55,7 @@ class Endpoint:
         self._scorer = Scorer(function)
         self._places = asyncio.Semaphore(max_concurrent)
         self._running: dict[str, asyncio.Task[bytes]] = {}
-        self._answers: Recent[str, bytes] = Recent(REMEMBERED)
+        self._answers: BoundedDict[str, bytes] = BoundedDict(REMEMBERED)
 
     async def __call__(self, body: bytes) -> bytes:
         """The answer to a message, whatever it is."""
@@ -72,7 +72,7 @@ class Endpoint:
             call = decode_call(body)
             return _ready(encode(WARM)) if call is None else self._begin(call)
         except ContractError as error:
-            refusal = Answer(request_id_of(body), failure=Failure.REFUSED, error=str(error))
+            refusal = Answer(request_id_of(body), failure=CallFailure.REFUSED, error=str(error))
             return _ready(encode(refusal.as_json()))
 
     async def warm(self, count: int) -> None:
@@ -87,7 +87,7 @@ class Endpoint:
         await asyncio.gather(*running, return_exceptions=True)
         await self._scorer.close()
 
-    def _begin(self, call: Call) -> "asyncio.Future[bytes]":
+    def _begin(self, call: RewardCall) -> "asyncio.Future[bytes]":
         known = self._answers.get(call.request_id)
         if known is not None:
             return _ready(known)
@@ -100,17 +100,17 @@ class Endpoint:
             task.add_done_callback(lambda _: self._running.pop(call.request_id))
         return task
 
-    async def _answered(self, call: Call) -> bytes:
+    async def _answered(self, call: RewardCall) -> bytes:
         answer = await self._evaluate(call)
         body = encode(answer.as_json())
-        if answer.failure is not Failure.LATE:
+        if answer.failure is not CallFailure.LATE:
             self._answers.add(call.request_id, body)
         return body
 
-    async def _evaluate(self, call: Call) -> Answer:
+    async def _evaluate(self, call: RewardCall) -> Answer:
         if not await self._place(call):
             late = f"its deadline, {call.deadline.isoformat()}, passed before it was evaluated"
-            return Answer(call.request_id, failure=Failure.LATE, error=late)
+            return Answer(call.request_id, failure=CallFailure.LATE, error=late)
         try:
             found = await self._scorer.verdict(call.trajectory, _left_s(call))
         finally:
@@ -120,7 +120,7 @@ class Endpoint:
         error = (found.error or "")[:_ERROR_CHARACTERS]
         return Answer(call.request_id, failure=_FAILURES[found.reason], error=error)
 
-    async def _place(self, call: Call) -> bool:
+    async def _place(self, call: RewardCall) -> bool:
         """Whether there was a place for a call before its deadline."""
         if (left_s := _left_s(call)) <= 0:
             return False
@@ -159,5 +159,5 @@ def _ready(body: bytes) -> "asyncio.Future[bytes]":
     return ready
 
 
-def _left_s(call: Call) -> float:
+def _left_s(call: RewardCall) -> float:
     return (call.deadline - datetime.now(UTC)).total_seconds()

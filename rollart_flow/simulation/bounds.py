@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from rollart_flow.control.schedules import Phase, Schedule
+from rollart_flow.control.schedule.schedules import Phase, Schedule
 from rollart_flow.simulation.batching import MAX_SEQUENCES
 from rollart_flow.simulation.hardware import EngineModel, Roofline
-from rollart_flow.simulation.record import Attempt, Record
+from rollart_flow.simulation.record import AttemptRecord, Record
 from rollart_flow.simulation.scenario import Scenario
 from rollart_flow.simulation.workloads import Script
 
@@ -25,7 +25,7 @@ _OLDEST = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class StepTimeBound:
     """Seconds per step that cannot be beaten, by what they are bound by."""
 
     rollout_s: float
@@ -109,7 +109,9 @@ def is_serial(schedule: Schedule) -> bool:
     return schedule.order.index(Phase.TRAIN) < schedule.order.index(Phase.UPDATE)
 
 
-def bound(record: Record, scenario: Scenario, schedule: Schedule, *, warmup: int = 0) -> Bound:
+def bound(
+    record: Record, scenario: Scenario, schedule: Schedule, *, warmup: int = 0
+) -> StepTimeBound:
     """The bound for the batches of a run after its first `warmup` steps.
 
     What may have been done of an attempt before that is not counted: as much of it as passes, alone
@@ -140,7 +142,7 @@ def bound(record: Record, scenario: Scenario, schedule: Schedule, *, warmup: int
     rollout = _rollout_s(work, scenario, slots) / count
     # Where weights are exchanged beside training, the first step has none to push.
     pushes = count - (schedule.overlapped and not warmup)
-    return Bound(
+    return StepTimeBound(
         rollout,
         math.fsum(training) / count,
         max(spread, filled) / count,
@@ -149,7 +151,7 @@ def bound(record: Record, scenario: Scenario, schedule: Schedule, *, warmup: int
     )
 
 
-def _share(attempt: Attempt, chain: float, began: float) -> float:
+def _share(attempt: AttemptRecord, chain: float, began: float) -> float:
     """What of an attempt cannot have been done before a moment."""
     before = max(0.0, began - attempt.started - attempt.script.reset_s)
     return max(0.0, 1.0 - before / chain) if before else 1.0

@@ -10,17 +10,17 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
-from rollart_flow.control.buffer import SampleBuffer
-from rollart_flow.control.controller import AsyncController
-from rollart_flow.control.dispatch import Dispatch
-from rollart_flow.control.env_manager import EnvManager, Limits
-from rollart_flow.control.host import RolloutHost
-from rollart_flow.control.metering import Meter
-from rollart_flow.control.profiler import AUTO, Profiler
-from rollart_flow.control.proxy import LLMProxy
-from rollart_flow.control.scheduler import RolloutScheduler
-from rollart_flow.control.schedules import Schedule
-from rollart_flow.control.waits import Signal, waiting
+from rollart_flow.control.buffer.sample_buffer import SampleBuffer
+from rollart_flow.control.inference.generation_timer import GenerationTimer
+from rollart_flow.control.inference.llm_proxy import LLMProxy
+from rollart_flow.control.inference.profiler import AUTO, Profiler
+from rollart_flow.control.loop.waits import Signal, waiting
+from rollart_flow.control.rollout.dispatch import Dispatch
+from rollart_flow.control.rollout.env_manager import EnvManager, Limits
+from rollart_flow.control.rollout.rollout_worker import RolloutWorker
+from rollart_flow.control.schedule.controller import AsyncController
+from rollart_flow.control.schedule.schedules import Schedule
+from rollart_flow.control.scheduler.rollout_scheduler import RolloutScheduler
 from rollart_flow.simulation.batching import ContinuousBatch
 from rollart_flow.simulation.engine import SimulatedEngine
 from rollart_flow.simulation.environments import RunLengthCodec, ScriptedEnvironment
@@ -28,7 +28,7 @@ from rollart_flow.simulation.equipment import make_fleet, make_scoring
 from rollart_flow.simulation.hardware import EngineModel
 from rollart_flow.simulation.loop import run
 from rollart_flow.simulation.machine import SharedMachine
-from rollart_flow.simulation.record import Attempt, Record, StepTimes, pool_times
+from rollart_flow.simulation.record import AttemptRecord, Record, StepTimes, pool_times
 from rollart_flow.simulation.scenario import Scenario
 from rollart_flow.simulation.workloads import Script
 from rollart_flow.types import TRAINABLE, Assignment, Reason, Sample, Trajectory
@@ -136,7 +136,7 @@ class SimulatedCluster:
 
     async def _host(self, index: int, slots: int) -> None:
         dispatch = Dispatch.of(self.schedule)
-        host = RolloutHost(f"host-{index}", self.scheduler, dispatch=dispatch)
+        host = RolloutWorker(f"host-{index}", self.scheduler, dispatch=dispatch)
         proxy = LLMProxy(self._serving, self.record, hw_affinity=self._affinity())
         self._fleet.tell(proxy)
         try:
@@ -145,12 +145,12 @@ class SimulatedCluster:
             await proxy.close()
             await host.close()
 
-    def _affinity(self) -> Mapping[str, str] | Meter:
+    def _affinity(self) -> Mapping[str, str] | GenerationTimer:
         """Of one host; its profiler counts the tokens that ids stand for."""
         given = self.scenario.hw_affinity
-        return Meter(Profiler(self.record), sum) if isinstance(given, str) else given
+        return GenerationTimer(Profiler(self.record), sum) if isinstance(given, str) else given
 
-    async def _slot(self, host: RolloutHost, proxy: LLMProxy, slot: int) -> None:
+    async def _slot(self, host: RolloutWorker, proxy: LLMProxy, slot: int) -> None:
         index = 0
         loop = asyncio.get_running_loop()
         while (assignment := await self.scheduler.admit(f"{host.name}/{slot}", index)) is not None:
@@ -175,7 +175,7 @@ class SimulatedCluster:
         return script
 
     def _manager(
-        self, assignment: Assignment, script: Script, host: RolloutHost, proxy: LLMProxy
+        self, assignment: Assignment, script: Script, host: RolloutWorker, proxy: LLMProxy
     ) -> EnvManager:
         return EnvManager(
             assignment,
@@ -207,7 +207,7 @@ class SimulatedCluster:
         await asyncio.sleep(self.scenario.commit_s)
         del self._scripts[trajectory.trajectory_id]
         self.record.turns += len(trajectory.turns)
-        self.record.attempts[trajectory.trajectory_id] = Attempt(
+        self.record.attempts[trajectory.trajectory_id] = AttemptRecord(
             trajectory_id=trajectory.trajectory_id,
             group_id=trajectory.group_id,
             domain=trajectory.domain,

@@ -6,7 +6,7 @@ The invariant: schedules are compared under equal conditions: the same attempts 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from rollart_flow.control.schedules import Schedule
+from rollart_flow.control.schedule.schedules import Schedule
 from rollart_flow.errors import DeadlockError, RunFailedError
 from rollart_flow.simulation.bounds import Propositions, propositions
 from rollart_flow.simulation.cluster import SimulatedCluster

@@ -9,7 +9,7 @@ keeps its pair.
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 
-from rollart_flow.control.recent import Recent
+from rollart_flow.control.loop.bounded_dict import BoundedDict
 from rollart_flow.simulation.engine import SimulatedEngine
 from rollart_flow.types import Chunk, GenerationRequest
 
@@ -37,7 +37,9 @@ class DisaggregatedEngine:
         self._prefill = prefill
         self._decode = decode
         self._token_s = kv_bytes / (link_gb_s * 1e9)
-        self._pairs: Recent[str, tuple[SimulatedEngine, SimulatedEngine, int]] = Recent(_REMEMBERED)
+        self._pairs: BoundedDict[str, tuple[SimulatedEngine, SimulatedEngine, int]] = BoundedDict(
+            _REMEMBERED
+        )
 
     @property
     def worker(self) -> str:
@@ -51,7 +53,7 @@ class DisaggregatedEngine:
 
     @property
     def stands_for(self) -> frozenset[str]:
-        """See `control.ports.Inference`."""
+        """See `control.protocols.Inference`."""
         return self._decode[0].stands_for
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Chunk]:

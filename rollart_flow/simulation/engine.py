@@ -63,7 +63,7 @@ class SimulatedEngine:
 
     @property
     def stands_for(self) -> frozenset[str]:
-        """See `control.ports.Inference`."""
+        """See `control.protocols.Inference`."""
         return frozenset((self.hardware,))
 
     @property

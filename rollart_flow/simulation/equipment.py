@@ -5,10 +5,10 @@ The invariant: all that a scenario says of hardware is built here, and nothing o
 
 from typing import Protocol
 
-from rollart_flow.control.ports import Inference
+from rollart_flow.control.protocols import Inference
 from rollart_flow.simulation.disaggregated import DisaggregatedEngine
 from rollart_flow.simulation.engine import SimulatedEngine
-from rollart_flow.simulation.fleet import Fleet
+from rollart_flow.simulation.fleet import SimulatedEngineGroup
 from rollart_flow.simulation.hardware import EngineModel, Roofline
 from rollart_flow.simulation.measured import MeasuredScoring
 from rollart_flow.simulation.rewards import (
@@ -28,7 +28,9 @@ class MakeEngine(Protocol):
     def __call__(self, name: str, model: EngineModel, *, stored: bool) -> SimulatedEngine: ...
 
 
-def make_fleet(scenario: Scenario, make: MakeEngine) -> tuple[Fleet, list[Inference]]:
+def make_fleet(
+    scenario: Scenario, make: MakeEngine
+) -> tuple[SimulatedEngineGroup, list[Inference]]:
     """All inference workers, and those that requests go to."""
     parts = scenario.disaggregated
     engines: list[SimulatedEngine] = []
@@ -46,7 +48,7 @@ def make_fleet(scenario: Scenario, make: MakeEngine) -> tuple[Fleet, list[Infere
         split = parts.prefill.devices // parts.degree
         ends = engines[:split], engines[split:]
         serving = [DisaggregatedEngine(*ends, parts.link_gb_s, scenario.model.kv_bytes)]
-    return Fleet(engines, sliding, scenario), serving
+    return SimulatedEngineGroup(engines, sliding, scenario), serving
 
 
 def make_scoring(scenario: Scenario, seed: int, make: MakeEngine) -> Scoring:

@@ -7,14 +7,14 @@ one.
 import asyncio
 from collections.abc import Sequence
 
-from rollart_flow.control.ports import Pull
-from rollart_flow.control.proxy import LLMProxy
+from rollart_flow.control.inference.llm_proxy import LLMProxy
+from rollart_flow.control.protocols import PullStats
 from rollart_flow.simulation.engine import SimulatedEngine
-from rollart_flow.simulation.record import Activity, Span
+from rollart_flow.simulation.record import Activity, ActivitySpan
 from rollart_flow.simulation.scenario import Scenario
 
 
-class Fleet:
+class SimulatedEngineGroup:
     """Implements the port `InferenceControl`.
 
     Args:
@@ -37,7 +37,7 @@ class Fleet:
         self._proxies: list[LLMProxy] = []
         self.at_training = False
         self.exposed_s: list[float] = []
-        self.spans: list[Span] = []
+        self.spans: list[ActivitySpan] = []
         self._suspended_at = 0.0
 
     @property
@@ -59,27 +59,27 @@ class Fleet:
     def prefetch(self, version: int) -> None:
         """Nothing: what no rollout hides of a pull is the scenario's, and `update` takes it."""
 
-    async def update(self, version: int) -> Pull:
+    async def update(self, version: int) -> PullStats:
         """Bring a version to all workers; returns after what no rollout could hide."""
         if version <= self._served:
-            return Pull()
+            return PullStats()
         self._served, scenario = version, self._scenario
         self.exposed_s.append(scenario.exposed_s)
         await self._spend(Activity.UPDATE, scenario.exposed_s)
-        return Pull(scenario.pull_s, scenario.exposed_s)
+        return PullStats(scenario.pull_s, scenario.exposed_s)
 
     async def resume(self) -> None:
         """Go on; KV caches are rebuilt."""
         for engine in self.serving:
             engine.resume(self._served)
         now = asyncio.get_running_loop().time()
-        self.spans.append(Span(Activity.SUSPEND, self._suspended_at, now))
+        self.spans.append(ActivitySpan(Activity.SUSPEND, self._suspended_at, now))
 
     async def _spend(self, activity: Activity, seconds: float) -> None:
         """Let time pass, and write down what for."""
         start = asyncio.get_running_loop().time()
         await asyncio.sleep(seconds)
-        self.spans.append(Span(activity, start, start + seconds))
+        self.spans.append(ActivitySpan(activity, start, start + seconds))
 
     def tell(self, proxy: LLMProxy) -> None:
         """A proxy is to know from now on which of the sliding devices serve."""

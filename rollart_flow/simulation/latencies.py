@@ -24,7 +24,7 @@ class Distribution(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Constant:
+class FixedLatency:
     """Always the same."""
 
     value: float
@@ -106,7 +106,7 @@ class LogNormal:
 
 
 @dataclass(frozen=True, slots=True)
-class Mixture:
+class LatencyMixture:
     """One of several, with weights: a body and a tail."""
 
     parts: tuple[tuple[float, Distribution], ...]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
 from typing import Any, TypeVar, TypeVarTuple
 
-from rollart_flow.control import waits
+from rollart_flow.control.loop import waits
 from rollart_flow.errors import DeadlockError
 from rollart_flow.simulation.calendar import Calendar
 

@@ -8,7 +8,7 @@ the seconds that it is given.
 import asyncio
 from collections.abc import Sequence
 
-from rollart_flow.control.waits import Signal
+from rollart_flow.control.loop.waits import Signal
 from rollart_flow.simulation.engine import SimulatedEngine
 from rollart_flow.simulation.measured import Measured
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import count
 from random import Random
 
-from rollart_flow.control.intake import group_cursor
+from rollart_flow.control.ids import group_cursor
 from rollart_flow.errors import SettingsError
 from rollart_flow.simulation.workloads import Script
 from rollart_flow.types import Task

@@ -6,7 +6,7 @@ nothing here is fitted to a speedup, so that what comes out comes out of the sch
 
 from dataclasses import replace
 
-from rollart_flow.control.schedules import rollart
+from rollart_flow.control.schedule.schedules import rollart
 from rollart_flow.simulation.hardware import (
     H20,
     H800,
@@ -20,7 +20,7 @@ from rollart_flow.simulation.hardware import (
     LanguageModel,
     Roofline,
 )
-from rollart_flow.simulation.latencies import Constant, Gaussian, LogNormal
+from rollart_flow.simulation.latencies import FixedLatency, Gaussian, LogNormal
 from rollart_flow.simulation.rewards import Dedicated, Serverless
 from rollart_flow.simulation.scenario import Pool, PrefillDecode, Scenario
 from rollart_flow.simulation.workloads import (
@@ -29,7 +29,7 @@ from rollart_flow.simulation.workloads import (
     GEM_MATH,
     SWE,
     WEB,
-    Domain,
+    SimulatedDomain,
 )
 
 ROLLART = rollart(1).switched(overlapped=True)
@@ -44,7 +44,7 @@ _DEGREES = {QWEN3_8B: 1, QWEN3_14B: 2, QWEN3_32B: 4}
 _JUDGE = Roofline(QWEN25_7B, H800)
 
 
-def _mix(model: LanguageModel) -> tuple[Domain, ...]:
+def _mix(model: LanguageModel) -> tuple[SimulatedDomain, ...]:
     """Tasks of Table 1; SWE-bench only for the largest model (section 7.1)."""
     tasks = (WEB, FROZEN_LAKE, GEM_MATH, GEM_GAME)
     return (*tasks, SWE) if model is QWEN3_32B else tasks
@@ -108,7 +108,7 @@ def equal_cost(model: LanguageModel, h800: int, h20: int) -> Scenario:
 
 def gaussian_environments(sigma: float) -> Scenario:
     """Figure 11b: each turn's environment takes a Gaussian of mean 10 s."""
-    domain = replace(WEB, reset_s=Constant(0.1), step_s=Gaussian(10.0, sigma), failure=0.0)
+    domain = replace(WEB, reset_s=FixedLatency(0.1), step_s=Gaussian(10.0, sigma), failure=0.0)
     scenario = monolithic(QWEN3_8B, 32)
     return replace(scenario, name=f"sigma {sigma:g}", domains=(domain,), batch_size=128)
 
@@ -145,14 +145,14 @@ def redundant(groups: int, group_size: int, batch_groups: int, batch_size: int) 
 
 def redundant_environments(groups: int, group_size: int) -> Scenario:
     """ROLL Flash Figure 10: 256 trajectories, environments of mean 10 s and sigma 5 s."""
-    domain = replace(WEB, reset_s=Constant(0.1), step_s=Gaussian(10.0, 5.0), failure=0.0)
+    domain = replace(WEB, reset_s=FixedLatency(0.1), step_s=Gaussian(10.0, 5.0), failure=0.0)
     scenario = redundant(groups, group_size, batch_groups=32, batch_size=256)
     return replace(scenario, name=f"{scenario.name}, Gaussian", domains=(domain,))
 
 
-_THOUGHT = Domain(
-    "dapo-math", turns=Constant(1), prompt=LogNormal(300, 0.3, most=1_000),
-    observation=Constant(1), response=LogNormal(1_600, 0.7, most=16_000), solved=0.4,
+_THOUGHT = SimulatedDomain(
+    "dapo-math", turns=FixedLatency(1), prompt=LogNormal(300, 0.3, most=1_000),
+    observation=FixedLatency(1), response=LogNormal(1_600, 0.7, most=16_000), solved=0.4,
 )  # fmt: skip
 """DAPO-Math with Qwen3-8B-Base: 2,000 tokens on average (ROLL Flash section 3.2)."""
 

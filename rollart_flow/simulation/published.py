@@ -5,7 +5,7 @@ The invariant: all of a figure is here; nothing in it depends on what comes out.
 
 from collections.abc import Iterator
 
-from rollart_flow.control.schedules import (
+from rollart_flow.control.schedule.schedules import (
     Schedule,
     areal,
     one_off,

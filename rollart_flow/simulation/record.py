@@ -12,7 +12,7 @@ from rollart_flow.types import Batch, Event, EventKind, Outcome, Reason
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class AttemptRecord:
     """One attempt that has ended."""
 
     trajectory_id: str
@@ -60,7 +60,7 @@ class Activity(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class ActivitySpan:
     """An activity [s since the start]."""
 
     activity: Activity
@@ -129,7 +129,7 @@ class Binding:
 class Record:
     """A simulated run."""
 
-    attempts: dict[str, Attempt] = field(default_factory=dict)
+    attempts: dict[str, AttemptRecord] = field(default_factory=dict)
     batches: dict[int, Batch] = field(default_factory=dict)
     steps: list[StepTimes] = field(default_factory=list)
     pools: list[dict[str, PoolTimes]] = field(default_factory=list)
@@ -141,7 +141,7 @@ class Record:
     bindings: list[Binding] = field(default_factory=list)
     """Of all hosts, where hardware affinity is found and not given."""
     exposed_pull_s: list[float] = field(default_factory=list)
-    weights: list[Span] = field(default_factory=list)
+    weights: list[ActivitySpan] = field(default_factory=list)
     """Pushes, and the inference workers' suspensions with the updates in them."""
     reward_busy_s: float = 0.0
     """Device seconds in which the reward model worked."""

@@ -10,9 +10,9 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rollart_flow.control.schedules import Schedule
-from rollart_flow.simulation.bounds import Bound, bound, is_serial
-from rollart_flow.simulation.record import Attempt, PoolTimes, Record, StepTimes
+from rollart_flow.control.schedule.schedules import Schedule
+from rollart_flow.simulation.bounds import StepTimeBound, bound, is_serial
+from rollart_flow.simulation.record import AttemptRecord, PoolTimes, Record, StepTimes
 from rollart_flow.simulation.scenario import Scenario
 from rollart_flow.types import Outcome, Reason
 
@@ -48,7 +48,7 @@ class Report:
     step_s: float
     throughput: float
     """Prompt and response tokens of a batch per second of step time (ROLLART section 7.1)."""
-    bound: Bound
+    bound: StepTimeBound
     utilization: Mapping[str, Utilization]
     """By pool; "training" is one."""
     bubbles_s: Mapping[str, float]
@@ -154,7 +154,7 @@ def _bubbles(steps: list[StepTimes], scenario: Scenario) -> dict[str, float]:
     }
 
 
-def _wasted(record: Record, trained: Mapping[str, Attempt], began: float) -> dict[str, float]:
+def _wasted(record: Record, trained: Mapping[str, AttemptRecord], began: float) -> dict[str, float]:
     """Shares by reason. What the end of the run cut off, or left waiting, is not counted."""
     lost: defaultdict[str, int] = defaultdict(int)
     for attempt, reason in _in_vain(record, began):
@@ -163,7 +163,7 @@ def _wasted(record: Record, trained: Mapping[str, Attempt], began: float) -> dic
     return {reason: tokens / total for reason, tokens in sorted(lost.items()) if tokens}
 
 
-def _in_vain(record: Record, began: float) -> list[tuple[Attempt, str]]:
+def _in_vain(record: Record, began: float) -> list[tuple[AttemptRecord, str]]:
     """Attempts that ended since and that no step trained on, each with the reason."""
     trained = {t for batch in record.batches.values() for t in batch.trajectory_ids}
     return [
@@ -175,7 +175,7 @@ def _in_vain(record: Record, began: float) -> list[tuple[Attempt, str]]:
     ]
 
 
-def _reason(record: Record, attempt: Attempt) -> str | None:
+def _reason(record: Record, attempt: AttemptRecord) -> str | None:
     """Why an attempt was not trained on; None where the run ended before."""
     if attempt.outcome is Outcome.CANCELLED:
         return None
@@ -185,14 +185,14 @@ def _reason(record: Record, attempt: Attempt) -> str | None:
     return None if reason is None else str(reason)
 
 
-def _represented(record: Record, trained: Mapping[str, Attempt]) -> dict[str, float]:
+def _represented(record: Record, trained: Mapping[str, AttemptRecord]) -> dict[str, float]:
     tasks = record.admitted
     counts = Counter(attempt.domain for attempt in trained.values())
     total, trained_total = sum(tasks.values()), sum(counts.values())
     return {domain: (counts[domain] / trained_total) / (tasks[domain] / total) for domain in tasks}
 
 
-def _slow_represented(record: Record, trained: Mapping[str, Attempt], began: float) -> float:
+def _slow_represented(record: Record, trained: Mapping[str, AttemptRecord], began: float) -> float:
     """Over attempts whose fate is known, by the length of what they would do uninterrupted."""
     known = [*trained.values(), *(attempt for attempt, _ in _in_vain(record, began))]
     known.sort(key=lambda attempt: attempt.script.action_tokens + attempt.script.environment_s)

@@ -9,7 +9,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Protocol
 
-from rollart_flow.control.waits import waiting
+from rollart_flow.control.loop.waits import waiting
 from rollart_flow.simulation.engine import SimulatedEngine
 from rollart_flow.simulation.hardware import Roofline
 from rollart_flow.simulation.workloads import Script

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from rollart_flow.control.intake import RolloutSettings
-from rollart_flow.control.profiler import AUTO
-from rollart_flow.control.schedules import Schedule
+from rollart_flow.control.inference.profiler import AUTO
+from rollart_flow.control.schedule.schedules import Schedule
+from rollart_flow.control.scheduler.rollout_settings import RolloutSettings
 from rollart_flow.errors import SettingsError
 from rollart_flow.simulation.hardware import (
     MOONCAKE,
@@ -23,7 +23,7 @@ from rollart_flow.simulation.hardware import (
 )
 from rollart_flow.simulation.measured import Measured, RecordedWorkload
 from rollart_flow.simulation.rewards import Dedicated, Serverless
-from rollart_flow.simulation.workloads import Attempts, Domain, Workload
+from rollart_flow.simulation.workloads import Attempts, SimulatedDomain, Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Scenario:
 
     name: str
     model: LanguageModel
-    domains: tuple[Domain, ...]
+    domains: tuple[SimulatedDomain, ...]
     rollout: tuple[Pool, ...]
     training: Pool
     batch_size: int

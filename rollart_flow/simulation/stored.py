@@ -34,7 +34,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from rollart_flow.control.schedules import Schedule, named_schedule, rollart
+from rollart_flow.control.schedule.schedules import Schedule, named_schedule, rollart
 from rollart_flow.errors import SettingsError
 from rollart_flow.simulation.fitting import measure
 from rollart_flow.simulation.hardware import Device, LanguageModel

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from rollart_flow.control.intake import group_cursor
-from rollart_flow.simulation.record import Activity, Attempt, Record, Span
+from rollart_flow.control.ids import group_cursor
+from rollart_flow.simulation.record import Activity, ActivitySpan, AttemptRecord, Record
 from rollart_flow.types import Outcome
 
 MOST_BARS = 1500
@@ -46,8 +46,8 @@ class Timeline:
     """One run."""
 
     title: str
-    training: tuple[Span, ...]
-    weights: tuple[Span, ...]
+    training: tuple[ActivitySpan, ...]
+    weights: tuple[ActivitySpan, ...]
     """Suspensions first: what happens in them is drawn over them."""
     bars: tuple[Bar, ...]
 
@@ -65,11 +65,11 @@ class Timeline:
 
 def timeline(title: str, record: Record, *, most: int = MOST_BARS) -> Timeline:
     """A run over time; the title says so where not every trajectory is shown."""
-    training: list[Span] = []
+    training: list[ActivitySpan] = []
     for times in record.steps:
-        training.append(Span(Activity.WAIT, times.asked, times.formed))
-        training.append(Span(Activity.TRAIN, times.formed, times.trained))
-        training.append(Span(Activity.PUSH, times.trained, times.pushed))
+        training.append(ActivitySpan(Activity.WAIT, times.asked, times.formed))
+        training.append(ActivitySpan(Activity.TRAIN, times.formed, times.trained))
+        training.append(ActivitySpan(Activity.PUSH, times.trained, times.pushed))
     attempts = list(record.attempts.values())
     every = max(1, math.ceil(len(attempts) / most))
     shown = _sampled(attempts, every)
@@ -82,11 +82,11 @@ def timeline(title: str, record: Record, *, most: int = MOST_BARS) -> Timeline:
     return Timeline(title, _lasting(training), _lasting(weights), pack(bars))
 
 
-def _lasting(spans: Iterable[Span]) -> tuple[Span, ...]:
+def _lasting(spans: Iterable[ActivitySpan]) -> tuple[ActivitySpan, ...]:
     return tuple(span for span in spans if span.end > span.start)
 
 
-def _sampled(attempts: Sequence[Attempt], every: int) -> list[Attempt]:
+def _sampled(attempts: Sequence[AttemptRecord], every: int) -> list[AttemptRecord]:
     """All attempts of every n-th group of each domain: domains take turns among the groups."""
     groups: defaultdict[str, set[str]] = defaultdict(set)
     for attempt in attempts:
@@ -95,7 +95,7 @@ def _sampled(attempts: Sequence[Attempt], every: int) -> list[Attempt]:
     return [attempt for attempt in attempts if attempt.group_id in kept]
 
 
-def _fate(attempt: Attempt, record: Record, trained: set[str]) -> Fate:
+def _fate(attempt: AttemptRecord, record: Record, trained: set[str]) -> Fate:
     if attempt.trajectory_id in trained:
         return Fate.TRAINED
     whole = attempt.outcome in (Outcome.COMPLETED, Outcome.TRUNCATED)
@@ -104,7 +104,7 @@ def _fate(attempt: Attempt, record: Record, trained: set[str]) -> Fate:
     return Fate.THROWN
 
 
-def _bar(attempt: Attempt, fate: Fate) -> Bar:
+def _bar(attempt: AttemptRecord, fate: Fate) -> Bar:
     version = "no token" if attempt.version is None else f"version {attempt.version}"
     name = f"{attempt.trajectory_id}, {version}, {attempt.outcome}"
     return Bar(name, attempt.domain, fate, attempt.started, attempt.ended, attempt.committed)

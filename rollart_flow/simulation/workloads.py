@@ -18,7 +18,13 @@ from random import Random
 from typing import Protocol
 
 from rollart_flow.errors import SettingsError
-from rollart_flow.simulation.latencies import Constant, Distribution, LogNormal, Mixture, Uniform
+from rollart_flow.simulation.latencies import (
+    Distribution,
+    FixedLatency,
+    LatencyMixture,
+    LogNormal,
+    Uniform,
+)
 from rollart_flow.types import Task
 
 
@@ -88,11 +94,11 @@ def shared(tokens: int) -> int:
     return _SHARED[tokens] if tokens < len(_SHARED) else tokens
 
 
-_SHORT = Constant(0.1)
+_SHORT = FixedLatency(0.1)
 
 
 @dataclass(frozen=True, slots=True)
-class Domain:
+class SimulatedDomain:
     """A task domain. Lengths in tokens, latencies in seconds."""
 
     name: str
@@ -120,34 +126,36 @@ class Domain:
 _TOOL_STEP = LogNormal(1.0, 0.8, most=30)
 _PAGE_STEP = LogNormal(2.0, 0.8, most=60)
 _SHELL_STEP = LogNormal(0.6, 1.0, most=120)
-_IMAGE_RESET = Mixture(((0.9992, LogNormal(22.0, 0.45, most=120)), (0.0008, Uniform(150, 400))))
+_IMAGE_RESET = LatencyMixture(
+    ((0.9992, LogNormal(22.0, 0.45, most=120)), (0.0008, Uniform(150, 400)))
+)
 """Pulling an image and launching a container: tens of seconds, with a tail of hundreds (ROLLART
 section 3.1, Figure 5a), met in about one of ten steps of 128 attempts."""
 
-SWE = Domain(
+SWE = SimulatedDomain(
     "swe", turns=Uniform(30, 50), prompt=LogNormal(2_000, 0.3, most=4_000),
     observation=LogNormal(300, 0.8, most=3_000), response=LogNormal(200, 0.7, most=3_000),
     reset_s=_IMAGE_RESET, step_s=_SHELL_STEP, failure=0.002, solved=0.3,
 )  # fmt: skip
-WEB = Domain(
+WEB = SimulatedDomain(
     "web", turns=Uniform(5, 30), prompt=LogNormal(600, 0.3, most=2_000),
     observation=LogNormal(650, 0.5, most=3_000), response=LogNormal(60, 0.6, most=1_000),
     reset_s=LogNormal(1.0, 0.5, most=20), step_s=_PAGE_STEP, failure=0.001,
 )  # fmt: skip
-FROZEN_LAKE = Domain(
-    "frozenlake", turns=Uniform(20, 100), prompt=Constant(500),
+FROZEN_LAKE = SimulatedDomain(
+    "frozenlake", turns=Uniform(20, 100), prompt=FixedLatency(500),
     observation=LogNormal(120, 0.2, most=600), response=LogNormal(6, 0.5, most=100),
-    reset_s=Constant(0.2), step_s=LogNormal(0.05, 0.6, most=2),
+    reset_s=FixedLatency(0.2), step_s=LogNormal(0.05, 0.6, most=2),
 )  # fmt: skip
-GEM_MATH = Domain(
+GEM_MATH = SimulatedDomain(
     "gem-math", turns=Uniform(1, 5), prompt=LogNormal(300, 0.3, most=1_000),
     observation=LogNormal(150, 0.6, most=2_000), response=LogNormal(800, 0.8, most=16_000),
-    reset_s=Constant(0.2), step_s=_TOOL_STEP, judged=True,
+    reset_s=FixedLatency(0.2), step_s=_TOOL_STEP, judged=True,
 )  # fmt: skip
-GEM_GAME = Domain(
-    "gem-game", turns=Constant(1), prompt=LogNormal(400, 0.3, most=1_000),
-    observation=Constant(1), response=LogNormal(2_200, 0.8, most=24_000),
-    reset_s=Constant(0.1), step_s=Constant(0.1),
+GEM_GAME = SimulatedDomain(
+    "gem-game", turns=FixedLatency(1), prompt=LogNormal(400, 0.3, most=1_000),
+    observation=FixedLatency(1), response=LogNormal(2_200, 0.8, most=24_000),
+    reset_s=FixedLatency(0.1), step_s=FixedLatency(0.1),
 )  # fmt: skip
 DOMAINS = {domain.name: domain for domain in (SWE, WEB, FROZEN_LAKE, GEM_MATH, GEM_GAME)}
 """The domains of ROLLART Table 1. Turns are the table's. Lengths are not published: they are
@@ -176,10 +184,10 @@ class Workload:
         SettingsError: there is no domain, or two of one name.
     """
 
-    domains: tuple[Domain, ...]
+    domains: tuple[SimulatedDomain, ...]
     seed: int = 0
     context_tokens: int = 32_768
-    _by_name: Mapping[str, Domain] = field(init=False, repr=False, compare=False)
+    _by_name: Mapping[str, SimulatedDomain] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         by_name = {domain.name: domain for domain in self.domains}
@@ -204,7 +212,7 @@ class Workload:
         return draw_script(kind, chance, self.context_tokens, factor, _difficulty(kind, task))
 
 
-def _difficulty(domain: Domain, task: Random) -> float:
+def _difficulty(domain: SimulatedDomain, task: Random) -> float:
     """Probability that an attempt at a task is solved."""
     if task.random() < domain.agreement:
         return 1.0 if task.random() < domain.solved else 0.0
@@ -212,7 +220,7 @@ def _difficulty(domain: Domain, task: Random) -> float:
 
 
 def draw_script(
-    domain: Domain, chance: Random, context_tokens: int, factor: float, solved: float
+    domain: SimulatedDomain, chance: Random, context_tokens: int, factor: float, solved: float
 ) -> Script:
     """Draw one attempt of a domain, cut at the context limit but never without a turn."""
     reset_s = domain.reset_s.draw(chance)

@@ -12,9 +12,9 @@ from pathlib import Path
 import pyarrow as pa
 import torch
 
-from rollart_flow.trainers.checkpoint import Checkpoint
-from rollart_flow.trainers.mismatch import LagStatistics
-from rollart_flow.weights.places import opened
+from rollart_flow.trainers.checkpoint.checkpoint import Checkpoint
+from rollart_flow.trainers.step.mismatch import LagStatistics
+from rollart_flow.weights.folder_store import opened
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Trainer(ABC):
         """
 
     @abstractmethod
-    def assess(self, batch: pa.Table) -> pa.Table:
+    def recompute_old_logprobs(self, batch: pa.Table) -> pa.Table:
         """What the current weights say of a batch, for estimators that need it.
 
         Args:

@@ -26,8 +26,8 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from rollart_flow.errors import RanksLostError, RollartError
 from rollart_flow.models.device import CPU, use_gpu
+from rollart_flow.trainers.batch.ragged import Array
 from rollart_flow.trainers.layout import COLLECTIVE_TIMEOUT_S
-from rollart_flow.trainers.ragged import Array
 
 LOOPBACK = "127.0.0.1"
 _ANSWER_S = 10.0

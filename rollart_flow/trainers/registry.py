@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.models.policy import Policy
-from rollart_flow.trainers.megatron.capabilities import check_installed
+from rollart_flow.trainers.backends.megatron.capabilities import check_installed
 from rollart_flow.trainers.settings import TrainerSettings
 
 if TYPE_CHECKING:
@@ -54,13 +54,13 @@ def build_trainer(
 
     config, tensors = load_folder(folder)
     if settings.backend == "fsdp2":
-        from rollart_flow.trainers.fsdp2 import Fsdp2Trainer
+        from rollart_flow.trainers.backends.fsdp2 import Fsdp2Trainer
 
         return Fsdp2Trainer(config, tensors, algorithm, settings, ranks)
     if settings.backend == "megatron":
-        from rollart_flow.trainers.megatron.trainer import MegatronTrainer
+        from rollart_flow.trainers.backends.megatron.trainer import MegatronTrainer
 
         return MegatronTrainer(config, tensors, algorithm, settings, ranks)
-    from rollart_flow.trainers.embedded import EmbeddedTrainer
+    from rollart_flow.trainers.backends.embedded import EmbeddedTrainer
 
     return EmbeddedTrainer(config, tensors, algorithm, settings)

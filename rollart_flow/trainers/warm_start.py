@@ -19,12 +19,12 @@ from safetensors import SafetensorError
 
 from rollart_flow.algorithms.checks import check_count
 from rollart_flow.algorithms.supervised import supervised
-from rollart_flow.control.ports import Codec
+from rollart_flow.control.protocols import Codec
 from rollart_flow.envs.base import Domain, Environment
 from rollart_flow.errors import SettingsError, TrainerError
 from rollart_flow.models.folder import load_folder
 from rollart_flow.schema import row_schema
-from rollart_flow.trainers.embedded import EmbeddedTrainer
+from rollart_flow.trainers.backends.embedded import EmbeddedTrainer
 from rollart_flow.trainers.optimizer import adamw
 from rollart_flow.trainers.settings import TrainerSettings
 from rollart_flow.types import Sampling, Split, Task

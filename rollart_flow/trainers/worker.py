@@ -4,8 +4,9 @@ A trainer of several ranks is a gang of these. `gather_ranks` makes one process 
 they are placed; until then they hold no trainer. The invariant: every rank makes the same calls in
 the same order; only the first one publishes, removes, or is asked what came out.
 
-What a version must not hold up goes on in a thread of the first rank (`trainers.publishing`), which
-works on copies: gathering them takes all ranks, and stays in the step.
+What a version must not hold up goes on in a thread of the first rank
+(`trainers.checkpoint.publishing`), which works on copies: gathering them takes all ranks, and stays
+in the step.
 """
 
 import os
@@ -21,11 +22,11 @@ from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.errors import RanksLostError
 from rollart_flow.resources import CPU, ActorTrain, Cluster, Placement, register
 from rollart_flow.trainers.base import StepResult, Trainer
-from rollart_flow.trainers.publishing import Publication, Publisher
+from rollart_flow.trainers.checkpoint.publishing import Publication, Publisher
 from rollart_flow.trainers.registry import build_trainer
 from rollart_flow.trainers.settings import TrainerSettings
 from rollart_flow.weights import open_weights
-from rollart_flow.weights.places import kept, place_of
+from rollart_flow.weights.folder_store import folder_store_of, local_path
 
 if TYPE_CHECKING:
     import torch
@@ -56,7 +57,7 @@ class TrainWorker(ActorTrain):
             os.nice(_NICENESS)
         self._timeout_s = settings.collective_timeout_s
         self._build: Callable[[Ranks | None], Trainer] = lambda ranks: build_trainer(
-            settings, algorithm, kept(folder), ranks
+            settings, algorithm, local_path(folder), ranks
         )
         self._publisher = Publisher(open_weights(weights, weights_uri))
         self._result: StepResult | None = None
@@ -103,10 +104,11 @@ class TrainWorker(ActorTrain):
                 self._result = self._trainer.train_step(step, pa.ipc.open_stream(batch).read_all())
         return self._result
 
-    def assess(self, batch: bytes) -> bytes:
-        """What the current weights say of a batch, both as Arrow IPC; see `Trainer.assess`."""
+    def recompute_old_logprobs(self, batch: bytes) -> bytes:
+        """What the current weights say of a batch, both as Arrow IPC; see
+        `Trainer.recompute_old_logprobs`."""
         with self._noticing():
-            found = self._trainer.assess(pa.ipc.open_stream(batch).read_all())
+            found = self._trainer.recompute_old_logprobs(pa.ipc.open_stream(batch).read_all())
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, found.schema) as writer:
             writer.write_table(found)
@@ -161,7 +163,7 @@ class TrainWorker(ActorTrain):
         Args:
             folder: address of the checkpoint; one in S3 is made in a folder of this machine.
         """
-        place, name = place_of(folder)
+        place, name = folder_store_of(folder)
         with self._noticing():
             self._finish_save = self._trainer.begin_save(place.workshop(name))
         self._put_in_place = partial(place.finish, name)

@@ -24,7 +24,7 @@ import safetensors
 from rollart_flow.errors import WeightsError
 from rollart_flow.weights.base import Manifest, WeightStore
 from rollart_flow.weights.fingerprint import fingerprint
-from rollart_flow.weights.places import Place, place_at
+from rollart_flow.weights.folder_store import FolderStore, folder_store_at
 
 if TYPE_CHECKING:
     import torch
@@ -48,7 +48,7 @@ class LocalWeightStore(WeightStore):
     def __init__(self, folder: str | Path) -> None:
         self.folder = str(folder)
         with _as_weights_error(f"no weights can be stored in {folder}"):
-            self._place: Place = place_at(self.folder)
+            self._place: FolderStore = folder_store_at(self.folder)
 
     def uri(self, version: int) -> str:
         """See `WeightStore.uri`: relative to the run."""

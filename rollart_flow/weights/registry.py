@@ -7,11 +7,11 @@ from pathlib import Path
 from rollart_flow.algorithms.checks import check_choice
 from rollart_flow.store.files import is_remote
 from rollart_flow.weights.base import WeightStore
+from rollart_flow.weights.broadcast.requirements import SENT, Sending
+from rollart_flow.weights.broadcast.store import BroadcastWeightStore
 from rollart_flow.weights.local import LocalWeightStore
 from rollart_flow.weights.mooncake.package import package_folder
 from rollart_flow.weights.mooncake.store import MooncakeWeightStore
-from rollart_flow.weights.sent.requirements import SENT, Sending
-from rollart_flow.weights.sent.store import SentWeightStore
 from rollart_flow.weights.tiered import TieredWeightStore
 
 WEIGHT_STORES = ("local", "mooncake", *SENT, "mooncake://HOST:PORT")
@@ -53,7 +53,7 @@ def open_weights(name: str, uri: str) -> WeightStore:
     kept = LocalWeightStore(uri)
     if (address := _AT_ADDRESS.fullmatch(name)) is None:
         check_choice("train.weights", name, _NAMES)
-        return TieredWeightStore(SentWeightStore(name, uri), kept) if name in SENT else kept
+        return TieredWeightStore(BroadcastWeightStore(name, uri), kept) if name in SENT else kept
     folder = uri if is_remote(uri) else str(Path(uri).absolute())
     run = f"{Path(folder).parent.name}-{hashlib.sha256(folder.encode()).hexdigest()[:8]}"
     return TieredWeightStore(MooncakeWeightStore(address[1], run), kept)

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import ray
 
-from rollart_flow.control.schedules import rollart
+from rollart_flow.control.schedule.schedules import rollart
 from rollart_flow.operators.buffer import BufferActor, BufferSettings
 from rollart_flow.operators.ipc import decode, encode
 from rollart_flow.runner.cluster import ray_cluster

@@ -1,8 +1,8 @@
 """Overhead of the control plane per environment turn, engine and environment doing nothing.
 
 512 environments in one process, on asyncio's own loop and the real clock. Everything that a turn
-goes through is real (scheduler, EnvManager, LLMProxy, RolloutHost, SampleBuffer, AsyncController),
-and at each wait for engine or environment all others run.
+goes through is real (scheduler, EnvManager, LLMProxy, RolloutWorker, SampleBuffer,
+AsyncController), and at each wait for engine or environment all others run.
 """
 
 import asyncio
@@ -10,15 +10,15 @@ import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
-from rollart_flow.control.buffer import SampleBuffer
-from rollart_flow.control.controller import AsyncController
-from rollart_flow.control.env_manager import EnvManager, Limits
-from rollart_flow.control.host import RolloutHost
-from rollart_flow.control.intake import RolloutSettings
-from rollart_flow.control.ports import Pull
-from rollart_flow.control.proxy import LLMProxy
-from rollart_flow.control.scheduler import RolloutScheduler
-from rollart_flow.control.schedules import rollart
+from rollart_flow.control.buffer.sample_buffer import SampleBuffer
+from rollart_flow.control.inference.llm_proxy import LLMProxy
+from rollart_flow.control.protocols import PullStats
+from rollart_flow.control.rollout.env_manager import EnvManager, Limits
+from rollart_flow.control.rollout.rollout_worker import RolloutWorker
+from rollart_flow.control.schedule.controller import AsyncController
+from rollart_flow.control.schedule.schedules import rollart
+from rollart_flow.control.scheduler.rollout_scheduler import RolloutScheduler
+from rollart_flow.control.scheduler.rollout_settings import RolloutSettings
 from rollart_flow.types import (
     Assignment,
     Chunk,
@@ -67,10 +67,10 @@ class IdleEngine:
     def prefetch(self, version: int) -> None:
         """Nothing is read."""
 
-    async def update(self, version: int) -> Pull:
+    async def update(self, version: int) -> PullStats:
         """The next tokens have this version."""
         self.version = version
-        return Pull()
+        return PullStats()
 
     async def resume(self) -> None:
         """Nothing was held."""
@@ -135,7 +135,7 @@ class _Turns:
             batch_size=settings.batch_size,
             steps=STEPS,
         )
-        self.host = RolloutHost("host", self.scheduler)
+        self.host = RolloutWorker("host", self.scheduler)
         self.proxy = LLMProxy([self.engine], self.emit)
 
     def emit(self, event: Event) -> None:

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 from rollart_flow import runner
-from rollart_flow.control.schedules import sync_plus
+from rollart_flow.control.schedule.schedules import sync_plus
 from rollart_flow.pipeline.loading import load_source
 from rollart_flow.runner.cluster import ray_cluster
 from rollart_flow.simulation.cluster import simulate

@@ -19,7 +19,7 @@ from typing import Any
 
 import psutil
 
-from rollart_flow.control.proxy import LLMProxy
+from rollart_flow.control.inference.llm_proxy import LLMProxy
 from rollart_flow.engines.vllm.engine import VllmEngine
 from rollart_flow.engines.vllm.settings import VllmSettings
 from rollart_flow.models.policy import Policy, materialize

@@ -19,14 +19,14 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import NamedTuple, TypeVar
 
-from rollart_flow.control.schedules import rollart
+from rollart_flow.control.schedule.schedules import rollart
 from rollart_flow.simulation.cluster import SimulatedCluster, simulate
 from rollart_flow.simulation.hardware import H800, QWEN3_32B
 from rollart_flow.simulation.latencies import LogNormal, Uniform
 from rollart_flow.simulation.loop import run as run_simulation
 from rollart_flow.simulation.record import Record as Simulated
 from rollart_flow.simulation.scenario import Pool, Scenario
-from rollart_flow.simulation.workloads import Domain
+from rollart_flow.simulation.workloads import SimulatedDomain
 from tests.benchmarks.records import Record, record
 
 GPUS = 3_000
@@ -43,7 +43,7 @@ SLICE_S = 0.3
 
 T = TypeVar("T")
 
-TEN_TURNS = Domain(
+TEN_TURNS = SimulatedDomain(
     "ten-turns", turns=Uniform(1, 19), prompt=LogNormal(800, 0.3), observation=LogNormal(300, 0.5),
     response=LogNormal(200, 0.7, most=4_000), reset_s=LogNormal(5, 0.6), step_s=LogNormal(1, 0.8),
     task_spread=0.2,

@@ -17,7 +17,7 @@ import polars as pl
 import psutil
 
 from rollart_flow import runner
-from rollart_flow.operators import streams
+from rollart_flow.operators import ray_data
 from rollart_flow.pipeline.loading import load_source
 from rollart_flow.runner.cluster import ray_cluster
 from rollart_flow.store import Run, open_run
@@ -52,7 +52,7 @@ def run() -> list[Record]:
             runs.append(_run(folder, name, text, steps=16, every=100, commit_ms=commit_ms)[0])
         one = {"steps": 6, "batch_size": 32, "rollout.max_concurrent": 1}
         paced, _ = _run(folder, "paced", SMALL, **one)
-        with mock.patch.object(streams, "_READ_AHEAD", "left as it is"):
+        with mock.patch.object(ray_data, "_READ_AHEAD", "left as it is"):
             public, _ = _run(folder, "public", SMALL, steps=7)
         small, memory = _run(folder, "small", SMALL, steps=TRAJECTORIES // BATCH)
         half = len(memory) // 2

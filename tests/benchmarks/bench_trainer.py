@@ -17,13 +17,13 @@ import torch
 from rollart_flow.algorithms import grpo
 from rollart_flow.models.qwen3 import ModelConfig, Qwen3
 from rollart_flow.schema import row_schema
-from rollart_flow.trainers import buckets as bucketing
-from rollart_flow.trainers.batch import read_batch
-from rollart_flow.trainers.embedded import EmbeddedTrainer
-from rollart_flow.trainers.kernels import pinned
-from rollart_flow.trainers.running import OneByOne
+from rollart_flow.trainers.backends.embedded import EmbeddedTrainer
+from rollart_flow.trainers.batch import buckets as bucketing
+from rollart_flow.trainers.batch.training_batch import read_batch
 from rollart_flow.trainers.settings import TrainerSettings
-from rollart_flow.trainers.update import Tally, Updater
+from rollart_flow.trainers.step.kernels import pinned
+from rollart_flow.trainers.step.running import OneByOne
+from rollart_flow.trainers.step.update import Tally, Updater
 from rollart_flow.types import Sampling
 from tests.benchmarks.records import Record, record
 

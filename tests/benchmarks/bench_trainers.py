@@ -22,13 +22,13 @@ from rollart_flow.algorithms import grpo
 from rollart_flow.envs import Arithmetic, FrozenLake
 from rollart_flow.models.folder import load_folder
 from rollart_flow.models.policy import load_codec, materialize
+from rollart_flow.trainers.backends.embedded import EmbeddedTrainer
+from rollart_flow.trainers.backends.fsdp2 import Fsdp2Trainer
+from rollart_flow.trainers.backends.megatron.trainer import MegatronTrainer
 from rollart_flow.trainers.base import Trainer
-from rollart_flow.trainers.batch import read_batch
-from rollart_flow.trainers.embedded import EmbeddedTrainer
-from rollart_flow.trainers.fsdp2 import Fsdp2Trainer
-from rollart_flow.trainers.kernels import pinned
-from rollart_flow.trainers.megatron.trainer import MegatronTrainer
+from rollart_flow.trainers.batch.training_batch import read_batch
 from rollart_flow.trainers.settings import TrainerSettings
+from rollart_flow.trainers.step.kernels import pinned
 from rollart_flow.trainers.warm_start import _episodes, _table
 from tests.benchmarks.plain import PlainLoop
 from tests.benchmarks.records import Record, record

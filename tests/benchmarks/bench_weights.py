@@ -18,8 +18,8 @@ from pathlib import Path
 import torch
 
 from rollart_flow.algorithms import grpo
-from rollart_flow.trainers.embedded import EmbeddedTrainer
-from rollart_flow.trainers.publishing import Publisher
+from rollart_flow.trainers.backends.embedded import EmbeddedTrainer
+from rollart_flow.trainers.checkpoint.publishing import Publisher
 from rollart_flow.trainers.settings import TrainerSettings
 from rollart_flow.weights import LocalWeightStore, fingerprint
 from rollart_flow.weights.mooncake.buckets import BUCKET_BYTES

@@ -18,14 +18,15 @@ from statistics import fmean
 import pyarrow as pa
 
 from rollart_flow.algorithms import Algorithm
-from rollart_flow.control.env_manager import EnvManager, Limits
-from rollart_flow.control.intake import RolloutSettings, group_name
-from rollart_flow.control.proxy import LLMProxy
+from rollart_flow.control.ids import group_name
+from rollart_flow.control.inference.llm_proxy import LLMProxy
+from rollart_flow.control.rollout.env_manager import EnvManager, Limits
+from rollart_flow.control.scheduler.rollout_settings import RolloutSettings
 from rollart_flow.engines.base import Engine
 from rollart_flow.engines.registry import build_engine
 from rollart_flow.envs.inline import InlineEnvironment
 from rollart_flow.models.policy import load_codec, materialize
-from rollart_flow.operators.manifest import prepare
+from rollart_flow.operators.batch_columns import prepare
 from rollart_flow.operators.tasks import task_stream
 from rollart_flow.pipeline import Pipeline
 from rollart_flow.pipeline.loading import load_pipeline
@@ -93,7 +94,7 @@ def make_policy(pipeline: Pipeline, folder: Path) -> None:
 
 
 class _Worker:
-    """An engine of this process; implements `control.ports.Inference`."""
+    """An engine of this process; implements `control.protocols.Inference`."""
 
     worker = "engine"
     hardware = "CPU"
@@ -197,7 +198,7 @@ class _Trial:
         before = self._trainer.version
         lag = [before - batch.version] * batch.rows.num_rows
         rows = batch.rows.append_column("staleness", pa.array(lag, pa.int32()))
-        prepared = prepare(self._algorithm, rows, before, self._trainer.assess)
+        prepared = prepare(self._algorithm, rows, before, self._trainer.recompute_old_logprobs)
         self._trainer.train_step(before + 1, prepared.rows)
         await self._engine.suspend()
         await self._engine.load(self._trainer.version, self._trainer.weights())

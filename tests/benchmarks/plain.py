@@ -8,7 +8,7 @@ import torch
 
 from rollart_flow.models.device import CPU
 from rollart_flow.models.qwen3 import ModelConfig
-from rollart_flow.trainers.batch import TrainingBatch
+from rollart_flow.trainers.batch.training_batch import TrainingBatch
 from rollart_flow.trainers.settings import TrainerSettings
 
 

@@ -10,9 +10,9 @@ from multiprocessing.connection import Connection
 
 import torch
 
-from rollart_flow.control.ports import Pull
+from rollart_flow.control.protocols import PullStats
 from rollart_flow.engines.embedded import EmbeddedEngine
-from rollart_flow.engines.pulls import Pulls
+from rollart_flow.engines.weight_prefetcher import WeightPrefetcher
 from rollart_flow.models.qwen3 import ModelConfig, Qwen3
 from rollart_flow.types import GenerationRequest, Sampling
 from rollart_flow.weights.mooncake.store import MooncakeWeightStore
@@ -39,7 +39,7 @@ class Swap:
 
     decode_s: float
     """The rollout between the announcement and the swap."""
-    pull: Pull
+    pull: PullStats
     load_s: float
     """From host memory into the engine."""
 
@@ -78,7 +78,7 @@ async def _serve(end: Connection, address: str, run: str) -> None:
     torch.set_num_threads(1)
     engine = EmbeddedEngine(CONFIG, weights_of(0), max_batch=_CHAINS, cached_rows=0)
     store = MooncakeWeightStore(address, run)
-    pulls = Pulls(store)
+    pulls = WeightPrefetcher(store)
     await engine.resume()
     await _decode(engine, 0)
     end.send("ready")

@@ -241,7 +241,7 @@ def test_an_interrupt_prints_what_is_done(tmp_path: Path) -> None:
 
 
 def a_case(name: str) -> Case:
-    from rollart_flow.control.schedules import one_off
+    from rollart_flow.control.schedule.schedules import one_off
 
     return Case(SCENARIOS[name](), one_off(), 0)
 

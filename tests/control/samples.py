@@ -1,6 +1,6 @@
 """Small makers of samples and changes for tests."""
 
-from rollart_flow.control.ports import Change
+from rollart_flow.control.protocols import Change
 from rollart_flow.types import Assignment, Batch, Outcome, Sample
 
 

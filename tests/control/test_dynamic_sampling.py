@@ -3,11 +3,12 @@
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 
-from rollart_flow.control.buffer import SampleBuffer
-from rollart_flow.control.intake import RolloutSettings, group_cursor
-from rollart_flow.control.ports import Change
-from rollart_flow.control.scheduler import RolloutScheduler
-from rollart_flow.control.staleness import StalenessPolicy
+from rollart_flow.control.buffer.sample_buffer import SampleBuffer
+from rollart_flow.control.ids import group_cursor
+from rollart_flow.control.protocols import Change
+from rollart_flow.control.schedule.staleness import StalenessPolicy
+from rollart_flow.control.scheduler.rollout_scheduler import RolloutScheduler
+from rollart_flow.control.scheduler.rollout_settings import RolloutSettings
 from rollart_flow.simulation.fuzz.environments import endless_tasks
 from rollart_flow.simulation.fuzz.log import EventLog
 from rollart_flow.types import Assignment, EventKind, Reason, Task

@@ -9,8 +9,8 @@ from itertools import accumulate
 
 import pytest
 
-from rollart_flow.control.intake import group_cursor
-from rollart_flow.control.schedules import (
+from rollart_flow.control.ids import group_cursor
+from rollart_flow.control.schedule.schedules import (
     Schedule,
     areal,
     one_off,

@@ -1,9 +1,9 @@
 """What a run recorded is sorted out again: nothing lost, nothing twice."""
 
-from rollart_flow.control.buffer import SampleBuffer
-from rollart_flow.control.ports import Change
-from rollart_flow.control.recovery import Recovered, recover
-from rollart_flow.control.staleness import StalenessPolicy
+from rollart_flow.control.buffer.sample_buffer import SampleBuffer
+from rollart_flow.control.protocols import Change
+from rollart_flow.control.recovery import RecoveredControl, recover
+from rollart_flow.control.schedule.staleness import StalenessPolicy
 from rollart_flow.simulation.fuzz.log import EventLog
 from rollart_flow.types import Event, EventKind, Outcome, Reason, Sample, Task
 from tests.control.samples import sample
@@ -29,7 +29,7 @@ def in_batch(*samples: Sample) -> dict[str, str]:
 
 
 def test_nothing_recorded_is_a_fresh_start() -> None:
-    assert recover([], [], {}) == Recovered(0, (), (), (), {}, (), ())
+    assert recover([], [], {}) == RecoveredControl(0, (), (), (), {}, (), ())
 
 
 def test_groups_go_on_where_they_stopped() -> None:

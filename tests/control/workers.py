@@ -2,8 +2,8 @@
 
 import asyncio
 
-from rollart_flow.control.ports import Pull
-from rollart_flow.control.waits import Signal
+from rollart_flow.control.loop.waits import Signal
+from rollart_flow.control.protocols import PullStats
 from rollart_flow.errors import EngineError, WorkerAwayError, WorkerLostError
 
 START_S = 20.0
@@ -11,7 +11,7 @@ START_S = 20.0
 
 
 class Commanded:
-    """Implements `control.ports.EngineCommands`; notes what its processes did.
+    """Implements `control.protocols.EngineCommands`; notes what its processes did.
 
     Args:
         name: of the worker.
@@ -25,7 +25,7 @@ class Commanded:
         self.processes = 1
         self.done: list[str] = []
         self.answers_in_s = 0.0
-        self.pull = Pull()
+        self.pull = PullStats()
         self._restarts = restarts
         self._frees = frees
         self._serves = True
@@ -42,7 +42,7 @@ class Commanded:
     def prefetch(self, version: int) -> None:
         self.done.append(f"prefetch {version}")
 
-    async def update(self, version: int) -> Pull:
+    async def update(self, version: int) -> PullStats:
         await self._reach(f"update {version}")
         self.version = version
         return self.pull

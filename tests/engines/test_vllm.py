@@ -14,7 +14,7 @@ import pytest
 from rollart_flow.engines.base import Engine
 from rollart_flow.engines.vllm.engine import VllmEngine
 from rollart_flow.engines.vllm.settings import VllmSettings
-from rollart_flow.engines.vllm.stream import Stream
+from rollart_flow.engines.vllm.stream import VllmStream
 from rollart_flow.errors import EngineError, SettingsError
 from rollart_flow.models.folder import load_folder
 from rollart_flow.models.policy import Policy, materialize
@@ -184,7 +184,7 @@ def test_a_version_that_vllm_does_not_confirm_ends_the_stream() -> None:
         return CompletionOutput(0, "", [token], None, logprobs, **final)
 
     async def main() -> None:
-        stream = Stream(ask("a", (3,)), chunk_tokens=1)
+        stream = VllmStream(ask("a", (3,)), chunk_tokens=1)
         stream.take(drawn(7), version=0)
         assert (await stream.receive()).versions == (0,)
         spans = [WeightVersionSpan("0", 0, 1), WeightVersionSpan("1", 1, 2)]

@@ -43,7 +43,7 @@ def _environment() -> Iterator[None]:
 
 
 def test_logprobs_of_two_versions_are_those_of_transformers(tmp_path: Path) -> None:
-    from rollart_flow.trainers.megatron.trainer import MegatronTrainer
+    from rollart_flow.trainers.backends.megatron.trainer import MegatronTrainer
 
     first, second = tmp_path / "0", tmp_path / "1"
     write_mixture(first, SERVED)

@@ -14,7 +14,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from rollart_flow.control.ports import Environment
+from rollart_flow.control.protocols import AsyncEnvironment
 from rollart_flow.envs.adapter import open_environment
 from rollart_flow.envs.base import Domain
 from rollart_flow.envs.process import ProcessEnvironment, WarmProcesses
@@ -33,14 +33,14 @@ def gone(pid: int) -> bool:
     return state == "Z"
 
 
-async def pid_of(environment: Environment) -> int:
+async def pid_of(environment: AsyncEnvironment) -> int:
     """Reset it and ask who it is."""
     _, info = await environment.reset(0, "{}")
     return cast(int, info["pid"])
 
 
 @asynccontextmanager
-async def opened(domain: Domain, timeout_s: float = 60.0) -> AsyncIterator[Environment]:
+async def opened(domain: Domain, timeout_s: float = 60.0) -> AsyncIterator[AsyncEnvironment]:
     environment = open_environment(domain, timeout_s=timeout_s)
     try:
         yield environment

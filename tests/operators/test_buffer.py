@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from rollart_flow.algorithms.filters import varied
-from rollart_flow.control.schedules import rollart
+from rollart_flow.control.schedule.schedules import rollart
 from rollart_flow.errors import StoreError
 from rollart_flow.operators.buffer import BufferActor, BufferSettings
 from rollart_flow.operators.filters import NamedFilter

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rollart_flow.operators.reward import Reward, RewardSettings
+from rollart_flow.operators.reward import RewardOperator, RewardSettings
 from rollart_flow.rewards import Part, compose, majority
 from rollart_flow.rewards.score import Scorer, score
 from rollart_flow.rows import trajectories_table, trajectory_from_row
@@ -24,11 +24,11 @@ from tests.serverless.trajectories import TRAJECTORY
 POLICY = CallPolicy(deadline_s=30.0, hedge_after_s=None, backoff_s=0.01, max_concurrent=3)
 
 
-def operator(function: Any, timeout_s: float = 30.0) -> Reward:
-    return Reward(RewardSettings(function, timeout_s, max_concurrent=64))
+def operator(function: Any, timeout_s: float = 30.0) -> RewardOperator:
+    return RewardOperator(RewardSettings(function, timeout_s, max_concurrent=64))
 
 
-async def scored(reward: Reward, trajectory: Trajectory) -> Trajectory:
+async def scored(reward: RewardOperator, trajectory: Trajectory) -> Trajectory:
     (row,) = (await reward(trajectories_table([trajectory]))).to_pylist()
     return trajectory_from_row(row)
 

@@ -8,7 +8,7 @@ import pytest
 
 from rollart_flow import Pipeline, Policy, buffer, evaluate, filter, reward, rollout, tasks, train
 from rollart_flow.algorithms import Curriculum, grpo
-from rollart_flow.control.schedules import one_off, rollart, sync, sync_plus
+from rollart_flow.control.schedule.schedules import one_off, rollart, sync, sync_plus
 from rollart_flow.envs import Arithmetic, FrozenLake
 from rollart_flow.errors import PipelineError
 from rollart_flow.pipeline import nodes

@@ -9,7 +9,7 @@ import ray
 
 from rollart_flow.pipeline.loading import load_source
 from rollart_flow.replay import replay_trajectory
-from rollart_flow.runner.placing import Grant, preview
+from rollart_flow.runner.placement import Grant, preview
 from rollart_flow.store import RunStatus
 from rollart_flow.types import EventKind, Reason
 from tests.extras import needs

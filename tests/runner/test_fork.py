@@ -177,5 +177,7 @@ def test_a_fork_may_have_another_algorithm_with_a_critic_and_a_reference(
     trainer = stored_trainer(Run(uri), loaded.pipeline)
     trainer.load(Path(checkpoint_folder(checkpoints_uri(uri), FORKED_AT)))
     assert trainer.version == FORKED_AT
-    values = trainer.assess(finished_run.batch(1))["values"].combine_chunks().flatten()
+    values = (
+        trainer.recompute_old_logprobs(finished_run.batch(1))["values"].combine_chunks().flatten()
+    )
     assert set(values.to_pylist()) == {0.0}

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 import ray
 
-from rollart_flow.runner.plant import Plant
+from rollart_flow.runner.processes import RunProcesses
 from rollart_flow.store import RunStatus
 from rollart_flow.types import Chunk, EventKind, GenerationRequest, Reason
 from tests.runner.local import events, local_ray, pid_of, run_with
@@ -26,7 +26,7 @@ def shared_ray() -> Iterator[None]:
 
 
 def test_any_process_of_the_streams_and_any_engine_may_be_killed(
-    tmp_path: Path, plants: list[Plant]
+    tmp_path: Path, plants: list[RunProcesses]
 ) -> None:
     def after_step(step: int) -> None:
         plant = plants[-1]
@@ -61,7 +61,7 @@ def test_any_process_of_the_streams_and_any_engine_may_be_killed(
 
 
 def test_a_run_goes_on_from_its_tables_where_what_it_cannot_do_without_dies(
-    tmp_path: Path, plants: list[Plant]
+    tmp_path: Path, plants: list[RunProcesses]
 ) -> None:
     def after_step(step: int) -> None:
         plant = plants[-1]
@@ -84,7 +84,7 @@ def test_a_run_goes_on_from_its_tables_where_what_it_cannot_do_without_dies(
 
 
 @pytest.mark.whole
-def test_a_worker_that_dies_twice_is_left_out(tmp_path: Path, plants: list[Plant]) -> None:
+def test_a_worker_that_dies_twice_is_left_out(tmp_path: Path, plants: list[RunProcesses]) -> None:
     def after_step(step: int) -> None:
         if step in (1, 3):
             os.kill(pid_of(plants[-1].engines.workers[0]), signal.SIGKILL)
@@ -129,7 +129,7 @@ def hang_in_the_midst(worker: Any) -> int:
 
 @pytest.mark.whole
 def test_an_engine_that_hangs_is_restarted_and_its_trajectories_go_on_elsewhere(
-    tmp_path: Path, plants: list[Plant]
+    tmp_path: Path, plants: list[RunProcesses]
 ) -> None:
     stopped: list[int] = []
 
@@ -154,7 +154,7 @@ def test_an_engine_that_hangs_is_restarted_and_its_trajectories_go_on_elsewhere(
 
 @pytest.mark.whole
 def test_an_evaluator_that_hangs_is_restarted_and_every_version_is_scored(
-    tmp_path: Path, plants: list[Plant]
+    tmp_path: Path, plants: list[RunProcesses]
 ) -> None:
     def after_step(step: int) -> None:
         if step == 1:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rollart_flow.runner.plant import Plant
+from rollart_flow.runner.processes import RunProcesses
 from rollart_flow.store import RunStatus
 from rollart_flow.weights import fingerprint, kept_weights
 from tests.extras import with_mooncake
@@ -26,7 +26,7 @@ def shared_ray() -> Iterator[None]:
 
 @pytest.mark.whole
 def test_a_run_goes_on_where_the_servers_of_its_weights_are_killed(
-    tmp_path: Path, plants: list[Plant]
+    tmp_path: Path, plants: list[RunProcesses]
 ) -> None:
     """The master after two steps, the client of whatever servers run after two more, and so on."""
     pids: set[int] = set()

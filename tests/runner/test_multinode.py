@@ -10,7 +10,7 @@ import ray
 from ray.cluster_utils import Cluster as RayCluster
 
 from rollart_flow.pipeline.loading import load_source
-from rollart_flow.runner.placing import Grant, preview
+from rollart_flow.runner.placement import Grant, preview
 from rollart_flow.store import Run, RunStatus
 from rollart_flow.types import EventKind
 from tests.local_ray import tolerating_ray

@@ -18,7 +18,7 @@ import ray
 from rollart_flow import runner
 from rollart_flow.errors import RunFailedError
 from rollart_flow.pipeline.loading import load_source
-from rollart_flow.runner.plant import Plant
+from rollart_flow.runner.processes import RunProcesses
 from rollart_flow.store import Run, open_run
 from rollart_flow.telemetry import Progress, ProgressKind
 from rollart_flow.types import EventKind
@@ -59,7 +59,7 @@ class Watched:
 
 
 def test_neither_the_step_nor_its_rows_wait_for_a_version_and_no_engine_moves_before_it_is_there(
-    tmp_path: Path, plants: list[Plant]
+    tmp_path: Path, plants: list[RunProcesses]
 ) -> None:
     held = ExitStack()
 
@@ -109,7 +109,7 @@ def test_a_version_that_cannot_be_published_ends_the_run_which_can_be_resumed(
 
 @pytest.mark.whole
 def test_a_trainer_that_is_killed_while_it_publishes_leaves_nothing_of_the_version(
-    tmp_path: Path, plants: list[Plant]
+    tmp_path: Path, plants: list[RunProcesses]
 ) -> None:
     held, pids = ExitStack(), list[int]()
 

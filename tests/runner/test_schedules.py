@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from rollart_flow import runner
-from rollart_flow.control.schedules import named_schedule
+from rollart_flow.control.schedule.schedules import named_schedule
 from rollart_flow.pipeline.loading import load_source
 from rollart_flow.store import Run, open_run
 from rollart_flow.types import Batch, EventKind

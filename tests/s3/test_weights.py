@@ -9,7 +9,7 @@ import pytest
 from rollart_flow.errors import StoreError, WeightsError
 from rollart_flow.store.s3.blobs import S3Blobs
 from rollart_flow.weights import LocalWeightStore, WeightStore
-from rollart_flow.weights.places import kept, opened, place_at
+from rollart_flow.weights.folder_store import folder_store_at, local_path, opened
 from tests.weights.conformance import WeightStoreConformance, assert_is_version, tensors_of
 
 
@@ -63,7 +63,7 @@ def test_of_two_who_publish_a_version_at_once_the_first_one_wins(remote: str) ->
 
 
 def test_a_reader_gets_a_folder_or_none_while_it_is_replaced(remote: str) -> None:
-    place = place_at(f"{remote}/checkpoints")
+    place = folder_store_at(f"{remote}/checkpoints")
     assert place.put("000001", holding(a="old", b="old"))
     with opened(f"{remote}/checkpoints/000001") as folder:
         assert place.put("000001", holding(a="new", c="new"))
@@ -77,7 +77,7 @@ def test_a_reader_gets_a_folder_or_none_while_it_is_replaced(remote: str) -> Non
 
 
 def test_an_upload_that_was_cut_off_is_no_folder(remote: str, tmp_path: Path) -> None:
-    place = place_at(f"{remote}/checkpoints")
+    place = folder_store_at(f"{remote}/checkpoints")
     (tmp_path / "a").write_text("half")
     S3Blobs(f"{remote}/checkpoints").upload("000001/cut-off/a", tmp_path / "a")
     assert place.names() == []
@@ -88,24 +88,24 @@ def test_an_upload_that_was_cut_off_is_no_folder(remote: str, tmp_path: Path) ->
 
 
 def test_what_was_made_by_hand_is_put_in_place_when_it_is_finished(remote: str) -> None:
-    place = place_at(remote)
+    place = folder_store_at(remote)
     made = place.workshop("policy")
     made.mkdir(parents=True)
     (made / "config.json").write_text("{}")
     assert place.names() == []
     place.finish("policy")
     assert not made.exists()
-    copy = kept(f"{remote}/policy")
+    copy = local_path(f"{remote}/policy")
     assert (Path(copy) / "config.json").read_text() == "{}"
-    assert kept(f"{remote}/policy") == copy
-    assert kept(str(made)) == str(made), "a folder of this machine is its own copy"
+    assert local_path(f"{remote}/policy") == copy
+    assert local_path(str(made)) == str(made), "a folder of this machine is its own copy"
 
 
 def test_a_damaged_file_is_refused(remote: str) -> None:
-    place = place_at(remote)
+    place = folder_store_at(remote)
     place.put("policy", holding(a="good"))
     blobs = S3Blobs(remote)
     (name,) = (name for name in blobs.names() if name.endswith("/a"))
     blobs.write(name, b"evil")
     with pytest.raises(StoreError, match=r"^cannot read s3://.*: a in .* is damaged: its checksum"):
-        kept(f"{remote}/policy")
+        local_path(f"{remote}/policy")

@@ -14,8 +14,8 @@ from rollart_flow.errors import ContractError
 from rollart_flow.serverless.contract import (
     SCHEMA_VERSION,
     Answer,
-    Call,
-    Failure,
+    CallFailure,
+    RewardCall,
     decode,
     decode_call,
     encode,
@@ -27,7 +27,7 @@ from tests.serverless.trajectories import NOW, TRAJECTORY
 MESSAGE = decode(encode_call(TRAJECTORY, NOW)[1])
 
 
-def there(trajectory: Trajectory, deadline: datetime = NOW) -> Call:
+def there(trajectory: Trajectory, deadline: datetime = NOW) -> RewardCall:
     call = decode_call(encode_call(trajectory, deadline)[1])
     assert call is not None
     return call
@@ -38,7 +38,7 @@ def request_id(trajectory: Trajectory) -> str:
 
 
 def test_a_trajectory_arrives_as_it_was_sent() -> None:
-    assert there(TRAJECTORY) == Call(request_id(TRAJECTORY), NOW, TRAJECTORY)
+    assert there(TRAJECTORY) == RewardCall(request_id(TRAJECTORY), NOW, TRAJECTORY)
     scored = replace(TRAJECTORY, reward=0.5, reward_parts={"a": 1.0}, scored_at=NOW, error="é")
     assert there(scored).trajectory == scored
 
@@ -60,8 +60,8 @@ def test_an_answer_arrives_as_it_was_sent(reward: float, parts: dict[str, float]
     assert Answer.from_json(decode(encode(answer.as_json()))) == answer
 
 
-@pytest.mark.parametrize("failure", Failure)
-def test_a_failure_arrives_with_its_error(failure: Failure) -> None:
+@pytest.mark.parametrize("failure", CallFailure)
+def test_a_failure_arrives_with_its_error(failure: CallFailure) -> None:
     answer = Answer("id", failure=failure, error="KeyError: 'gold'")
     assert Answer.from_json(decode(encode(answer.as_json()))) == answer
 
@@ -159,7 +159,7 @@ def test_half_a_character_is_refused_in_a_trajectory_and_replaced_in_an_answer()
         request_id(replace(TRAJECTORY, error="\udcff"))
     for answer in (
         Answer("id", 1.0, {"\udcff": 1.0}),
-        Answer("id", failure=Failure.FUNCTION, error="\udcff"),
+        Answer("id", failure=CallFailure.FUNCTION, error="\udcff"),
     ):
         sent = decode(encode(answer.as_json()))
         assert "?" in (sent["error"] or sent["parts"])

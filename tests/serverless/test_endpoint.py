@@ -11,7 +11,7 @@ import pytest
 from rollart_flow.errors import SettingsError
 from rollart_flow.rewards.base import RewardFunction
 from rollart_flow.serverless import endpoint as module
-from rollart_flow.serverless.contract import WARM, Answer, Failure, decode, encode, encode_call
+from rollart_flow.serverless.contract import WARM, Answer, CallFailure, decode, encode, encode_call
 from rollart_flow.serverless.endpoint import Endpoint, load_function
 from rollart_flow.types import Outcome, Trajectory
 from tests.rewards import functions
@@ -94,17 +94,17 @@ def test_a_plain_function_runs_in_a_process_and_warm_ones_are_used() -> None:
 @pytest.mark.parametrize(
     ("function", "failure", "said"),
     [
-        (functions.raises, Failure.FUNCTION, "raises: KeyError: 'gold answer'"),
-        (functions.text, Failure.FUNCTION, "returned str as reward"),
-        (functions.nan, Failure.NOT_FINITE, "returned nan as reward"),
-        (functions.hangs, Failure.LATE, "no reward within"),
-        (functions.hangs_in_the_loop, Failure.LATE, "no reward within"),
+        (functions.raises, CallFailure.FUNCTION, "raises: KeyError: 'gold answer'"),
+        (functions.text, CallFailure.FUNCTION, "returned str as reward"),
+        (functions.nan, CallFailure.NOT_FINITE, "returned nan as reward"),
+        (functions.hangs, CallFailure.LATE, "no reward within"),
+        (functions.hangs_in_the_loop, CallFailure.LATE, "no reward within"),
     ],
 )
-def test_what_fails_is_an_answer(function: RewardFunction, failure: Failure, said: str) -> None:
+def test_what_fails_is_an_answer(function: RewardFunction, failure: CallFailure, said: str) -> None:
     async def test() -> None:
         endpoint = Endpoint(function)
-        answer = await ask(endpoint, call(deadline_s=0.5 if failure is Failure.LATE else 60.0))
+        answer = await ask(endpoint, call(deadline_s=0.5 if failure is CallFailure.LATE else 60.0))
         await endpoint.close()
         assert (answer.failure, answer.reward) == (failure, None)
         assert said in (answer.error or "")
@@ -128,7 +128,7 @@ def test_what_was_given_up_before_it_began_is_evaluated_when_asked_again() -> No
 def test_an_answer_holds_the_beginning_of_a_long_error() -> None:
     async def test() -> None:
         answer = await ask(Endpoint(raises_a_document), call())
-        assert answer.failure is Failure.FUNCTION
+        assert answer.failure is CallFailure.FUNCTION
         assert "ValueError: word word" in (answer.error or "")
         assert len(answer.error or "") == 2_000
 
@@ -140,7 +140,7 @@ def test_a_call_whose_deadline_has_passed_is_not_evaluated() -> None:
         function = Counting()
         endpoint = Endpoint(function)
         answer = await ask(endpoint, call(deadline_s=-1.0))
-        assert (answer.failure, next(function.numbers)) == (Failure.LATE, 1)
+        assert (answer.failure, next(function.numbers)) == (CallFailure.LATE, 1)
         function.let_go.set()
         assert (await ask(endpoint, call())).reward == 2.0  # being late is not remembered
 
@@ -179,7 +179,7 @@ FAILED = replace(TRAJECTORY, outcome=Outcome.FAILED)
 )
 def test_what_is_no_call_is_refused_in_an_answer(body: bytes, request_id: str, said: str) -> None:
     answer = asyncio.run(ask(Endpoint(functions.turns), body))
-    assert (answer.request_id, answer.failure) == (request_id, Failure.REFUSED)
+    assert (answer.request_id, answer.failure) == (request_id, CallFailure.REFUSED)
     assert said in (answer.error or "")
 
 

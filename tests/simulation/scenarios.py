@@ -1,6 +1,6 @@
 """Small scenarios, and one schedule of each name."""
 
-from rollart_flow.control.schedules import (
+from rollart_flow.control.schedule.schedules import (
     Schedule,
     areal,
     hybrid,

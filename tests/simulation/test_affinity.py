@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from rollart_flow.control.schedules import rollart
+from rollart_flow.control.schedule.schedules import rollart
 from rollart_flow.errors import SettingsError
 from rollart_flow.simulation.cluster import simulate
 from rollart_flow.simulation.hardware import H20, H800, QWEN3_8B

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rollart_flow.control.schedules import (
+from rollart_flow.control.schedule.schedules import (
     Schedule,
     areal,
     one_off,
@@ -17,7 +17,7 @@ from rollart_flow.control.schedules import (
     sync_plus,
 )
 from rollart_flow.simulation.batching import MAX_SEQUENCES
-from rollart_flow.simulation.bounds import Bound, bound, chain_s, propositions
+from rollart_flow.simulation.bounds import StepTimeBound, bound, chain_s, propositions
 from rollart_flow.simulation.cluster import simulate
 from rollart_flow.simulation.hardware import (
     H20,
@@ -27,7 +27,7 @@ from rollart_flow.simulation.hardware import (
     Roofline,
     TrainingCost,
 )
-from rollart_flow.simulation.latencies import Constant, Mixture, Uniform
+from rollart_flow.simulation.latencies import FixedLatency, LatencyMixture, Uniform
 from rollart_flow.simulation.record import Record
 from rollart_flow.simulation.scenario import Pool, PrefillDecode, Scenario
 from rollart_flow.simulation.workloads import (
@@ -68,10 +68,10 @@ def test_no_schedule_beats_the_bound(schedule: Schedule, scenario: Scenario) -> 
 PREFILL_HEAVY = replace(
     FROZEN_LAKE,
     turns=Uniform(4, 10),
-    observation=Constant(600),
-    response=Constant(8),
-    step_s=Constant(0.02),
-    reset_s=Constant(0.0),
+    observation=FixedLatency(600),
+    response=FixedLatency(8),
+    step_s=FixedLatency(0.02),
+    reset_s=FixedLatency(0.0),
 )
 OTHERS = {
     "shared": replace(ONE_POOL, rollout=(), shared=True),
@@ -95,7 +95,7 @@ def test_no_hardware_beats_it_either(scenario: Scenario, schedule: Schedule) -> 
 
 def test_devices_that_training_lends_count_for_the_rollout() -> None:
     """With one device of its own and sixteen lent ones, most work is done on the latter."""
-    long = replace(GEM_GAME, response=Constant(3_000), task_spread=0.0)
+    long = replace(GEM_GAME, response=FixedLatency(3_000), task_spread=0.0)
     few = replace(ONE_POOL, domains=(long,), rollout=(Pool(H800, 1),), training=Pool(H800, 16))
     lent = replace(few, batch_size=256, sliding=16)
     record = simulate(lent, sync_plus(), steps=1)
@@ -107,7 +107,7 @@ def test_devices_that_training_lends_count_for_the_rollout() -> None:
 
 def test_a_schedule_that_aborts_nothing_may_let_the_longest_take_many_steps() -> None:
     """One in thirty takes 40 s, the others 1: whoever trains on those that are complete goes on."""
-    response = Mixture(((0.97, Constant(100)), (0.03, Constant(6_000))))
+    response = LatencyMixture(((0.97, FixedLatency(100)), (0.03, FixedLatency(6_000))))
     outliers = replace(GEM_GAME, response=response, task_spread=0.0)
     cost = TrainingCost(QWEN3_8B, H800, fixed_s=0.3)
     scenario = replace(ONE_POOL, domains=(outliers,), batch_size=16, group_size=1)
@@ -126,7 +126,7 @@ def test_the_bound_is_nearly_reached_where_one_thing_is_scarce() -> None:
     """Within 20% by training, 10% by the longest chain, 15% by the devices: it says something."""
     training = replace(
         ONE_POOL,
-        domains=(replace(GEM_GAME, response=Constant(500), task_spread=0.0),),
+        domains=(replace(GEM_GAME, response=FixedLatency(500), task_spread=0.0),),
         training=Pool(H800, 1),
     )
     found = simulate(training, rollart_plus(1), steps=8)
@@ -138,7 +138,7 @@ def test_the_bound_is_nearly_reached_where_one_thing_is_scarce() -> None:
     assert limit.step_s == limit.chain_s > 0.9 * step_s(found)
     packed = replace(
         ONE_POOL,
-        domains=(replace(GEM_GAME, response=Constant(2_000), task_spread=0.0),),
+        domains=(replace(GEM_GAME, response=FixedLatency(2_000), task_spread=0.0),),
         rollout=(Pool(H800, 1),),
         batch_size=128,
         training=Pool(H800, 32),
@@ -150,8 +150,8 @@ def test_the_bound_is_nearly_reached_where_one_thing_is_scarce() -> None:
 
 def test_training_adds_up_only_where_rollout_waits_for_it() -> None:
     parts = {"rollout_s": 3.0, "training_s": 5.0, "chain_s": 4.0, "push_s": 6.0}
-    assert Bound(**parts, serial=True).step_s == 15.0
-    assert Bound(**parts, serial=False).step_s == 6.0
+    assert StepTimeBound(**parts, serial=True).step_s == 15.0
+    assert StepTimeBound(**parts, serial=False).step_s == 6.0
 
 
 def test_a_chain_is_an_attempt_alone_on_the_fastest_worker_without_its_reset() -> None:

@@ -9,7 +9,7 @@ from statistics import fmean
 
 import pytest
 
-from rollart_flow.control.schedules import (
+from rollart_flow.control.schedule.schedules import (
     SCHEDULES,
     Schedule,
     areal,
@@ -24,7 +24,7 @@ from rollart_flow.simulation.cluster import simulate
 from rollart_flow.simulation.hardware import H20, H800, INTRA_CLUSTER, QWEN3_8B
 from rollart_flow.simulation.record import Activity, Record
 from rollart_flow.simulation.scenario import Pool, PrefillDecode, Scenario
-from rollart_flow.simulation.workloads import FROZEN_LAKE, GEM_MATH, SWE, WEB, Domain
+from rollart_flow.simulation.workloads import FROZEN_LAKE, GEM_MATH, SWE, WEB, SimulatedDomain
 from rollart_flow.types import Outcome, Reason
 from tests.simulation.scenarios import EVERY, ONE_POOL, TWO_POOLS
 
@@ -54,7 +54,7 @@ def test_a_run_is_a_function_of_scenario_schedule_and_seed(scenario: Scenario) -
 
 def test_another_process_simulates_the_same() -> None:
     program = (
-        "from rollart_flow.control.schedules import rollart\n"
+        "from rollart_flow.control.schedule.schedules import rollart\n"
         "from rollart_flow.simulation.cluster import simulate\n"
         "from tests.simulation.scenarios import ONE_POOL\n"
         "print(simulate(ONE_POOL, rollart(1), seed=1, steps=2))"
@@ -226,7 +226,7 @@ def test_failed_attempts_are_replaced() -> None:
     assert all(len(batch.trajectory_ids) == 32 for batch in record.batches.values())
 
 
-def on_both(domain: Domain, batch_size: int) -> float:
+def on_both(domain: SimulatedDomain, batch_size: int) -> float:
     """Rollout time on two H800 over that on six H20, which cost about the same (Figure 4)."""
     times = [
         rollout_s(

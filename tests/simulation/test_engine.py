@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from rollart_flow.control.ports import Inference
+from rollart_flow.control.protocols import Inference
 from rollart_flow.errors import EngineError
 from rollart_flow.simulation.batching import ContinuousBatch
 from rollart_flow.simulation.disaggregated import DisaggregatedEngine

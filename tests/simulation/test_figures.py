@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 
-from rollart_flow.control.schedules import sync_plus
+from rollart_flow.control.schedule.schedules import sync_plus
 from rollart_flow.simulation.comparison import Case
 from rollart_flow.simulation.figures import Figure, run_figures, step_s
 from rollart_flow.simulation.published import figures

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from rollart_flow.control.ports import InferenceControl
-from rollart_flow.control.proxy import LLMProxy
+from rollart_flow.control.inference.llm_proxy import LLMProxy
+from rollart_flow.control.protocols import InferenceControl
 from rollart_flow.simulation.batching import ContinuousBatch
 from rollart_flow.simulation.engine import SimulatedEngine
-from rollart_flow.simulation.fleet import Fleet
+from rollart_flow.simulation.fleet import SimulatedEngineGroup
 from rollart_flow.simulation.hardware import H800, MOONCAKE, QWEN3_8B, Roofline
 from rollart_flow.simulation.scenario import Pool, Scenario
 from rollart_flow.simulation.workloads import GEM_MATH
@@ -37,9 +37,9 @@ def engines(prefix: str, count: int, lost: Counter[str]) -> list[SimulatedEngine
     ]
 
 
-def a_fleet(sliding: int = 0) -> Fleet:
+def a_fleet(sliding: int = 0) -> SimulatedEngineGroup:
     lost: Counter[str] = Counter()
-    return Fleet(engines("w", 2, lost), engines("s", sliding, lost), SCENARIO)
+    return SimulatedEngineGroup(engines("w", 2, lost), engines("s", sliding, lost), SCENARIO)
 
 
 async def gathered(stream: AsyncIterator[Chunk]) -> list[Chunk]:
@@ -159,5 +159,5 @@ async def test_proxies_know_who_serves_before_anyone_asks_in_vain() -> None:
 
 async def test_the_exposed_pull_is_that_of_the_scenario() -> None:
     slow = replace(SCENARIO, transfer=replace(MOONCAKE, streamed=False))
-    fleet = Fleet(engines("w", 1, Counter()), (), slow)
+    fleet = SimulatedEngineGroup(engines("w", 1, Counter()), (), slow)
     assert await exchange(fleet, 1) == pytest.approx(MOONCAKE.pull_s(QWEN3_8B))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rollart_flow.control.schedules import SCHEDULES
+from rollart_flow.control.schedule.schedules import SCHEDULES
 from rollart_flow.errors import SettingsError
 from rollart_flow.simulation.fuzz import Faults, Plan, Target, fuzz, plan_of, simulate
 from rollart_flow.simulation.fuzz.bugs import BUGS, planted

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollart_flow.control.schedules import named_schedule
+from rollart_flow.control.schedule.schedules import named_schedule
 from rollart_flow.simulation.cluster import simulate
 from rollart_flow.simulation.gantt import render, tick_s
 from rollart_flow.simulation.hardware import H20, H800, QWEN3_8B

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rollart_flow.simulation.latencies import (
-    Constant,
     Distribution,
+    FixedLatency,
     Gaussian,
+    LatencyMixture,
     LogNormal,
-    Mixture,
     Uniform,
 )
 
@@ -22,13 +22,13 @@ LOG_NORMAL = st.builds(
     LogNormal, st.floats(0.1, 100), st.floats(0, 1.2), most=st.floats(0.05, 500) | st.just(math.inf)
 )
 SIMPLE = st.one_of(
-    st.builds(Constant, st.floats(0, 50)),
+    st.builds(FixedLatency, st.floats(0, 50)),
     st.builds(lambda low, width: Uniform(low, low + width), st.floats(0, 50), st.floats(0, 50)),
     GAUSSIAN,
     LOG_NORMAL,
 )
 MIXTURE = st.builds(
-    lambda parts: Mixture(tuple(parts)),
+    lambda parts: LatencyMixture(tuple(parts)),
     st.lists(st.tuples(st.floats(0.05, 1), SIMPLE), min_size=1, max_size=3),
 )
 
@@ -76,7 +76,7 @@ def test_all_chance_comes_from_the_source(distribution: Distribution, seed: int)
         (LogNormal(4, 0, most=3), 3.0),
         (LogNormal(1, 0.8, most=1), 1 - 0.5 + 0.5 * math.exp(0.32) * math.erfc(0.8 / 2**0.5)),
         (Uniform(30, 50), 40.0),
-        (Mixture(((1.0, Constant(2)), (3.0, Constant(6)))), 5.0),
+        (LatencyMixture(((1.0, FixedLatency(2)), (3.0, FixedLatency(6)))), 5.0),
     ],
 )
 def test_means_are_those_of_the_formulas(distribution: Distribution, mean: float) -> None:

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from rollart_flow.control.waits import Signal, waiting
+from rollart_flow.control.loop.waits import Signal, waiting
 from rollart_flow.errors import DeadlockError
 from rollart_flow.simulation import VirtualTimeLoop, run
 from rollart_flow.simulation.pytest_plugin import VirtualTime

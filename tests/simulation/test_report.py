@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from rollart_flow.control.schedules import (
+from rollart_flow.control.schedule.schedules import (
     Schedule,
     areal,
     one_off,
@@ -15,7 +15,7 @@ from rollart_flow.control.schedules import (
 )
 from rollart_flow.simulation.cluster import simulate
 from rollart_flow.simulation.hardware import H800, MOONCAKE, QWEN3_8B, QWEN25_7B, Roofline
-from rollart_flow.simulation.latencies import Constant
+from rollart_flow.simulation.latencies import FixedLatency
 from rollart_flow.simulation.report import report
 from rollart_flow.simulation.rewards import Dedicated, Serverless
 from rollart_flow.simulation.scenario import Pool, Scenario
@@ -135,7 +135,7 @@ def test_a_judge_is_utilized_as_far_as_it_works_while_it_is_paid(serverless: boo
 
 def test_pools_that_have_nothing_to_do_are_idle() -> None:
     """Environments that take very long leave the devices idle, and training waits."""
-    slow = replace(WEB, step_s=Constant(60.0), turns=Constant(5))
+    slow = replace(WEB, step_s=FixedLatency(60.0), turns=FixedLatency(5))
     scenario = replace(ONE_POOL, domains=(slow,))
     found = report(simulate(scenario, sync_plus(), steps=3), scenario, sync_plus(), 0)
     assert found.utilization["H800"].idle > 0.9

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from rollart_flow.control.schedules import sync_plus
+from rollart_flow.control.schedule.schedules import sync_plus
 from rollart_flow.simulation.batching import ContinuousBatch
 from rollart_flow.simulation.cluster import simulate
 from rollart_flow.simulation.engine import SimulatedEngine

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from rollart_flow.control.schedules import areal, rollart, sync_plus
+from rollart_flow.control.schedule.schedules import areal, rollart, sync_plus
 from rollart_flow.errors import SettingsError
 from rollart_flow.simulation.hardware import (
     H20,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rollart_flow.control.schedules import sync_plus
+from rollart_flow.control.schedule.schedules import sync_plus
 from rollart_flow.errors import SettingsError
 from rollart_flow.simulation.cluster import simulate
 from rollart_flow.simulation.report import Report, report

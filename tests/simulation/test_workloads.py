@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rollart_flow.errors import SettingsError
-from rollart_flow.simulation.latencies import Constant
+from rollart_flow.simulation.latencies import FixedLatency
 from rollart_flow.simulation.workloads import (
     DOMAINS,
     FROZEN_LAKE,
@@ -20,9 +20,9 @@ from rollart_flow.simulation.workloads import (
     GEM_MATH,
     SWE,
     WEB,
-    Domain,
     Script,
     ScriptedTurn,
+    SimulatedDomain,
     Workload,
     draw_script,
 )
@@ -64,7 +64,9 @@ def test_another_process_draws_the_same_script() -> None:
     ("domain", "fewest", "most"),
     [(SWE, 30, 50), (WEB, 5, 30), (FROZEN_LAKE, 20, 100), (GEM_MATH, 1, 5), (GEM_GAME, 1, 1)],
 )
-def test_turns_are_those_of_rollart_table_1(domain: Domain, fewest: int, most: int) -> None:
+def test_turns_are_those_of_rollart_table_1(
+    domain: SimulatedDomain, fewest: int, most: int
+) -> None:
     roomy = Workload((domain,), context_tokens=1 << 30)
     counts = [len(roomy.script(f"g{i}", domain.name, 0).turns) for i in range(400)]
     assert min(counts) >= fewest
@@ -73,7 +75,7 @@ def test_turns_are_those_of_rollart_table_1(domain: Domain, fewest: int, most: i
 
 
 @pytest.mark.parametrize("domain", [GEM_MATH, GEM_GAME])
-def test_the_longest_response_of_a_step_is_5_to_9_times_the_mean(domain: Domain) -> None:
+def test_the_longest_response_of_a_step_is_5_to_9_times_the_mean(domain: SimulatedDomain) -> None:
     """ROLLART section 8, for a step of 512 attempts; a tenth of a margin at both ends."""
     workload = Workload((domain,))
     ratios = []
@@ -89,7 +91,7 @@ def test_the_longest_response_of_a_step_is_5_to_9_times_the_mean(domain: Domain)
 def test_frozen_lake_is_heavy_in_prefill_and_gem_math_in_decode() -> None:
     """ROLLART section 3.1: many short turns against few long ones."""
 
-    def share(domain: Domain) -> float:
+    def share(domain: SimulatedDomain) -> float:
         scripts = [ALL.script(f"g{i}", domain.name, 0) for i in range(50)]
         return sum(s.action_tokens for s in scripts) / sum(s.tokens for s in scripts)
 
@@ -148,7 +150,9 @@ def test_the_share_that_is_said_fails_in_reset_or_in_a_turn(failure: float) -> N
 
 def test_attempts_at_one_task_are_alike_as_far_as_is_said() -> None:
     """Length by the task's factor, success by its agreement."""
-    domain = replace(GEM_GAME, agreement=1.0, solved=0.3, response=Constant(1_000), task_spread=0.5)
+    domain = replace(
+        GEM_GAME, agreement=1.0, solved=0.3, response=FixedLatency(1_000), task_spread=0.5
+    )
     workload = Workload((domain,))
     groups = [[workload.script(f"g{g}", domain.name, a) for a in range(4)] for g in range(300)]
     for group in groups:
@@ -170,6 +174,6 @@ def test_tasks_come_uniformly_over_the_domains_with_cursors() -> None:
 
 
 @pytest.mark.parametrize("domains", [(), (WEB, replace(SWE, name="web"))])
-def test_domains_need_names_of_their_own(domains: tuple[Domain, ...]) -> None:
+def test_domains_need_names_of_their_own(domains: tuple[SimulatedDomain, ...]) -> None:
     with pytest.raises(SettingsError, match="a name of its own"):
         Workload(domains)

@@ -20,9 +20,9 @@ from rollart_flow.errors import TrainerError
 from rollart_flow.models.qwen3 import ModelConfig, Qwen3
 from rollart_flow.trainers import adamw
 from rollart_flow.trainers.base import StepResult, Trainer
-from rollart_flow.trainers.batch import read_scorable
-from rollart_flow.trainers.scoring import recompute_logprobs
+from rollart_flow.trainers.batch.training_batch import read_scorable
 from rollart_flow.trainers.settings import TrainerSettings
+from rollart_flow.trainers.step.scoring import recompute_logprobs
 from rollart_flow.types import Sampling
 from rollart_flow.weights import fingerprint
 from tests.trainers.cases import CONFIG, Row, initial_weights, make_rows, on_policy, table
@@ -230,7 +230,7 @@ class TrainerConformance(ABC):
         for one in (trainer, untouched):
             one.train_step(1, batch_of(1))
         rows = make_rows(10, seed=2)
-        found = trainer.assess(table(rows))
+        found = trainer.recompute_old_logprobs(table(rows))
         assert found.column_names == ["old_logprobs"]
         model = Qwen3(CONFIG)
         model.load_state_dict(trainer.weights())

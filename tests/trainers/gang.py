@@ -14,7 +14,7 @@ import torch
 from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.models.qwen3 import ModelConfig
 from rollart_flow.trainers.base import StepResult, Trainer
-from rollart_flow.trainers.checkpoint import Checkpoint
+from rollart_flow.trainers.checkpoint.checkpoint import Checkpoint
 from rollart_flow.trainers.settings import TrainerSettings
 
 RANKS = 2
@@ -120,8 +120,8 @@ def _make(
     algorithm: Algorithm,
     settings: TrainerSettings,
 ) -> Trainer:
-    from rollart_flow.trainers.fsdp2 import Fsdp2Trainer
-    from rollart_flow.trainers.megatron.trainer import MegatronTrainer
+    from rollart_flow.trainers.backends.fsdp2 import Fsdp2Trainer
+    from rollart_flow.trainers.backends.megatron.trainer import MegatronTrainer
 
     backend = {"fsdp2": Fsdp2Trainer, "megatron": MegatronTrainer}[settings.backend]
     return backend(config, tensors, algorithm, settings, ranks)
@@ -170,7 +170,7 @@ class GangTrainer(Trainer):
         found: StepResult = one
         return found
 
-    def assess(self, batch: pa.Table) -> pa.Table:
+    def recompute_old_logprobs(self, batch: pa.Table) -> pa.Table:
         one, *others = self.every(_assess, batch)
         assert all(one.equals(other) for other in others)
         found: pa.Table = one
@@ -204,7 +204,7 @@ def _train_step(trainer: Trainer, step: int, batch: pa.Table) -> StepResult:
 
 
 def _assess(trainer: Trainer, batch: pa.Table) -> pa.Table:
-    return trainer.assess(batch)
+    return trainer.recompute_old_logprobs(batch)
 
 
 def _weights(trainer: Trainer) -> dict[str, Any]:

@@ -20,13 +20,13 @@ from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.errors import TrainerError
 from rollart_flow.models.qwen3 import ModelConfig
 from rollart_flow.trainers import adamw
+from rollart_flow.trainers.backends.embedded import EmbeddedTrainer
 from rollart_flow.trainers.base import Trainer
-from rollart_flow.trainers.batch import read_batch
-from rollart_flow.trainers.embedded import EmbeddedTrainer
-from rollart_flow.trainers.kernels import pinned
+from rollart_flow.trainers.batch.training_batch import read_batch
 from rollart_flow.trainers.settings import TrainerSettings
-from rollart_flow.trainers.stepping import SteppingTrainer
-from rollart_flow.trainers.update import Tally
+from rollart_flow.trainers.step.core_trainer import CoreTrainer
+from rollart_flow.trainers.step.kernels import pinned
+from rollart_flow.trainers.step.update import Tally
 from rollart_flow.types import Sampling
 from rollart_flow.weights import fingerprint
 from tests.trainers.cases import CONFIG, completed, initial_weights, make_rows, table
@@ -50,7 +50,7 @@ def full_batch(step: int) -> pa.Table:
     return completed(make_rows(10, seed=step), seed=step)
 
 
-def gradient(trainer: SteppingTrainer, batch: pa.Table) -> tuple[float, dict[str, Any]]:
+def gradient(trainer: CoreTrainer, batch: pa.Table) -> tuple[float, dict[str, Any]]:
     """Loss and gradient of a batch, whole, under Hugging Face names. Called in every rank."""
     rows, learned, tally = read_batch(batch), trainer._learned, Tally()
     with pinned(1):
@@ -132,7 +132,10 @@ class RankedParity:
             ]
             assert '"ranks": 2' in found["kernels"]
         found_logprobs, expected_logprobs = (
-            each.assess(batch)["old_logprobs"].combine_chunks().flatten().to_pylist()
+            each.recompute_old_logprobs(batch)["old_logprobs"]
+            .combine_chunks()
+            .flatten()
+            .to_pylist()
             for each in (several, one)
         )
         assert found_logprobs == pytest.approx(expected_logprobs, abs=1e-5)
@@ -195,7 +198,7 @@ class RankedParity:
         assert found.loss == pytest.approx(expected.loss, abs=1e-5)
 
     def test_a_snapshot_of_one_process_is_one_to_fork_from(self, tmp_path: Path) -> None:
-        from rollart_flow.trainers.checkpoint import write_checkpoint
+        from rollart_flow.trainers.checkpoint.checkpoint import write_checkpoint
 
         parent = self.alone(grpo(), CUT)
         parent.train_step(1, batch_of(1))
@@ -219,8 +222,8 @@ class RankedConformance(RankedParity, TrainerConformance):
 
 
 def _alone(settings: TrainerSettings, algorithm: Algorithm) -> Trainer:
-    from rollart_flow.trainers.fsdp2 import Fsdp2Trainer
-    from rollart_flow.trainers.megatron.trainer import MegatronTrainer
+    from rollart_flow.trainers.backends.fsdp2 import Fsdp2Trainer
+    from rollart_flow.trainers.backends.megatron.trainer import MegatronTrainer
 
     backend = {"fsdp2": Fsdp2Trainer, "megatron": MegatronTrainer}[settings.backend]
     return backend(CONFIG, initial_weights(), algorithm, settings)

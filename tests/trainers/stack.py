@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from rollart_flow.trainers.megatron.capabilities import Capabilities
+from rollart_flow.trainers.backends.megatron.capabilities import Capabilities
 
 STACK = Capabilities(cuda=False, transformer_engine=False, stack=True)
 
@@ -33,7 +33,7 @@ class _CpuForCuda(TorchFunctionMode):
 
 def train_with_the_stack() -> None:
     """From now on, trainers of this process do."""
-    from rollart_flow.trainers.megatron import trainer
+    from rollart_flow.trainers.backends.megatron import trainer
 
     trainer.capabilities = lambda *, cuda: STACK  # type: ignore[attr-defined]
     torch.cuda.current_device = lambda: torch.device("cpu")  # type: ignore[assignment,return-value]

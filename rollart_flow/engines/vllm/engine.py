@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any
 
 from rollart_flow.engines.base import Engine, EnginePhase
 from rollart_flow.engines.requests import refused
-from rollart_flow.engines.vllm.drawing import Drawing
-from rollart_flow.engines.vllm.handover import written
+from rollart_flow.engines.vllm.generation import VllmGeneration
 from rollart_flow.engines.vllm.process import start
-from rollart_flow.engines.vllm.receiving import receiver_of
+from rollart_flow.engines.vllm.receiver import receiver_of
 from rollart_flow.engines.vllm.sampling import check
 from rollart_flow.engines.vllm.settings import VllmSettings
-from rollart_flow.engines.vllm.stream import Stream
+from rollart_flow.engines.vllm.stream import VllmStream
+from rollart_flow.engines.vllm.weights_file import written
 from rollart_flow.errors import EngineError, SettingsError
 from rollart_flow.models.folder import check_tensors, read_config
 from rollart_flow.types import Chunk, GenerationRequest
@@ -61,11 +61,11 @@ class VllmEngine(Engine):
         before = set(active_children())
         self._llm: Any = start(folder, self._config, settings)
         limits = (self._context, self._config.vocab_size)
-        self._drawing = Drawing(self._llm, limits, settings, version)
+        self._drawing = VllmGeneration(self._llm, limits, settings, version)
         self._processes = set(active_children()) - before
         self._receiver = receiver_of(settings.sent, settings.tensor_parallel)
-        self._streams: dict[str, Stream] = {}
-        self._tasks: dict[Stream, asyncio.Task[None]] = {}
+        self._streams: dict[str, VllmStream] = {}
+        self._tasks: dict[VllmStream, asyncio.Task[None]] = {}
         self._ready: asyncio.Task[None] | None = None
         self._suspended = False
         self._released = False
@@ -86,7 +86,7 @@ class VllmEngine(Engine):
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Chunk]:
         """Stream a request's tokens; see `Engine.generate`."""
         self._check(request)
-        stream = Stream(request, self._settings.chunk_tokens)
+        stream = VllmStream(request, self._settings.chunk_tokens)
         self._streams[request.request_id] = stream
         self._tasks[stream] = asyncio.create_task(self._draw(stream))
         try:
@@ -202,7 +202,7 @@ class VllmEngine(Engine):
             prefills=self._settings.phase is EnginePhase.PREFILL,
         )
 
-    async def _draw(self, stream: Stream) -> None:
+    async def _draw(self, stream: VllmStream) -> None:
         """Have vLLM answer a stream, whatever comes."""
         try:
             await self._begin()
@@ -210,7 +210,7 @@ class VllmEngine(Engine):
         except Exception as error:  # noqa: BLE001  whoever waits must hear of it, whatever it is
             stream.fail(self._fault(error))
 
-    async def _drop(self, stream: Stream) -> None:
+    async def _drop(self, stream: VllmStream) -> None:
         """Forget a stream; one that is in flight is aborted."""
         del self._streams[stream.request.request_id]
         task = self._tasks.pop(stream)

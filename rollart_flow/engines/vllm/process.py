@@ -47,7 +47,8 @@ _BLOCK_TOKENS = 128
 
 
 def transfer_name(kind: str | None) -> str:
-    """Of the one that also receives what is sent in a way of `weights.sent`; None: files alone."""
+    """Of the one that also receives what is sent in a way of `weights.broadcast`; None: files
+    alone."""
     return TRANSFER if kind is None else f"{TRANSFER}_{kind}"
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from rollart_flow.engines.base import EnginePhase
-from rollart_flow.engines.vllm.receiving import Sent
+from rollart_flow.engines.vllm.receiver import Sent
 from rollart_flow.errors import SettingsError
 from rollart_flow.models.policy import DTYPES
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from vllm.outputs import CompletionOutput
 
 
-class Stream:
+class VllmStream:
     """A request in flight."""
 
     def __init__(self, request: GenerationRequest, chunk_tokens: int) -> None:

@@ -27,7 +27,7 @@ from vllm.model_executor.model_loader.reload import (
 )
 
 from rollart_flow.engines.vllm.process import TRANSFER, transfer_name
-from rollart_flow.weights.sent.wire import read
+from rollart_flow.weights.broadcast.wire import read
 
 _PR_SET_PDEATHSIG = 1
 

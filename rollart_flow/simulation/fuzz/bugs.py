@@ -10,18 +10,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rollart_flow.control.book import Book
-from rollart_flow.control.buffer import SampleBuffer
-from rollart_flow.control.controller import AsyncController
-from rollart_flow.control.feed import Feed
-from rollart_flow.control.fleet import Fleet
-from rollart_flow.control.groups import Group
-from rollart_flow.control.joining import Joined
-from rollart_flow.control.lifecycle import GroupLifecycle
-from rollart_flow.control.pending import PendingGroup, PendingGroups
-from rollart_flow.control.ports import Pull
-from rollart_flow.control.schedules import Phase
-from rollart_flow.control.selection import ReadyGroup
+from rollart_flow.control.buffer.pending import PendingGroup, PendingGroups
+from rollart_flow.control.buffer.sample_buffer import SampleBuffer
+from rollart_flow.control.inference.engine_group import EngineGroup
+from rollart_flow.control.inference.generation_builder import GenerationBuilder
+from rollart_flow.control.loop.replayable_queue import ReplayableQueue
+from rollart_flow.control.protocols import PullStats
+from rollart_flow.control.schedule.controller import AsyncController
+from rollart_flow.control.schedule.schedules import Phase
+from rollart_flow.control.schedule.selection import ReadyGroup
+from rollart_flow.control.scheduler.group_registry import GroupRegistry
+from rollart_flow.control.scheduler.groups import Group
+from rollart_flow.control.scheduler.lifecycle import GroupLifecycle
 from rollart_flow.errors import SettingsError
 from rollart_flow.simulation.fuzz.process import BufferProcess
 from rollart_flow.simulation.fuzz.tables import Commit
@@ -48,8 +48,8 @@ async def _acknowledge_first(self: BufferProcess, row: Trajectory) -> None:
     self._monitor.acknowledged(row.trajectory_id)
 
 
-async def _resume_with_old_weights(self: Fleet, version: int) -> Pull:
-    return Pull()
+async def _resume_with_old_weights(self: EngineGroup, version: int) -> PullStats:
+    return PullStats()
 
 
 def _forget_the_surplus(self: GroupLifecycle, group: Group, *_: object) -> None:
@@ -60,12 +60,14 @@ def _take_failed(self: SampleBuffer, sample: Sample) -> None:
     _take(self, replace(sample, outcome=Outcome.COMPLETED, scored=True))
 
 
-def _return_two_credits(self: Book, group: Group) -> None:
+def _return_two_credits(self: GroupRegistry, group: Group) -> None:
     _close(self, group)
     self.credits.discard(next(iter(sorted(self.credits)), ""))
 
 
-async def _forget_what_was_sent(self: Feed[Any], after: int) -> tuple[int, tuple[Any, ...]]:
+async def _forget_what_was_sent(
+    self: ReplayableQueue[Any], after: int
+) -> tuple[int, tuple[Any, ...]]:
     cursor, items = await _read(self, after)
     self._acknowledge(cursor)
     return cursor, items
@@ -83,7 +85,7 @@ async def _update_while_drawing(
         await _run(self, phase, step, version)
 
 
-def _append_all(self: Joined, chunk: Chunk) -> None:
+def _append_all(self: GenerationBuilder, chunk: Chunk) -> None:
     _add(self, replace(chunk, offset=len(self) - self._base))
 
 
@@ -96,24 +98,26 @@ def _evict_in_silence(self: SampleBuffer, group_id: str, *_: object) -> bool:
     return bool(self._pending.close(group_id, Reason.GROUP_EVICTED))
 
 
-_close, _read, _run = Book.close, Feed.read, AsyncController._run
-_add, _take = Joined.add, SampleBuffer._take
+_close, _read, _run = GroupRegistry.close, ReplayableQueue.read, AsyncController._run
+_add, _take = GenerationBuilder.add, SampleBuffer._take
 
 BUGS: Mapping[str, Bug] = {
     "skip-eviction": Bug(SampleBuffer, "_evict_stale", _skip_eviction, ("whole fresh batches",)),
     "acknowledge-before-commit": Bug(BufferProcess, "put", _acknowledge_first, ("durability",)),
-    "resume-old-weights": Bug(Fleet, "update", _resume_with_old_weights, ("atomic weights",)),
+    "resume-old-weights": Bug(EngineGroup, "update", _resume_with_old_weights, ("atomic weights",)),
     "keep-surplus": Bug(
         GroupLifecycle, "_cancel_all", _forget_the_surplus, ("surplus is cancelled",)
     ),
     "train-on-failed": Bug(SampleBuffer, "_take", _take_failed, ("whole fresh batches",)),
-    "return-two-credits": Bug(Book, "close", _return_two_credits, ("credits",)),
-    "forget-unacknowledged": Bug(Feed, "read", _forget_what_was_sent, ("progress", "credits")),
+    "return-two-credits": Bug(GroupRegistry, "close", _return_two_credits, ("credits",)),
+    "forget-unacknowledged": Bug(
+        ReplayableQueue, "read", _forget_what_was_sent, ("progress", "credits")
+    ),
     "incomplete-group": Bug(PendingGroups, "ready", _incomplete_is_ready, ("whole fresh batches",)),
     "update-while-drawing": Bug(
         AsyncController, "_run", _update_while_drawing, ("atomic weights",)
     ),
-    "append-repeated-chunk": Bug(Joined, "add", _append_all, ("token fidelity",)),
+    "append-repeated-chunk": Bug(GenerationBuilder, "add", _append_all, ("token fidelity",)),
     "write-twice": Bug(
         BufferProcess, "_sent", _new_transaction, ("durability", "one batch per step")
     ),

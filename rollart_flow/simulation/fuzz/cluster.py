@@ -9,12 +9,12 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any
 
-from rollart_flow.control.controller import AsyncController
-from rollart_flow.control.fleet import Fleet
-from rollart_flow.control.health import HealthLimits, watch
-from rollart_flow.control.ports import Inference
-from rollart_flow.control.scheduler import RolloutScheduler
-from rollart_flow.control.waits import describe
+from rollart_flow.control.inference.engine_group import EngineGroup
+from rollart_flow.control.inference.health import HealthLimits, watch
+from rollart_flow.control.loop.waits import describe
+from rollart_flow.control.protocols import Inference
+from rollart_flow.control.schedule.controller import AsyncController
+from rollart_flow.control.scheduler.rollout_scheduler import RolloutScheduler
 from rollart_flow.simulation.fuzz.coordinator import Coordinator
 from rollart_flow.simulation.fuzz.engines import FaultyEngine
 from rollart_flow.simulation.fuzz.network import Address, RemoteBuffer
@@ -86,7 +86,7 @@ class Cluster:
         self._buffer: Address[BufferProcess] = Address("buffer")
         self._scheduler: Address[RolloutScheduler] = Address("scheduler")
         self._controller: Address[AsyncController] = Address("controller")
-        self._fleet: Address[Fleet] = Address("engine commands")
+        self._fleet: Address[EngineGroup] = Address("engine commands")
         self._buffered = RemoteBuffer(self._buffer, world.network)
         self._engines = self._make_engines()
         self._rollout = Rollout(
@@ -119,7 +119,7 @@ class Cluster:
         ]
 
     async def _recover(self, worker: Inference) -> Sequence[Inference]:
-        def revive(fleet: Fleet) -> Coroutine[Any, Any, tuple[str, ...]]:
+        def revive(fleet: EngineGroup) -> Coroutine[Any, Any, tuple[str, ...]]:
             return fleet.revive(worker.worker)
 
         names = await self._world.network.call(self._fleet, revive)

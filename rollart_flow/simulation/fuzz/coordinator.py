@@ -1,8 +1,8 @@
 """Scheduler, controller and engine commands in one process, as the coordinator actor has them."""
 
-from rollart_flow.control.controller import AsyncController
-from rollart_flow.control.ports import Buffered, Emit
-from rollart_flow.control.scheduler import RolloutScheduler
+from rollart_flow.control.protocols import Buffered, Emit
+from rollart_flow.control.schedule.controller import AsyncController
+from rollart_flow.control.scheduler.rollout_scheduler import RolloutScheduler
 from rollart_flow.simulation.fuzz.engines import FaultyEngine
 from rollart_flow.simulation.fuzz.environments import endless_tasks
 from rollart_flow.simulation.fuzz.fleet import start_fleet

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from random import Random
 
-from rollart_flow.control.waits import Signal, waiting
+from rollart_flow.control.loop.waits import Signal, waiting
 from rollart_flow.errors import EngineError, RequestRefusedError, WorkerLeftError
 from rollart_flow.simulation.fuzz.log import Log
 from rollart_flow.simulation.fuzz.monitor import Draws, Monitor
@@ -63,7 +63,7 @@ class FaultyEngine:
         return not self._dead
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Chunk]:
-        """See `control.ports.Inference`."""
+        """See `control.protocols.Inference`."""
         incarnation = self.incarnation
         draws = await self._accept(request)
         chance, faults = self._chance, self._faults
@@ -133,7 +133,7 @@ class FaultyEngine:
         )
 
     async def abort(self, request_id: str) -> None:
-        """See `control.ports.Inference`."""
+        """See `control.protocols.Inference`."""
         self._aborted.add(request_id)
 
     def suspend(self) -> None:

@@ -31,11 +31,11 @@ class LetterCodec:
     """One token per character."""
 
     def encode_observation(self, text: str, *, first: bool, ended: bool = True) -> tuple[int, ...]:
-        """See `control.ports.Codec`."""
+        """See `control.protocols.Codec`."""
         return tuple(ord(letter) for letter in text)
 
     def decode(self, token_ids: Sequence[int]) -> str:
-        """See `control.ports.Codec`."""
+        """See `control.protocols.Codec`."""
         return "".join(chr(token) for token in token_ids if token != STOP)
 
 
@@ -60,12 +60,12 @@ class FaultyEnvironment:
         ]
 
     async def reset(self, seed: int, task: str) -> tuple[str, Mapping[str, object]]:
-        """See `control.ports.Environment`."""
+        """See `control.protocols.AsyncEnvironment`."""
         await self._answer()
         return "go", {}
 
     async def step(self, action: str) -> tuple[str, float, bool, bool, Mapping[str, object]]:
-        """See `control.ports.Environment`."""
+        """See `control.protocols.AsyncEnvironment`."""
         await self._answer()
         chance = self._chance
         if chance.random() < self._faults.environment_nonsense:
@@ -76,7 +76,7 @@ class FaultyEnvironment:
         return "next", chance.random(), terminated, chance.random() < 0.1, {"success": terminated}
 
     async def close(self) -> None:
-        """See `control.ports.Environment`."""
+        """See `control.protocols.AsyncEnvironment`."""
         await self._fail(self._faults.environment_hangs, self._faults.environment_raises)
 
     async def _answer(self) -> None:

@@ -6,8 +6,8 @@ The invariant: the monitor knows which version is served before any engine may d
 import asyncio
 from collections.abc import Sequence
 
-from rollart_flow.control.fleet import Fleet
-from rollart_flow.control.ports import Emit, Pull
+from rollart_flow.control.inference.engine_group import EngineGroup
+from rollart_flow.control.protocols import Emit, PullStats
 from rollart_flow.errors import EngineError, WeightsError, WorkerLostError
 from rollart_flow.simulation.fuzz.engines import FaultyEngine
 from rollart_flow.simulation.fuzz.world import World
@@ -16,7 +16,7 @@ _AGAIN_S = 0.2
 _RESTART_S = 0.5
 
 
-class WatchedFleet(Fleet):
+class WatchedFleet(EngineGroup):
     """The real one; it tells the monitor what its workers were told to serve."""
 
     def __init__(
@@ -35,14 +35,14 @@ class WatchedFleet(Fleet):
         super().__init__(commands, version, emit, suspended=suspended, sliding=sliding)
         self._monitor.served(version, engines)
 
-    async def update(self, version: int) -> Pull:
-        """See `control.ports.InferenceControl`."""
+    async def update(self, version: int) -> PullStats:
+        """See `control.protocols.InferenceControl`."""
         pull = await super().update(version)
         self._monitor.served(version, self._engines)
         return pull
 
 
-def start_fleet(world: World, engines: Sequence[FaultyEngine], emit: Emit) -> Fleet:
+def start_fleet(world: World, engines: Sequence[FaultyEngine], emit: Emit) -> EngineGroup:
     """The fleet of a coordinator that starts, for the first time or again.
 
     What the workers serve, and whether they are suspended, is taken over from those that serve.
@@ -58,7 +58,7 @@ def start_fleet(world: World, engines: Sequence[FaultyEngine], emit: Emit) -> Fl
 
 
 class NetworkCommands:
-    """An engine over a network; implements `control.ports.EngineCommands`."""
+    """An engine over a network; implements `control.protocols.EngineCommands`."""
 
     def __init__(self, engine: FaultyEngine, world: World) -> None:
         self._engine = engine
@@ -73,7 +73,7 @@ class NetworkCommands:
         return self._engine.worker
 
     async def suspend(self) -> None:
-        """See `control.ports.EngineCommands`."""
+        """See `control.protocols.EngineCommands`."""
         await self._arrive()
         self._engine.suspend()
 
@@ -89,16 +89,16 @@ class NetworkCommands:
         if (read := await self._read(version)) is not None and engine.incarnation == process:
             engine.ahead = read
 
-    async def update(self, version: int) -> Pull:
+    async def update(self, version: int) -> PullStats:
         """Take the version that was read ahead, or read it until that succeeds; swap to it."""
         await self._arrive()
         while self._engine.version != version:
             await self._try_to_load(version)
             await self._arrive()
-        return Pull()
+        return PullStats()
 
     async def serve(self, version: int) -> bool:
-        """See `control.ports.EngineCommands`."""
+        """See `control.protocols.EngineCommands`."""
         await self.update(version)
         return self._engine.serve()
 
@@ -108,20 +108,20 @@ class NetworkCommands:
         return 0
 
     async def leave(self) -> int:
-        """See `control.ports.EngineCommands`."""
+        """See `control.protocols.EngineCommands`."""
         await self._arrive()
         self._engine.leave()
         return 0
 
     async def ping(self) -> None:
-        """See `control.ports.EngineCommands`."""
+        """See `control.protocols.EngineCommands`."""
         process = self._engine.incarnation
         await self._arrive()
         if process != self._engine.incarnation:
             raise EngineError(f"{self.name} is another process")
 
     def restart(self) -> None:
-        """See `control.ports.EngineCommands`."""
+        """See `control.protocols.EngineCommands`."""
         self._log.write("restart", self.name, detail="it gave no sign of life")
         self._engine.die(for_good=False)
         asyncio.get_running_loop().call_later(_RESTART_S, self._engine.restart)

@@ -7,7 +7,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable
 
-from rollart_flow.control.staleness import StalenessPolicy
+from rollart_flow.control.schedule.staleness import StalenessPolicy
 from rollart_flow.simulation.fuzz.invariants import is_good
 from rollart_flow.simulation.fuzz.log import Log
 from rollart_flow.simulation.fuzz.plans import Plan

@@ -3,9 +3,9 @@
 import math
 from collections.abc import Iterable, Iterator, Mapping
 
-from rollart_flow.control.env_manager import Limits
-from rollart_flow.control.schedules import Schedule
-from rollart_flow.control.staleness import StalenessPolicy, StartBound
+from rollart_flow.control.rollout.env_manager import Limits
+from rollart_flow.control.schedule.schedules import Schedule
+from rollart_flow.control.schedule.staleness import StalenessPolicy, StartBound
 from rollart_flow.simulation.fuzz.plans import Plan
 from rollart_flow.types import TRAINABLE, Batch, Trajectory
 

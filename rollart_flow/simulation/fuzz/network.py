@@ -1,6 +1,6 @@
 """Messages that are lost, delayed, repeated and reordered, to processes that die and come back.
 
-As `control.ports` says: whoever calls asks again until an answer comes, and no message that was
+As `control.protocols` says: whoever calls asks again until an answer comes, and no message that was
 sent to a process reaches the one that takes its place, unless its sender still waits.
 """
 
@@ -10,9 +10,9 @@ from contextlib import suppress
 from random import Random
 from typing import Any, Generic, TypeVar
 
-from rollart_flow.control.ports import Cancellation, Change
-from rollart_flow.control.scheduler import RolloutScheduler
-from rollart_flow.control.waits import Signal, waiting
+from rollart_flow.control.loop.waits import Signal, waiting
+from rollart_flow.control.protocols import Cancellation, Change
+from rollart_flow.control.scheduler.rollout_scheduler import RolloutScheduler
 from rollart_flow.errors import RunFailedError
 from rollart_flow.simulation.fuzz.plans import Faults
 from rollart_flow.simulation.fuzz.process import BufferProcess
@@ -143,40 +143,40 @@ class Network:
 
 
 class RemoteAdmission:
-    """The scheduler over a network; implements `control.ports.Admission`."""
+    """The scheduler over a network; implements `control.protocols.Admission`."""
 
     def __init__(self, scheduler: Address[RolloutScheduler], network: Network) -> None:
         self._scheduler = scheduler
         self._network = network
 
     async def admit(self, source: str, index: int) -> Assignment | None:
-        """See `control.ports.Admission`."""
+        """See `control.protocols.Admission`."""
         return await self._network.call(self._scheduler, lambda s: s.admit(source, index))
 
     async def permit(self, trajectory_id: str, host: str) -> Cancellation | None:
-        """See `control.ports.Admission`."""
+        """See `control.protocols.Admission`."""
         return await self._network.call(self._scheduler, lambda s: s.permit(trajectory_id, host))
 
     async def started(self, trajectory_id: str, version: int) -> None:
-        """See `control.ports.Admission`."""
+        """See `control.protocols.Admission`."""
         await self._network.call(self._scheduler, lambda s: s.started(trajectory_id, version))
 
     async def cancellations(self, host: str, after: int) -> tuple[int, tuple[Cancellation, ...]]:
-        """See `control.ports.Admission`."""
+        """See `control.protocols.Admission`."""
         return await self._network.call(self._scheduler, lambda s: s.cancellations(host, after))
 
 
 class RemoteBuffer:
-    """The buffer over a network; implements `control.ports.Buffered`."""
+    """The buffer over a network; implements `control.protocols.Buffered`."""
 
     def __init__(self, buffer: Address[BufferProcess], network: Network) -> None:
         self._buffer = buffer
         self._network = network
 
     async def get_batch(self, step: int, version: int, size: int) -> Batch:
-        """See `control.ports.Buffered`."""
+        """See `control.protocols.Buffered`."""
         return await self._network.call(self._buffer, lambda b: b.get_batch(step, version, size))
 
     async def changes(self, after: int) -> tuple[int, tuple[Change, ...]]:
-        """See `control.ports.Buffered`."""
+        """See `control.protocols.Buffered`."""
         return await self._network.call(self._buffer, lambda b: b.changes(after))

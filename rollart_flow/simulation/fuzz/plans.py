@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from random import Random
 
-from rollart_flow.control.env_manager import Limits
-from rollart_flow.control.intake import RolloutSettings
-from rollart_flow.control.schedules import SCHEDULES, Phase, Schedule, rollart
+from rollart_flow.control.rollout.env_manager import Limits
+from rollart_flow.control.schedule.schedules import SCHEDULES, Phase, Schedule, rollart
+from rollart_flow.control.scheduler.rollout_settings import RolloutSettings
 from rollart_flow.types import Sampling
 
 STOP = 0

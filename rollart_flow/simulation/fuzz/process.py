@@ -7,8 +7,8 @@ import asyncio
 import zlib
 from collections.abc import Sequence
 
-from rollart_flow.control.buffer import SampleBuffer
-from rollart_flow.control.ports import Change, Emit
+from rollart_flow.control.buffer.sample_buffer import SampleBuffer
+from rollart_flow.control.protocols import Change, Emit
 from rollart_flow.errors import StoreError
 from rollart_flow.simulation.fuzz.log import Log
 from rollart_flow.simulation.fuzz.monitor import Monitor
@@ -129,7 +129,8 @@ class BufferProcess:
         return draw < self._plan.faults.filtered
 
     async def get_batch(self, step: int, version: int, size: int) -> Batch:
-        """Form the batch of a step and write it down; see `control.ports.Buffered.get_batch`."""
+        """Form the batch of a step and write it down;
+        see `control.protocols.Buffered.get_batch`."""
         batch = await self.samples.get_batch(step, version, size)
         async with self._one_writer:
             if step not in self._recorded:
@@ -146,7 +147,7 @@ class BufferProcess:
                 self._trained = step
 
     async def changes(self, after: int) -> tuple[int, tuple[Change, ...]]:
-        """Changes for the scheduler; see `control.ports.Buffered.changes`."""
+        """Changes for the scheduler; see `control.protocols.Buffered.changes`."""
         return await self.samples.changes(after)
 
     def die(self) -> None:

@@ -3,14 +3,14 @@
 import asyncio
 from functools import partial
 
-from rollart_flow.control.dispatch import Dispatch
-from rollart_flow.control.env_manager import EnvManager
-from rollart_flow.control.host import RolloutHost
-from rollart_flow.control.ports import Emit
-from rollart_flow.control.proxy import LLMProxy
-from rollart_flow.control.scheduler import RolloutScheduler
-from rollart_flow.control.staff import Recover
-from rollart_flow.control.waits import Signal, waiting
+from rollart_flow.control.inference.llm_proxy import LLMProxy
+from rollart_flow.control.inference.worker_pool import Recover
+from rollart_flow.control.loop.waits import Signal, waiting
+from rollart_flow.control.protocols import Emit
+from rollart_flow.control.rollout.dispatch import Dispatch
+from rollart_flow.control.rollout.env_manager import EnvManager
+from rollart_flow.control.rollout.rollout_worker import RolloutWorker
+from rollart_flow.control.scheduler.rollout_scheduler import RolloutScheduler
 from rollart_flow.simulation.fuzz.engines import HARDWARE, FaultyEngine
 from rollart_flow.simulation.fuzz.environments import FaultyEnvironment, LetterCodec, wall
 from rollart_flow.simulation.fuzz.network import Address, RemoteAdmission
@@ -54,7 +54,7 @@ class Rollout:
         self._acknowledged = Signal()
         self.admitted: dict[str, None] = {}
         """Attempts that a source has taken."""
-        self._hosts: dict[str, RolloutHost] = {}
+        self._hosts: dict[str, RolloutWorker] = {}
         self._processes: dict[str, asyncio.Task[None]] = {}
         self._running: dict[str, list[Assignment]] = {}
         self._unacknowledged: dict[str, None] = {}
@@ -87,7 +87,7 @@ class Rollout:
     def start_host(self, name: str) -> None:
         """One more process that runs attempts."""
         dispatch = Dispatch.of(self._world.plan.schedule)
-        host = self._hosts[name] = RolloutHost(name, self._admission, dispatch=dispatch)
+        host = self._hosts[name] = RolloutWorker(name, self._admission, dispatch=dispatch)
         self._processes[name] = self._tasks.start(self._run_host(host), name)
 
     async def kill_host(self, name: str, down_s: float) -> None:
@@ -109,7 +109,7 @@ class Rollout:
         """Every host tells a restarted scheduler what it runs."""
         await asyncio.gather(*(host.reconnect() for host in tuple(self._hosts.values())))
 
-    async def _run_host(self, host: RolloutHost) -> None:
+    async def _run_host(self, host: RolloutWorker) -> None:
         proxy = LLMProxy(
             self._engines, self._emit, hw_affinity={"default": HARDWARE}, recover=self._recover
         )
@@ -119,7 +119,7 @@ class Rollout:
         finally:
             await host.close()
 
-    async def _slot(self, host: RolloutHost, proxy: LLMProxy) -> None:
+    async def _slot(self, host: RolloutWorker, proxy: LLMProxy) -> None:
         mine = self._running.setdefault(host.name, [])
         while True:
             assignment = await self._queue.get()
@@ -130,7 +130,7 @@ class Rollout:
             name = f"commit of {trajectory.trajectory_id}"
             self._tasks.start(self._commit(trajectory), name)
 
-    def _manager(self, assignment: Assignment, host: RolloutHost, proxy: LLMProxy) -> EnvManager:
+    def _manager(self, assignment: Assignment, host: RolloutWorker, proxy: LLMProxy) -> EnvManager:
         world = self._world
         return EnvManager(
             assignment,

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
-from rollart_flow.control.recovery import Recovered, recover
+from rollart_flow.control.recovery import RecoveredControl, recover
 from rollart_flow.errors import StoreError
 from rollart_flow.simulation.fuzz.plans import Faults
 from rollart_flow.types import Batch, Event, EventKind, Sample, Trajectory
@@ -80,7 +80,7 @@ class Tables:
         """Everything died: events that no commit took are gone."""
         del self.events[self.durable_events :]
 
-    def recovered(self) -> Recovered:
+    def recovered(self) -> RecoveredControl:
         """What a restart makes of it."""
         samples = [sample_of(row) for row in self.rows.values()]
         trained = {

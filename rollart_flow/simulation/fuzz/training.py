@@ -3,8 +3,8 @@
 import asyncio
 from functools import partial
 
-from rollart_flow.control.controller import AsyncController
-from rollart_flow.control.schedules import Phase
+from rollart_flow.control.schedule.controller import AsyncController
+from rollart_flow.control.schedule.schedules import Phase
 from rollart_flow.errors import WeightsError
 from rollart_flow.simulation.fuzz.network import Address
 from rollart_flow.simulation.fuzz.process import BufferProcess

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from random import Random
 
-from rollart_flow.control.ports import Emit
+from rollart_flow.control.protocols import Emit
 from rollart_flow.simulation.fuzz.log import Log
 from rollart_flow.simulation.fuzz.monitor import Monitor
 from rollart_flow.simulation.fuzz.network import Network

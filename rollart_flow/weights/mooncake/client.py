@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from rollart_flow.errors import WeightsError
 from rollart_flow.weights.mooncake import package
-from rollart_flow.weights.mooncake.landing import Landing
+from rollart_flow.weights.mooncake.recv_buffer import RecvBuffer
 
 if TYPE_CHECKING:
     import torch
@@ -51,7 +51,7 @@ class MooncakeClient:
         self._store: Any = module.MooncakeDistributedStore()
         self._pinned: Any = module.ReplicateConfig()
         self._pinned.with_hard_pin = True
-        self.landing = Landing(self)
+        self.landing = RecvBuffer(self)
         """Memory to read into."""
         self._staging: tuple[torch.Tensor, torch.Tensor] | None = None
         code = self._store.setup(

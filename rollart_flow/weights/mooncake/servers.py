@@ -16,7 +16,7 @@ from collections import deque
 from pathlib import Path
 
 from rollart_flow.errors import WeightsError
-from rollart_flow.isolation import leash
+from rollart_flow.isolation import die_with_parent
 from rollart_flow.weights.mooncake.package import package_folder
 
 RESTARTS = 1
@@ -147,7 +147,7 @@ class WeightServers:
 
 def _start(program: tuple[str, ...]) -> "subprocess.Popen[bytes]":
     return subprocess.Popen(
-        [sys.executable, "-I", str(Path(leash.__file__)), str(os.getpid()), *program],
+        [sys.executable, "-I", str(Path(die_with_parent.__file__)), str(os.getpid()), *program],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,

@@ -16,12 +16,12 @@ import torch
 
 from rollart_flow.algorithms import grpo
 from rollart_flow.models.qwen3 import ModelConfig
+from rollart_flow.trainers.backends.embedded import EmbeddedTrainer
+from rollart_flow.trainers.backends.fsdp2 import Fsdp2Trainer
 from rollart_flow.trainers.base import Trainer
-from rollart_flow.trainers.batch import TrainingBatch, read_batch
-from rollart_flow.trainers.embedded import EmbeddedTrainer
-from rollart_flow.trainers.fsdp2 import Fsdp2Trainer
-from rollart_flow.trainers.kernels import pinned
+from rollart_flow.trainers.batch.training_batch import TrainingBatch, read_batch
 from rollart_flow.trainers.settings import TrainerSettings
+from rollart_flow.trainers.step.kernels import pinned
 from tests.benchmarks.bench_trainer import ROWS, uneven_batch
 from tests.benchmarks.gpu.shapes import Setting, main, random_weights
 from tests.benchmarks.plain import PlainLoop
@@ -66,7 +66,7 @@ def _trainer(
 ) -> Trainer:
     settings = _settings(setting, backend)
     if backend == "megatron":
-        from rollart_flow.trainers.megatron.trainer import MegatronTrainer
+        from rollart_flow.trainers.backends.megatron.trainer import MegatronTrainer
 
         return MegatronTrainer(config, tensors, grpo(), settings)
     if backend == "fsdp2":

@@ -1,0 +1,1 @@
+"""Committed trajectories that no batch holds yet."""

@@ -1,0 +1,1 @@
+"""What every part of the control plane waits with and keeps messages in."""

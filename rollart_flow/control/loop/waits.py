@@ -1,0 +1,172 @@
+"""Every wait has a name, so that nothing hangs silently.
+
+`waiting` registers a wait with the running loop for as long as it lasts; `listing` says who waits
+for what; a `Watchdog` emits one STALL event when no wait of the loop has ended for too long. The
+invariant: whatever in the control plane may wait without limit does so inside `waiting`.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+from weakref import WeakKeyDictionary
+
+from rollart_flow.control.protocols import Emit
+from rollart_flow.errors import SettingsError
+from rollart_flow.types import Event, EventKind
+
+_SHOWN_WAITS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Somebody waits: for what, and since when in seconds of the loop's clock."""
+
+    name: str
+    since_s: float
+
+
+class _Waits:
+    """The open waits of one loop, and when one of them last ended."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.time = loop.time
+        self.open: dict[_Waiting, float] = {}
+        self.progressed_at = loop.time()
+        self.on_progress: Callable[[], None] | None = None
+
+
+_REGISTRY: WeakKeyDictionary[asyncio.AbstractEventLoop, _Waits] = WeakKeyDictionary()
+
+
+def _waits(loop: asyncio.AbstractEventLoop) -> _Waits:
+    waits = _REGISTRY.get(loop)
+    if waits is None:
+        waits = _REGISTRY[loop] = _Waits(loop)
+    return waits
+
+
+class _Waiting:
+    """Context manager of one wait."""
+
+    __slots__ = ("_waits", "name")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._waits = _waits(asyncio.get_running_loop())
+
+    def __enter__(self) -> None:
+        self._waits.open[self] = self._waits.time()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        waits = self._waits
+        waits.open.pop(self, None)
+        waits.progressed_at = waits.time()
+        if waits.on_progress is not None:
+            waits.on_progress()
+
+
+def waiting(name: str) -> _Waiting:
+    """A context manager that says what the code inside waits for, such as `get_batch(step=3)`."""
+    return _Waiting(name)
+
+
+def listing(loop: asyncio.AbstractEventLoop | None = None) -> tuple[Wait, ...]:
+    """The open waits of a loop (default: the running one), the longest first."""
+    waits = _waits(loop or asyncio.get_running_loop())
+    return tuple(Wait(w.name, since) for w, since in waits.open.items())
+
+
+def describe(loop: asyncio.AbstractEventLoop) -> str:
+    """The open waits in one line, the longest first."""
+    waits = listing(loop)
+    now = loop.time()
+    shown = [f"{w.name} for {now - w.since_s:.1f} s" for w in waits[:_SHOWN_WAITS]]
+    more = len(waits) - len(shown)
+    return "; ".join([*shown, *([f"and {more} more"] if more > 0 else [])])
+
+
+class Signal:
+    """Wakes all that wait at the moment it is notified; remembers nothing.
+
+    Use: `while not condition: await signal.wait()`. Between the check and the wait nothing else
+    runs, so that no notification is missed.
+    """
+
+    def __init__(self) -> None:
+        # A dict keeps the order of arrival, which a set of futures would not repeat.
+        self._waiters: dict[asyncio.Future[None], None] = {}
+
+    async def wait(self) -> None:
+        """Return at the next `notify`."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters[future] = None
+        try:
+            await future
+        finally:
+            del self._waiters[future]
+
+    def notify(self) -> None:
+        """Wake all that wait now."""
+        for future in self._waiters:
+            if not future.done():
+                future.set_result(None)
+
+
+class Watchdog:
+    """Emits one STALL event whenever no wait of the running loop has ended for `stall_s`.
+
+    It is armed by progress and sleeps after it has barked, so that it keeps no idle loop awake.
+
+    Args:
+        emit: where the event goes; its detail lists the waits, the longest first.
+        stall_s: seconds without progress.
+    """
+
+    def __init__(self, emit: Emit, stall_s: float) -> None:
+        if stall_s <= 0:
+            raise SettingsError(f"stall_s is {stall_s}, but must be above 0 seconds")
+        self._emit = emit
+        self._stall_s = stall_s
+        self._loop = asyncio.get_running_loop()
+        self._waits = _waits(self._loop)
+        self._timer: asyncio.TimerHandle | None = None
+        self._waits.on_progress = self._arm
+        self._arm()
+
+    def _arm(self) -> None:
+        if self._timer is None:
+            self._timer = self._loop.call_later(self._stall_s, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        idle_s = self._loop.time() - self._waits.progressed_at
+        if idle_s < self._stall_s:
+            self._timer = self._loop.call_later(self._stall_s - idle_s, self._look)
+        elif self._waits.open:
+            self._bark(idle_s)
+
+    def _bark(self, idle_s: float) -> None:
+        waits = listing(self._loop)
+        now = self._loop.time()
+        detail = {
+            "idle_s": round(idle_s, 3),
+            "waits": len(waits),
+            "longest": [
+                {"name": w.name, "waited_s": round(now - w.since_s, 3)}
+                for w in waits[:_SHOWN_WAITS]
+            ],
+        }
+        self._emit(Event(EventKind.STALL, subject=waits[0].name, detail=detail))
+
+    def close(self) -> None:
+        """Stop watching."""
+        self._waits.on_progress = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

@@ -1,0 +1,276 @@
+"""EnvManager: drives one attempt at one task from reset to its outcome (ROLLART section 6.1).
+
+The invariants: `run` returns a trajectory with an outcome whatever the environment, the engine or
+the clock does; generated tokens are never encoded again; the environment is closed on every path;
+tokens that were generated are kept, also those of an action that was interrupted.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from rollart_flow.control.inference.generation_builder import GenerationFailedError
+from rollart_flow.control.loop.waits import waiting
+from rollart_flow.control.protocols import (
+    Admission,
+    AsyncEnvironment,
+    Cancellation,
+    Codec,
+    Generator,
+)
+from rollart_flow.control.rollout.dispatch import FREE, Dispatch
+from rollart_flow.control.rollout.guarded_env import GuardedEnvironment
+from rollart_flow.control.rollout.interrupts import (
+    AttemptEndedError,
+    AttemptResult,
+    Interruptible,
+    TimeLimit,
+    failed,
+)
+from rollart_flow.control.rollout.recorder import Recorder
+from rollart_flow.control.rollout.stages import StageSlot
+from rollart_flow.errors import EngineError, SettingsError
+from rollart_flow.types import (
+    Assignment,
+    FinishReason,
+    Generation,
+    GenerationRequest,
+    Outcome,
+    Reason,
+    Trajectory,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Where an attempt is cut off.
+
+    Raises:
+        SettingsError: names the limit that is not positive.
+    """
+
+    max_turns: int
+    context_tokens: int
+    """Most tokens of the chain."""
+    step_timeout_s: float = 60.0
+    """For reset, each step, and close; math.inf for none."""
+    trajectory_timeout_s: float = 3600.0
+    """From the permission to start to the end, less the wait for a place to run in; math.inf for
+    none."""
+
+    def __post_init__(self) -> None:
+        for name in ("max_turns", "context_tokens", "step_timeout_s", "trajectory_timeout_s"):
+            if not getattr(self, name) > 0:
+                raise SettingsError(f"{name} is {getattr(self, name)}, but must be above 0")
+
+
+class EnvManager:
+    """Runs one attempt; made for it and thrown away afterwards.
+
+    Args:
+        assignment: the attempt.
+        make: makes its environment.
+        codec: observation text to tokens, action tokens to text.
+        generator: the LLMProxy.
+        limits: where it is cut off.
+        wall: UTC time of a time of the running loop.
+        env_version: name and version of the environment, stored with the trajectory.
+        admission: the scheduler; None for evaluation, which needs no permission.
+        host: who runs it, as the scheduler knows it.
+        dispatch: how it waits for the host's other attempts, and where it is placed.
+    """
+
+    # Runs hold many at once: with slots each is one piece of memory, and not two.
+    __slots__ = (
+        "_admission", "_attempt", "_codec", "_env_version", "_environment", "_generator", "_host",
+        "_limits", "_lockstep", "_passage", "_placement", "_recorder", "_report", "_session",
+        "_time_limit", "_wall", "assignment",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        assignment: Assignment,
+        make: Callable[[], AsyncEnvironment],
+        codec: Codec,
+        generator: Generator,
+        limits: Limits,
+        wall: Callable[[float], datetime],
+        *,
+        env_version: str = "",
+        admission: Admission | None = None,
+        host: str = "",
+        dispatch: Dispatch = FREE,
+    ) -> None:
+        self.assignment = assignment
+        self._codec = codec
+        self._generator = generator
+        self._limits = limits
+        self._wall = wall
+        self._env_version = env_version
+        self._admission = admission
+        self._host = host
+        self._lockstep = dispatch.lockstep
+        self._passage = dispatch.passage(assignment)
+        self._placement = dispatch.placement(assignment)
+        self._attempt = Interruptible(generator.abort)
+        self._time_limit = TimeLimit(self._attempt, limits.trajectory_timeout_s)
+        # The same attempt may run twice at once: again after its host was lost, or handed out
+        # again by a restarted scheduler. Its requests must not be taken for one another's.
+        self._session = f"{assignment.trajectory_id}@{host}.{generator.session()}"
+        self._recorder = Recorder()
+        self._environment = GuardedEnvironment(
+            make, assignment.trajectory_id, limits.step_timeout_s, self._attempt
+        )
+        self._report: asyncio.Task[None] | None = None
+
+    def cancel(self, cancellation: Cancellation) -> None:
+        """End the attempt now, whatever it waits for. The first ending counts."""
+        self._attempt.interrupt(AttemptResult(cancellation.outcome, cancellation.reason))
+
+    async def run(self) -> Trajectory:
+        """The attempt's trajectory, unscored. Raises only what the scheduler's port raises."""
+        created_at = self._now()
+        try:
+            ending = await self._attempt.run(self._drive())
+        finally:
+            self._time_limit.pause()
+            finished_at = self._now()
+            close_error = await self._clean_up()
+        if ending.error is None and close_error is not None:
+            ending = replace(ending, error=close_error)
+        return self._recorder.trajectory(
+            self.assignment,
+            ending,
+            created_at=created_at,
+            finished_at=finished_at,
+            reset_s=self._environment.reset_s,
+            env_version=self._env_version,
+            solved=self._environment.solved,
+        )
+
+    def _now(self) -> datetime:
+        return self._wall(asyncio.get_running_loop().time())
+
+    def _drive(self) -> Coroutine[Any, Any, AttemptResult]:
+        """From stage to stage, where there are stages."""
+        return self._episode() if self._passage is None else self._staged(self._passage)
+
+    async def _staged(self, passage: StageSlot) -> AttemptResult:
+        try:
+            await passage.begin()
+            return await self._episode()
+        finally:
+            passage.leave()
+
+    async def _refused(self) -> AttemptResult | None:
+        """The ending of an attempt that gets no permission; None where it may start."""
+        if self._admission is None:
+            return None
+        trajectory_id = self.assignment.trajectory_id
+        with waiting(f"permit({trajectory_id})"):
+            refused = await self._admission.permit(trajectory_id, self._host)
+        return None if refused is None else AttemptResult(refused.outcome, refused.reason)
+
+    async def _episode(self) -> AttemptResult:
+        """From the permission to the ending; the time limit holds from here on."""
+        if (refused := await self._refused()) is not None:
+            return refused
+        assignment = self.assignment
+        self._time_limit.start()
+        observation = await self._environment.reset(assignment.env_seed, assignment.task.payload)
+        if self._passage is not None:
+            self._time_limit.pause()
+            await self._passage.proceed()
+            self._time_limit.start()
+        for turn in range(self._limits.max_turns):
+            self._observe(turn, observation)
+            if self._lockstep is not None:
+                await self._lockstep.turn()
+            action = await self._act(turn)
+            try:
+                answer = await self._environment.step(action)
+            except (AttemptEndedError, asyncio.CancelledError):
+                self._recorder.end_turn(step_s=self._environment.call_s)
+                raise
+            self._recorder.end_turn(answer.reward, self._environment.call_s)
+            if answer.terminated:
+                return AttemptResult(Outcome.COMPLETED)
+            if answer.truncated:
+                break
+            observation = answer.observation
+        return AttemptResult(Outcome.TRUNCATED, Reason.TURN_LIMIT)
+
+    def _observe(self, turn: int, observation: str) -> None:
+        """Add an observation to the chain, if it leaves room for an action."""
+        try:
+            tokens = self._codec.encode_observation(
+                observation, first=turn == 0, ended=self._recorder.ended
+            )
+        except Exception as error:  # text that no tokenizer takes is the environment's doing
+            raise failed(Reason.ENVIRONMENT_ERROR, "encoding the observation", error) from error
+        if len(self._recorder) + len(tokens) >= self._limits.context_tokens:
+            raise AttemptEndedError(AttemptResult(Outcome.TRUNCATED, Reason.CONTEXT_OVERFLOW))
+        self._recorder.observe(observation, tokens)
+
+    async def _act(self, turn: int) -> str:
+        """Generate the action of a turn; its text."""
+        request = self._request(turn)
+        started = asyncio.get_running_loop().time()
+        self._attempt.generating = request.request_id
+        error: EngineError | None = None
+        try:
+            generation = await self._generator.generate(request, self._first_token)
+        except EngineError as failure:
+            error = failure
+            partial = failure.partial if isinstance(failure, GenerationFailedError) else None
+            generation = partial or Generation((), (), (), FinishReason.ABORT)
+        finally:
+            self._attempt.generating = None
+        action = self._codec.decode(generation.token_ids)
+        seconds = asyncio.get_running_loop().time() - started
+        self._recorder.act(generation, action, seconds)
+        self._attempt.check()
+        if error is not None:
+            raise failed(Reason.ENGINE_ERROR, "the engine", error) from error
+        self._check_finish(generation)
+        return action
+
+    def _request(self, turn: int) -> GenerationRequest:
+        assignment = self.assignment
+        room = self._limits.context_tokens - len(self._recorder)
+        sampling = assignment.sampling
+        if room < sampling.max_tokens:
+            sampling = replace(sampling, max_tokens=room)
+        return GenerationRequest(
+            request_id=f"{self._session}/{turn}",
+            prompt_ids=tuple(self._recorder.token_ids),
+            sampling=sampling,
+            trajectory_id=assignment.trajectory_id,
+            domain=assignment.task.domain,
+            placement=self._placement,
+        )
+
+    def _check_finish(self, generation: Generation) -> None:
+        """Raise the ending of a generation that gave no action."""
+        if generation.finish_reason is FinishReason.ABORT:
+            error = "the engine aborted the generation on its own"
+            raise AttemptEndedError(AttemptResult(Outcome.FAILED, Reason.ENGINE_ERROR, error))
+        if not generation.token_ids:
+            raise AttemptEndedError(AttemptResult(Outcome.TRUNCATED, Reason.CONTEXT_OVERFLOW))
+
+    def _first_token(self, version: int) -> None:
+        """Tell the scheduler, without waiting for it, which version started the trajectory."""
+        if self._admission is not None and self._report is None:
+            started = self._admission.started(self.assignment.trajectory_id, version)
+            self._report = asyncio.ensure_future(started)
+
+    async def _clean_up(self) -> str | None:
+        """Close the environment and forget the rest; what went wrong in closing."""
+        self._generator.release(self.assignment.trajectory_id)
+        if self._report is not None:
+            # The commit tells the version too, so an unfinished report need not be awaited.
+            self._report.cancel()
+            await asyncio.gather(self._report, return_exceptions=True)
+        return await self._environment.close()

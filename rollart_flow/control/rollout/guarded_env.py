@@ -1,0 +1,146 @@
+"""An environment behind a guard: whatever it does becomes an answer or an ending.
+
+The boundary where errors of users' environments are converted, once. The invariant: no call of an
+environment lasts longer than its time limit, and none raises anything but `AttemptEndedError`.
+"""
+
+import asyncio
+import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from types import TracebackType
+
+from rollart_flow.control.loop.waits import waiting
+from rollart_flow.control.protocols import AsyncEnvironment
+from rollart_flow.control.rollout.env_checks import StepAnswer, checked_reset, checked_step
+from rollart_flow.control.rollout.interrupts import (
+    AttemptEndedError,
+    AttemptResult,
+    CallLimit,
+    Interruptible,
+    failed,
+)
+from rollart_flow.errors import EnvironmentTimeoutError
+from rollart_flow.types import Outcome, Reason
+
+
+class _Guard:
+    """Context manager over one call of an environment at a time.
+
+    Raises:
+        AttemptEndedError: the call raised.
+    """
+
+    __slots__ = ("_call", "_name", "_started", "_wait", "limit", "seconds")
+
+    def __init__(self, name: str, limit: CallLimit) -> None:
+        self._name = name
+        self._call = ""
+        self._started = 0.0
+        self._wait: AbstractContextManager[None] = nullcontext()
+        self.limit = limit
+        self.seconds = 0.0
+        """What the last call took."""
+
+    def over(self, call: str) -> "_Guard":
+        """For `with`; what is called."""
+        self._call = call
+        return self
+
+    def __enter__(self) -> None:
+        self._started = asyncio.get_running_loop().time()
+        self._wait = waiting(f"{self._call}({self._name})")
+        self._wait.__enter__()
+        self.limit.begin(self._call)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.limit.end()
+        self._wait.__exit__(kind, error, trace)
+        self.seconds = asyncio.get_running_loop().time() - self._started
+        if isinstance(error, EnvironmentTimeoutError):
+            timed_out = AttemptResult(Outcome.TIMED_OUT, Reason.ENVIRONMENT_TIMEOUT, error.message)
+            raise AttemptEndedError(timed_out) from error
+        if isinstance(error, Exception):  # users write environments; whatever they raise is data
+            raise failed(Reason.ENVIRONMENT_ERROR, self._call, error) from error
+
+
+class GuardedEnvironment:
+    """One environment for one attempt.
+
+    Args:
+        make: makes the environment.
+        name: whose environment it is, in names of waits.
+        timeout_s: limit of each call.
+        attempt: interrupted where a call takes longer.
+    """
+
+    __slots__ = (
+        "_attempt", "_environment", "_guard", "_make", "_name", "_timeout_s", "reset_s", "solved",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        make: Callable[[], AsyncEnvironment],
+        name: str,
+        timeout_s: float,
+        attempt: Interruptible,
+    ) -> None:
+        self._make = make
+        self._name = name
+        self._timeout_s = timeout_s
+        self._attempt = attempt
+        self._guard = _Guard(name, CallLimit(attempt, timeout_s))
+        self._environment: AsyncEnvironment | None = None
+        self.reset_s = 0.0
+        """Seconds that making and reset took."""
+        self.solved: bool | None = None
+        """What `info["success"]` said last."""
+
+    async def reset(self, seed: int, task: str) -> str:
+        """Make and reset the environment; the first observation."""
+        try:
+            with self._guard.over("reset"):
+                self._environment = self._make()
+                answer = checked_reset(await self._environment.reset(seed, task))
+        finally:
+            self.reset_s = self.call_s
+        self._attempt.check()
+        return answer.observation
+
+    async def step(self, action: str) -> StepAnswer:
+        """Apply an action."""
+        if self._environment is None:
+            raise ValueError("step comes after reset")
+        with self._guard.over("step"):
+            answer = checked_step(await self._environment.step(action))
+        self._attempt.check()
+        if "success" in answer.info:
+            self.solved = bool(answer.info["success"])
+        return answer
+
+    @property
+    def call_s(self) -> float:
+        """Seconds that the last reset or step took."""
+        return self._guard.seconds
+
+    async def close(self) -> str | None:
+        """Close the environment; what went wrong with that in one line, or None."""
+        self._guard.limit.close()
+        environment, self._environment = self._environment, None
+        if environment is None:
+            return None
+        limit_s = None if self._timeout_s == math.inf else self._timeout_s
+        try:
+            with waiting(f"close({self._name})"):
+                async with asyncio.timeout(limit_s):
+                    await environment.close()
+        except TimeoutError:
+            return f"close took over {self._timeout_s:g} s"
+        except Exception as error:  # noqa: BLE001  the outcome stands, the error is kept
+            return failed(Reason.ENVIRONMENT_ERROR, "close", error).ending.error
+        return None

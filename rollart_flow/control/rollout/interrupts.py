@@ -1,0 +1,201 @@
+"""How an attempt ends, and how it is interrupted from outside at whatever it waits for.
+
+The invariant: the first ending counts, and an interruption never escapes as a cancellation of the
+task that runs the attempt; a cancellation of that task from elsewhere always does.
+"""
+
+import asyncio
+import math
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from rollart_flow.errors import RollartError
+from rollart_flow.types import Outcome, Reason
+
+_ERROR_CHARACTERS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptResult:
+    """How an attempt ended."""
+
+    outcome: Outcome
+    reason: Reason | None = None
+    error: str | None = None
+
+
+class AttemptEndedError(Exception):
+    """Carries an ending out of whatever was under way."""
+
+    def __init__(self, ending: AttemptResult) -> None:
+        super().__init__(ending)
+        self.ending = ending
+
+
+def failed(reason: Reason, what: str, error: BaseException) -> AttemptEndedError:
+    """The ending of an attempt in which something raised, told in one line.
+
+    An error of this library says by itself what was wrong.
+    """
+    if isinstance(error, RollartError):
+        text = error.message
+    else:
+        text = f"{what} raised {type(error).__name__}: {error}"
+    return AttemptEndedError(
+        AttemptResult(Outcome.FAILED, reason, " ".join(text.split())[:_ERROR_CHARACTERS])
+    )
+
+
+class Interruptible:
+    """Runs an attempt in the current task until it ends or is interrupted.
+
+    Args:
+        abort: ends a generation by request id, so that it returns what it has.
+    """
+
+    __slots__ = ("_abort", "_cancelled", "_task", "ending", "generating")
+
+    def __init__(self, abort: Callable[[str], None]) -> None:
+        self._abort = abort
+        self._task: asyncio.Task[object] | None = None
+        self._cancelled = False
+        self.generating: str | None = None
+        """Request id of the generation that is under way."""
+        self.ending: AttemptResult | None = None
+        """Set once the attempt is over or has to be."""
+
+    def interrupt(self, ending: AttemptResult) -> None:
+        """End the attempt now, whatever it waits for; without effect once it has an ending."""
+        if self.ending is not None:
+            return
+        self.ending = ending
+        if self.generating is not None:
+            self._abort(self.generating)
+        elif self._task is not None:
+            self._cancelled = True
+            self._task.cancel()
+
+    def check(self) -> None:
+        """Raise the ending, if there is one: what was awaited may have outlived the interruption.
+
+        Raises:
+            AttemptEndedError: the attempt is over.
+        """
+        if self.ending is not None:
+            raise AttemptEndedError(self.ending)
+
+    async def run(self, drive: Coroutine[Any, Any, AttemptResult]) -> AttemptResult:
+        """Await the drive; its ending, or that of the interruption."""
+        if self.ending is not None:
+            drive.close()
+            return self.ending
+        self._task = task = asyncio.current_task()
+        cancelling = task.cancelling() if task is not None else 0
+        try:
+            ended = await drive
+        except AttemptEndedError as error:
+            ended = error.ending
+        except asyncio.CancelledError as error:
+            ended = self._cancellation(error, task is None or task.cancelling() > cancelling)
+        finally:
+            self._task = None
+        if self._cancelled and task is not None and task.uncancel() > cancelling:
+            raise asyncio.CancelledError
+        if self.ending is None:
+            self.ending = ended
+        return self.ending
+
+    def _cancellation(self, error: asyncio.CancelledError, requested: bool) -> AttemptResult:
+        """What a cancellation means: ours, or one that came out of what was awaited."""
+        if self._cancelled and self.ending is not None:
+            return self.ending
+        if requested:
+            raise error
+        return failed(Reason.ENVIRONMENT_ERROR, "the environment", error).ending
+
+
+class TimeLimit:
+    """Interrupts an attempt that takes too long; time stands still while it is paused.
+
+    Args:
+        attempt: what is interrupted.
+        limit_s: most seconds; math.inf for no limit.
+    """
+
+    __slots__ = ("_attempt", "_left_s", "_limit_s", "_timer")
+
+    def __init__(self, attempt: Interruptible, limit_s: float) -> None:
+        self._attempt = attempt
+        self._limit_s = limit_s
+        self._left_s = limit_s
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Count from here on."""
+        if self._left_s == math.inf:
+            return
+        late = f"the trajectory took over {self._limit_s:g} s"
+        ending = AttemptResult(Outcome.TIMED_OUT, Reason.TRAJECTORY_TIMEOUT, late)
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(self._left_s, self._attempt.interrupt, ending)
+
+    def pause(self) -> None:
+        """Count no further until it is started again."""
+        if self._timer is not None:
+            self._left_s = self._timer.when() - asyncio.get_running_loop().time()
+            self._timer.cancel()
+            self._timer = None
+
+
+class CallLimit:
+    """Interrupts an attempt whose environment takes too long over a call.
+
+    Calls are many and seldom late: their limits share one timer, which looks again when it fires.
+
+    Args:
+        attempt: what is interrupted.
+        limit_s: most seconds of each call; math.inf for no limit.
+    """
+
+    __slots__ = ("_attempt", "_call", "_due", "_limit_s", "_timer")
+
+    def __init__(self, attempt: Interruptible, limit_s: float) -> None:
+        self._attempt = attempt
+        self._limit_s = limit_s
+        self._call: str | None = None
+        """What is under way."""
+        self._due = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self, call: str) -> None:
+        """Count from here on, for this call."""
+        if self._limit_s == math.inf:
+            return
+        loop = asyncio.get_running_loop()
+        self._call = call
+        self._due = loop.time() + self._limit_s
+        if self._timer is None:
+            self._timer = loop.call_at(self._due, self._look)
+
+    def end(self) -> None:
+        """The call is over."""
+        self._call = None
+
+    def _look(self) -> None:
+        """Interrupt a call that is late; wait on for one that is not yet."""
+        self._timer = None
+        if self._call is None:
+            return
+        loop = asyncio.get_running_loop()
+        if self._due > loop.time():
+            self._timer = loop.call_at(self._due, self._look)
+            return
+        late = f"{self._call} took over {self._limit_s:g} s"
+        self._attempt.interrupt(AttemptResult(Outcome.TIMED_OUT, Reason.ENVIRONMENT_TIMEOUT, late))
+
+    def close(self) -> None:
+        """No call follows."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

@@ -1,0 +1,92 @@
+"""RolloutWorker: many EnvManagers in one process, and the scheduler's cancellations for them.
+
+The invariant: a cancellation that the scheduler has issued reaches its EnvManager, whether it
+comes before, during or after the permission; one for an attempt that is over is ignored.
+"""
+
+import asyncio
+from collections import defaultdict
+
+from rollart_flow.control.loop.waits import waiting
+from rollart_flow.control.protocols import Admission, Cancellation
+from rollart_flow.control.rollout.dispatch import FREE, Dispatch
+from rollart_flow.control.rollout.env_manager import EnvManager
+from rollart_flow.types import Trajectory
+
+
+class RolloutWorker:
+    """Runs attempts side by side.
+
+    Args:
+        name: as the scheduler knows it; unique among all hosts of a run, restarted ones included.
+        admission: the scheduler.
+        dispatch: how the attempts that run here wait for one another; each `EnvManager` is to be
+            given the same.
+    """
+
+    def __init__(self, name: str, admission: Admission, *, dispatch: Dispatch = FREE) -> None:
+        self.name = name
+        self.dispatch = dispatch
+        self._admission = admission
+        self._managers: defaultdict[str, list[EnvManager]] = defaultdict(list)
+        self._listener: asyncio.Task[None] | None = None
+        self._cursor = 0
+
+    @property
+    def running(self) -> tuple[str, ...]:
+        """Ids of the attempts that run here."""
+        return tuple(self._managers)
+
+    async def run(self, manager: EnvManager) -> Trajectory:
+        """Run an attempt to its end, under the scheduler's control.
+
+        Raises what the scheduler's port raises; the attempt can be run again then.
+        """
+        self._ensure_listener()
+        trajectory_id = manager.assignment.trajectory_id
+        doubles = self._managers[trajectory_id]
+        doubles.append(manager)
+        try:
+            if self.dispatch.lockstep is None:
+                return await manager.run()
+            return await self.dispatch.lockstep.run(manager.run())
+        finally:
+            doubles.remove(manager)
+            if not doubles:
+                del self._managers[trajectory_id]
+
+    def _ensure_listener(self) -> None:
+        """Listen; raise what ended an earlier listener, once."""
+        listener = self._listener
+        if listener is not None and listener.done():
+            self._listener = None
+            listener.result()
+        if self._listener is None:
+            self._listener = asyncio.create_task(self._listen(), name=f"{self.name} listens")
+
+    async def _listen(self) -> None:
+        while True:
+            with waiting(f"cancellations({self.name})"):
+                answer = await self._admission.cancellations(self.name, self._cursor)
+            self._cursor, cancellations = answer
+            for cancellation in cancellations:
+                self._cancel(cancellation)
+
+    def _cancel(self, cancellation: Cancellation) -> None:
+        """End an attempt, and its double where it runs twice."""
+        for manager in self._managers.get(cancellation.trajectory_id, ()):
+            manager.cancel(cancellation)
+
+    async def reconnect(self) -> None:
+        """Make a restarted scheduler know what runs here, and obey what it does not want."""
+        for trajectory_id in self.running:
+            refused = await self._admission.permit(trajectory_id, self.name)
+            if refused is not None:
+                self._cancel(refused)
+
+    async def close(self) -> None:
+        """Stop listening. Attempts that still run are not touched."""
+        if self._listener is not None:
+            self._listener.cancel()
+            await asyncio.gather(self._listener, return_exceptions=True)
+            self._listener = None

@@ -1,0 +1,1 @@
+"""The order of a training step's phases, the bound on staleness, and who drives both."""

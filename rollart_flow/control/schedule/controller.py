@@ -1,0 +1,283 @@
+"""AsyncController: drives one training step after the other through the phases of its schedule.
+
+ROLLART section 6.2 (weight synchronization protocol), ROLL Flash section 4.2. The invariants: at
+most one batch is outstanding; weights change only while the engines are suspended, and only to a
+version that is published; the scheduler hears of a version before the engines go on; whatever was
+interrupted or is asked again is done once in effect.
+
+A version may be trained before it is published. Then the next batch is not held up: it is trained,
+and weights are exchanged beside that once they can be read.
+"""
+
+import asyncio
+
+from rollart_flow.control.loop.waits import Signal, waiting
+from rollart_flow.control.protocols import Buffered, Emit, InferenceControl, Scheduling
+from rollart_flow.control.schedule.phases import PhaseSeconds, StepSeconds
+from rollart_flow.control.schedule.published import Published
+from rollart_flow.control.schedule.schedules import Phase, Schedule
+from rollart_flow.errors import RunFailedError
+from rollart_flow.types import Batch, Event, EventKind
+
+
+class AsyncController:
+    """Hands out batches and takes note of finished steps.
+
+    Args:
+        buffered: where batches come from.
+        inference: all inference workers.
+        scheduler: told of batches and versions.
+        schedule: order of phases.
+        emit: where suspend, update and resume are reported.
+        batch_size: trajectories per step.
+        steps: last step.
+        first_step: next step to train: one above the newest published version.
+        served: policy version that the engines hold.
+        pending: batch of `first_step`, if it was formed before a restart. Its training may be
+            under way, so that `trained` comes without another `next_batch`.
+    """
+
+    def __init__(
+        self,
+        buffered: Buffered,
+        inference: InferenceControl,
+        scheduler: Scheduling,
+        schedule: Schedule,
+        emit: Emit,
+        *,
+        batch_size: int,
+        steps: int,
+        first_step: int = 1,
+        served: int = 0,
+        pending: Batch | None = None,
+    ) -> None:
+        self._buffered = buffered
+        self._inference = inference
+        self._scheduler = scheduler
+        self._schedule = schedule
+        self._emit = emit
+        self._batch_size = batch_size
+        self._steps = steps
+        self._served = served
+        self._pending = pending
+        self._batch: Batch | None = None
+        self._trained = first_step - 1
+        self._published = Published(first_step - 1)
+        self._prefetched = first_step - 1
+        self._settled = False
+        self._seconds = StepSeconds()
+        self._lock = asyncio.Lock()
+        self._exchange: asyncio.Task[None] | None = None
+        self._beside: tuple[int, Batch] | None = None
+        """Step whose weights are exchanged beside training, and its batch."""
+        self._step_ended = Signal()
+
+    @property
+    def served(self) -> int:
+        """Policy version that the engines hold."""
+        return self._served
+
+    def phases(self, step: int) -> PhaseSeconds:
+        """Seconds of a step's phases so far; complete once `trained(step)` has returned."""
+        return self._seconds.of(step)
+
+    async def next_batch(self, step: int) -> Batch | None:
+        """The batch of a step, once the step before is trained; None after the last step.
+
+        Raises:
+            RunFailedError: the run cannot go on, or the step is over.
+        """
+        while self._trained < step - 1 and step <= self._steps:
+            with waiting(f"trained(step={step - 1})"):
+                await self._step_ended.wait()
+        if step > self._steps:
+            self._scheduler.stop()
+            return None
+        if step <= self._trained:
+            raise RunFailedError(f"step {step} is over; the next one is {self._trained + 1}")
+        async with self._lock:
+            return await self._prepared(step)
+
+    async def _prepared(self, step: int) -> Batch:
+        """The outstanding batch of a step. Interrupted, it can be run again from the start."""
+        if self._batch is not None and self._batch.step == step:
+            return self._batch
+        if self._pending is None or self._pending.step != step:
+            await self._settle()
+        self._batch = await self._prepare(step)
+        return self._batch
+
+    async def _settle(self) -> None:
+        """Finish the step before, where a restart may have cut it off after its training."""
+        if self._settled:
+            return
+        if self._trained > 0 and self._schedule.after_training:
+            for phase in (Phase.SUSPEND, *self._schedule.after_training):
+                await self._run(phase, self._trained, version=self._trained)
+        elif self._trained > 0 and (self._schedule.overlapped or self._served < self._trained - 1):
+            # Engines that started anew may hold the newest weights already.
+            version = max(self._served, self._trained - 1)
+            for phase in self._schedule.before_training:
+                await self._run(phase, self._trained, version=version)
+        self._settled = True
+
+    async def _prepare(self, step: int) -> Batch:
+        """Run the phases up to training, or start them where they run beside it."""
+        await self._exchanged()
+        batch = await self._get_batch(step)
+        await self._inference.to_training()
+        if step == self._steps:
+            self._scheduler.stop()
+        if self._schedule.overlapped or self._published.newest < step - 1:
+            self._beside = (step, batch)
+            self._start_exchange(step, batch)
+        else:
+            await self._exchange_weights(step, batch)
+        return batch
+
+    def _start_exchange(self, step: int, batch: Batch) -> "asyncio.Task[None]":
+        exchange = self._exchange_weights(step, batch)
+        self._exchange = asyncio.create_task(exchange, name=f"exchange(step={step})")
+        return self._exchange
+
+    async def _exchange_weights(self, step: int, batch: Batch) -> None:
+        await self._published.wait(step - 1)  # the rollout goes on meanwhile
+        for phase in self._schedule.before_training:
+            await self._run(phase, step, version=step - 1)
+            if phase is Phase.SUSPEND:
+                self._scheduler.batch_taken(batch)
+        self._scheduler.batch_taken(batch)
+
+    async def exchanged(self) -> None:
+        """Return once no weights are exchanged beside training: `phases` of its step is complete,
+        but for a swap that follows training."""
+        async with self._lock:
+            await self._exchanged()
+
+    async def _exchanged(self) -> None:
+        """Wait for an exchange of weights beside training; one that failed is made again."""
+        if self._beside is None:
+            return
+        task = self._exchange or self._start_exchange(*self._beside)
+        try:
+            with waiting("the exchange of weights"):
+                await asyncio.shield(task)
+        finally:
+            if task.done():
+                self._exchange = None
+        self._beside = None
+
+    async def close(self) -> None:
+        """Give up an exchange of weights that is under way."""
+        if self._exchange is not None:
+            self._exchange.cancel()
+            await asyncio.gather(self._exchange, return_exceptions=True)
+            self._exchange = None
+
+    async def _get_batch(self, step: int) -> Batch:
+        started = asyncio.get_running_loop().time()
+        if self._pending is not None and self._pending.step == step:
+            batch = self._pending
+        else:
+            if not self._scheduler.batch_ready():
+                await self._inference.to_rollout()
+            batch = await self._batch_or_failure(step)
+        self._seconds.add(step, "wait_s", asyncio.get_running_loop().time() - started)
+        return batch
+
+    async def _batch_or_failure(self, step: int) -> Batch:
+        """The batch, unless the run fails while it is awaited."""
+        batch = asyncio.ensure_future(self._request(step))
+        failure = asyncio.ensure_future(self._scheduler.failed())
+        try:
+            await asyncio.wait((batch, failure), return_when=asyncio.FIRST_COMPLETED)
+            if batch.done():
+                return batch.result()
+            raise failure.result()
+        finally:
+            batch.cancel()
+            failure.cancel()
+
+    async def _request(self, step: int) -> Batch:
+        """The batch; where the schedule is patient, after what would be too old for the next."""
+        if self._schedule.patient:
+            await self._scheduler.settled(self._served + 1)
+        return await self._buffered.get_batch(step, self._served, self._batch_size)
+
+    async def trained(self, step: int, push_s: float | None = 0.0) -> PhaseSeconds:
+        """The step is trained and recorded; the seconds of its phases.
+
+        Args:
+            step: whose version this is.
+            push_s: seconds that publishing it took; None: that goes on, and `published` follows.
+
+        Raises:
+            RunFailedError: this step has no batch yet.
+        """
+        async with self._lock:
+            if step > self._trained:
+                if step not in self._formed_steps():
+                    raise RunFailedError(f"step {step} has no batch, so it cannot be trained")
+                await self._prepared(step)
+                await self._exchanged()
+                if push_s is not None:
+                    self._note_published(step, push_s)
+                if self._schedule.after_training:
+                    await self._published.wait(step)
+                for phase in self._schedule.after_training:
+                    await self._run(phase, step, version=step)
+                self._trained = step
+                self._settled = True
+                self._seconds.forget(step - 2)
+                self._step_ended.notify()
+                self._prefetch()
+        return self.phases(step)
+
+    def published(self, version: int, push_s: float) -> None:
+        """A version can be read from the weight store; publishing it took so many seconds."""
+        self._note_published(version, push_s)
+        self._prefetch()
+
+    def _note_published(self, version: int, push_s: float) -> None:
+        if self._published.add(version):
+            self._seconds.add(version + 1, "push_s", push_s)
+
+    def _prefetch(self) -> None:
+        """Have the engines read a version that is recorded and published, and that they will swap
+        to beside rollout, so that only the swap suspends it."""
+        version = min(self._trained, self._published.newest)
+        before = Phase.UPDATE in self._schedule.before_training
+        if before and self._prefetched < version < self._steps:
+            self._prefetched = version
+            self._inference.prefetch(version)
+
+    def _formed_steps(self) -> set[int]:
+        """Steps that have a batch and are not trained: one, or none."""
+        batches = (self._batch, self._pending)
+        return {b.step for b in batches if b is not None and b.step > self._trained}
+
+    async def _run(self, phase: Phase, step: int, version: int) -> None:
+        """One phase of weight synchronization; `version` is the newest that is trained."""
+        started = asyncio.get_running_loop().time()
+        with waiting(f"{phase}(step={step}, version={version})"):
+            if phase is Phase.SUSPEND:
+                await self._inference.suspend()
+            elif phase is Phase.UPDATE:
+                pull = await self._inference.update(version)
+                self._seconds.add(step, "pull_s", pull.pull_s)
+                self._seconds.add(step, "exposed_pull_s", pull.exposed_s)
+                self._served = version
+                self._scheduler.version_updated(version)
+            elif phase is Phase.RESUME:
+                await self._inference.resume()
+        seconds = asyncio.get_running_loop().time() - started
+        self._seconds.add(step, f"{phase}_s", seconds)
+        self._emit(
+            Event(
+                EventKind(phase),
+                subject=str(version),
+                policy_version=self._served,
+                step=step,
+                detail={"seconds": seconds},
+            )
+        )

@@ -1,0 +1,1 @@
+"""Which attempts run: admission, groups, cancellation, and the recovery of all three."""

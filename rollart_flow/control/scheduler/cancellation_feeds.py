@@ -1,0 +1,35 @@
+"""Cancellations on their way to the hosts that run the attempts."""
+
+from rollart_flow.control.loop.replayable_queue import ReplayableQueue
+from rollart_flow.control.protocols import Cancellation
+
+
+class CancellationFeeds:
+    """One feed of cancellations per host. Cursors of one host grow, whatever happens between.
+
+    Args:
+        start: above all cursors of the scheduler that this one replaces.
+    """
+
+    def __init__(self, start: int) -> None:
+        self._start = start
+        self._feeds: dict[str, ReplayableQueue[Cancellation]] = {}
+
+    def _feed(self, host: str) -> ReplayableQueue[Cancellation]:
+        if host not in self._feeds:
+            self._feeds[host] = ReplayableQueue(f"cancellations({host})", start=self._start)
+        return self._feeds[host]
+
+    def publish(self, host: str, cancellation: Cancellation) -> None:
+        """Send a cancellation to a host."""
+        self._feed(host).publish(cancellation)
+
+    async def read(self, host: str, after: int) -> tuple[int, tuple[Cancellation, ...]]:
+        """Wait for cancellations for a host past the cursor."""
+        return await self._feed(host).read(after)
+
+    def remove(self, host: str) -> None:
+        """A host is lost: forget what was meant for it."""
+        if (feed := self._feeds.pop(host, None)) is not None:
+            self._start = max(self._start, feed.cursor)
+            feed.close()

@@ -1,0 +1,126 @@
+"""The scheduler's book: groups, their attempts, the queue of attempts that nobody has taken.
+
+It keeps records and decides nothing. The invariant: an attempt is in its group and in the index,
+or in neither; a group that holds a credit is not closed.
+"""
+
+import heapq
+
+from rollart_flow.control.ids import group_cursor
+from rollart_flow.control.scheduler.groups import Attempt, Group, GroupState
+from rollart_flow.control.scheduler.rollout_settings import RolloutSettings
+from rollart_flow.types import Task
+
+
+class GroupRegistry:
+    """Groups and attempts, by id."""
+
+    def __init__(self, settings: RolloutSettings) -> None:
+        self._settings = settings
+        self._opened = 0
+        self._queue: list[tuple[int, int, str]] = []
+        self._lacking: list[tuple[int, str]] = []
+        """Heap of groups that lack members, by position; others leave it when they come up."""
+        self.groups: dict[str, Group] = {}
+        self.attempts: dict[str, Attempt] = {}
+        self.credits: set[str] = set()
+        """Groups that hold a credit."""
+
+    @property
+    def next_position(self) -> int:
+        """Position that the next group takes."""
+        return self._opened
+
+    @property
+    def oldest_position(self) -> int:
+        """Position of the oldest group that lacks members; `next_position` where none does."""
+        while self._lacking:
+            position, group_id = self._lacking[0]
+            group = self.groups.get(group_id)
+            if group is not None and group.state is GroupState.OPEN:
+                return position
+            heapq.heappop(self._lacking)
+        return self._opened
+
+    def count(self, state: GroupState) -> int:
+        """Groups in a state."""
+        return sum(group.state is state for group in self.groups.values())
+
+    def open(self, group_id: str, task: Task) -> Group:
+        """Add a group and give it a credit."""
+        position = group_cursor(group_id)
+        group = self.groups[group_id] = Group(group_id, task, position)
+        self.credits.add(group_id)
+        heapq.heappush(self._lacking, (position, group_id))
+        self._opened = max(self._opened, position + 1)
+        return group
+
+    def reopen(self, group: Group) -> None:
+        """A complete group has lost a member."""
+        group.state = GroupState.OPEN
+        heapq.heappush(self._lacking, (group.position, group.group_id))
+
+    def resume(self, position: int) -> None:
+        """Positions before this one were given out by an earlier book."""
+        self._opened = max(self._opened, position)
+
+    def launch(self, group: Group) -> Attempt:
+        """Queue one more attempt of a group."""
+        index = group.next_index()
+        assignment = self._settings.assignment(group.group_id, group.task, index)
+        attempt = Attempt(assignment)
+        group.used.add(index)
+        group.attempts[assignment.trajectory_id] = attempt
+        self.attempts[assignment.trajectory_id] = attempt
+        self._enqueue(attempt, group.position)
+        return attempt
+
+    def _enqueue(self, attempt: Attempt, position: int) -> None:
+        entry = (position, attempt.assignment.attempt, attempt.trajectory_id)
+        heapq.heappush(self._queue, entry)
+
+    def take(self, source: str) -> Attempt | None:
+        """Hand the queued attempt of the oldest group to a source; None where none is queued."""
+        while self._queue:
+            _, _, trajectory_id = heapq.heappop(self._queue)
+            attempt = self.attempts.get(trajectory_id)
+            if attempt is not None and attempt.queued:
+                attempt.source = source
+                return attempt
+        return None
+
+    def leave_host(self, host: str) -> int:
+        """Nobody runs the attempts of this host any more; how many there were."""
+        left = [attempt for attempt in self.attempts.values() if host in attempt.hosts]
+        for attempt in left:
+            del attempt.hosts[host]
+            attempt.again = True
+            if not attempt.hosts:
+                attempt.version = None
+        return len(left)
+
+    def unlaunch(self, attempt: Attempt) -> None:
+        """Forget an attempt that nobody has taken; its index may be used again."""
+        self.groups[attempt.assignment.group_id].used.discard(attempt.assignment.attempt)
+        self.end(attempt)
+
+    def end(self, attempt: Attempt) -> None:
+        """An attempt is over. A closed group is forgotten with its last one."""
+        group = self.groups[attempt.assignment.group_id]
+        del self.attempts[attempt.trajectory_id]
+        del group.attempts[attempt.trajectory_id]
+        self._tidy(group)
+
+    def close(self, group: Group) -> None:
+        """A group gives its credit back."""
+        group.state = GroupState.CLOSED
+        self.credits.discard(group.group_id)
+        self._tidy(group)
+
+    def _tidy(self, group: Group) -> None:
+        if group.state is GroupState.CLOSED and not group.attempts:
+            self.groups.pop(group.group_id, None)
+
+    def group_of_member(self, trajectory_id: str) -> Group | None:
+        """The group that counts a committed trajectory as its member."""
+        return next((g for g in self.groups.values() if trajectory_id in g.members), None)

@@ -1,0 +1,259 @@
+"""What becomes of a group: replaced attempts, completion, surplus, the bound, abandonment.
+
+Two rules apply the bound (ROLLART section 6.2). A group is as old as its oldest committed member
+and is dropped whole when that one is too old, exactly as the buffer evicts it. An attempt in
+flight that is too old is aborted and replaced; where nothing else of its group is left, the group
+is dropped. So scheduler and buffer judge the same records by the same rule and cannot disagree.
+"""
+
+from collections.abc import Collection
+
+from rollart_flow.control.ids import start_version
+from rollart_flow.control.protocols import Cancellation, Emit
+from rollart_flow.control.schedule.staleness import Bound
+from rollart_flow.control.scheduler.cancellation_feeds import CancellationFeeds
+from rollart_flow.control.scheduler.group_registry import GroupRegistry
+from rollart_flow.control.scheduler.groups import Attempt, Group, GroupRecord, GroupState
+from rollart_flow.control.scheduler.rollout_settings import RolloutSettings
+from rollart_flow.types import Event, EventKind, Outcome, Reason, Sample, Task
+
+_GONE_IN_BUFFER = frozenset({Reason.GROUP_EVICTED, Reason.GROUP_COMPLETE})
+"""A member was refused because the buffer is done with its group."""
+
+
+class GroupLifecycle:
+    """Applies the settings and the bound to the groups of a book."""
+
+    def __init__(
+        self,
+        book: GroupRegistry,
+        settings: RolloutSettings,
+        bound: Bound,
+        emit: Emit,
+        hosts: CancellationFeeds,
+    ) -> None:
+        self._book = book
+        self._settings = settings
+        self._bound = bound
+        self._emit = emit
+        self._hosts = hosts
+        self.version = 0
+        """Policy version that the engines serve."""
+        self._stopped = False
+
+    def stop(self) -> None:
+        """Cancel what is in flight and launch nothing any more."""
+        self._stopped = True
+        for attempt in list(self._book.attempts.values()):
+            if attempt.cancellation is None:
+                self.cancel(attempt, Outcome.CANCELLED, Reason.RUN_STOPPED)
+
+    def open(self, group_id: str, task: Task, cursor: int) -> None:
+        """Admit a group and launch its attempts. The event holds all that a restart needs."""
+        group = self._book.open(group_id, task)
+        detail = {"cursor": cursor, "task_id": task.task_id, "payload": task.payload}
+        self._emit(
+            Event(
+                EventKind.ADMIT,
+                subject=group_id,
+                domain=task.domain,
+                policy_version=self.version,
+                detail=detail,
+            )
+        )
+        self.refill(group)
+
+    def update(self, version: int) -> None:
+        """Apply the bound under a newer version; an older one is an echo."""
+        if version <= self.version:
+            return
+        self.version = version
+        for group in list(self._book.groups.values()):
+            self.enforce(group)
+
+    def committed(self, sample: Sample) -> bool:
+        """An attempt ended and its trajectory is in the table; False where this was known."""
+        group = self._book.groups.get(sample.group_id)
+        if group is None or sample.trajectory_id in group.ended:
+            return False
+        group.ended.add(sample.trajectory_id)
+        group.used.add(sample.attempt)
+        if (attempt := self._book.attempts.get(sample.trajectory_id)) is not None:
+            self._end(attempt)
+        if group.state is GroupState.OPEN and sample.trainable:
+            group.members[sample.trajectory_id] = start_version(sample)
+            if len(group.members) == self._settings.group_size:
+                self.complete(group)
+        self.enforce(group, sample)
+        return True
+
+    def _end(self, attempt: Attempt) -> None:
+        """An attempt is over. Where it may run a second time, that run stops."""
+        if attempt.again or len(attempt.hosts) > 1:
+            done = Cancellation(attempt.trajectory_id, Outcome.REDUNDANT, Reason.GROUP_COMPLETE)
+            self._tell_hosts(attempt, done)
+        self._book.end(attempt)
+
+    def _tell_hosts(self, attempt: Attempt, cancellation: Cancellation) -> None:
+        for host in attempt.hosts:
+            self._hosts.publish(host, cancellation)
+
+    def restore(self, group: Group, record: GroupRecord) -> None:
+        """Take a recorded group's trajectories into account and launch what it lacks."""
+        for sample in record.samples:
+            group.ended.add(sample.trajectory_id)
+            group.used.add(sample.attempt)
+            if sample.trainable and sample.trajectory_id not in record.dropped:
+                group.members[sample.trajectory_id] = start_version(sample)
+        if len(group.members) >= self._settings.group_size:
+            self.complete(group)
+        self.enforce(group)
+        for attempt in group.attempts.values():
+            attempt.again = True
+
+    def dropped(self, trajectory_id: str, reason: Reason) -> bool:
+        """A committed trajectory left the buffer alone; False for unknown ones, which do nothing.
+
+        A trajectory is unknown after the first time.
+        """
+        group = self._book.group_of_member(trajectory_id)
+        if group is None:
+            return False
+        del group.members[trajectory_id]
+        if len(group.members) >= self._settings.group_size:
+            return True  # it came after the group was complete, and counted since a restart
+        if reason in _GONE_IN_BUFFER:
+            self.close(group, Outcome.STALE, Reason.GROUP_EVICTED)
+        elif group.state is GroupState.COMPLETE:
+            self._book.reopen(group)
+        self.refill(group)
+        return True
+
+    def complete(self, group: Group) -> None:
+        """All members are committed: cancel the surplus."""
+        if group.state is GroupState.OPEN:
+            group.state = GroupState.COMPLETE
+            self._cancel_all(group, Outcome.REDUNDANT, Reason.GROUP_COMPLETE)
+
+    def trained(self, group: Group, trajectory_ids: Collection[str]) -> None:
+        """A batch has a group: cancel what is not in it and give its credit back.
+
+        The batch may be known before the commits of its members are.
+        """
+        for attempt in group.active:
+            if attempt.trajectory_id not in trajectory_ids:
+                self.cancel(attempt, Outcome.REDUNDANT, Reason.GROUP_COMPLETE)
+        self._book.close(group)
+
+    def close(self, group: Group, outcome: Outcome, reason: Reason) -> bool:
+        """A group leaves: cancel what is in flight of it and give its credit back.
+
+        False where it had left.
+        """
+        if group.state is GroupState.CLOSED:
+            return False
+        self._cancel_all(group, outcome, reason)
+        self._book.close(group)
+        return True
+
+    def enforce(self, group: Group, replaced: Sample | None = None) -> None:
+        """Apply the bound to one group under the current version, then launch what it lacks."""
+        if group.state is GroupState.CLOSED:
+            return
+        if any(self._is_stale(start) for start in group.members.values()):
+            self._drop_stale(group)
+            return
+        stale = group.stale_attempts(self._is_stale)
+        if stale and group.state is GroupState.OPEN and len(stale) == group.reach:
+            self._drop_stale(group)
+            return
+        for attempt in stale:
+            self.cancel(attempt, Outcome.STALE, Reason.STALENESS_BOUND)
+        self.refill(group, replaced)
+
+    def outlived(self, version: int) -> bool:
+        """Whether something in flight would be too old under a version."""
+
+        def stale(start: int) -> bool:
+            return self._bound.is_stale(version, start)
+
+        return any(
+            group.active
+            and (any(map(stale, group.members.values())) or bool(group.stale_attempts(stale)))
+            for group in self._book.groups.values()
+            if group.state is GroupState.OPEN
+        )
+
+    def _is_stale(self, start: int) -> bool:
+        return self._bound.is_stale(self.version, start)
+
+    def _drop_stale(self, group: Group) -> None:
+        for attempt in group.stale_attempts(self._is_stale):
+            self.cancel(attempt, Outcome.STALE, Reason.STALENESS_BOUND)
+        if group.state is GroupState.OPEN:
+            self._report(EventKind.ABANDON, group, Reason.STALENESS_BOUND)
+        self.close(group, Outcome.STALE, Reason.GROUP_EVICTED)
+
+    def refill(self, group: Group, replaced: Sample | None = None) -> None:
+        """Launch what an open group lacks; abandon it where it can no longer become complete."""
+        settings = self._settings
+        if self._stopped:
+            return
+        while group.state is GroupState.OPEN and group.reach < settings.launched:
+            if len(group.used) >= settings.attempts_limit:
+                if group.reach < settings.group_size:
+                    self._report(EventKind.ABANDON, group, Reason.GROUP_ABANDONED)
+                    self.close(group, Outcome.REDUNDANT, Reason.GROUP_ABANDONED)
+                return
+            attempt = self._book.launch(group)
+            if replaced is not None:
+                self._report_retry(attempt, replaced)
+
+    def _report_retry(self, attempt: Attempt, replaced: Sample) -> None:
+        detail = {
+            "replaces": replaced.trajectory_id,
+            "outcome": replaced.outcome,
+            "error": replaced.error,
+        }
+        domain = attempt.assignment.task.domain
+        self._emit(
+            Event(EventKind.RETRY, subject=attempt.trajectory_id, domain=domain, detail=detail)
+        )
+
+    def _report(self, kind: EventKind, group: Group, reason: Reason) -> None:
+        self._emit(
+            Event(
+                kind,
+                subject=group.group_id,
+                reason=reason,
+                domain=group.task.domain,
+                policy_version=self.version,
+                detail={
+                    "task_id": group.task.task_id,
+                    "attempts": len(group.used),
+                    "members": len(group.members),
+                },
+            )
+        )
+
+    def _cancel_all(self, group: Group, outcome: Outcome, reason: Reason) -> None:
+        for attempt in group.active:
+            self.cancel(attempt, outcome, reason)
+
+    def cancel(self, attempt: Attempt, outcome: Outcome, reason: Reason) -> None:
+        """Stop an attempt. One that nobody has taken vanishes; others end as told."""
+        if attempt.queued:
+            self._book.unlaunch(attempt)
+            return
+        attempt.cancellation = Cancellation(attempt.trajectory_id, outcome, reason)
+        self._tell_hosts(attempt, attempt.cancellation)
+        self._emit(
+            Event(
+                EventKind.ABORT,
+                subject=attempt.trajectory_id,
+                reason=reason,
+                domain=attempt.assignment.task.domain,
+                policy_version=self.version,
+                detail={"outcome": outcome, "policy_version_start": attempt.version},
+            )
+        )

@@ -1,0 +1,113 @@
+"""How vLLM is asked for an answer, with or without a prompt that another engine has computed.
+
+The invariant: such a prompt is used only under the version that computed it. One of another version
+is declined; one that is being fetched as the engine is suspended is given back, since vLLM could
+not forget it, and the request is asked again; whoever holds one hears of it in each case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from rollart_flow.engines.base import EnginePhase
+from rollart_flow.engines.vllm import prefixes
+from rollart_flow.engines.vllm.adapters import lora_request
+from rollart_flow.engines.vllm.sampling import parameters
+from rollart_flow.engines.vllm.settings import VllmSettings
+from rollart_flow.engines.vllm.stream import VllmStream
+from rollart_flow.types import FinishReason, Prefix
+
+
+class VllmGeneration:
+    """The requests of one engine in vLLM.
+
+    Args:
+        llm: vLLM's asynchronous engine.
+        limits: longest chain in tokens, and number of token ids.
+        settings: how the engine serves.
+        version: policy version that draws the next token.
+    """
+
+    def __init__(
+        self, llm: Any, limits: tuple[int, int], settings: VllmSettings, version: int
+    ) -> None:
+        self.llm: Any = llm
+        self.version = version
+        self.fetches = True
+        """Whether what is fetched now would be used under the version of now."""
+        self._context, self._vocabulary = limits
+        self._phase = settings.phase
+        self._lora = lora_request(settings.lora)
+
+    async def answer(self, stream: VllmStream) -> None:
+        """Deliver all of an answer; ask again after a prompt was given back."""
+        request = stream.request
+        if len(request.prompt_ids) == self._context:
+            stream.end(FinishReason.LENGTH)
+        elif request.prefill_only:
+            await self._hold(stream)
+        else:
+            prefix = request.prefix
+            if prefix is not None and not self._wants(stream, prefix):
+                await self._decline(request.request_id, prefix)
+                prefix = None
+            # Nothing else runs from here until vLLM has it, or `stop_fetching` would miss it.
+            await self._draw(stream, prefix)
+            if stream.recalled:
+                await self._draw(stream, None)
+
+    async def stop_fetching(self, streams: Iterable[VllmStream]) -> None:
+        """Take back the requests whose prompts vLLM may be fetching, until `fetches` is set."""
+        self.fetches = False
+        fetching = [stream for stream in streams if stream.fetching]
+        for stream in fetching:
+            stream.fetching, stream.recalled = False, True
+        for stream in fetching:
+            await self.llm.abort(stream.request.request_id)
+
+    async def give_up(self, request_id: str) -> None:
+        """Nobody will fetch the prompt of a request, if it is held."""
+        if self._phase is EnginePhase.PREFILL:
+            await self.llm.collective_rpc("give_up_prefix", args=(request_id,))
+
+    def _wants(self, stream: VllmStream, prefix: Prefix) -> bool:
+        return self.fetches and prefix.version == self.version and not stream.unwanted
+
+    async def _draw(self, stream: VllmStream, prefix: Prefix | None) -> None:
+        """Deliver tokens as they come, so that their version is the one that is served."""
+        from vllm.inputs import tokens_input
+
+        request = stream.request
+        if stream.unwanted:
+            stream.end(FinishReason.ABORT)
+            return
+        asked = parameters(request, context=self._context, vocabulary=self._vocabulary)
+        if prefix is not None:
+            asked.extra_args = {"kv_transfer_params": prefixes.address(prefix)}
+        stream.drawing, stream.fetching, stream.recalled = True, prefix is not None, False
+        prompt = tokens_input(list(request.prompt_ids))
+        answers = self.llm.generate(prompt, asked, request.request_id, lora_request=self._lora)
+        async for output in answers:
+            if not stream.recalled:
+                stream.take(output.outputs[0], self.version)
+
+    async def _hold(self, stream: VllmStream) -> None:
+        """Compute a prompt for another engine."""
+        from vllm.inputs import tokens_input
+
+        request, asked = stream.request, prefixes.prefill_parameters()
+        if stream.unwanted:
+            stream.end(FinishReason.ABORT)
+            return
+        stream.drawing = True
+        prompt = tokens_input(list(request.prompt_ids))
+        answers = self.llm.generate(prompt, asked, request.request_id, lora_request=self._lora)
+        async for output in answers:
+            stream.hand_over(prefixes.held(output))
+
+    async def _decline(self, request_id: str, prefix: Prefix) -> None:
+        """Tell who holds a prompt that nobody will fetch it."""
+        await self.llm.notify_kv_transfer_request_rejected(
+            f"{request_id}/declined", prefixes.address(prefix)
+        )

@@ -1,0 +1,145 @@
+"""An engine's end of weights that the trainer sends from its GPU (`weights.broadcast`).
+
+vLLM's processes receive; this passes on what the trainer calls and says when it is done. The
+invariant: a version that is not held by the trainer at the moment of asking, or no trainer that
+answers, changes nothing: the caller reads the lasting store then. Once sending has begun it ends
+with the whole version or with an error, after which the engine draws nothing.
+
+Source: vLLM 0.32. Tried without a GPU, with a communicator that stands for NCCL's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from rollart_flow.errors import EngineError
+from rollart_flow.weights.broadcast.wire import MOST_BYTES, announced, line
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """How the weights of a run are sent."""
+
+    kind: str
+    """Of `weights.broadcast.requirements.SENT`."""
+    weights_uri: str
+    """The run's folder of weights, where the sender says where it listens."""
+
+
+def receiver_of(sent: Sent | None, receivers: int) -> Receiver | None:
+    """What asks for versions; None where none are sent."""
+    return None if sent is None else Receiver(sent, receivers)
+
+
+class Receiver:
+    """Asks the run's trainer for versions; for one caller at a time."""
+
+    def __init__(self, sent: Sent, receivers: int) -> None:
+        """Args: `receivers` are vLLM's processes that hold the model."""
+        self._sent = sent
+        self._receivers = receivers
+        self._reader: asyncio.StreamReader | None = None
+        self._writer: asyncio.StreamWriter | None = None
+
+    async def offers(self, version: int) -> bool:
+        """Whether the trainer holds a version, and will send it next."""
+        try:
+            await self._connect()
+            await self._say({"version": version})
+            return bool((await self._hear())["held"])
+        except (OSError, ValueError, KeyError, EngineError):
+            self.close()  # whoever listens there now is no sender of this run
+            return False
+
+    async def take(self, llm: Any, version: int) -> None:
+        """Have vLLM receive the version that was offered.
+
+        Args:
+            llm: vLLM's asynchronous engine, paused.
+            version: under which it serves it.
+
+        Raises:
+            EngineError: the trainer left or failed on the way.
+        """
+        try:
+            message = await self._hear()
+            while "call" in message:
+                message = await self._obey(llm, message, version)
+        except BaseException:
+            self.close()  # the trainer waits for an answer: it must hear that none comes
+            raise
+        if "sent" not in message:
+            self.close()
+            said = message.get("failed", "nothing")
+            raise EngineError(f"weights of version {version} were not sent: {said}")
+
+    def close(self) -> None:
+        """Leave; the next question connects again."""
+        if self._writer is not None:
+            self._writer.close()
+        self._reader = self._writer = None
+
+    async def _obey(self, llm: Any, message: dict[str, Any], version: int) -> dict[str, Any]:
+        """Do what the trainer calls, and answer; its next message.
+
+        It says nothing before it has the answer, so that whatever comes earlier is its end.
+        """
+        call = asyncio.create_task(_called(llm, message["call"], message["info"], version))
+        heard = asyncio.create_task(self._hear())
+        try:
+            await asyncio.wait((call, heard), return_when=asyncio.FIRST_COMPLETED)
+            if heard.done():
+                heard.result()
+                raise EngineError("the trainer does not wait for its receivers")
+            call.result()
+            await self._say({"done": True})
+            return await heard
+        finally:
+            for task in (call, heard):
+                task.cancel()
+            await asyncio.wait((call, heard))
+
+    async def _connect(self) -> None:
+        if self._writer is not None:
+            return
+        found = await asyncio.to_thread(announced, self._sent.weights_uri)
+        if found is None:
+            raise EngineError("the trainer has published nothing yet")
+        self._reader, self._writer = await asyncio.open_connection(*found, limit=MOST_BYTES)
+        await self._say({"receivers": self._receivers})
+
+    async def _say(self, message: dict[str, Any]) -> None:
+        assert self._writer is not None
+        self._writer.write(line(message))
+        await self._writer.drain()
+
+    async def _hear(self) -> dict[str, Any]:
+        assert self._reader is not None
+        data = await self._reader.readline()
+        if not data.endswith(b"\n"):
+            raise EngineError("the trainer has left")
+        message: dict[str, Any] = json.loads(data)
+        return message
+
+
+async def _called(llm: Any, name: str, info: dict[str, Any], version: int) -> None:
+    """One of the four methods of vLLM's weight transfer."""
+    from vllm.distributed.weight_transfer.base import (
+        WeightTransferInitRequest,
+        WeightTransferUpdateRequest,
+    )
+
+    match name:
+        case "init":
+            await llm.init_weight_transfer_engine(WeightTransferInitRequest({"sent": info}))
+        case "start":
+            await llm.start_weight_update()
+        case "update":
+            await llm.update_weights(WeightTransferUpdateRequest({"sent": info}))
+        case "finish":
+            await llm.finish_weight_update(weight_version=str(version))
+        case _:
+            raise EngineError(f"the trainer calls {name!r}, which no engine knows")

@@ -1,0 +1,72 @@
+"""The side of an isolated environment that runs in its process; the other is `envs.process`.
+
+Requests: {"open": {"domain": reference, "settings": base64}}, {"reset": [seed, task]},
+{"step": action}, {"close": null}. Answers are those of the environment, as plain JSON values.
+"""
+
+import base64
+import pickle
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rollart_flow.control.rollout.env_checks import checked_reset, checked_step
+from rollart_flow.envs.base import Domain, Environment
+from rollart_flow.errors import EnvironmentFailedError
+from rollart_flow.isolation.references import resolve
+
+
+class EnvironmentHandler:
+    """Holds at most one environment."""
+
+    def __init__(self) -> None:
+        """Wait for `open`."""
+        self._environment: Environment | None = None
+
+    def __call__(self, request: Mapping[str, Any]) -> object:
+        """Answer one request, which has one key."""
+        calls: dict[str, Callable[[Any], object]] = {
+            "open": self._open,
+            "reset": self._reset,
+            "step": self._step,
+            "close": self._close,
+        }
+        ((name, argument),) = request.items()
+        return calls[name](argument)
+
+    def _open(self, how: Mapping[str, Any]) -> None:
+        make_domain: Any = resolve(how["domain"])
+        settings = pickle.loads(base64.b64decode(how["settings"]))
+        domain: Domain = make_domain(**settings)
+        self._environment = domain.make()
+
+    def _reset(self, argument: tuple[int, str]) -> object:
+        environment = self._opened()
+        call = f"{type(environment).__name__}.reset"
+        observation, info = checked_reset(environment.reset(*argument), call)
+        return observation, _jsonable(info)
+
+    def _step(self, action: str) -> object:
+        environment = self._opened()
+        call = f"{type(environment).__name__}.step"
+        *values, info = checked_step(environment.step(action), call)
+        return [*values, _jsonable(info)]
+
+    def _close(self, _: None) -> None:
+        environment, self._environment = self._environment, None
+        if environment is not None:
+            environment.close()
+
+    def _opened(self) -> Environment:
+        if self._environment is None:
+            raise EnvironmentFailedError("no environment is open in this process")
+        return self._environment
+
+
+def _jsonable(value: object) -> object:
+    """NumPy scalars and arrays as the lists and numbers that they hold; keys as text."""
+    if isinstance(value, Mapping):
+        return {str(key): _jsonable(inner) for key, inner in value.items()}
+    if isinstance(value, tuple | list):
+        return [_jsonable(inner) for inner in value]
+    to_list = getattr(value, "tolist", None)
+    return to_list() if callable(to_list) else value

@@ -1,0 +1,255 @@
+"""The streaming executions of a run: producer, consumer and evaluation, as Ray Data pipelines.
+
+    producer:    tasks -> rollout -> reward -> buffer
+    consumer:    batches -> train
+    evaluation:  versions -> evaluate
+
+They meet in the buffer and the coordinator only. Each ends when its source ends, which the
+coordinator decides, so that a run stops without anything being torn down under it.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import pyarrow as pa
+import ray
+
+from rollart_flow.control.inference.health import HealthLimits
+from rollart_flow.control.schedule.schedules import Phase
+from rollart_flow.operators.assignments import write_assignment
+from rollart_flow.operators.coordinator import evaluated_versions
+from rollart_flow.operators.evaluate import EvaluateContext, EvaluateOperator
+from rollart_flow.operators.ipc import decode
+from rollart_flow.operators.ray_data import (
+    NextRow,
+    OperatorStage,
+    count_drained,
+    drain,
+    map_rows,
+    read_endless,
+    streaming_context,
+)
+from rollart_flow.operators.reward import RewardOperator, RewardSettings
+from rollart_flow.operators.rollout import RolloutContext, RolloutOperator
+from rollart_flow.operators.sink import BufferSink
+from rollart_flow.operators.train import TrainContext, Trained, TrainOperator, read_trained
+from rollart_flow.pipeline import Pipeline
+from rollart_flow.pipeline.nodes import GeneratingNode
+from rollart_flow.resources import Cluster
+from rollart_flow.rewards.combined import single_functions
+from rollart_flow.runner.processes import RunProcesses
+from rollart_flow.runner.rolling_producer import RollingProducer
+from rollart_flow.runner.settings import named_filters, sampling_of
+from rollart_flow.serverless import ServerlessReward
+from rollart_flow.store.layout import checkpoints_uri, policy_uri
+from rollart_flow.types import Assignment, Batch
+
+if TYPE_CHECKING:
+    from ray.data import Dataset
+
+
+class Dataflow:
+    """Builds the streams of one run."""
+
+    def __init__(
+        self, pipeline: Pipeline, uri: str, plant: RunProcesses, source: str | None
+    ) -> None:
+        self._pipeline = pipeline
+        self._uri = uri
+        self._plant = plant
+        self._source = source
+
+    def producer(self) -> Iterator[int]:
+        """Run attempts until the coordinator admits none; yields how many were committed."""
+        coordinator = self._plant.coordinator
+
+        def execute(number: int, limit: int) -> Iterator[int]:
+            admitted = Admitted(coordinator, f"tasks-{number}", limit)
+            stream = self._produce(admitted, ready_first=number > 0)
+            return count_drained(stream)
+
+        def more() -> bool:
+            return bool(ray.get(coordinator.admits.remote()))
+
+        def abandon() -> None:
+            # Where the coordinator has died, the executions end by themselves: they all ask it.
+            with suppress(ray.exceptions.ActorDiedError):
+                ray.get(coordinator.stop.remote())
+
+        in_flight = self._attempts_in_flight()
+        return RollingProducer(execute, more, abandon, in_flight=in_flight).run()
+
+    def _produce(self, next_row: NextRow, *, ready_first: bool) -> "Dataset":
+        """The stream of attempts; `ready_first` admits none before the operators have started."""
+        rollout = self._pipeline.rollout
+        concurrency = self._attempts_in_flight()
+        each = rollout.max_concurrent or math.ceil(concurrency / rollout.workers)
+        with streaming_context(ready_first=ready_first):
+            rows = read_endless("tasks", next_row)
+            attempt = OperatorStage(RolloutOperator, (self._rollout_context(),))
+            rows = map_rows(rows, attempt, concurrency=each, workers=rollout.workers)
+            score = OperatorStage(RewardOperator, (self._reward(),))
+            commit = OperatorStage(BufferSink, (self._plant.buffer,))
+            return map_rows(rows, score, commit, concurrency=concurrency)
+
+    def _attempts_in_flight(self) -> int:
+        """Most attempts that the bound lets run at a time, redundant ones included."""
+        buffer, rollout = self._pipeline.buffer, self._pipeline.rollout
+        group_size = self._pipeline.tasks.group_size
+        groups = buffer.schedule.bound.capacity(buffer.batch_size) // group_size
+        return (groups + rollout.extra_groups) * (group_size + rollout.redundancy)
+
+    def consumer(self) -> Iterator[Trained]:
+        """Train on batches until there are no more; yields what each step was."""
+        first = self._plant.recovered.version + 1
+        train, scores = self._pipeline.train, self._pipeline.evaluate
+        context = TrainContext(
+            algorithm=train.algorithm,
+            trainers=self._plant.trainers,
+            buffer=self._plant.buffer,
+            coordinator=self._plant.coordinator,
+            checkpoints=checkpoints_uri(self._uri),
+            checkpoint_every=train.checkpoint_every,
+            keep_versions=train.keep_versions,
+            steps=train.steps,
+            evaluated=evaluated_versions(train.steps, None if scores is None else scores.every),
+            start=self._plant.recovered.start,
+            beside=Phase.UPDATE in self._pipeline.buffer.schedule.before_training,
+        )
+        batches = Batches(self._plant.coordinator, self._plant.buffer, first)
+        with streaming_context():
+            rows = map_rows(
+                read_endless("batches", batches),
+                OperatorStage(TrainOperator, (context,)),
+                concurrency=1,
+                here=True,
+            )
+        for block in drain(rows):
+            yield read_trained(block)
+
+    def evaluation(self) -> Iterator[list[dict[str, Any]]]:
+        """Evaluate versions as they become due; yields rows of `evaluations` of one version."""
+        node, evaluators = self._pipeline.evaluate, self._plant.evaluators
+        if node is None or evaluators is None:
+            return
+        context = EvaluateContext(
+            rollout=self._driver_context(node, node.domains, evaluators, {}),
+            reward=self._reward(),
+            domains=node.domains,
+            episodes=node.episodes,
+            sampling=sampling_of(node, self._uri),
+            seed=node.seed,
+            coordinator=self._plant.coordinator,
+            health=HealthLimits(answer_s=self._pipeline.rollout.engine_timeout_s),
+        )
+        with streaming_context():
+            versions = read_endless("versions", Versions(self._plant.coordinator))
+            rows = map_rows(
+                versions, OperatorStage(EvaluateOperator, (context,)), concurrency=1, here=True
+            )
+        for block in drain(rows):
+            for scores in block["scores"].to_pylist():
+                yield decode(scores).to_pylist()
+
+    def _reward(self) -> RewardSettings:
+        reward = self._pipeline.reward
+        unscored = [node for node in self._pipeline.filters if not node.scored]
+        before = named_filters(unscored, of_groups=False)
+        stages, places = self._pipeline.buffer.schedule.stages, reward.max_concurrent
+        if stages is not None:
+            places = min(places, stages.reward)
+        for function in () if reward.fn is None else single_functions(reward.fn):
+            if isinstance(function, ServerlessReward):
+                places = min(places, function.policy.max_concurrent)
+        return RewardSettings(reward.fn, reward.timeout_s, places, self._source, before)
+
+    def _rollout_context(self) -> RolloutContext:
+        plant = self._plant
+        context = self._driver_context(
+            self._pipeline.rollout,
+            self._pipeline.tasks.domains,
+            plant.engines,
+            plant.affinity,
+            plant.coordinator,
+        )
+        return replace(context, schedule=self._pipeline.buffer.schedule)
+
+    def _driver_context(
+        self,
+        node: GeneratingNode,
+        domains: tuple[Any, ...],
+        engines: Cluster,
+        affinity: dict[str, str] | Literal["auto"],
+        coordinator: Any = None,
+    ) -> RolloutContext:
+        return RolloutContext(
+            domains={domain.name: domain for domain in domains},
+            max_turns={domain.name: node.turns(domain) for domain in domains},
+            policy_folder=policy_uri(self._uri),
+            context_tokens=self._pipeline.policy.max_context,
+            step_timeout_s=node.step_timeout_s,
+            trajectory_timeout_s=node.trajectory_timeout_s,
+            engines=engines,
+            hw_affinity=affinity,
+            buffer=self._plant.buffer,
+            coordinator=coordinator,
+            source=self._source,
+        )
+
+
+class Admitted:
+    """Rows of the task source: one attempt each, at most `limit`."""
+
+    def __init__(self, coordinator: Any, source: str, limit: int) -> None:
+        self._coordinator = coordinator
+        self._source = source
+        self._limit = limit
+
+    def __call__(self, index: int) -> pa.Table | None:
+        """The index-th attempt of this source; waits for credit."""
+        if index >= self._limit:
+            return None
+        assignment: Assignment | None = ray.get(self._coordinator.admit.remote(self._source, index))
+        return None if assignment is None else write_assignment(assignment)
+
+
+class Batches:
+    """Rows of the batch source: one batch each, its trajectories as an Arrow IPC stream."""
+
+    def __init__(self, coordinator: Any, buffer: Any, first_step: int) -> None:
+        self._coordinator = coordinator
+        self._buffer = buffer
+        self._first_step = first_step
+
+    def __call__(self, index: int) -> pa.Table | None:
+        """The batch of step `first_step + index`; waits for the step before."""
+        step = self._first_step + index
+        batch: Batch | None = ray.get(self._coordinator.next_batch.remote(step))
+        if batch is None:
+            return None
+        return pa.table(
+            {
+                "step": [batch.step],
+                "policy_version": [batch.policy_version],
+                "trained_version": [batch.trained_version],
+                "rows": pa.array([ray.get(self._buffer.rows.remote(step))], pa.large_binary()),
+            }
+        )
+
+
+class Versions:
+    """Rows of the evaluation source: one version each, once it is published."""
+
+    def __init__(self, coordinator: Any) -> None:
+        self._coordinator = coordinator
+
+    def __call__(self, index: int) -> pa.Table | None:
+        """The index-th version that is due."""
+        version: int | None = ray.get(self._coordinator.next_evaluation.remote(index))
+        return None if version is None else pa.table({"version": [version]})
+
+
+Stream = Callable[[], Iterator[Any]]

@@ -1,0 +1,232 @@
+"""The processes of a run: buffer, coordinator, engine, trainer and evaluation workers.
+
+They are started together, since each takes seconds to import what it needs, and they are told
+where the tables say that the run stands. Placement is committed to `bindings`.
+"""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+import ray
+
+from rollart_flow.engines.worker import EngineWorker
+from rollart_flow.errors import RunFailedError
+from rollart_flow.operators.buffer import BufferActor
+from rollart_flow.operators.coordinator import CoordinatorActor
+from rollart_flow.operators.ipc import encode
+from rollart_flow.operators.recovery import RecoveredRun
+from rollart_flow.pipeline import Pipeline
+from rollart_flow.resources import Cluster, Placement, ResourceManager
+from rollart_flow.resources.nodes import beside_driver
+from rollart_flow.rows import events_table
+from rollart_flow.runner.liveness import gone
+from rollart_flow.runner.placement import place_workers
+from rollart_flow.runner.settings import (
+    CONCURRENT_CALLS,
+    buffer_settings,
+    coordinator_settings,
+    evaluation_arguments,
+    rollout_arguments,
+    trainer_settings,
+)
+from rollart_flow.runner.weight_servers import start_weight_servers
+from rollart_flow.schema import to_table
+from rollart_flow.store.files import is_remote
+from rollart_flow.store.layout import policy_uri, weights_uri
+from rollart_flow.trainers.worker import TrainWorker, gather_ranks
+from rollart_flow.types import Event, EventKind, Reason
+from rollart_flow.weights import WeightStore, kept_weights
+from rollart_flow.weights.broadcast.requirements import check_placed
+from rollart_flow.weights.mooncake.servers import WeightServers
+
+
+@dataclass(frozen=True, slots=True)
+class RunProcesses:
+    """Handles of everything that runs, and where the run stands."""
+
+    buffer: Any
+    coordinator: Any
+    engines: Cluster
+    trainers: Cluster
+    evaluators: Cluster | None
+    recovered: RecoveredRun
+    affinity: dict[str, str] | Literal["auto"]
+    """Resource class by domain, or that profilers find it."""
+    fallbacks: tuple[tuple[str, str], ...]
+    """Resource classes that were asked for and are not there, with what was granted instead."""
+    kept: WeightStore
+    """Versions that outlive the processes."""
+    weight_servers: WeightServers | None
+    """None where versions are carried by files, or by servers of others."""
+
+    def begin(self) -> None:
+        """Let the engines serve the version that the run stands at, which the trainers hold, and
+        the coordinator drive the run."""
+        version = self.recovered.version
+        if version not in self.kept.versions():
+            self.trainers.execute_all("publish", lasting=False)
+        self.engines.execute_all("serve", version)
+        ray.get(self.coordinator.start.remote(self.recovered, self.buffer, self.engines))
+
+    def dead(self) -> tuple[str, ...]:
+        """Names of the processes that have died, of those that are not replaced by themselves.
+
+        A rank of the trainer that hangs counts as one, once another rank has lost it.
+        """
+        actors = {"buffer": self.buffer, "coordinator": self.coordinator}
+        died = gone(actors, {worker.name: worker.actor for worker in self.trainers.workers})
+        lost = self.weight_servers is not None and self.weight_servers.lost
+        return (*died, "mooncake") if lost else died
+
+    def report_restarted(self, died: Sequence[str]) -> None:
+        """Record that processes died and that the run goes on without what they held."""
+        now = datetime.now(UTC)
+        detail = {"restarted": True}
+        crashes = [
+            (now, Event(EventKind.CRASH, name, reason=Reason.WORKER_LOST, detail=detail))
+            for name in died
+        ]
+        ray.get(self.buffer.report.remote(crashes))
+
+    def shutdown(self) -> None:
+        """End every process; whatever has to be kept was committed before."""
+        for cluster in (self.engines, self.trainers, self.evaluators):
+            if cluster is not None:
+                cluster.shutdown()
+        for actor in (self.coordinator, self.buffer):
+            ray.kill(actor)
+        if self.weight_servers is not None:
+            self.weight_servers.close()
+
+
+def start_processes(
+    pipeline: Pipeline, uri: str, source: str | None, *, nodes_may_join: bool = False
+) -> RunProcesses:
+    """Start every process of a run and wait until all are ready; `RunProcesses.begin` sets them to
+    work.
+
+    Args:
+        pipeline: with its overrides applied.
+        uri: of the run, whose folder is complete.
+        source: file of the pipeline, for what cannot be imported by name.
+        nodes_may_join: whether the Ray cluster may get what it lacks now.
+
+    Raises:
+        StoreError: the run cannot be written.
+        RunFailedError: a worker cannot start.
+        WeightsError: weights cannot be carried as the pipeline says.
+    """
+    with ExitStack() as started:
+        weights, servers = start_weight_servers(pipeline.train, uri)
+        if servers is not None:
+            started.callback(servers.close)
+        buffer = _actor(BufferActor).remote(uri, buffer_settings(pipeline))
+        started.callback(ray.kill, buffer)
+        recovering = buffer.start.remote()
+        placed = place_workers(pipeline, ResourceManager())
+        classes = ({p.granted for p in of} for of in (placed.training, placed.engines))
+        check_placed(pipeline.train.weights, *classes)
+        trainers = _trainers(pipeline, uri, weights, placed.training)
+        started.callback(trainers.shutdown)
+        arguments = rollout_arguments(pipeline, uri, weights)
+        engines = _engines(placed.engines, arguments)
+        started.callback(engines.shutdown)
+        clusters, evaluators = [engines, trainers], None
+        if placed.evaluation:
+            evaluators = _engines(placed.evaluation, evaluation_arguments(pipeline, uri, weights))
+            started.callback(evaluators.shutdown)
+            clusters.append(evaluators)
+        settings = coordinator_settings(pipeline, uri, weights, nodes_may_join=nodes_may_join)
+        coordinator = _actor(CoordinatorActor).remote(settings)
+        started.callback(ray.kill, coordinator)
+        recovered: RecoveredRun = ray.get(recovering)
+        if not gather_ranks(trainers) and is_remote(uri):
+            raise RunFailedError(
+                "train: ranks on several nodes write a checkpoint into one folder, which a run in "
+                "S3 has on one node only; give a store that all nodes see as a folder"
+            )
+        bindings = [row for cluster in clusters for row in cluster.bindings()]
+        fallbacks = _fallbacks(bindings)
+        rows = {
+            "bindings": encode(to_table("bindings", bindings)),
+            "events": encode(events_table((datetime.now(UTC), event) for event in fallbacks)),
+        }
+        ray.get(buffer.commit.remote(rows))
+        started.pop_all()
+    chosen = pipeline.rollout.hw_affinity
+    affinity = chosen if isinstance(chosen, str) else _wanted(engines)
+    missing = tuple((event.subject, str(event.detail["granted"])) for event in fallbacks)
+    return RunProcesses(
+        buffer,
+        coordinator,
+        engines,
+        trainers,
+        evaluators,
+        recovered,
+        affinity,
+        missing,
+        kept_weights(weights_uri(uri)),
+        servers,
+    )
+
+
+def _engines(placed: Sequence[Placement], arguments: dict[str, Any]) -> Cluster:
+    """Inference workers, for rollout or for evaluation."""
+    return Cluster(placed, EngineWorker, arguments=arguments, max_concurrency=CONCURRENT_CALLS)
+
+
+def _wanted(engines: Cluster) -> dict[str, str]:
+    """Resource class by domain, of those that asked for one."""
+    return {
+        request.domain: request.resource
+        for worker in engines.workers
+        if not worker.placement.shares and worker.placement.role == EngineWorker.role
+        for request in worker.placement.requests
+    }
+
+
+def _actor(actor_class: type) -> Any:
+    return ray.remote(actor_class).options(
+        num_cpus=0, max_concurrency=CONCURRENT_CALLS, label_selector=beside_driver()
+    )
+
+
+def _trainers(pipeline: Pipeline, uri: str, weights: str, placed: Sequence[Placement]) -> Cluster:
+    train = pipeline.train
+    return Cluster(
+        placed,
+        TrainWorker,
+        arguments={
+            "settings": trainer_settings(pipeline),
+            "algorithm": train.algorithm,
+            "folder": policy_uri(uri),
+            "weights": weights,
+            "weights_uri": weights_uri(uri),
+        },
+        # A restarted trainer would hold version 0: the session starts all processes anew instead.
+        max_restarts=0,
+    )
+
+
+def _fallbacks(bindings: list[dict[str, Any]]) -> list[Event]:
+    """One event for each class that stands in for one that was asked for."""
+    rows = [row for row in bindings if row["fallback"]]
+    by_class: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in rows:
+        by_class.setdefault((row["requested"], row["granted"]), []).append(row)
+    return [
+        Event(
+            EventKind.FALLBACK,
+            subject=requested,
+            detail={
+                "requested": requested,
+                "granted": granted,
+                "domains": sorted({row["domain"] for row in of_class}),
+                "workers": sorted({row["worker"] for row in of_class}),
+            },
+        )
+        for (requested, granted), of_class in by_class.items()
+    ]

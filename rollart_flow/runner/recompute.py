@@ -1,0 +1,67 @@
+"""Brings a resumed trainer to the version that the run stands at.
+
+From the newest checkpoint, each later step is recomputed from its stored batch. The result must be
+the recorded one to the last bit: its fingerprint is compared.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import ray
+
+from rollart_flow.errors import RunFailedError
+from rollart_flow.operators.ipc import encode
+from rollart_flow.resources import Cluster
+from rollart_flow.runner.processes import RunProcesses
+from rollart_flow.runner.retrain import bring_to
+from rollart_flow.store import Run
+from rollart_flow.telemetry import OnProgress
+from rollart_flow.types import Event, EventKind
+
+if TYPE_CHECKING:
+    from rollart_flow.trainers.base import StepResult
+
+
+class _Workers:
+    """The trainer's workers as one trainer; implements `retrain.Retrainable`."""
+
+    def __init__(self, trainers: Cluster) -> None:
+        self._trainers = trainers
+
+    def load_from(self, address: str) -> None:
+        """Load a checkpoint in all of them."""
+        self._trainers.execute_all("load", address)
+
+    def train_step(self, step: int, batch: pa.Table) -> StepResult:
+        """Train in all of them; what the first one computed."""
+        result: StepResult = self._trainers.execute_all("train_step", step, encode(batch))[0]
+        return result
+
+
+def catch_up(
+    uri: str, plant: RunProcesses, on_progress: OnProgress, *, accept_divergence: bool = False
+) -> None:
+    """Load the newest checkpoint and recompute the steps since.
+
+    Raises:
+        RunFailedError: a recomputed step differs from the recorded one, and that is not accepted.
+    """
+    workers = _Workers(plant.trainers)
+    for again in bring_to(Run(uri), workers, plant.recovered.version, on_progress):
+        if again.same_weights:
+            continue
+        recorded, recomputed = (
+            str(facts["fingerprint"]) for facts in (again.recorded, again.recomputed)
+        )
+        if not accept_divergence:
+            raise RunFailedError(
+                f"step {again.step} recomputed from its batch gives other weights "
+                f"({recomputed[:12]}) than recorded ({recorded[:12]}); "
+                "resume with --accept-divergence to go on from the recomputed ones"
+            )
+        detail = {"recorded": recorded, "recomputed": recomputed}
+        event = Event(EventKind.DIVERGENCE, str(again.step), step=again.step, detail=detail)
+        ray.get(plant.buffer.report.remote([(datetime.now(UTC), event)]))

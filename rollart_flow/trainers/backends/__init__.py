@@ -1,0 +1,1 @@
+"""One trainer, one module: where weights and optimizer are held, and how ranks share them."""

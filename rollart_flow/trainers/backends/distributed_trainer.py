@@ -1,0 +1,91 @@
+"""Trainers of many processes: what they share, however each spreads the policy over its ranks.
+
+Every rank is given the whole stored batch and computes the rows that `passes` gives it. The
+invariants: losses, gradients and weights are those of the embedded trainer but for the order of
+sums, and to the last bit those of as many ranks on the same machine; every rank returns the same.
+The reference policy is whole in every rank.
+
+Source: ROLLART section 5.1 (ActorTrain).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import torch
+
+from rollart_flow.algorithms.algorithm import Algorithm
+from rollart_flow.trainers.backends.sharded_checkpoint import begin_writing, read_shards
+from rollart_flow.trainers.backends.sharded_state import ShardedState
+from rollart_flow.trainers.base import StepResult
+from rollart_flow.trainers.checkpoint.checkpoint import is_checkpoint, read_checkpoint
+from rollart_flow.trainers.ranks import Ranks, lost_rank
+from rollart_flow.trainers.settings import TrainerSettings
+from rollart_flow.trainers.step.core_trainer import CoreTrainer
+
+
+class DistributedTrainer(CoreTrainer):
+    """One rank of a policy's trainer. All ranks make the same calls in the same order."""
+
+    def __init__(
+        self, learned: ShardedState, algorithm: Algorithm, settings: TrainerSettings, ranks: Ranks
+    ) -> None:
+        """See `CoreTrainer`."""
+        self._spread = learned
+        super().__init__(learned, algorithm, settings, ranks)
+
+    def train_step(self, step: int, batch: pa.Table) -> StepResult:
+        """Train on one batch together. See `Trainer.train_step`.
+
+        Raises:
+            RanksLostError: another rank died or hangs; this one is of no use any more.
+        """
+        with lost_rank(self._ranks):
+            return super().train_step(step, batch)
+
+    def recompute_old_logprobs(self, batch: pa.Table) -> pa.Table:
+        """One forward pass over a batch, together. See `Trainer.recompute_old_logprobs`."""
+        with lost_rank(self._ranks):
+            return super().recompute_old_logprobs(batch)
+
+    def weights(self) -> dict[str, torch.Tensor]:
+        """Gathered from all ranks. See `Trainer.weights`."""
+        with lost_rank(self._ranks):
+            return super().weights()
+
+    def save(self, folder: Path) -> None:
+        """Write a checkpoint; one that is there is replaced. See `Trainer.save`.
+
+        Raises:
+            TrainerError: it cannot be written; an older one is as it was.
+        """
+        self.begin_save(folder)()
+
+    def begin_save(self, folder: Path) -> Callable[[], None]:
+        """Copy what is to be saved, and write it in a thread. See `Trainer.begin_save`."""
+        with lost_rank(self._ranks):
+            weights, state = self._spread.policy(), self._state()
+            checkpoint = replace(self._checkpoint(), weights=weights, state=state)
+            finish_writing = begin_writing(Path(folder), checkpoint, self._ranks)
+
+        def finish() -> None:
+            with lost_rank(self._ranks):
+                finish_writing()
+
+        return finish
+
+    def load(self, folder: Path) -> None:
+        """Go on from a checkpoint of any number of ranks, or of the embedded trainer.
+
+        See `Trainer.load`.
+        """
+        place = Path(folder)
+        if is_checkpoint(place):
+            self._restore(read_checkpoint(place), place)
+            return
+        with lost_rank(self._ranks):
+            found = read_shards(place, self._spread, self._ranks, self._check_shape)
+            self._restore(found, place)

@@ -1,0 +1,59 @@
+"""What a training step changes, sharded by torch's `fully_shard` (FSDP2) of the policy.
+
+Each rank holds its part of every parameter, gradient and optimizer tensor. A layer is gathered
+while it computes; gradients are summed, not averaged, since losses are already normalized by the
+whole batch. The invariant: outside of a pass every parameter is sharded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.tensor import DTensor
+
+from rollart_flow.models.qwen3 import ModelConfig, Qwen3
+from rollart_flow.trainers.backends.sharded_state import ShardedState
+from rollart_flow.trainers.step.critic import ValueHead
+from rollart_flow.trainers.step.running import PolicyModel
+
+
+class FsdpState(ShardedState):
+    """Model, head and optimizer, of whose every tensor this process holds a shard."""
+
+    def settle(self) -> None:
+        """Give back the weights that a pass without a gradient leaves gathered."""
+        for root in (self.model, self.critic):
+            for module in _shards(root):
+                module.reshard()
+
+    def _policy(self, config: ModelConfig, whole: Mapping[str, torch.Tensor]) -> PolicyModel:
+        model = Qwen3(config)
+        model.load_state_dict(whole)
+        model.to(self._ranks.device)
+        for layer in model.model.layers:
+            fully_shard(layer, mesh=self._ranks.mesh)
+        fully_shard(model, mesh=self._ranks.mesh)
+        _sum_gradients(model)
+        return model
+
+    def _placed(self, head: ValueHead) -> ValueHead:
+        fully_shard(head.to(self._ranks.device), mesh=self._ranks.mesh)
+        _sum_gradients(head)
+        return head
+
+    def _joined(self, parameter: str, parts: Sequence[torch.Tensor]) -> torch.Tensor:
+        like = {**self._trained, **self._head}[parameter]
+        return self._laid_out(parts[0], like) if isinstance(like, DTensor) else parts[0]
+
+
+def _shards(root: object) -> list[FSDPModule]:
+    modules = root.modules() if isinstance(root, torch.nn.Module) else ()
+    return [module for module in modules if isinstance(module, FSDPModule)]
+
+
+def _sum_gradients(root: torch.nn.Module) -> None:
+    for module in _shards(root):
+        module.set_force_sum_reduction_for_comms(True)  # gloo knows no other
+        module.set_gradient_divide_factor(1.0)

@@ -1,0 +1,48 @@
+"""What of Megatron's own modules computes on GPUs only, for any device: attention, rotary angles.
+
+The invariant: shapes, names and results are those of the modules that these stand in for.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from rollart_flow.trainers.backends.megatron.core import RotaryEmbedding
+
+
+class TorchAttention(torch.nn.Module):
+    """Causal grouped-query attention by torch, in place of `DotProductAttention`."""
+
+    def __init__(self, **_: Any) -> None:
+        """What a layer says of itself is in the shapes of its tensors too."""
+        super().__init__()
+
+    def forward(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        *_: Any,
+        **__: Any,
+    ) -> torch.Tensor:
+        """[T, B, heads, D] each, keys and values with fewer heads; answers [T, B, heads x D].
+
+        Further arguments say how to mask; they are those of causal attention always.
+        """
+        queries, keys, values = (x.permute(1, 2, 0, 3) for x in (query, key, value))
+        mixed = functional.scaled_dot_product_attention(
+            queries, keys, values, is_causal=True, enable_gqa=True
+        )
+        return mixed.permute(2, 0, 1, 3).flatten(2)
+
+
+class CpuRotary(RotaryEmbedding):  # type: ignore[misc]
+    """Rotary angles that stay on the CPU."""
+
+    def get_emb(self, max_seq_len: int, offset: int = 0) -> torch.Tensor:
+        """float32 [T, 1, 1, D]: each angle for both members of its pair."""
+        angles = self.get_freqs_non_repeated(max_seq_len, offset)
+        return torch.cat((angles, angles), -1)[:, None, None, :]

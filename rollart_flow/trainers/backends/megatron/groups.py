@@ -1,0 +1,138 @@
+"""Who of the ranks splits a layer with this one, and who shares rows with it.
+
+Tensor ranks stand side by side, then copies of the model, then pipeline stages: Megatron's own
+order. The invariant: every rank makes the same groups in the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from functools import cache
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh
+
+from rollart_flow.trainers.backends.megatron.core import ProcessGroupCollection
+from rollart_flow.trainers.layout import Layout
+from rollart_flow.trainers.ranks import Ranks
+
+DATA, TENSOR = "data", "tensor"
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """Process groups of one rank."""
+
+    layout: Layout
+    tensor: dist.ProcessGroup
+    """Splits a layer with this rank."""
+    data: dist.ProcessGroup
+    """Has the same part of the model, and computes other rows."""
+    pipeline: dist.ProcessGroup
+    """The same part of the other layers, for the same rows; first stage first."""
+    embedding: dist.ProcessGroup
+    """The ends of `pipeline`, both of which have the embedding where it is the output projection
+    too; of ranks between them, themselves."""
+    whole: dist.ProcessGroup
+    """Has the rest of the same copy of the model."""
+    peers: dist.ProcessGroup
+    """The same part of every layer, for all rows."""
+    alone: dist.ProcessGroup
+    """This rank only, for what the model is not split by."""
+    mesh: DeviceMesh
+    """[data, tensor], of this stage"""
+    tensor_rank: int
+    data_rank: int
+    stage: int
+
+    @property
+    def first(self) -> bool:
+        """Whether the embedding is here."""
+        return self.stage == 0
+
+    @property
+    def last(self) -> bool:
+        """Whether the output projection is here."""
+        return self.stage == self.layout.pipeline - 1
+
+    def sharing(self, ranks: Ranks) -> Ranks:
+        """The ranks, told who computes which rows."""
+        return replace(
+            ranks,
+            share=self.data_rank,
+            shares=self.layout.data,
+            stages=self.layout.pipeline,
+            peers=self.peers,
+        )
+
+    def collection(self, *, with_embedding: bool = False) -> Any:
+        """As Megatron takes them; without them it would ask its process-wide state.
+
+        Args: `with_embedding` is for what sums gradients: modules that are made with an embedding
+            group copy the embedding over it, which is given to both ends already.
+        """
+        return ProcessGroupCollection(
+            tp=self.tensor,
+            dp=self.data,
+            dp_cp=self.data,
+            pp=self.pipeline,
+            mp=self.whole,
+            cp=self.alone,
+            ep=self.alone,
+            expt_tp=self.tensor,
+            expt_dp=self.data,
+            tp_ep=self.tensor,
+            tp_cp=self.tensor,
+            tp_dp_cp=None,
+            tp_ep_pp=self.whole,
+            intra_dist_opt=dist.group.WORLD,
+            embd=self.embedding if with_embedding else None,
+            pos_embd=None,
+        )
+
+
+def make_groups(layout: Layout, ranks: Ranks) -> Groups:
+    """The groups of a layout of all ranks; every rank calls this together, once for a layout."""
+    return _made(layout, ranks.rank, ranks.device.type, ranks.timeout_s)
+
+
+@cache
+def _made(layout: Layout, rank: int, device: str, timeout_s: float) -> Groups:
+    grid = torch.arange(layout.ranks).view(layout.pipeline, layout.data, layout.tensor)
+    stage, data_rank, tensor_rank = (int(at) for at in (grid == rank).nonzero()[0])
+
+    def own(every: Sequence[Sequence[int]]) -> dist.ProcessGroup:
+        return _own_of(every, rank, timeout_s)
+
+    tensor = own(grid.flatten(0, 1).tolist())
+    data = own(grid.transpose(1, 2).flatten(0, 1).tolist())
+    alone = own(grid.view(-1, 1).tolist())
+    pipeline = whole = peers = embedding = alone
+    if layout.pipeline == 1:
+        whole, peers = tensor, data
+    else:
+        stages = grid.flatten(1).t()
+        pipeline = own(stages.tolist())
+        between = grid[1:-1].reshape(-1, 1)
+        embedding = own([*stages[:, [0, -1]].tolist(), *between.tolist()])
+        whole = own(grid.transpose(0, 1).flatten(1).tolist())
+        peers = own(grid.flatten(0, 1).t().tolist())
+    mesh = DeviceMesh.from_group(
+        [data, tensor], device, mesh=grid[stage], mesh_dim_names=(DATA, TENSOR)
+    )
+    return Groups(
+        layout, tensor, data, pipeline, embedding, whole, peers, alone,
+        mesh, tensor_rank, data_rank, stage,
+    )  # fmt: skip
+
+
+def _own_of(every: Sequence[Sequence[int]], rank: int, timeout_s: float) -> dist.ProcessGroup:
+    """Make a group of each of these, and return the one that this rank is in."""
+    patience = timedelta(seconds=timeout_s)
+    made = [(ranks, dist.new_group(list(ranks), timeout=patience)) for ranks in every]
+    own: dist.ProcessGroup = next(group for ranks, group in made if rank in ranks)
+    return own

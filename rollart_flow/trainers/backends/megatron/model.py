@@ -1,0 +1,141 @@
+"""The policy in Megatron's modules, as one rank has it.
+
+The invariant: hidden states and logits are those of `models.qwen3.Qwen3`, whole and the same in
+every rank that splits the layers; each of these computes the same loss from them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.nn import functional
+
+from rollart_flow.models.qwen3 import ModelConfig
+from rollart_flow.trainers.backends.megatron.attention import CpuRotary
+from rollart_flow.trainers.backends.megatron.capabilities import Capabilities
+from rollart_flow.trainers.backends.megatron.config import (
+    layer_spec,
+    padded_vocabulary,
+    transformer_config,
+)
+from rollart_flow.trainers.backends.megatron.core import (
+    GPTModel,
+    copy_to_tensor_model_parallel_region,
+    gather_from_sequence_parallel_region,
+)
+from rollart_flow.trainers.backends.megatron.experts import keep_tokens
+from rollart_flow.trainers.backends.megatron.groups import Groups
+
+INSIDE = "module."
+"""Prefix of the names of Megatron's own parameters in a `MegatronModel`."""
+
+
+class MegatronModel(torch.nn.Module):
+    """A `GPTModel` with the face of `models.qwen3.Qwen3`. Its weights are yet to be given."""
+
+    def __init__(self, config: ModelConfig, groups: Groups, there: Capabilities) -> None:
+        super().__init__()
+        self.config = config
+        self._groups = groups
+        # under this name, Megatron's functions find what they ask of a model in it
+        made = transformer_config(config, groups.layout, there)
+        self.module = GPTModel(
+            made,
+            layer_spec(config, made, there, groups.stage),
+            padded_vocabulary(config, groups.layout),
+            config.max_position_embeddings,
+            pre_process=groups.first,
+            post_process=groups.last,
+            share_embeddings_and_output_weights=config.tie_word_embeddings,
+            position_embedding_type="rope",
+            rotary_base=config.rope_theta,
+            pg_collection=groups.collection(),
+        )
+        if not groups.layout.sequence:
+            keep_tokens(self.module, groups)
+        if not there.cuda:
+            self.module.rotary_pos_emb = CpuRotary(
+                config.head_dim,
+                rotary_percent=1.0,
+                rotary_base=config.rope_theta,
+                use_cpu_initialization=True,
+                cp_group=self.module.pg_collection.cp,
+            )
+
+    def forward(self, token_ids: torch.Tensor) -> torch.Tensor:
+        """Hidden states [B, T, E] after the final norm, of int64 [B, T]; see `Qwen3.forward`.
+
+        Of an earlier stage: what the next one goes on from, of the shape that `between` says.
+        """
+        time = token_ids.shape[1]
+        if self._groups.layout.sequence:
+            # every rank takes as many positions; what is added on the right changes nothing
+            token_ids = functional.pad(token_ids, (0, -time % self._groups.layout.tensor))
+        hidden = self.module.decoder(
+            hidden_states=self.module.embedding(token_ids, None) if self._groups.first else None,
+            attention_mask=None,
+            rotary_pos_emb=self.module.rotary_pos_emb(token_ids.shape[1]),
+        )
+        if not self._groups.last:
+            sent: torch.Tensor = hidden
+            return sent
+        if self._groups.layout.sequence:
+            hidden = gather_from_sequence_parallel_region(
+                hidden, tensor_parallel_output_grad=False, group=self._groups.tensor
+            )
+        batched: torch.Tensor = hidden.transpose(0, 1)[:, :time]
+        return batched
+
+    def between(self, token_ids: torch.Tensor) -> tuple[int, int, int]:
+        """Shape of what one stage hands to the next, of int64 [B, T]: positions, B, E."""
+        batch, time = token_ids.shape
+        parts = self._groups.layout.tensor if self._groups.layout.sequence else 1
+        return -(-time // parts), batch, self.config.hidden_size
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """[A, E] to [A, vocab_size]; every rank computes its tokens' and gets all."""
+        tied = self.config.tie_word_embeddings
+        weight = (
+            self.module.shared_embedding_or_output_weight()
+            if tied
+            else self.module.output_layer.weight
+        )
+        taken = copy_to_tensor_model_parallel_region(hidden, group=self._groups.tensor)
+        every: torch.Tensor = _Gathered.apply(  # type: ignore[no-untyped-call]
+            functional.linear(taken, weight), self._groups
+        )
+        return every[:, : self.config.vocab_size]
+
+
+class LayerChunk(torch.nn.Module):
+    """A model as Megatron's schedules take it: with Megatron's config."""
+
+    def __init__(self, model: MegatronModel) -> None:
+        super().__init__()
+        self.module = model
+        self.config = model.module.config
+
+    def forward(self, token_ids: torch.Tensor) -> torch.Tensor:
+        """See `MegatronModel.forward`."""
+        states: torch.Tensor = self.module(token_ids)
+        return states
+
+
+class _Gathered(torch.autograd.Function):
+    """The columns of all ranks that split the layers. Megatron's own gathers on GPUs only."""
+
+    @staticmethod
+    def forward(ctx: Any, own: torch.Tensor, groups: Groups) -> torch.Tensor:
+        """[A, columns] to [A, columns x ranks]."""
+        ctx.groups = groups
+        parts = [torch.empty_like(own) for _ in range(groups.layout.tensor)]
+        dist.all_gather(parts, own.contiguous(), group=groups.tensor)
+        return torch.cat(parts, -1)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
+        """The gradient of the own columns: every rank has computed the same of all."""
+        (gradient,) = gradients
+        return gradient.chunk(ctx.groups.layout.tensor, -1)[ctx.groups.tensor_rank], None

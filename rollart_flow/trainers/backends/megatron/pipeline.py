@@ -1,0 +1,205 @@
+"""Megatron's schedules over the pipeline's stages: who computes what of which micro-batch when.
+
+The schedules are Megatron's own. What a stage hands to the next has the shape of the micro-batch at
+hand; every stage knows the whole batch, so that shapes need not travel. The invariant: results are
+those of one process that has all layers, but for the order of sums.
+
+Source: Megatron-core 0.16.1, `pipeline_parallel.schedules`; run on gloo ranks, never on a GPU.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.overrides import TorchFunctionMode
+
+from rollart_flow.trainers.backends.megatron.core import P2PCommunicator, get_forward_backward_func
+from rollart_flow.trainers.backends.megatron.groups import Groups
+from rollart_flow.trainers.ranks import Ranks
+from rollart_flow.trainers.step.running import Pass
+
+Shape = tuple[int, ...]
+
+
+class Scheduled:
+    """Takes micro-batches through the stages; see `Runner`. All ranks of a share call it."""
+
+    def __init__(self, chunk: Any, groups: Groups, device: torch.device) -> None:
+        """Take the part of the model that is here.
+
+        Args:
+            chunk: what computes it for Megatron: it has Megatron's config and, as `module`, the
+                `MegatronModel` of this rank.
+            groups: of this rank.
+            device: where it computes.
+        """
+        self._chunk, self._groups, self._device = chunk, groups, device
+        self._run = get_forward_backward_func(pp_size=groups.layout.pipeline)
+
+    def __call__(self, passes: Iterator[Pass], count: int, *, gradient: bool) -> None:
+        """See `Runner`."""
+        feed = MicroBatchFeed(passes, self._chunk.module.between)
+        with torch.set_grad_enabled(gradient), _cuda_is(self._device):
+            self._run(
+                forward_step_func=_forward,
+                data_iterator=feed,
+                model=self._chunk,
+                num_microbatches=count,
+                seq_length=1,  # and the next: shapes are the feed's
+                micro_batch_size=1,
+                forward_only=not gradient,
+                p2p_communicator=Exchange(self._groups, self._chunk.config, feed, self._device),
+                pg_collection=self._groups.collection(),
+            )
+
+
+class MicroBatchFeed:
+    """Micro-batches in their order, and the shapes in which a stage hands them on."""
+
+    def __init__(self, passes: Iterator[Pass], shape_of: Callable[[torch.Tensor], Shape]) -> None:
+        self._passes, self._shape_of = passes, shape_of
+        self._ahead: deque[Pass] = deque()
+        self._computed: deque[Shape] = deque()
+
+    def __iter__(self) -> Iterator[Pass]:
+        return self
+
+    def __next__(self) -> Pass:
+        """The next one to compute."""
+        found = self._ahead.popleft() if self._ahead else next(self._passes)
+        self._computed.append(self._shape_of(found.micro.token_ids))
+        return found
+
+    def coming(self) -> Shape:
+        """Shape of what is received for the next one to compute."""
+        self._ahead.append(next(self._passes))
+        return self._shape_of(self._ahead[-1].micro.token_ids)
+
+    def returning(self) -> Shape:
+        """Shape of the gradient of the earliest one whose gradient was not asked for yet."""
+        return self._computed.popleft()
+
+
+class Exchange(P2PCommunicator):  # type: ignore[misc]
+    """Hands hidden states to the next stage, and their gradients to the one before.
+
+    Arguments and results are lists of one tensor, as in the class that this stands in for. That
+    one asks CUDA for its device, and sends every shape ahead.
+    """
+
+    def __init__(
+        self, groups: Groups, config: Any, feed: MicroBatchFeed, device: torch.device
+    ) -> None:
+        super().__init__(groups.pipeline, config)
+        self._feed, self._device = feed, device
+
+    def recv_forward(self, _: Any, is_first_stage: bool) -> list[torch.Tensor | None]:
+        """The next hidden states."""
+        if is_first_stage:
+            return [None]
+        return [self._swap(self.prev_rank, None, self._feed.coming())]
+
+    def recv_backward(self, _: Any, is_last_stage: bool) -> list[torch.Tensor | None]:
+        """The next gradient."""
+        if is_last_stage:
+            return [None]
+        return [self._swap(self.next_rank, None, self._feed.returning())]
+
+    def send_forward(self, sent: list[torch.Tensor], is_last_stage: bool) -> None:
+        """Hidden states."""
+        if not is_last_stage:
+            self._swap(self.next_rank, sent[0], None)
+
+    def send_backward(self, sent: list[torch.Tensor], is_first_stage: bool) -> None:
+        """A gradient."""
+        if not is_first_stage:
+            self._swap(self.prev_rank, sent[0], None)
+
+    def send_forward_recv_backward(
+        self, sent: list[torch.Tensor], _: Any, is_last_stage: bool
+    ) -> list[torch.Tensor | None]:
+        """Both at once."""
+        if is_last_stage:
+            return [None]
+        return [self._swap(self.next_rank, sent[0], self._feed.returning())]
+
+    def send_backward_recv_forward(
+        self, sent: list[torch.Tensor], _: Any, is_first_stage: bool
+    ) -> list[torch.Tensor | None]:
+        """Both at once."""
+        if is_first_stage:
+            return [None]
+        return [self._swap(self.prev_rank, sent[0], self._feed.coming())]
+
+    def _swap(
+        self, other: int, sent: torch.Tensor | None, coming: Shape | None
+    ) -> torch.Tensor | None:
+        operations, received = [], None
+        if sent is not None:
+            there = sent.detach().contiguous()
+            operations.append(dist.P2POp(dist.isend, there, other, self.pp_group))
+        if coming is not None:
+            received = torch.empty(coming, device=self._device)
+            operations.append(dist.P2POp(dist.irecv, received, other, self.pp_group))
+        for work in dist.batch_isend_irecv(operations):
+            work.wait()
+        return None if received is None else received.requires_grad_()
+
+
+def of_all_stages(
+    own: Mapping[str, torch.Tensor], groups: Groups, ranks: Ranks
+) -> dict[str, torch.Tensor]:
+    """Tensors of this stage and of all others, on the CPU; every rank calls this together."""
+    listed = [(name, str(t.dtype), list(t.shape)) for name, t in own.items()]
+    found: dict[str, torch.Tensor] = {}
+    for stage, said in enumerate(ranks.told(json.dumps(listed), groups.pipeline)):
+        for name, dtype, shape in json.loads(said):
+            if name in found:
+                continue
+            if stage == groups.stage:
+                found[name] = own[name].contiguous()
+            else:
+                found[name] = torch.empty(shape, dtype=getattr(torch, dtype.removeprefix("torch.")))
+            dist.broadcast(found[name], group=groups.pipeline, group_src=stage)
+    return found
+
+
+def _forward(
+    feed: MicroBatchFeed, chunk: torch.nn.Module
+) -> tuple[torch.Tensor, Callable[..., Any]]:
+    """One micro-batch through this stage, and what the last stage makes of it."""
+    each = next(feed)
+    return chunk(each.micro.token_ids), partial(_visited, each)
+
+
+def _visited(each: Pass, states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None]:
+    """The loss as Megatron takes it: with a number of tokens, by which nothing is divided."""
+    loss = each.visit(states)
+    return states.new_zeros(()) if loss is None else loss, torch.zeros((), dtype=torch.int), None
+
+
+class _Means(TorchFunctionMode):
+    """Where Megatron's schedules make a tensor on the device "cuda", they mean the rank's."""
+
+    def __init__(self, device: torch.device) -> None:
+        super().__init__()
+        self._device = device
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        named = dict(kwargs or {})
+        if named.get("device") == "cuda":
+            named["device"] = self._device
+        return func(*args, **named)
+
+
+def _cuda_is(device: torch.device) -> AbstractContextManager[object]:
+    return nullcontext() if device.type == "cuda" else _Means(device)

@@ -1,0 +1,200 @@
+"""Checkpoints of sharded trainers, by torch.distributed.checkpoint, as a folder without pickle.
+
+    shard-*.safetensors     what each rank wrote: `weights/<name>` and `state/<name>/<tensor>`
+    sharded.json            version, model, settings, the tensors' names and the files' checksums
+
+The shards say themselves which part of which tensor they hold, so that any number of ranks can read
+them. The invariant: a folder under its own name is whole; what does not match its checksums is
+refused.
+
+Megatron's trainers write this too, and not the files of Megatron's `dist_checkpointing`: its common
+state and metadata are pickles, which a folder must not be read from, it names and lays out tensors
+as only Megatron does, and it asks Megatron's process-wide state, of which this library fills none.
+What it keeps of the distributed optimizer in its "fully_reshardable" way is kept here, bit by bit.
+
+Source: Megatron-core 0.16.1, `dist_checkpointing` and `DistributedOptimizer.sharded_state_dict`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.hf_storage import (
+    HuggingFaceStorageReader,
+    HuggingFaceStorageWriter,
+)
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import async_save
+
+from rollart_flow.errors import TrainerError
+from rollart_flow.trainers.backends.sharded_state import ShardedState
+from rollart_flow.trainers.checkpoint.checkpoint import FORMAT, RNG, Checkpoint, as_trainer_error
+from rollart_flow.trainers.ranks import Ranks
+from rollart_flow.trainers.step.reference import REFERENCE
+from rollart_flow.weights.folders import put_folder
+
+_META = "sharded.json"
+_WEIGHTS, _STATE = "weights/", "state/"
+
+
+def begin_writing(folder: Path, checkpoint: Checkpoint, ranks: Ranks) -> Callable[[], None]:
+    """Copy the tensors and begin to write them in a thread; every rank calls this together.
+
+    Returns:
+        What waits until the checkpoint is durable under its name, replacing an older one; every
+        rank calls that too. It raises TrainerError where it cannot be written.
+
+    Raises:
+        TrainerError: the folder cannot be made.
+    """
+    hidden = folder.parent / f".leftover-{folder.name}-shards"  # cleared with all leftovers
+    with _agreed(ranks, f"checkpoint {folder} was not written"):
+        if ranks.rank == 0:
+            shutil.rmtree(hidden, ignore_errors=True)
+            hidden.mkdir(parents=True)
+    tensors = {f"{_WEIGHTS}{name}": tensor for name, tensor in checkpoint.weights.items()}
+    tensors |= {f"{_STATE}{name}": tensor for name, tensor in checkpoint.state.items()}
+    told = ranks.told(json.dumps([*tensors]))
+    names = list(dict.fromkeys(name for said in told for name in json.loads(said)))
+    writer = HuggingFaceStorageWriter(str(hidden), save_distributed=True)
+    writing: Any = async_save(tensors, storage_writer=writer, process_group=ranks.background)
+
+    def finish() -> None:
+        with _agreed(ranks, f"checkpoint {folder} was not written"), _as_os_error():
+            writing.result()
+        with _agreed(ranks, f"checkpoint {folder} was not written"):
+            if ranks.rank == 0:
+                put_folder(folder, lambda place: _fill(place, hidden, checkpoint, names))
+                shutil.rmtree(hidden, ignore_errors=True)
+
+    return finish
+
+
+def read_shards(
+    folder: Path,
+    learned: ShardedState,
+    ranks: Ranks,
+    check_shape: Callable[[Mapping[str, Any], Path], None],
+) -> Checkpoint:
+    """Read and verify a checkpoint; every rank calls this together.
+
+    Args:
+        folder: of the checkpoint.
+        learned: whose layout the tensors get; it is not changed.
+        ranks: who reads.
+        check_shape: refuses a model of another shape.
+
+    Returns:
+        Weights whole; the optimizer's tensors as `learned` has them.
+
+    Raises:
+        TrainerError: there is none, it is damaged, or it was written by a newer version.
+    """
+    if not (folder / _META).is_file():
+        raise TrainerError(f"no checkpoint in {folder}; expected a folder with {_META}")
+    with as_trainer_error(f"checkpoint {folder} cannot be read"):
+        meta = json.loads((folder / _META).read_text())
+        if meta["format"] > FORMAT:
+            raise TrainerError(
+                f"checkpoint {folder} has format {meta['format']}, this version reads up to "
+                f"{FORMAT}; upgrade rollart_flow"
+            )
+        check_shape(meta["model"], folder)
+    with _agreed(ranks, f"checkpoint {folder} cannot be read"):
+        if ranks.rank == 0 and _checksums(folder) != meta["files"]:
+            raise TrainerError(f"checkpoint {folder} is damaged: a file differs from its checksum")
+    tensors = _places(meta["tensors"], learned)
+    with warnings.catch_warnings():
+        # A process that is alone has nobody to plan with, and is told so.
+        warnings.simplefilter("ignore")
+        reader = HuggingFaceStorageReader(str(folder))
+        with as_trainer_error(f"checkpoint {folder} cannot be read"), _as_os_error():
+            load(tensors, storage_reader=reader)
+    weights = {k.removeprefix(_WEIGHTS): v for k, v in tensors.items() if k.startswith(_WEIGHTS)}
+    return Checkpoint(
+        version=meta["version"],
+        model=meta["model"],
+        settings=meta["settings"],
+        learning_rate=meta["learning_rate"],
+        reference=meta["reference"],
+        weights=learned.whole(weights),
+        state={k.removeprefix(_STATE): v for k, v in tensors.items() if k.startswith(_STATE)},
+    )
+
+
+def _fill(place: Path, hidden: Path, checkpoint: Checkpoint, names: list[str]) -> None:
+    """Move the shards into their place, beside what says all about them."""
+    for path in hidden.glob("*.safetensors"):
+        path.rename(place / path.name)
+    meta = {
+        "format": FORMAT,
+        **asdict(replace(checkpoint, weights={}, state={})),
+        "tensors": names,
+        "files": _checksums(place),
+    }
+    (place / _META).write_text(json.dumps(meta, indent=1, sort_keys=True))
+
+
+def _checksums(folder: Path) -> dict[str, str]:
+    """SHA-256 by name of each file of tensors."""
+    found = {}
+    for path in sorted(folder.glob("*.safetensors")):
+        with path.open("rb") as file:
+            found[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
+    return found
+
+
+def _places(names: list[str], learned: ShardedState) -> dict[str, torch.Tensor]:
+    """Empty tensors to read into, laid out as `learned` is; only for what it has."""
+    parameters = learned.everything()
+    places = {}
+    for full in names:
+        name, _, kind = full.removeprefix(_STATE).removeprefix(_WEIGHTS).partition("/")
+        if full == f"{_STATE}{RNG}":
+            places[full] = torch.Generator().get_state()
+        elif kind == "step":
+            places[full] = torch.zeros(())
+        elif kind == REFERENCE:
+            places[full] = torch.zeros(learned.shapes[name])
+        elif name in parameters:
+            places[full] = torch.zeros_like(parameters[name])
+    return places
+
+
+@contextmanager
+def _as_os_error() -> Iterator[None]:
+    """Convert what torch raises in every rank where files fail in one: it is no `Exception`."""
+    try:
+        yield
+    except CheckpointException as error:
+        failures = "; ".join(str(failure[0]) for failure in error.failures.values())
+        raise OSError(failures) from error
+
+
+@contextmanager
+def _agreed(ranks: Ranks, what: str) -> Iterator[None]:
+    """What fails in one rank fails in all, so that none waits for it.
+
+    Raises:
+        TrainerError: it failed here or in another rank, which says why.
+    """
+    failed: Exception | None = None
+    try:
+        with as_trainer_error(what):
+            yield
+    except TrainerError as error:
+        failed = error
+    if ranks.max(float(failed is not None)) and failed is None:
+        failed = TrainerError(f"{what}: another rank says why")
+    if failed is not None:
+        raise failed

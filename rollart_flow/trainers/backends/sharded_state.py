@@ -1,0 +1,55 @@
+"""What a training step changes, spread over ranks as DTensors: which part of what each one holds.
+
+The invariant: every tensor that leaves is either whole or says itself which part it is, so that any
+other number of ranks can take it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from rollart_flow.algorithms.algorithm import Algorithm
+from rollart_flow.models.qwen3 import ModelConfig
+from rollart_flow.trainers.optimizer import AdamW
+from rollart_flow.trainers.ranks import Ranks
+from rollart_flow.trainers.step.train_state import TrainState
+
+
+class ShardedState(TrainState):
+    """Model, head and optimizer of all ranks, of which this process holds a part."""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        tensors: Mapping[str, torch.Tensor],
+        algorithm: Algorithm,
+        settings: AdamW,
+        ranks: Ranks,
+    ) -> None:
+        """Args: `tensors` are the initial weights, whole and the same in every rank.
+
+        Raises:
+            WeightsError: the tensors do not fit the shape.
+        """
+        self._ranks = ranks
+        self.shapes = {name: tensor.shape for name, tensor in tensors.items()}
+        """Of the policy's whole tensors, those that are not in this process among them."""
+        super().__init__(config, tensors, algorithm, settings, ranks.device)
+
+    def whole(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Gathered on the CPU; every rank has to call this for the same tensors."""
+        return {
+            name: (tensor.full_tensor() if isinstance(tensor, DTensor) else tensor).detach().cpu()
+            for name, tensor in tensors.items()
+        }
+
+    def _laid_out(self, tensor: torch.Tensor, like: DTensor) -> DTensor:
+        """A tensor of a checkpoint, whole or a part, laid out as another one."""
+        if isinstance(tensor, DTensor):
+            return tensor
+        there = tensor.to(self._ranks.device)
+        # Every rank has read the whole tensor and takes its part without asking another.
+        return distribute_tensor(there, like.device_mesh, like.placements, src_data_rank=None)

@@ -1,0 +1,1 @@
+"""From a stored batch to micro-batches."""

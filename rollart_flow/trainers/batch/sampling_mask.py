@@ -1,0 +1,77 @@
+"""Which tokens a stored action could have been at all: what its sampling allowed and kept.
+
+Shapes: A action tokens in row order, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import torch
+
+from rollart_flow.trainers.batch.ragged import (
+    Array,
+    Ragged,
+    read_column,
+    read_lists,
+    read_nested_lists,
+    refuse,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingMask:
+    """Which tokens could be drawn at all: allowed by the sampling, kept by top-p or top-k."""
+
+    allowed: Ragged
+    """Allowed token ids of each trajectory; empty allows all."""
+    kept_starts: Array
+    """Index into `kept` of the first action token of each trajectory [rows + 1]."""
+    kept: Ragged
+    """Kept token ids of each action token of the trajectories that have any."""
+
+    def mask(self, rows: Array, owners: Array, vocabulary: int) -> torch.Tensor | None:
+        """bool [A, V] for action tokens of `rows`; `owners` [A] says which row each is of."""
+        by_row = self.allowed.lengths[rows] > 0
+        by_token = np.diff(self.kept_starts)[rows] > 0
+        if not by_row.any() and not by_token.any():
+            return None
+        allowed = np.repeat(~by_row[:, None], vocabulary, axis=1)
+        at, row = self.allowed.positions(rows)
+        allowed[row, self.allowed.values[at]] = True
+        mask = allowed[owners]
+        of_token, _ = Ragged(self.kept.starts, self.kept_starts).positions(rows)
+        tokens = np.flatnonzero(by_token[owners])
+        kept = np.zeros((len(tokens), vocabulary), dtype=bool)
+        at, token = self.kept.positions(of_token)
+        kept[token, self.kept.values[at]] = True
+        mask[tokens] &= kept
+        return torch.from_numpy(mask)
+
+
+def read_sampling_mask(table: pa.Table, names: tuple[str, ...], counts: Array) -> SamplingMask:
+    """Support of the rows of a batch.
+
+    Args:
+        table: with `sampling` and `kept_token_ids`.
+        names: of the rows, for messages.
+        counts: action tokens of each row.
+
+    Raises:
+        TrainerError: a column is missing, of another type or not aligned with the action tokens.
+    """
+    every = np.arange(table.num_rows)
+    kept_starts, kept = read_nested_lists(table, "kept_token_ids", pa.int32())
+    kept_counts = np.diff(kept_starts)
+    top_p = read_column(table, "sampling.top_p", pa.float64()).to_numpy()
+    top_k = read_column(table, "sampling.top_k", pa.int64()).to_numpy()
+    truncates = (top_p < 1.0) | (top_k > 0)
+    misfit = np.where(
+        truncates, kept_counts != counts, (kept_counts != 0) & (kept_counts != counts)
+    )
+    refuse(names, misfit, every, "needs kept_token_ids for each action token (top-p or top-k)")
+    return SamplingMask(
+        read_lists(table, "sampling.allowed_token_ids", pa.int32()), kept_starts, kept
+    )

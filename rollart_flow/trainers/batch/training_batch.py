@@ -1,0 +1,234 @@
+"""A stored batch as the trainer sees it: flat arrays, cut into padded micro-batches.
+
+The invariant (design, token fidelity): every action token appears once, with the behavior logprob,
+advantage, weight and sampling it was stored with; nothing is re-tokenized, and a row that the
+trainer could not score as it was sampled is refused.
+
+Shapes: B rows of a micro-batch, T their longest, A action tokens in row order, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+
+from rollart_flow.errors import TrainerError
+from rollart_flow.trainers.batch.columns import Columns, read_columns
+from rollart_flow.trainers.batch.ragged import Array, Ragged, read_column, read_lists, refuse
+from rollart_flow.trainers.batch.sampling_mask import SamplingMask, read_sampling_mask
+
+
+@dataclass(frozen=True, slots=True)
+class MicroBatch:
+    """Tensors of one forward and backward pass."""
+
+    token_ids: torch.Tensor
+    """int64 [B, T], padded on the right with 0."""
+    predictors: torch.Tensor
+    """int64 [A]: place in the flattened [B * T] whose logits predict each action token."""
+    targets: torch.Tensor
+    """int64 [A]: the action tokens."""
+    behavior_logprobs: torch.Tensor
+    """float32 [A]"""
+    advantages: torch.Tensor
+    """float32 [A]"""
+    weights: torch.Tensor
+    """float32 [A]"""
+    temperature: torch.Tensor
+    """float32 [A]"""
+    support: torch.Tensor | None
+    """bool [A, V]: the tokens that could be drawn; None where all could."""
+    at: Array
+    """int64 [A]: place of each action token among those of the whole batch."""
+    rows: torch.Tensor
+    """int64 [A]: row of each action token in the micro-batch."""
+    chunks: torch.Tensor
+    """int64 [A]: its run of action tokens without an observation between them, from 0."""
+    rewards: torch.Tensor | None
+    """float32 [A]: final reward of its trajectory; None where the batch has none."""
+    lags: torch.Tensor | None
+    """int64 [A]: versions that its policy is behind; None where the batch does not say."""
+    value_targets: torch.Tensor | None
+    """float32 [A]: what a critic is trained towards; None where there is none."""
+
+    def to(self, device: torch.device) -> MicroBatch:
+        """The same with all tensors on a device."""
+        if device.type == "cpu":
+            return self
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        moved: dict[str, Any] = {
+            k: v.to(device) for k, v in values.items() if isinstance(v, torch.Tensor)
+        }
+        return replace(self, **moved)
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingBatch:
+    """All rows of a batch, in order of position."""
+
+    names: tuple[str, ...]
+    """For messages: trajectory ids, or positions."""
+    tokens: Ragged
+    """int64 token ids of each row."""
+    actions: Ragged
+    """Place of each action token in its row."""
+    behavior_logprobs: Array
+    """float32 [action tokens of all rows]"""
+    advantages: Array
+    """float32 [action tokens of all rows]"""
+    weights: Array
+    """float32 [rows]"""
+    temperature: Array
+    """float32 [rows]"""
+    support: SamplingMask
+    columns: Columns
+
+    @property
+    def rows(self) -> int:
+        """Trajectories."""
+        return len(self.names)
+
+    @property
+    def used_lengths(self) -> Array:
+        """Tokens of each row that a forward pass needs: those before its last action token."""
+        last: Array = self.actions.values[self.actions.starts[1:] - 1]
+        return last
+
+    def micro_batch(self, rows: Array, vocabulary: int) -> MicroBatch:
+        """Pad some rows into one micro-batch.
+
+        Raises:
+            TrainerError: an action token is not among those that its sampling could draw.
+        """
+        lengths = self.used_lengths[rows]
+        width = int(lengths.max())
+        inside = np.arange(width) < lengths[:, None]
+        token_ids = np.zeros((len(rows), width), dtype=np.int64)
+        flat = self.tokens.starts[rows][:, None] + np.arange(width)
+        token_ids[inside] = self.tokens.values[flat[inside]]
+        at, owners = self.actions.positions(rows)
+        places = self.actions.values[at]
+        targets = self.tokens.values[self.tokens.starts[rows][owners] + places]
+        support = self.support.mask(rows, owners, vocabulary)
+        if support is not None:
+            drawable = support.numpy()[np.arange(len(targets)), targets]
+            refuse(
+                self.names, ~drawable, rows[owners], "has an action token that it could not draw"
+            )
+        return MicroBatch(
+            token_ids=torch.from_numpy(token_ids),
+            predictors=torch.from_numpy(owners * width + places - 1),
+            targets=torch.from_numpy(targets),
+            behavior_logprobs=torch.from_numpy(self.behavior_logprobs[at]),
+            advantages=torch.from_numpy(self.advantages[at]),
+            weights=torch.from_numpy(self.weights[rows][owners]),
+            temperature=torch.from_numpy(self.temperature[rows][owners]),
+            support=support,
+            at=at,
+            rows=torch.from_numpy(owners),
+            chunks=torch.from_numpy(_chunks(places, owners)),
+            **self._optional(rows, at, owners),
+        )
+
+    def _optional(self, rows: Array, at: Array, owners: Array) -> dict[str, torch.Tensor | None]:
+        """The fields of a micro-batch that some batches lack."""
+        columns = self.columns
+        rewards = None if columns.rewards is None else columns.rewards[rows][owners]
+        found = {
+            "rewards": rewards,
+            "lags": None if columns.lags is None else columns.lags[at],
+            "value_targets": None if columns.targets is None else columns.targets[at],
+        }
+        return {
+            name: None if values is None else torch.from_numpy(values)
+            for name, values in found.items()
+        }
+
+    def check(self, vocabulary: int) -> None:
+        """Refuse rows that cannot be scored.
+
+        Raises:
+            TrainerError: greedy sampling, no action token, an action without anything before it,
+                a token id outside the vocabulary, top-p or top-k without the kept tokens.
+        """
+        if self.rows == 0:
+            raise TrainerError("the batch is empty")
+        every = np.arange(self.rows)
+        refuse(
+            self.names, ~(self.temperature > 0), every, "was sampled greedily; only samples train"
+        )
+        refuse(self.names, self.actions.lengths == 0, every, "has no action token")
+        first = self.actions.values[self.actions.starts[:-1]]
+        refuse(self.names, first == 0, every, "begins with an action token, which nothing predicts")
+        owners = np.repeat(every, self.tokens.lengths)
+        outside = (self.tokens.values < 0) | (self.tokens.values >= vocabulary)
+        refuse(
+            self.names, outside, owners, f"has a token id outside the vocabulary of {vocabulary}"
+        )
+        for ids in (self.support.allowed.values, self.support.kept.values):
+            if len(ids) and (ids.min() < 0 or ids.max() >= vocabulary):
+                raise TrainerError(
+                    f"a sampling names a token outside the vocabulary of {vocabulary}"
+                )
+
+
+def read_batch(table: pa.Table) -> TrainingBatch:
+    """Rows of `trajectories` joined with `advantage` and `weight` of `batches`.
+
+    Raises:
+        TrainerError: a column is missing, of another type or not aligned with the others.
+    """
+    weights = read_column(table, "weight", pa.float64()).to_numpy()
+    return _read(table, read_lists(table, "advantage", pa.float32()), weights)
+
+
+def read_scorable(table: pa.Table) -> TrainingBatch:
+    """Rows of `trajectories` alone, with advantages 0: enough to recompute their logprobs.
+
+    Raises:
+        TrainerError: a column is missing, of another type or not aligned with the others.
+    """
+    count = table.num_rows
+    nothing = Ragged(np.zeros(count, dtype=np.float32), np.arange(count + 1))
+    return _read(table, nothing, np.ones(count))
+
+
+def _read(table: pa.Table, advantages: Ragged, weights: Array) -> TrainingBatch:
+    named = "trajectory_id" in table.column_names
+    every = np.arange(table.num_rows)
+    names = tuple(table["trajectory_id"].to_pylist() if named else map(str, every))
+    tokens = read_lists(table, "token_ids", pa.int32())
+    mask = read_lists(table, "action_mask", pa.bool_())
+    logprobs = read_lists(table, "logprobs", pa.float32())
+    uneven = (tokens.lengths != mask.lengths) | (tokens.lengths != logprobs.lengths)
+    refuse(names, uneven, every, "has token_ids, action_mask and logprobs of different lengths")
+    at = np.flatnonzero(mask.values)
+    starts = np.searchsorted(at, mask.starts)
+    counts = np.diff(starts)
+    misfit = (advantages.lengths != 1) & (advantages.lengths != counts)
+    refuse(names, misfit, every, "needs one advantage, or one for each action token")
+    single = np.repeat(advantages.lengths == 1, counts)
+    spread = np.repeat(advantages.starts[:-1], counts)
+    offsets = np.arange(len(at)) - np.repeat(starts[:-1], counts)
+    return TrainingBatch(
+        names=names,
+        tokens=Ragged(tokens.values.astype(np.int64), tokens.starts),
+        actions=Ragged(at - np.repeat(mask.starts[:-1], counts), starts),
+        behavior_logprobs=logprobs.values[at],
+        advantages=advantages.values[spread + np.where(single, 0, offsets)],
+        weights=weights.astype(np.float32),
+        temperature=read_column(table, "sampling.temperature", pa.float32()).to_numpy(),
+        support=read_sampling_mask(table, names, counts),
+        columns=read_columns(table, at, counts),
+    )
+
+
+def _chunks(places: Array, owners: Array) -> Array:
+    """Run of each action token: a new one where its row or the next place is not the last one's."""
+    begins = (np.diff(owners, prepend=-1) != 0) | (np.diff(places, prepend=-1) != 1)
+    runs: Array = np.cumsum(begins) - 1
+    return runs

@@ -1,0 +1,1 @@
+"""What a trainer writes: checkpoints, and the versions it publishes."""

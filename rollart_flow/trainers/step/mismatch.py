@@ -1,0 +1,74 @@
+"""How far the policy that drew a batch is from the one that its step starts from.
+
+With w = pi_old / mu of each action token, where pi_old is recomputed by the trainer and mu is what
+the engine said. Tokens of a lag of 0 were drawn by the very weights that the step starts from:
+there any difference is one of kernels, precision or sampling, not of staleness. The invariant: the
+numbers depend on the tokens alone, not on how they were cut or ordered, but for rounding.
+
+Source: study notes on agent RL (seed 004) section 7, effective sample size; ROLL Flash
+(2510.11345) A.1 for the engine's mismatch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from rollart_flow.trainers.batch.ragged import Array
+
+
+@dataclass(frozen=True, slots=True)
+class LagStatistics:
+    """Tokens that are the same number of versions behind. Fields are those of `steps.lags`."""
+
+    lag: int
+    tokens: int
+    ratio_mean: float
+    """Mean of w: near 1 while mu covers pi_old."""
+    kl: float
+    """Estimate of KL(mu || pi_old), w - 1 - log w [nats per token]."""
+    ess: float
+    """Effective sample size by token, (sum w)^2 / (tokens x sum w^2): 1 where all weigh alike."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """Of one step. Field names are columns of `steps`."""
+
+    mismatch_kl: float
+    """KL of the tokens with a lag of 0, or of all where there are none."""
+    mismatch_ratio_max: float
+    """Largest w of the same tokens."""
+    ess: float
+    """Effective sample size of the same tokens."""
+    lags: list[LagStatistics] | None
+    """By lag, ascending; None where the batch does not say which version drew a token."""
+
+
+def measure(old_logprobs: Array, behavior_logprobs: Array, lags: Array | None) -> Mismatch:
+    """Compare pi_old with mu; arguments are [action tokens] each."""
+    gap = old_logprobs.astype(np.float64) - behavior_logprobs
+    by_lag = None
+    if lags is not None:
+        by_lag = [_statistics(int(lag), gap[lags == lag]) for lag in np.unique(lags)]
+        gap = gap[lags == 0] if (lags == 0).any() else gap
+    same = _statistics(0, gap)
+    return Mismatch(same.kl, float(_ratio(gap.max(keepdims=True))[0]), same.ess, by_lag)
+
+
+def _statistics(lag: int, gap: Array) -> LagStatistics:
+    weight = _ratio(gap - gap.max())  # ess knows no scale, so that nothing overflows
+    return LagStatistics(
+        lag=lag,
+        tokens=len(gap),
+        ratio_mean=float(_ratio(gap).mean()),
+        kl=float((_ratio(gap) - 1.0 - gap).mean()),
+        ess=float(weight.sum() ** 2 / (len(gap) * (weight**2).sum())),
+    )
+
+
+def _ratio(gap: Array) -> Array:
+    """e^gap, at most e^60: an engine that says minus infinity still gives a number."""
+    ratio: Array = np.exp(np.minimum(gap, 60.0))
+    return ratio

@@ -1,0 +1,90 @@
+"""The frozen policy that a divergence is measured from: one version of the run's own policy.
+
+Version 0, or an earlier one than the run starts from, is the policy that it starts from. A later
+one is the trainer's own weights at the moment that it becomes that version; from then on it travels
+in checkpoints, so that a resumed run and a replay need no weights that may have been removed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import torch
+
+from rollart_flow.algorithms.algorithm import Algorithm
+from rollart_flow.errors import TrainerError
+from rollart_flow.models.device import CPU
+from rollart_flow.models.qwen3 import ModelConfig, Qwen3
+from rollart_flow.trainers.checkpoint.checkpoint import Checkpoint
+from rollart_flow.weights.fingerprint import fingerprint
+
+REFERENCE = "reference"
+"""Kind of a tensor of a checkpoint's state that is the reference policy's parameter."""
+
+Weights = Callable[[], Mapping[str, torch.Tensor]]
+"""Gives whole weights under Hugging Face names; not called where nobody needs them."""
+
+
+class Reference:
+    """Holds the reference policy, once it is there."""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        weights: Weights,
+        algorithm: Algorithm,
+        device: torch.device = CPU,
+    ) -> None:
+        """Args: `weights` gives the initial policy's, float32, to be copied to `device`."""
+        self._config = config
+        self._device = device
+        self._wanted = algorithm.reference if algorithm.needs_reference else None
+        self.model: Qwen3 | None = None
+        self.name: str | None = None
+        """Fingerprint of its weights; None while it is not there."""
+        self.reached(0, weights)
+
+    def reached(self, version: int, weights: Weights) -> None:
+        """The trainer has become a version, with the weights that a call gives."""
+        if version == self._wanted:
+            self._take(weights())
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """What a checkpoint needs of it, unless that is in the run's folder anyway."""
+        if self.model is None or self._wanted == 0:
+            return {}
+        return {f"{name}/{REFERENCE}": p for name, p in self.model.state_dict().items()}
+
+    def restore(self, found: Checkpoint, folder: Path) -> None:
+        """Become what it was when a checkpoint was made.
+
+        Raises:
+            TrainerError: the checkpoint was trained towards another one.
+        """
+        if self._wanted is None:
+            return
+        ending = f"/{REFERENCE}"
+        kept = {
+            name.removesuffix(ending): tensor
+            for name, tensor in found.state.items()
+            if name.endswith(ending)
+        }
+        if found.version < self._wanted:
+            self.model = self.name = None
+        elif self._wanted == 0:
+            if found.reference != self.name:
+                raise TrainerError(f"checkpoint {folder} was trained towards another reference")
+        elif kept:
+            self._take(kept)
+        elif found.version == self._wanted or found.reference == fingerprint(found.weights):
+            self._take(found.weights)  # it is this very version, or a fork starts from it
+        else:
+            raise TrainerError(f"checkpoint {folder} was trained towards another reference")
+
+    def _take(self, weights: Mapping[str, torch.Tensor]) -> None:
+        with self._device:
+            model = Qwen3(self._config)
+        model.load_state_dict(dict(weights))
+        self.model = model.requires_grad_(False)
+        self.name = fingerprint(weights)

@@ -1,0 +1,78 @@
+"""How a model goes over micro-batches: forward, what is made of its hidden states, and backward.
+
+What is made of them is the caller's; in which order layers compute is that of who holds them. The
+invariant: every pass is visited once, in the order given, in each process that holds the last layer
+of its rows; in no other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from rollart_flow.models.qwen3 import ModelConfig
+from rollart_flow.trainers.batch.training_batch import MicroBatch
+
+
+class PolicyModel(Protocol):
+    """A model as trainers use it, whoever holds its layers: see `models.qwen3.Qwen3`."""
+
+    @property
+    def config(self) -> ModelConfig:
+        """Its shape."""
+        ...
+
+    def __call__(self, token_ids: torch.Tensor, /) -> torch.Tensor:
+        """Hidden states [B, T, E] of tokens [B, T], after the final norm."""
+        ...
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """[A, E] to [A, vocab_size]."""
+        ...
+
+    def named_parameters(self) -> Iterable[tuple[str, torch.nn.Parameter]]:
+        """What is trained of it in this process, under its own names."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """One micro-batch on its way through the model."""
+
+    micro: MicroBatch
+    visit: Callable[[torch.Tensor], torch.Tensor | None]
+    """Takes the hidden states [B, T, E] after the final norm; answers the loss to go backward from,
+    or None where there is no gradient to compute."""
+
+
+class Runner(Protocol):
+    """Takes micro-batches through a model."""
+
+    def __call__(self, passes: Iterator[Pass], count: int, *, gradient: bool) -> None:
+        """Take all of them.
+
+        Args:
+            passes: of this process; built one by one, as they are needed.
+            count: of them.
+            gradient: whether every visit answers a loss, whose gradient is added to the
+                parameters'; otherwise none of them does.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class OneByOne:
+    """A model whose layers are all here."""
+
+    model: PolicyModel
+
+    def __call__(self, passes: Iterator[Pass], count: int, *, gradient: bool) -> None:
+        """See `Runner`."""
+        for each in passes:
+            with torch.set_grad_enabled(gradient):
+                loss = each.visit(self.model(each.micro.token_ids))
+            if loss is not None:
+                loss.backward()  # type: ignore[no-untyped-call]

@@ -1,0 +1,213 @@
+"""What a training step changes: the policy, its critic's head where there is one, the optimizer.
+
+Whatever leaves this object has Hugging Face names, the head's begin with `value_head`, and is laid
+out as the parameters are. The invariant: what `state` gives is what `restore` needs, and only the
+policy is ever published.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import torch
+
+from rollart_flow.algorithms.algorithm import Algorithm
+from rollart_flow.errors import TrainerError
+from rollart_flow.models.device import CPU
+from rollart_flow.models.folder import check_tensors
+from rollart_flow.models.qwen3 import ModelConfig, Qwen3
+from rollart_flow.trainers.checkpoint.checkpoint import Checkpoint
+from rollart_flow.trainers.optimizer import AdamW
+from rollart_flow.trainers.step.critic import VALUE, ValueHead
+from rollart_flow.trainers.step.running import PolicyModel, Runner
+
+_OPTIMIZER_TENSORS = ("step", "exp_avg", "exp_avg_sq")
+
+
+class TrainState:
+    """Model, head and optimizer in this process, float32. Subclasses spread them."""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        tensors: Mapping[str, torch.Tensor],
+        algorithm: Algorithm,
+        settings: AdamW,
+        device: torch.device = CPU,
+    ) -> None:
+        """Args: `tensors` are the initial weights, copied to `device`.
+
+        Raises:
+            WeightsError: the tensors do not fit the shape.
+        """
+        check_tensors(config, tensors)
+        self._device = device
+        whole = {name: tensor.float() for name, tensor in tensors.items()}
+        self.model: PolicyModel = self._policy(config, whole)
+        self.critic: ValueHead | None = None
+        scale = 1.0
+        if algorithm.critic is not None:
+            with device:
+                head = ValueHead(config.hidden_size)
+            self.critic = self._placed(head)
+            scale = algorithm.critic.lr_scale
+        self._trained = dict(self.model.named_parameters())
+        self._head = {} if self.critic is None else self.critic.parameters_by_name()
+        self._settings = settings
+        self.optimizer = self._optimizer(scale)
+        self.run: Runner | None = self._runner()
+
+    @property
+    def parameters(self) -> list[torch.nn.Parameter]:
+        """Those of the policy and of the head, as they are trained."""
+        return [*self._trained.values(), *self._head.values()]
+
+    def policy(self) -> dict[str, torch.Tensor]:
+        """Weights of the policy."""
+        return self._named(self._trained, lambda parameter: parameter)
+
+    def everything(
+        self, of: Callable[[torch.nn.Parameter], torch.Tensor] = lambda parameter: parameter
+    ) -> dict[str, torch.Tensor]:
+        """A tensor of each parameter of policy and head: itself by default."""
+        return self._named({**self._trained, **self._head}, of)
+
+    def remember(self) -> Callable[[], None]:
+        """Copy weights and the optimizer's state; what is answered puts them back."""
+        weights = [p.detach().clone() for p in self.parameters]
+        state = {
+            parameter: {kind: tensor.clone() for kind, tensor in tensors.items()}
+            for parameter, tensors in self.optimizer.state.items()
+        }
+
+        def put_back() -> None:
+            with torch.no_grad():
+                for parameter, tensor in zip(self.parameters, weights, strict=True):
+                    parameter.copy_(tensor)
+            self.optimizer.state.clear()
+            self.optimizer.state.update(state)
+
+        return put_back
+
+    def forget_gradient(self) -> None:
+        """Begin a new one."""
+        self.optimizer.zero_grad(set_to_none=True)
+
+    def update(self) -> None:
+        """Change the weights by the gradient that `clip` has finished."""
+        self.optimizer.step()
+
+    def set_rate(self, rate: float) -> None:
+        """The learning rate of the next updates."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate * group["lr_scale"]
+
+    def clip(self) -> float:
+        """Finish the gradient, and scale it down to the largest norm; the norm before that."""
+        largest = self._settings.clip_norm or math.inf
+        return float(torch.nn.utils.clip_grad_norm_(self.parameters, largest, foreach=False))
+
+    def settle(self) -> None:
+        """Make the parameters ready for an update, after passes without a gradient."""
+
+    def whole(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Some of these tensors, detached, on the CPU, where a process sees all of each; no
+        copies of what is there."""
+        return {name: tensor.detach().cpu() for name, tensor in tensors.items()}
+
+    def _policy(self, config: ModelConfig, whole: Mapping[str, torch.Tensor]) -> PolicyModel:
+        """The model, where it is trained."""
+        with self._device:
+            model = Qwen3(config)
+        model.load_state_dict(whole)
+        return model
+
+    def _optimizer(self, critic_lr_scale: float) -> torch.optim.AdamW:
+        """Of the policy's parameters and the head's."""
+        return self._settings.build(self._trained.values(), self._head.values(), critic_lr_scale)
+
+    def _runner(self) -> Runner | None:
+        """What takes micro-batches through the layers, where not all of them are here."""
+        return None
+
+    def _placed(self, head: ValueHead) -> ValueHead:
+        """The head, where it is trained."""
+        return head
+
+    def _names(self, parameter: str) -> tuple[str, ...]:
+        """Names of the tensors that a parameter stands for."""
+        return (parameter,)
+
+    def _parts(self, parameter: str, tensor: torch.Tensor) -> Sequence[torch.Tensor]:
+        """The tensors of `_names`, of one that is laid out as a parameter is."""
+        return (tensor,)
+
+    def _joined(self, parameter: str, parts: Sequence[torch.Tensor]) -> torch.Tensor:
+        """The other way around; parts may be whole."""
+        return parts[0].to(self._device)
+
+    def _named(
+        self,
+        parameters: Mapping[str, torch.nn.Parameter],
+        of: Callable[[torch.nn.Parameter], torch.Tensor],
+    ) -> dict[str, torch.Tensor]:
+        return {
+            name: part
+            for own, parameter in parameters.items()
+            for name, part in zip(
+                self._names(own), self._parts(own, of(parameter).detach()), strict=True
+            )
+        }
+
+    def _moments(self, parameter: torch.nn.Parameter) -> Mapping[str, torch.Tensor]:
+        """The optimizer's tensors of a parameter, laid out as it is; none before an update."""
+        moments: Mapping[str, torch.Tensor] = self.optimizer.state[parameter]
+        return moments
+
+    def _take_moments(
+        self, parameter: torch.nn.Parameter, moments: Mapping[str, torch.Tensor]
+    ) -> None:
+        """The other way around."""
+        self.optimizer.state[parameter] = dict(moments)
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """What a checkpoint needs beside the policy's weights, as `<parameter>/<tensor>`."""
+        state = {f"{name}/{VALUE}": p for name, p in self._named(self._head, lambda p: p).items()}
+        for own, parameter in {**self._trained, **self._head}.items():
+            names = self._names(own)
+            for kind, tensor in self._moments(parameter).items():
+                parts = [tensor] * len(names) if tensor.ndim == 0 else self._parts(own, tensor)
+                state |= {f"{name}/{kind}": t for name, t in zip(names, parts, strict=True)}
+        return state
+
+    def check(self, found: Checkpoint, folder: Path) -> None:
+        """Refuse a checkpoint that lacks what is needed.
+
+        Raises:
+            TrainerError: it has no critic.
+        """
+        if missing := [name for name in self._head if f"{name}/{VALUE}" not in found.state]:
+            raise TrainerError(f"checkpoint {folder} has no critic: {missing[0]} is not in it")
+
+    def restore(self, found: Checkpoint) -> None:
+        """Become what a checkpoint that was checked holds."""
+        with torch.no_grad():
+            for own, parameter in self._trained.items():
+                weights = [found.weights[name] for name in self._names(own)]
+                parameter.copy_(self._joined(own, weights))
+            for own, parameter in self._head.items():
+                parameter.copy_(self._joined(own, [found.state[f"{own}/{VALUE}"]]))
+            for own, parameter in {**self._trained, **self._head}.items():
+                names = self._names(own)
+                moments = {
+                    kind: parts[0] if parts[0].ndim == 0 else self._joined(own, parts)
+                    for kind in _OPTIMIZER_TENSORS
+                    if (
+                        parts := [
+                            found.state[k] for n in names if (k := f"{n}/{kind}") in found.state
+                        ]
+                    )
+                }
+                self._take_moments(parameter, moments)

@@ -1,0 +1,199 @@
+"""One optimizer update: forward, loss and gradient of a minibatch, cut into micro-batches.
+
+The loss of a minibatch is
+
+    sum over its action tokens of weight x
+        (token loss - entropy coefficient x entropy + critic coefficient x value loss)
+    divided by (action tokens of the batch) x (rows of the minibatch) / (rows of the batch)
+
+so that the mean over minibatches, by rows, is the batch's mean over action tokens, and with one
+minibatch exactly that. The invariant: the result does not depend on how rows are padded, bucketed
+or ordered, but for rounding; the order is fixed, so the same inputs give the same bits.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+
+from rollart_flow.algorithms.algorithm import Algorithm
+from rollart_flow.algorithms.base import TokenLoss, Tokens
+from rollart_flow.trainers.batch.passes import passes
+from rollart_flow.trainers.batch.ragged import Array
+from rollart_flow.trainers.batch.training_batch import MicroBatch, TrainingBatch
+from rollart_flow.trainers.ranks import ALONE, Ranks
+from rollart_flow.trainers.step.critic import ValueHead
+from rollart_flow.trainers.step.running import OneByOne, Pass, PolicyModel, Runner
+from rollart_flow.trainers.step.scoring import OldPolicy, Scores, score
+
+
+@dataclass(slots=True)
+class Tally:
+    """Sums over action tokens, of all updates of a step."""
+
+    loss: float = 0.0
+    """Already a mean over the batch and its epochs."""
+    ratio: float = 0.0
+    ratio_max: float = -math.inf
+    clipped: float = 0.0
+    kl: float = 0.0
+    """k3 estimate of the divergence of the policy from the behavior policy."""
+    entropy: float = 0.0
+    value_loss: float = 0.0
+    """Without its coefficient."""
+    count: int = 0
+
+    def add(self, found: TokenLoss, scores: Scores, micro: MicroBatch) -> None:
+        """Add the action tokens of a micro-batch."""
+        gap = (scores.logprobs.detach() - micro.behavior_logprobs).double()
+        self.ratio += float(found.ratio.double().sum())
+        self.ratio_max = max(self.ratio_max, float(found.ratio.max()))
+        self.clipped += float(found.clipped.sum())
+        self.kl += float((torch.expm1(gap) - gap).sum())
+        self.entropy += float(scores.entropies.detach().double().sum())
+        self.count += len(found.ratio)
+
+    def share(self, ranks: Ranks) -> None:
+        """Become the sums of all ranks."""
+        names = ("loss", "ratio", "clipped", "kl", "entropy", "value_loss", "count")
+        sums = ranks.sum(np.array([getattr(self, name) for name in names], dtype=np.float64))
+        for name, value in zip(names, sums.tolist(), strict=True):
+            setattr(self, name, value)
+        self.count = int(self.count)
+        self.ratio_max = ranks.max(self.ratio_max)
+
+
+@dataclass(frozen=True, slots=True)
+class Updater:
+    """Accumulates gradients of one policy, and its critic, under one algorithm."""
+
+    model: PolicyModel
+    algorithm: Algorithm
+    reference: PolicyModel | None
+    """Frozen; None where the algorithm needs none, or it is not there yet."""
+    micro_batch_tokens: int
+    critic: ValueHead | None = None
+    ranks: Ranks = ALONE
+    """Each accumulates the gradient of its share of the rows."""
+    run: Runner | None = None
+    """Takes micro-batches through the model; by default this process has all its layers."""
+
+    def accumulate(
+        self,
+        batch: TrainingBatch,
+        rows: Array,
+        share: float,
+        tally: Tally,
+        start: OldPolicy | None = None,
+    ) -> None:
+        """Add the gradient of a minibatch to the parameters' `grad`.
+
+        Args:
+            batch: all of it.
+            rows: the minibatch, as rows of the batch.
+            share: part of the step's loss that the minibatch stands for; weighs the tally only.
+            tally: added to.
+            start: what the weights that the step starts from say; one that is not complete is
+                filled in, from all rows, before they change. None where nobody needs it.
+        """
+        every = batch.actions.starts[-1]
+        scale = 1.0 / (float(every) * len(rows) / batch.rows)
+        own_share, shares = self.ranks.share, self.ranks.shares
+        todo = passes(batch.used_lengths, rows, self.micro_batch_tokens, own_share, shares)
+
+        def each() -> Iterator[Pass]:
+            for own in todo.own:
+                yield self.passing(batch, own, scale, share, tally, start)
+            for blank in todo.blank:
+                micro = self._micro(batch, blank)
+                yield Pass(micro, partial(self._nothing, micro))
+
+        (self.run or OneByOne(self.model))(each(), todo.count, gradient=True)
+        if start is not None and not start.complete:
+            start.share(self.ranks)
+
+    def passing(
+        self,
+        batch: TrainingBatch,
+        rows: Array,
+        scale: float,
+        share: float,
+        tally: Tally,
+        start: OldPolicy | None = None,
+    ) -> Pass:
+        """The pass of one micro-batch, whose gradient is that of its loss times `scale`."""
+        micro = self._micro(batch, rows)
+
+        def visit(states: torch.Tensor) -> torch.Tensor:
+            loss = self._loss(micro, states, tally, start) * scale
+            tally.loss += share * float(loss.detach())
+            return loss
+
+        return Pass(micro, visit)
+
+    def _micro(self, batch: TrainingBatch, rows: Array) -> MicroBatch:
+        return batch.micro_batch(rows, self.model.config.vocab_size).to(self.ranks.device)
+
+    def _nothing(self, micro: MicroBatch, states: torch.Tensor) -> torch.Tensor:
+        """Take part in a pass of other ranks, and add nothing to the gradient."""
+        scores = score(self.model, states, micro, critic=self.critic)
+        nothing = scores.logprobs.sum() * 0.0
+        return nothing if scores.values is None else nothing + scores.values.sum() * 0.0
+
+    def _loss(
+        self, micro: MicroBatch, states: torch.Tensor, tally: Tally, start: OldPolicy | None
+    ) -> torch.Tensor:
+        """Weighted sum of the losses of a micro-batch's action tokens."""
+        bonus = self.algorithm.entropy
+        critic = self.critic
+        scores = score(self.model, states, micro, critic=critic, entropy_gradient=bonus > 0)
+        if start is not None and not start.complete:
+            start.fill(micro, scores)
+        found = self.algorithm.token_loss(self._tokens(micro, scores, start))
+        tally.add(found, scores, micro)
+        losses = found.loss
+        if bonus > 0:
+            losses = losses - bonus * scores.entropies
+        if critic is not None:
+            losses = losses + self._value_loss(micro, scores, start, tally)
+        return (micro.weights * losses).sum()
+
+    def _tokens(self, micro: MicroBatch, scores: Scores, start: OldPolicy | None) -> Tokens:
+        """What the algorithm sees of a micro-batch."""
+        reference = None
+        if self.reference is not None:
+            with torch.no_grad():
+                states = self.reference(micro.token_ids)
+                reference = score(self.reference, states, micro).logprobs
+        return Tokens(
+            logprobs=scores.logprobs,
+            behavior_logprobs=micro.behavior_logprobs,
+            advantages=micro.advantages,
+            reference_logprobs=reference,
+            old_logprobs=None if start is None else self._tensor(start.logprobs[micro.at]),
+            rewards=micro.rewards,
+            rows=micro.rows,
+            chunks=micro.chunks,
+            lags=micro.lags,
+        )
+
+    def _value_loss(
+        self, micro: MicroBatch, scores: Scores, start: OldPolicy | None, tally: Tally
+    ) -> torch.Tensor:
+        """Loss of the critic at each action token, times its coefficient."""
+        settings, values = self.algorithm.critic, scores.values
+        assert settings is not None
+        assert values is not None
+        assert micro.value_targets is not None
+        old = values.detach()
+        if start is not None and start.values is not None:
+            old = self._tensor(start.values[micro.at])
+        loss = settings.loss(values, micro.value_targets, old)
+        tally.value_loss += float(loss.detach().double().sum())
+        return settings.coefficient * loss
+
+    def _tensor(self, values: Array) -> torch.Tensor:
+        return torch.from_numpy(values).to(self.ranks.device)

@@ -1,0 +1,133 @@
+"""Weights on their way to an engine: read ahead where possible, else when they are asked for."""
+
+import asyncio
+import threading
+import weakref
+from collections.abc import Callable, Collection, Coroutine
+from functools import wraps
+from pathlib import Path
+
+import pytest
+import torch
+
+from rollart_flow.control.protocols import PullStats
+from rollart_flow.engines.weight_prefetcher import WeightPrefetcher
+from rollart_flow.errors import WeightsError
+from rollart_flow.weights import LocalWeightStore
+from tests.weights.conformance import assert_is_version, tensors_of
+
+SLOW_S = 0.3
+"""Time that a slow read takes."""
+
+
+def in_a_loop(test: Callable[[Path], Coroutine[None, None, None]]) -> Callable[[Path], None]:
+    """Run a test in a loop of its own, on the real clock: stores are read in threads."""
+
+    @wraps(test)
+    def run(tmp_path: Path) -> None:
+        asyncio.run(asyncio.wait_for(test(tmp_path), 60))
+
+    return run
+
+
+class GatedStore(LocalWeightStore):
+    """A real store whose reads are counted, and begin when they may."""
+
+    def __init__(self, folder: Path, versions: Collection[int]) -> None:
+        super().__init__(folder)
+        for version in versions:
+            self.publish(version, tensors_of(version))
+        self.gate = threading.Event()
+        self.gate.set()
+        self.began = threading.Event()
+        self.read_versions: list[int] = []
+        self.last: weakref.ref[torch.Tensor] | None = None
+
+    def read(self, version: int) -> dict[str, torch.Tensor]:
+        self.read_versions.append(version)
+        self.began.set()
+        assert self.gate.wait(60)
+        tensors = super().read(version)
+        self.last = weakref.ref(tensors["model.scale"])
+        return tensors
+
+
+def store_of(folder: Path, *versions: int) -> GatedStore:
+    return GatedStore(folder / "weights", versions)
+
+
+async def taken(pulls: WeightPrefetcher, version: int) -> PullStats:
+    tensors, pull = await pulls.take(version)
+    assert_is_version(dict(tensors), version)
+    return pull
+
+
+@in_a_loop
+async def test_what_was_read_ahead_is_not_waited_for(tmp_path: Path) -> None:
+    store = store_of(tmp_path, 1)
+    store.gate.clear()
+    asyncio.get_running_loop().call_later(SLOW_S, store.gate.set)
+    pulls = WeightPrefetcher(store)
+    pulls.begin(1)
+    pulls.begin(1)
+    assert pulls._ahead is not None
+    await pulls._ahead[1]
+    pull = await taken(pulls, 1)
+    assert store.read_versions == [1]
+    assert pull.exposed_s < SLOW_S / 2 < pull.pull_s
+
+
+@in_a_loop
+async def test_what_is_left_of_a_read_is_waited_for(tmp_path: Path) -> None:
+    store = store_of(tmp_path, 1)
+    store.gate.clear()
+    pulls = WeightPrefetcher(store)
+    pulls.begin(1)
+    taking = asyncio.create_task(taken(pulls, 1))
+    await asyncio.sleep(0)
+    store.gate.set()
+    pull = await taking
+    assert store.read_versions == [1]
+    assert pull.exposed_s > 0
+
+
+@in_a_loop
+async def test_what_was_not_read_ahead_is_read_when_asked_for(tmp_path: Path) -> None:
+    store = store_of(tmp_path, 1)
+    pull = await taken(WeightPrefetcher(store), 1)
+    assert 0 < pull.pull_s <= pull.exposed_s
+
+
+@in_a_loop
+async def test_a_read_ahead_that_failed_is_made_again(tmp_path: Path) -> None:
+    store = store_of(tmp_path, 1)
+    pulls = WeightPrefetcher(store)
+    pulls.begin(2)
+    assert pulls._ahead is not None
+    await asyncio.wait((pulls._ahead[1],))
+    store.publish(2, tensors_of(2))
+    await taken(pulls, 2)
+    assert store.read_versions == [2, 2]
+    with pytest.raises(WeightsError, match="version 3"):
+        await pulls.take(3)
+
+
+@in_a_loop
+async def test_at_most_one_version_is_held_ahead_and_it_is_the_newest(tmp_path: Path) -> None:
+    store = store_of(tmp_path, 1, 2)
+    store.gate.clear()
+    pulls = WeightPrefetcher(store)
+    for version in (1, 2, 1):
+        pulls.begin(version)
+    assert await asyncio.to_thread(store.began.wait, 60)
+    assert store.read_versions == [1], "one after the other"
+    store.gate.set()
+    assert pulls._ahead is not None
+    await pulls._ahead[1]
+    assert store.read_versions == [1, 2]
+    await taken(pulls, 1)
+    await taken(pulls, 2)
+    assert store.read_versions == [1, 2, 1], "a version before it was asked for, and it is kept"
+    await asyncio.get_running_loop().shutdown_default_executor()
+    assert store.last is not None
+    assert store.last() is None, "what was taken is held no more"

@@ -1,0 +1,74 @@
+"""The sharded trainer on two gloo ranks: all promises, and what is its own."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from rollart_flow.algorithms import grpo
+from rollart_flow.errors import SettingsError, TrainerError
+from rollart_flow.trainers.batch.passes import passes
+from rollart_flow.trainers.settings import TrainerSettings
+from tests.trainers.conformance import CUT
+from tests.trainers.gang import Gang, gang
+from tests.trainers.ranked import RankedConformance
+
+
+@pytest.fixture(scope="module")
+def ranks() -> Iterator[Gang]:
+    """Two processes for all tests of the module."""
+    with gang() as started:
+        yield started
+
+
+class TestFsdp2Trainer(RankedConformance):
+    """The promises of every trainer of several ranks, and what can go wrong with its shards."""
+
+    settings: ClassVar[Mapping[str, Any]] = {"backend": "fsdp2", "ranks": 2}
+
+    def test_a_damaged_shard_is_refused_by_all(self, tmp_path: Path) -> None:
+        several = self.several(grpo(), CUT)
+        several.save(tmp_path / "c")
+        names = {path.name for path in (tmp_path / "c").iterdir()}
+        assert len(names) == 3
+        assert all(name.endswith((".safetensors", ".json")) for name in names), "nothing is pickled"
+        shard = next((tmp_path / "c").glob("*.safetensors"))
+        whole = shard.read_bytes()
+        shard.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+        with pytest.raises(TrainerError, match="damaged"):
+            several.load(tmp_path / "c")
+
+    def test_a_checkpoint_that_cannot_be_written_fails_in_all(self, tmp_path: Path) -> None:
+        several = self.several(grpo(), CUT)
+        (tmp_path / "file").write_text("")
+        with pytest.raises(TrainerError, match="was not written"):
+            several.save(tmp_path / "file" / "c")
+        several.save(tmp_path / "c")
+
+
+def test_every_row_is_in_one_pass_and_ranks_have_as_many_tokens_and_passes() -> None:
+    generator = np.random.default_rng(0)
+    lengths = generator.integers(1, 400, 200)
+    minibatch = generator.permutation(200)[:120]
+    of = [passes(lengths, minibatch, 1000, rank, 3) for rank in range(3)]
+    seen = np.concatenate([rows for each in of for rows in each.own])
+    assert sorted(seen.tolist()) == sorted(minibatch.tolist())
+    tokens = [sum(int(lengths[rows].sum()) for rows in each.own) for each in of]
+    assert max(tokens) - min(tokens) <= 400
+    assert len({len(each.own) + len(each.blank) for each in of}) == 1
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"ranks": 2}, "set backend to fsdp2"),
+        ({"backend": "fsdp2", "ranks": 0}, "train.ranks"),
+        ({"backend": "fsdp3"}, "fsdp2"),
+    ],
+    ids=str,
+)
+def test_ranks_that_a_trainer_does_not_have_are_refused(wrong: dict[str, Any], said: str) -> None:
+    with pytest.raises(SettingsError, match=said):
+        TrainerSettings(**wrong)

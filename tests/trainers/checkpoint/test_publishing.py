@@ -1,0 +1,180 @@
+"""Versions on their way to the store beside training, and a trainer's worker that trains on."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+
+from rollart_flow.algorithms import grpo
+from rollart_flow.errors import WeightsError
+from rollart_flow.models.folder import save_folder
+from rollart_flow.operators.ipc import encode
+from rollart_flow.resources import Cluster, Placement
+from rollart_flow.trainers.checkpoint.publishing import Publisher
+from rollart_flow.trainers.settings import TrainerSettings
+from rollart_flow.trainers.worker import TrainWorker
+from rollart_flow.weights import LocalWeightStore, WeightCapabilities, fingerprint
+from rollart_flow.weights.folders import locked
+from rollart_flow.weights.tiered import TieredWeightStore
+from tests.runner.local import local_ray
+from tests.trainers.cases import CONFIG, initial_weights, make_rows, table
+from tests.weights.conformance import assert_is_version, tensors_of
+
+
+class Told:
+    """Who is told of versions."""
+
+    def __init__(self) -> None:
+        self.versions: list[int] = []
+        self.seconds: list[float] = []
+
+    def __call__(self, version: int, push_s: float) -> None:
+        self.versions.append(version)
+        self.seconds.append(push_s)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> LocalWeightStore:
+    return LocalWeightStore(tmp_path / "weights")
+
+
+def test_a_version_is_there_before_anybody_is_told(store: LocalWeightStore) -> None:
+    publisher, there = Publisher(store), list[int]()
+    tensors = tensors_of(1)
+
+    def announce(version: int, push_s: float) -> None:
+        there.extend(store.versions())
+
+    begun = publisher.begin(1, tensors, None, announce)
+    publisher.finish()
+    assert there == [1]
+    assert begun.under_way
+    assert begun.manifest == store.manifest(1), "what was said of it before is what is there"
+    assert begun.manifest.checksum == fingerprint(tensors)
+
+
+def test_two_are_never_under_way(store: LocalWeightStore) -> None:
+    publisher, told = Publisher(store), Told()
+    with locked(Path(store.folder)):  # whoever else writes has to wait
+        publisher.begin(1, tensors_of(1), None, told)
+        second = threading.Thread(target=publisher.begin, args=(2, tensors_of(2), None, told))
+        second.start()
+        assert store.versions() == ()
+        assert told.versions == []
+    second.join()
+    assert 1 in store.versions(), "the second one began after the first"
+    publisher.finish()
+    assert told.versions == [1, 2]
+    assert told.seconds[0] > 0
+    assert_is_version(store.read(2), 2)
+
+
+def test_what_is_removed_is_counted_with_the_version_that_is_under_way(
+    store: LocalWeightStore,
+) -> None:
+    publisher = Publisher(store)
+    for version in (0, 1):
+        store.publish(version, tensors_of(version))
+    with locked(Path(store.folder)):
+        publisher.begin(2, tensors_of(2), None, Told())
+        publisher.retain(2, frozenset())
+    publisher.finish()
+    assert store.versions() == (1, 2)
+
+
+def test_a_failure_is_raised_before_the_next_version_whoever_asks(store: LocalWeightStore) -> None:
+    publisher, told = Publisher(store), Told()
+    store.publish(1, tensors_of(7))
+    publisher.begin(1, tensors_of(1), None, told)
+    for ask in (
+        publisher.finish,
+        lambda: publisher.publish(2, tensors_of(2), None, lasting=True),
+        lambda: publisher.begin(2, tensors_of(2), None, told),
+    ):
+        with pytest.raises(WeightsError, match="was published with other tensors"):
+            ask()
+    assert told.versions == []
+    assert store.versions() == (1,)
+
+
+class InStep(LocalWeightStore):
+    """Published to by the trainer's own thread alone, like what sends from its GPU."""
+
+    @property
+    def capabilities(self) -> WeightCapabilities:
+        return WeightCapabilities(late_join=False, beside=False)
+
+
+def test_a_store_that_needs_the_trainers_own_thread_is_published_to_in_the_step(
+    store: LocalWeightStore, tmp_path: Path
+) -> None:
+    tiers = TieredWeightStore(InStep(tmp_path / "fast"), store)
+    publisher, told = Publisher(tiers), Told()
+    begun = publisher.begin(1, tensors_of(1), None, told)
+    assert not begun.under_way
+    assert tiers.versions() == (1,)
+    publisher.finish()
+    assert told.versions == [], "the step says so itself"
+
+
+@pytest.fixture(scope="module")
+def shared_ray() -> Iterator[None]:
+    with local_ray():
+        yield
+
+
+class Coordinator:
+    """Where the real one hears of versions."""
+
+    def __init__(self) -> None:
+        self._heard: list[int] = []
+
+    def published(self, version: int, push_s: float) -> None:
+        assert push_s > 0
+        self._heard.append(version)
+
+    def heard(self) -> list[int]:
+        return self._heard
+
+
+@pytest.fixture
+def trainers(shared_ray: None, tmp_path: Path) -> Iterator[Cluster]:
+    """A trainer of one rank, whose versions go to `weights`."""
+    save_folder(tmp_path / "policy", CONFIG, initial_weights(), {})
+    arguments: dict[str, Any] = {
+        "settings": TrainerSettings(),
+        "algorithm": grpo(),
+        "folder": str(tmp_path / "policy"),
+        "weights": "local",
+        "weights_uri": str(tmp_path / "weights"),
+    }
+    cluster = Cluster([Placement("trainer", "training", "CPU")], TrainWorker, arguments=arguments)
+    yield cluster
+    cluster.shutdown()
+
+
+def test_the_next_step_is_trained_while_a_version_is_published(
+    trainers: Cluster, store: LocalWeightStore
+) -> None:
+    remote: Any = ray.remote(Coordinator)
+    coordinator = remote.options(num_cpus=0).remote()
+    first, second = (encode(table(make_rows(4, seed))) for seed in (1, 2))
+    with locked(Path(store.folder)):
+        (one,) = trainers.execute_all("train_step", 1, first)
+        (begun,) = trainers.execute_all("begin_publish", coordinator)
+        trainers.execute_all("retain", 2, frozenset())
+        (two,) = trainers.execute_all("train_step", 2, second)
+        assert two.step == 2
+        assert store.versions() == (), "nobody can read version 1"
+        assert ray.get(coordinator.heard.remote()) == []
+    trainers.execute_all("finish_publish")
+    assert ray.get(coordinator.heard.remote()) == [1]
+    assert store.manifest(1) == begun.manifest
+    assert fingerprint(store.read(1)) == one.fingerprint, "not those of step 2"
+    (published,) = trainers.execute_all("publish", lasting=True)
+    assert not published.under_way
+    assert published.manifest.checksum == two.fingerprint
+    assert store.versions() == (1, 2)
