@@ -121,7 +121,7 @@ def test_what_a_reward_holds_ends_with_its_process() -> None:
         async def main():
             pool = ServerlessReward("local://tests.rewards.functions:pid?processes=1")
             far = compose(pool, Part("far", ServerlessReward(sys.argv[1])))
-            reward = Reward(RewardSettings(far, 30.0, 1))
+            reward = RewardOperator(RewardSettings(far, 30.0, 1))
             print(int(await pool(TRAJECTORY)), flush=True)
             await reward(trajectories_table([TRAJECTORY]))
 
