@@ -9,7 +9,7 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "rollart_flow"
 
 LAYERS = (
-    ("errors", "types", "schema", "rows", "telemetry", "calls"),
+    ("errors", "types", "schema", "rows", "telemetry", "calls", "validation"),
     ("control", "isolation"),
     ("store",),
     ("models",),

@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from rollart_flow.algorithms.advantages.columns import action_counts
 from rollart_flow.algorithms.base import Floats
-from rollart_flow.algorithms.checks import check_choice, check_count
 from rollart_flow.errors import SettingsError
+from rollart_flow.validation import check_choice, check_count
 
 Aggregation = Literal["token", "sequence", "domain", "constant"]
 """`token`: mean over all action tokens of the batch (DAPO, 2503.14476); `sequence`: mean over

@@ -27,12 +27,12 @@ from rollart_flow.algorithms.base import (
     TokenLoss,
     Tokens,
 )
-from rollart_flow.algorithms.checks import check_choice, check_count, check_kind, check_number
 from rollart_flow.algorithms.corrections.exact import Exact
 from rollart_flow.algorithms.critic import Critic
 from rollart_flow.algorithms.divergence import KLEstimator, divergence
 from rollart_flow.algorithms.staleness import StalenessWeight
 from rollart_flow.errors import SettingsError
+from rollart_flow.validation import check_choice, check_count, check_kind, check_number
 
 if TYPE_CHECKING:
     import torch

@@ -18,10 +18,10 @@ from collections.abc import Callable, Mapping
 
 import polars as pl
 
-from rollart_flow.algorithms.checks import check_count, check_number
 from rollart_flow.calls import parse_call
 from rollart_flow.errors import SettingsError
 from rollart_flow.types import Outcome
+from rollart_flow.validation import check_count, check_number
 
 
 def complete() -> pl.Expr:

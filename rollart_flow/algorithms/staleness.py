@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rollart_flow.algorithms.base import Floats
-from rollart_flow.algorithms.checks import check_count, check_number
 from rollart_flow.errors import TrainerError
+from rollart_flow.validation import check_count, check_number
 
 
 class StalenessWeight(ABC):

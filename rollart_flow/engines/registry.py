@@ -3,12 +3,12 @@
 from importlib.util import find_spec
 from zlib import crc32
 
-from rollart_flow.algorithms.checks import check_choice
 from rollart_flow.engines.base import Engine, EnginePhase
 from rollart_flow.engines.vllm.receiver import Sent
 from rollart_flow.errors import MissingExtraError, SettingsError
 from rollart_flow.models.architectures import NO_MIXTURE, is_mixture
 from rollart_flow.models.policy import Policy
+from rollart_flow.validation import check_choice
 
 ENGINES = ("embedded", "vllm")
 _HEAD_WIDTH = 32

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rollart_flow.algorithms.checks import check_choice, check_count, check_flag
 from rollart_flow.errors import SettingsError
+from rollart_flow.validation import check_choice, check_count, check_flag
 
 TRAINERS = ("embedded", "fsdp2", "megatron")
 MANY_RANKS = ("fsdp2", "megatron")

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from rollart_flow.algorithms.checks import check_choice, check_count, check_number
 from rollart_flow.errors import SettingsError
+from rollart_flow.validation import check_choice, check_count, check_number
 
 if TYPE_CHECKING:
     import torch

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass, field
 
-from rollart_flow.algorithms.checks import check_choice, check_count, check_flag, check_number
 from rollart_flow.errors import SettingsError
 from rollart_flow.models.policy import DEVICES, DTYPES
 from rollart_flow.trainers.layout import COLLECTIVE_TIMEOUT_S, Layout, layout_of
 from rollart_flow.trainers.optimizer import AdamW
+from rollart_flow.validation import check_choice, check_count, check_flag, check_number
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,6 @@ from typing import Any, Protocol
 import pyarrow as pa
 from safetensors import SafetensorError
 
-from rollart_flow.algorithms.checks import check_count
 from rollart_flow.algorithms.supervised import supervised
 from rollart_flow.control.protocols import Codec
 from rollart_flow.envs.base import Domain, Environment
@@ -28,6 +27,7 @@ from rollart_flow.trainers.backends.embedded import EmbeddedTrainer
 from rollart_flow.trainers.optimizer import adamw
 from rollart_flow.trainers.settings import TrainerSettings
 from rollart_flow.types import Sampling, Split, Task
+from rollart_flow.validation import check_count
 from rollart_flow.weights.folders import clear_leftovers, put_file
 from rollart_flow.weights.local import save_tensors
 

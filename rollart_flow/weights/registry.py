@@ -4,8 +4,8 @@ import hashlib
 import re
 from pathlib import Path
 
-from rollart_flow.algorithms.checks import check_choice
 from rollart_flow.store.files import is_remote
+from rollart_flow.validation import check_choice
 from rollart_flow.weights.base import WeightStore
 from rollart_flow.weights.broadcast.requirements import SENT, Sending
 from rollart_flow.weights.broadcast.store import BroadcastWeightStore

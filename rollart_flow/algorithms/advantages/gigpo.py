@@ -24,7 +24,7 @@ import pyarrow as pa
 from rollart_flow.algorithms.advantages.columns import groups_of, rewards_of, varied_groups
 from rollart_flow.algorithms.advantages.tokens import Actions, actions_of, discounted
 from rollart_flow.algorithms.base import Advantages, Estimator, Floats
-from rollart_flow.algorithms.checks import check_number
+from rollart_flow.validation import check_number
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from rollart_flow.algorithms.advantages.columns import one_each, rewards_of, varied_groups
 from rollart_flow.algorithms.base import Advantages, Estimator
-from rollart_flow.algorithms.checks import check_number
+from rollart_flow.validation import check_number
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,8 @@ import pyarrow as pa
 from rollart_flow.algorithms.advantages.columns import rewards_of, varied_groups
 from rollart_flow.algorithms.advantages.tokens import action_values, actions_of, behavior_logprobs
 from rollart_flow.algorithms.base import Advantages, Estimator, Floats
-from rollart_flow.algorithms.checks import check_number
 from rollart_flow.errors import SettingsError
+from rollart_flow.validation import check_number
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rollart_flow.algorithms.base import Column, Correction, Tokens
-from rollart_flow.algorithms.checks import check_number
 from rollart_flow.algorithms.corrections.exact import Exact
 from rollart_flow.algorithms.losses.segments import segment_means
 from rollart_flow.errors import SettingsError
+from rollart_flow.validation import check_number
 
 if TYPE_CHECKING:
     import torch

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rollart_flow.algorithms.base import Correction, Tokens
-from rollart_flow.algorithms.checks import check_number
+from rollart_flow.validation import check_number
 
 if TYPE_CHECKING:
     import torch

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
 from rollart_flow.algorithms.base import Column, Loss, RatioTo, TokenLoss, Tokens
-from rollart_flow.algorithms.checks import check_choice, check_number
+from rollart_flow.validation import check_choice, check_number
 
 if TYPE_CHECKING:
     import torch

@@ -14,8 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rollart_flow.algorithms.base import Column, Loss, RatioTo, TokenLoss, Tokens
-from rollart_flow.algorithms.checks import check_count, check_number
 from rollart_flow.algorithms.losses.segments import segment_maxima
+from rollart_flow.validation import check_count, check_number
 
 
 @dataclass(frozen=True, slots=True)

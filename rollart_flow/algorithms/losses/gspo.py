@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from rollart_flow.algorithms.base import Column, TokenLoss, Tokens
-from rollart_flow.algorithms.checks import check_number
 from rollart_flow.algorithms.losses.ratio import RatioLoss
 from rollart_flow.algorithms.losses.segments import segment_means
+from rollart_flow.validation import check_number
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rollart_flow.algorithms.base import Column, Loss, TokenLoss, Tokens
-from rollart_flow.algorithms.checks import check_number
+from rollart_flow.validation import check_number
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, get_args
 
 from rollart_flow.algorithms.base import Column, Loss, RatioTo, Tokens
-from rollart_flow.algorithms.checks import check_choice
+from rollart_flow.validation import check_choice
 
 if TYPE_CHECKING:
     import torch
