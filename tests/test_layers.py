@@ -9,7 +9,7 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "rollart_flow"
 
 LAYERS = (
-    ("errors", "types", "schema", "rows", "telemetry", "calls", "validation"),
+    ("errors", "types", "schema", "rows", "telemetry", "calls", "validation", "registry"),
     ("control", "isolation"),
     ("store",),
     ("models",),
