@@ -9,7 +9,7 @@ FIND_LINKS = $(shell $(BIN)/python -m pip config get global.find-links 2>/dev/nu
 
 export RAY_USAGE_STATS_ENABLED := 0
 
-.PHONY: setup demo test test-whole check bench notebook clean
+.PHONY: setup demo test test-whole check bench fuzz notebook clean
 
 setup: $(STAMP)
 
@@ -37,6 +37,11 @@ check: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python -m tests.benchmarks.run
+
+# Simulated runs with faults, by seed; one seed prints its event log.
+SEEDS ?= 0:1000
+fuzz: $(STAMP)
+	$(BIN)/python -m tests.dst --seeds $(SEEDS) $(if $(BUG),--bug $(BUG))
 
 notebook: $(STAMP)
 	$(BIN)/marimo edit notebooks/explore_run.py

@@ -11,7 +11,6 @@ import typer
 from typer.core import TyperGroup
 
 from rollart_flow.cli.arguments import AsJson, Store
-from rollart_flow.cli.fuzz import fuzz
 from rollart_flow.cli.output import Interrupted, console, print_json
 from rollart_flow.cli.paper import paper
 from rollart_flow.errors import SettingsError
@@ -54,7 +53,6 @@ simulate_app = typer.Typer(
     help="Compare schedules on a model of the hardware, before paying for it.",
     rich_markup_mode=None,
 )
-simulate_app.command("fuzz")(fuzz)
 simulate_app.command("paper")(paper)
 
 

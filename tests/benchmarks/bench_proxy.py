@@ -23,9 +23,9 @@ from rollart_flow.control.inference.llm_proxy import LLMProxy
 from rollart_flow.engines.vllm.engine import VllmEngine
 from rollart_flow.engines.vllm.settings import VllmSettings
 from rollart_flow.models.policy import Policy, materialize
-from rollart_flow.simulation.fuzz.log import EventLog
 from rollart_flow.types import Chunk, GenerationRequest, Sampling
 from tests.benchmarks.records import Record, record
+from tests.dst.log import EventLog
 
 CONCURRENT = 64
 PROMPT_TOKENS = 32

@@ -35,13 +35,13 @@ from rollart_flow.rewards.score import Scorer
 from rollart_flow.rows import samples, trajectories_table
 from rollart_flow.runner.settings import sampling_of, trainer_settings
 from rollart_flow.simulation import run
-from rollart_flow.simulation.fuzz.environments import wall
-from rollart_flow.simulation.fuzz.log import EventLog
 from rollart_flow.store.layout import policy_uri
 from rollart_flow.trainers.base import Trainer
 from rollart_flow.trainers.registry import build_trainer
 from rollart_flow.trainers.warm_start import warm_start
 from rollart_flow.types import Assignment, Chunk, GenerationRequest, Trajectory
+from tests.dst.environments import wall
+from tests.dst.log import EventLog
 
 PIPELINE = Path(__file__).parents[2] / "pipelines" / "two_domains.py"
 GOAL = 0.8

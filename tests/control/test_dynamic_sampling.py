@@ -9,10 +9,10 @@ from rollart_flow.control.protocols import Change
 from rollart_flow.control.schedule.staleness import StalenessPolicy
 from rollart_flow.control.scheduler.rollout_scheduler import RolloutScheduler
 from rollart_flow.control.scheduler.rollout_settings import RolloutSettings
-from rollart_flow.simulation.fuzz.environments import endless_tasks
-from rollart_flow.simulation.fuzz.log import EventLog
 from rollart_flow.types import Assignment, EventKind, Reason, Task
 from tests.control.samples import sample
+from tests.dst.environments import endless_tasks
+from tests.dst.log import EventLog
 
 BATCH, GROUP = 4, 2
 

@@ -20,9 +20,9 @@ from rollart_flow.control.schedule.schedules import (
     sync_plus,
     window,
 )
-from rollart_flow.simulation.fuzz import Faults, Kill, Plan, Target, simulate
-from rollart_flow.simulation.fuzz.tables import Tables
 from rollart_flow.types import Outcome
+from tests.dst import Faults, Kill, Plan, Target, simulate
+from tests.dst.tables import Tables
 
 STEPS = 6
 SCHEDULES = [

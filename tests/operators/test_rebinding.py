@@ -12,9 +12,9 @@ from rollart_flow.control.inference.engine_group import EngineGroup
 from rollart_flow.models.policy import Policy
 from rollart_flow.operators.rebinding import Rebinding, Spawning
 from rollart_flow.resources import CPU, Placement, Request, WorkerHandle
-from rollart_flow.simulation.fuzz.log import EventLog
 from rollart_flow.types import EventKind, Reason
 from tests.control.workers import Commanded
+from tests.dst.log import EventLog
 from tests.local_ray import tolerating_ray
 
 STAND_IN = Placement("engine-cpu-0", "generation", CPU, (Request("default", "H800"),))

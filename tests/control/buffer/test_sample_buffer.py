@@ -8,9 +8,9 @@ from rollart_flow.control.buffer.sample_buffer import SampleBuffer
 from rollart_flow.control.protocols import Change
 from rollart_flow.control.schedule.staleness import StalenessPolicy
 from rollart_flow.errors import RunFailedError, SettingsError
-from rollart_flow.simulation.fuzz.log import EventLog
 from rollart_flow.types import EventKind, Outcome, Reason
 from tests.control.samples import batch_of, sample
+from tests.dst.log import EventLog
 
 
 def make(alpha: float = 1, group_size: int = 2, memory: int = 100) -> tuple[SampleBuffer, EventLog]:

@@ -10,9 +10,9 @@ from rollart_flow.control.buffer.sample_buffer import SampleBuffer
 from rollart_flow.control.protocols import Change
 from rollart_flow.control.schedule.staleness import StalenessPolicy
 from rollart_flow.simulation import VirtualTimeLoop
-from rollart_flow.simulation.fuzz.log import EventLog
 from rollart_flow.types import Batch, EventKind, Outcome, Reason, Sample
 from tests.control.samples import sample
+from tests.dst.log import EventLog
 
 GROUP_SIZE = 2
 ALPHA = 1

@@ -7,9 +7,9 @@ import pytest
 from rollart_flow.control.inference.engine_group import EngineGroup
 from rollart_flow.control.protocols import PullStats
 from rollart_flow.errors import RunFailedError, WorkerAwayError
-from rollart_flow.simulation.fuzz.log import EventLog
 from rollart_flow.types import EventKind, Reason
 from tests.control.workers import START_S, Commanded
+from tests.dst.log import EventLog
 
 
 def now() -> float:

@@ -8,8 +8,8 @@ from rollart_flow.control.inference.generation_timer import GenerationTimer
 from rollart_flow.control.inference.llm_proxy import LLMProxy
 from rollart_flow.control.inference.profiler import Profiler
 from rollart_flow.errors import EngineError
-from rollart_flow.simulation.fuzz.log import EventLog
 from rollart_flow.types import Chunk, FinishReason, GenerationRequest, Sampling
+from tests.dst.log import EventLog
 
 
 class Notes(Profiler):

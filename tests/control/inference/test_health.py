@@ -10,9 +10,9 @@ from rollart_flow.control.inference.health import HealthLimits, watch
 from rollart_flow.control.inference.llm_proxy import LLMProxy
 from rollart_flow.control.protocols import Inference
 from rollart_flow.errors import EngineError, SettingsError
-from rollart_flow.simulation.fuzz.log import EventLog
 from rollart_flow.types import Chunk, EventKind, FinishReason, GenerationRequest, Reason, Sampling
 from tests.control.workers import START_S, Commanded
+from tests.dst.log import EventLog
 
 LIMITS = HealthLimits(answer_s=40.0, start_s=200.0)
 

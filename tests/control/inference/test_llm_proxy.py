@@ -9,8 +9,8 @@ from rollart_flow.control.inference.generation_builder import GenerationFailedEr
 from rollart_flow.control.inference.llm_proxy import LLMProxy
 from rollart_flow.control.protocols import Inference
 from rollart_flow.errors import EngineError, RequestRefusedError, WorkerLeftError
-from rollart_flow.simulation.fuzz.log import EventLog
 from rollart_flow.types import Chunk, EventKind, FinishReason, GenerationRequest, Reason, Sampling
+from tests.dst.log import EventLog
 
 Script = Callable[[GenerationRequest], Sequence[Chunk | Exception | float]]
 

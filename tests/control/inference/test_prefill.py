@@ -9,9 +9,9 @@ from rollart_flow.control.inference.llm_proxy import LLMProxy
 from rollart_flow.control.loop.waits import Signal
 from rollart_flow.control.protocols import Inference
 from rollart_flow.errors import EngineError, RequestRefusedError
-from rollart_flow.simulation.fuzz.log import EventLog
 from rollart_flow.types import Chunk, EventKind, FinishReason, GenerationRequest, Prefix, Reason
 from tests.control.inference.test_llm_proxy import STOP, Script, Scripted, chunk, request, says
+from tests.dst.log import EventLog
 
 HELD = Prefix(3, "block 7")
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from rollart_flow.control.inference.affinity_solver import choose, makespan
 from rollart_flow.control.inference.affinity_stats import GenerationSpan, Seen
 from rollart_flow.control.inference.profiler import ENOUGH, EVERY, EXPLORED, PATIENCE, Profiler
-from rollart_flow.simulation.fuzz.log import EventLog
 from rollart_flow.types import EventKind
+from tests.dst.log import EventLog
 
 PREFILL_S = {"H800": 0.02e-3, "H20": 0.15e-3}
 DECODE_S = {"H800": 9e-3, "H20": 7.5e-3}

@@ -6,8 +6,8 @@ import pytest
 
 from rollart_flow.control.loop.waits import Signal, Wait, Watchdog, listing, waiting
 from rollart_flow.errors import SettingsError
-from rollart_flow.simulation.fuzz.log import EventLog
 from rollart_flow.types import EventKind
+from tests.dst.log import EventLog
 
 
 async def test_waits_are_listed_the_longest_first() -> None:

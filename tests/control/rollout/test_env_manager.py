@@ -14,8 +14,6 @@ from rollart_flow.control.protocols import Admission, Cancellation
 from rollart_flow.control.rollout.env_manager import EnvManager, Limits
 from rollart_flow.errors import EngineError, EnvironmentTimeoutError, SettingsError
 from rollart_flow.simulation import VirtualTimeLoop
-from rollart_flow.simulation.fuzz.environments import DAWN, LetterCodec, wall
-from rollart_flow.simulation.fuzz.log import EventLog
 from rollart_flow.types import (
     Assignment,
     Chunk,
@@ -28,6 +26,8 @@ from rollart_flow.types import (
     Task,
     Trajectory,
 )
+from tests.dst.environments import DAWN, LetterCodec, wall
+from tests.dst.log import EventLog
 
 Answer = object
 HANG = "hang"

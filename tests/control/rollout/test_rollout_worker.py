@@ -12,15 +12,15 @@ from rollart_flow.control.rollout.rollout_worker import RolloutWorker
 from rollart_flow.control.schedule.staleness import StalenessPolicy
 from rollart_flow.control.scheduler.rollout_scheduler import RolloutScheduler
 from rollart_flow.control.scheduler.rollout_settings import RolloutSettings
-from rollart_flow.simulation.fuzz.environments import (
+from rollart_flow.types import Assignment, Outcome, Reason, Sampling
+from tests.dst.environments import (
     FaultyEnvironment,
     LetterCodec,
     endless_tasks,
     wall,
 )
-from rollart_flow.simulation.fuzz.log import EventLog
-from rollart_flow.simulation.fuzz.plans import STOP, Faults
-from rollart_flow.types import Assignment, Outcome, Reason, Sampling
+from tests.dst.log import EventLog
+from tests.dst.plans import STOP, Faults
 
 
 def make_scheduler(incarnation: int = 0) -> RolloutScheduler:

@@ -18,9 +18,6 @@ from rollart_flow.control.schedule.stage_sizes import StageSizes
 from rollart_flow.control.schedule.staleness import StalenessPolicy
 from rollart_flow.control.scheduler.rollout_scheduler import RolloutScheduler
 from rollart_flow.control.scheduler.rollout_settings import RolloutSettings
-from rollart_flow.simulation.fuzz.environments import LetterCodec, endless_tasks, wall
-from rollart_flow.simulation.fuzz.log import EventLog
-from rollart_flow.simulation.fuzz.plans import STOP
 from rollart_flow.types import (
     Chunk,
     FinishReason,
@@ -30,6 +27,9 @@ from rollart_flow.types import (
     Sampling,
     Trajectory,
 )
+from tests.dst.environments import LetterCodec, endless_tasks, wall
+from tests.dst.log import EventLog
+from tests.dst.plans import STOP
 
 STEPS = 3
 

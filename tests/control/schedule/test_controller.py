@@ -11,9 +11,9 @@ from rollart_flow.control.schedule.controller import AsyncController
 from rollart_flow.control.schedule.phases import PhaseSeconds
 from rollart_flow.control.schedule.schedules import Schedule, rollart, sync
 from rollart_flow.errors import RunFailedError
-from rollart_flow.simulation.fuzz.log import EventLog
 from rollart_flow.types import Batch, EventKind
 from tests.control.samples import batch_of
+from tests.dst.log import EventLog
 
 
 class Stage:

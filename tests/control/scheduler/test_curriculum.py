@@ -22,10 +22,10 @@ from rollart_flow.control.scheduler.curriculum import (
 from rollart_flow.control.scheduler.rollout_scheduler import RolloutScheduler
 from rollart_flow.control.scheduler.rollout_settings import RolloutSettings
 from rollart_flow.errors import SettingsError
-from rollart_flow.simulation.fuzz.log import EventLog
 from rollart_flow.types import EventKind, Outcome, Sample, solved_by
 from rollart_flow.types import Task as Work
 from tests.control.samples import batch_of, committed, sample
+from tests.dst.log import EventLog
 
 NAMES = ("new", "hard", "medium", "easy")
 

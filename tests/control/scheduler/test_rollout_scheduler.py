@@ -13,10 +13,10 @@ from rollart_flow.control.scheduler.groups import GroupRecord
 from rollart_flow.control.scheduler.rollout_scheduler import RolloutScheduler
 from rollart_flow.control.scheduler.rollout_settings import RolloutSettings
 from rollart_flow.errors import RunFailedError, SettingsError
-from rollart_flow.simulation.fuzz.environments import endless_tasks
-from rollart_flow.simulation.fuzz.log import EventLog
 from rollart_flow.types import Assignment, EventKind, Outcome, Reason, Task
 from tests.control.samples import batch_of, committed, sample
+from tests.dst.environments import endless_tasks
+from tests.dst.log import EventLog
 
 
 class Bench:

@@ -23,8 +23,6 @@ from rollart_flow.models.tokenizer import TextCodec, tiny_tokenizer_files
 from rollart_flow.rewards.base import environment_reward
 from rollart_flow.rows import samples, trajectories_table
 from rollart_flow.simulation import run
-from rollart_flow.simulation.fuzz.environments import wall
-from rollart_flow.simulation.fuzz.log import EventLog
 from rollart_flow.trainers.batch.training_batch import TrainingBatch, read_batch
 from rollart_flow.types import (
     Assignment,
@@ -37,6 +35,8 @@ from rollart_flow.types import (
     Task,
     Trajectory,
 )
+from tests.dst.environments import wall
+from tests.dst.log import EventLog
 from tests.models.test_tokenizer import CHATML, WORDS, byte_level
 
 ROOM = 64

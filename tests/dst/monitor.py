@@ -10,13 +10,13 @@ from collections.abc import Iterable, Sequence
 from typing import NoReturn
 
 from rollart_flow.errors import InvariantError
-from rollart_flow.simulation.fuzz.groups import GroupBook
-from rollart_flow.simulation.fuzz.invariants import Token, batch_faults, infidelity, overtime
-from rollart_flow.simulation.fuzz.log import Log
-from rollart_flow.simulation.fuzz.plans import Plan
-from rollart_flow.simulation.fuzz.serving import Serving, Worker
-from rollart_flow.simulation.fuzz.tables import Commit, Tables
 from rollart_flow.types import Batch, Chunk, Event, EventKind, GenerationRequest, Sample, Trajectory
+from tests.dst.groups import GroupBook
+from tests.dst.invariants import Token, batch_faults, infidelity, overtime
+from tests.dst.log import Log
+from tests.dst.plans import Plan
+from tests.dst.serving import Serving, Worker
+from tests.dst.tables import Commit, Tables
 
 _LOGPROB = 2.0**-20
 _PATIENCE_S = 1.5

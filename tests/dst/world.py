@@ -4,13 +4,13 @@ from dataclasses import dataclass, field
 from random import Random
 
 from rollart_flow.control.protocols import Emit
-from rollart_flow.simulation.fuzz.log import Log
-from rollart_flow.simulation.fuzz.monitor import Monitor
-from rollart_flow.simulation.fuzz.network import Network
-from rollart_flow.simulation.fuzz.plans import Plan
-from rollart_flow.simulation.fuzz.tables import Tables, Writer
-from rollart_flow.simulation.fuzz.weights import FaultyWeightStore
 from rollart_flow.types import Event
+from tests.dst.log import Log
+from tests.dst.monitor import Monitor
+from tests.dst.network import Network
+from tests.dst.plans import Plan
+from tests.dst.tables import Tables, Writer
+from tests.dst.weights import FaultyWeightStore
 
 
 @dataclass

@@ -14,9 +14,9 @@ from rollart_flow.control.loop.waits import Signal, waiting
 from rollart_flow.control.protocols import Cancellation, Change
 from rollart_flow.control.scheduler.rollout_scheduler import RolloutScheduler
 from rollart_flow.errors import RunFailedError
-from rollart_flow.simulation.fuzz.plans import Faults
-from rollart_flow.simulation.fuzz.process import BufferProcess
 from rollart_flow.types import Assignment, Batch
+from tests.dst.plans import Faults
+from tests.dst.process import BufferProcess
 
 T = TypeVar("T")
 A = TypeVar("A")

@@ -8,9 +8,9 @@ import math
 from dataclasses import replace
 from random import Random
 
-from rollart_flow.simulation.fuzz.environments import wall
-from rollart_flow.simulation.fuzz.plans import Faults
 from rollart_flow.types import TRAINABLE, Outcome, Reason, Trajectory
+from tests.dst.environments import wall
+from tests.dst.plans import Faults
 
 _SCORE_S = 0.1
 

@@ -10,10 +10,10 @@ from random import Random
 
 from rollart_flow.control.loop.waits import Signal, waiting
 from rollart_flow.errors import EngineError, RequestRefusedError, WorkerLeftError
-from rollart_flow.simulation.fuzz.log import Log
-from rollart_flow.simulation.fuzz.monitor import Draws, Monitor
-from rollart_flow.simulation.fuzz.plans import STOP, Faults
 from rollart_flow.types import Chunk, FinishReason, GenerationRequest
+from tests.dst.log import Log
+from tests.dst.monitor import Draws, Monitor
+from tests.dst.plans import STOP, Faults
 
 HARDWARE = "H20"
 _TOKEN_S = 0.05

@@ -23,9 +23,9 @@ from rollart_flow.control.scheduler.group_registry import GroupRegistry
 from rollart_flow.control.scheduler.groups import Group
 from rollart_flow.control.scheduler.lifecycle import GroupLifecycle
 from rollart_flow.errors import SettingsError
-from rollart_flow.simulation.fuzz.process import BufferProcess
-from rollart_flow.simulation.fuzz.tables import Commit
 from rollart_flow.types import Chunk, Outcome, Reason, Sample, Trajectory
+from tests.dst.process import BufferProcess
+from tests.dst.tables import Commit
 
 
 @dataclass(frozen=True, slots=True)

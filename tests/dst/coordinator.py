@@ -3,10 +3,10 @@
 from rollart_flow.control.protocols import Buffered, Emit
 from rollart_flow.control.schedule.controller import AsyncController
 from rollart_flow.control.scheduler.rollout_scheduler import RolloutScheduler
-from rollart_flow.simulation.fuzz.engines import FaultyEngine
-from rollart_flow.simulation.fuzz.environments import endless_tasks
-from rollart_flow.simulation.fuzz.fleet import start_fleet
-from rollart_flow.simulation.fuzz.world import World
+from tests.dst.engines import FaultyEngine
+from tests.dst.environments import endless_tasks
+from tests.dst.fleet import start_fleet
+from tests.dst.world import World
 
 
 class Coordinator:

@@ -5,8 +5,8 @@ weights, tables and messages are simulated and fail as a plan says, which is a f
 An invariant monitor looks at every event, so that a run fails where a promise is broken first.
 """
 
-from rollart_flow.simulation.fuzz.cluster import simulate
-from rollart_flow.simulation.fuzz.fuzzer import Result, fuzz
-from rollart_flow.simulation.fuzz.plans import Faults, Kill, Plan, Target, plan_of
+from tests.dst.cluster import simulate
+from tests.dst.fuzzer import Result, fuzz
+from tests.dst.plans import Faults, Kill, Plan, Target, plan_of
 
 __all__ = ["Faults", "Kill", "Plan", "Result", "Target", "fuzz", "plan_of", "simulate"]

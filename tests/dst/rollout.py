@@ -11,14 +11,14 @@ from rollart_flow.control.rollout.dispatch import Dispatch
 from rollart_flow.control.rollout.env_manager import EnvManager
 from rollart_flow.control.rollout.rollout_worker import RolloutWorker
 from rollart_flow.control.scheduler.rollout_scheduler import RolloutScheduler
-from rollart_flow.simulation.fuzz.engines import HARDWARE, FaultyEngine
-from rollart_flow.simulation.fuzz.environments import FaultyEnvironment, LetterCodec, wall
-from rollart_flow.simulation.fuzz.network import Address, RemoteAdmission
-from rollart_flow.simulation.fuzz.process import BufferProcess
-from rollart_flow.simulation.fuzz.rewards import FaultyReward
-from rollart_flow.simulation.fuzz.tasks import Tasks
-from rollart_flow.simulation.fuzz.world import World
 from rollart_flow.types import Assignment, Trajectory
+from tests.dst.engines import HARDWARE, FaultyEngine
+from tests.dst.environments import FaultyEnvironment, LetterCodec, wall
+from tests.dst.network import Address, RemoteAdmission
+from tests.dst.process import BufferProcess
+from tests.dst.rewards import FaultyReward
+from tests.dst.tasks import Tasks
+from tests.dst.world import World
 
 _MANY = 1 << 30
 

@@ -5,11 +5,11 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 
 from rollart_flow.errors import RollartError
-from rollart_flow.simulation.fuzz.bugs import planted
-from rollart_flow.simulation.fuzz.cluster import simulate
-from rollart_flow.simulation.fuzz.log import Entry
-from rollart_flow.simulation.fuzz.plans import plan_of
-from rollart_flow.simulation.fuzz.world import World
+from tests.dst.bugs import planted
+from tests.dst.cluster import simulate
+from tests.dst.log import Entry
+from tests.dst.plans import plan_of
+from tests.dst.world import World
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,18 +35,18 @@ class Result:
 
     @property
     def command(self) -> str:
-        """What shows this run again, with its log."""
-        planted_bug = "" if self.bug is None else f" --bug {self.bug}"
-        return f"rollart simulate fuzz --seeds {self.seed}:{self.seed + 1}{planted_bug} --log"
+        """The shell command that repeats this run and prints its event log."""
+        bug = "" if self.bug is None else f" BUG={self.bug}"
+        return f"make fuzz SEEDS={self.seed}{bug}"
 
-    def story(self, last: int | None = 40) -> str:
-        """The newest lines of the log (None: all), the error, and the command that repeats it."""
+    def story(self, last: int | None = None) -> str:
+        """The plan, the newest `last` lines of the event log (None: all), and the outcome."""
         entries = self.log if last is None else self.log[-last:]
         skipped = len(self.log) - len(entries)
         lines = [f"seed {self.seed}: {self.plan}"]
         lines += [f"... {skipped} earlier lines"] if skipped else []
         lines += [str(entry) for entry in entries]
-        lines += [self.error or "every promise was kept", self.command]
+        lines.append(self.error or "every promise was kept")
         return "\n".join(lines)
 
 

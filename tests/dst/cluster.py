@@ -15,17 +15,17 @@ from rollart_flow.control.loop.waits import describe
 from rollart_flow.control.protocols import Inference
 from rollart_flow.control.schedule.controller import AsyncController
 from rollart_flow.control.scheduler.rollout_scheduler import RolloutScheduler
-from rollart_flow.simulation.fuzz.coordinator import Coordinator
-from rollart_flow.simulation.fuzz.engines import FaultyEngine
-from rollart_flow.simulation.fuzz.network import Address, RemoteBuffer
-from rollart_flow.simulation.fuzz.plans import Kill, Plan, Target
-from rollart_flow.simulation.fuzz.process import BufferProcess
-from rollart_flow.simulation.fuzz.rollout import Rollout
-from rollart_flow.simulation.fuzz.tasks import Tasks
-from rollart_flow.simulation.fuzz.training import Trainer
-from rollart_flow.simulation.fuzz.world import World
 from rollart_flow.simulation.loop import run
 from rollart_flow.types import Event, EventKind
+from tests.dst.coordinator import Coordinator
+from tests.dst.engines import FaultyEngine
+from tests.dst.network import Address, RemoteBuffer
+from tests.dst.plans import Kill, Plan, Target
+from tests.dst.process import BufferProcess
+from tests.dst.rollout import Rollout
+from tests.dst.tasks import Tasks
+from tests.dst.training import Trainer
+from tests.dst.world import World
 
 _SOURCES = 2
 _HEALTH = HealthLimits(answer_s=8.0, start_s=20.0)

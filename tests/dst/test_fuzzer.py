@@ -9,8 +9,8 @@ import pytest
 
 from rollart_flow.control.schedule.schedules import SCHEDULES
 from rollart_flow.errors import SettingsError
-from rollart_flow.simulation.fuzz import Faults, Plan, Target, fuzz, plan_of, simulate
-from rollart_flow.simulation.fuzz.bugs import BUGS, planted
+from tests.dst import Faults, Plan, Target, fuzz, plan_of, simulate
+from tests.dst.bugs import BUGS, planted
 
 ROOT = Path(__file__).parents[2]
 CHUNK = 100
@@ -21,7 +21,9 @@ ENOUGH = 20
 @pytest.mark.parametrize("first", range(0, 1_000, CHUNK))
 def test_every_promise_is_kept_whatever_fails(first: int) -> None:
     failures = [result for result in fuzz(range(first, first + CHUNK)) if not result.ok]
-    assert not failures, "\n\n".join(failure.story() for failure in failures)
+    assert not failures, "\n\n".join(
+        f"{failure.story(40)}\n{failure.command}" for failure in failures
+    )
 
 
 @pytest.mark.parametrize("name", BUGS)
@@ -54,7 +56,7 @@ def test_plans_reach_all_schedules_faults_and_targets() -> None:
 
 def story(seed: int) -> str:
     (result,) = fuzz([seed])
-    return result.story(None)
+    return result.story()
 
 
 def test_a_run_is_a_function_of_its_seed() -> None:
@@ -64,10 +66,7 @@ def test_a_run_is_a_function_of_its_seed() -> None:
 
 
 def test_a_run_does_not_depend_on_how_python_hashes() -> None:
-    code = (
-        "from rollart_flow.simulation.fuzz import fuzz\n"
-        "for result in fuzz(range(3)): print(result.story(None))"
-    )
+    code = "from tests.dst import fuzz\nfor result in fuzz(range(3)): print(result.story())"
     told = [
         subprocess.run(
             [sys.executable, "-c", code],
@@ -84,18 +83,14 @@ def test_a_failing_seed_tells_what_happened_and_how_to_see_it_again() -> None:
     lines = failure.story(5).splitlines()
     assert lines[0].startswith(f"seed {failure.seed}: ")
     assert lines[1].endswith(" earlier lines")
-    assert "violation" in lines[-3]
-    assert lines[-2] == failure.error
-    assert lines[-2].startswith("credits: ")
-    assert "(at " in lines[-2]
-    assert lines[-1] == failure.command
-    assert failure.command == (
-        f"rollart simulate fuzz --seeds {failure.seed}:{failure.seed + 1} "
-        "--bug return-two-credits --log"
-    )
+    assert "violation" in lines[-2]
+    assert lines[-1] == failure.error
+    assert lines[-1].startswith("credits: ")
+    assert "(at " in lines[-1]
+    assert failure.command == f"make fuzz SEEDS={failure.seed} BUG=return-two-credits"
 
 
-def test_whoever_waits_for_ever_is_named() -> None:
+def test_a_waiter_that_nothing_wakes_is_named() -> None:
     stuck = Plan(steps=1, faults=Faults(weights_unavailable=1.0))
     (result,) = [error_of(replace(stuck, engines=1))]
     assert result.startswith("progress: no end after ")

@@ -8,12 +8,12 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from rollart_flow.control.schedule.staleness import StalenessPolicy
-from rollart_flow.simulation.fuzz.invariants import is_good
-from rollart_flow.simulation.fuzz.log import Log
-from rollart_flow.simulation.fuzz.plans import Plan
-from rollart_flow.simulation.fuzz.serving import Violated
-from rollart_flow.simulation.fuzz.tables import Tables
 from rollart_flow.types import Batch, Event, EventKind, Reason, Sample
+from tests.dst.invariants import is_good
+from tests.dst.log import Log
+from tests.dst.plans import Plan
+from tests.dst.serving import Violated
+from tests.dst.tables import Tables
 
 
 class GroupBook:

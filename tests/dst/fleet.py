@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from rollart_flow.control.inference.engine_group import EngineGroup
 from rollart_flow.control.protocols import Emit, PullStats
 from rollart_flow.errors import EngineError, WeightsError, WorkerLostError
-from rollart_flow.simulation.fuzz.engines import FaultyEngine
-from rollart_flow.simulation.fuzz.world import World
+from tests.dst.engines import FaultyEngine
+from tests.dst.world import World
 
 _AGAIN_S = 0.2
 _RESTART_S = 0.5

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from rollart_flow.control.rollout.env_manager import Limits
 from rollart_flow.control.schedule.schedules import Schedule
 from rollart_flow.control.schedule.staleness import StalenessPolicy, StartBound
-from rollart_flow.simulation.fuzz.plans import Plan
 from rollart_flow.types import TRAINABLE, Batch, Trajectory
+from tests.dst.plans import Plan
 
 Token = tuple[int, float, int]
 """Token id, logprob, policy version."""

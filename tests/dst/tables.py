@@ -11,8 +11,8 @@ from random import Random
 
 from rollart_flow.control.recovery import RecoveredControl, recover
 from rollart_flow.errors import StoreError
-from rollart_flow.simulation.fuzz.plans import Faults
 from rollart_flow.types import Batch, Event, EventKind, Sample, Trajectory
+from tests.dst.plans import Faults
 
 _COMMIT_S = 0.02
 _SLOWEST_S = 1.0

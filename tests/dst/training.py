@@ -6,10 +6,10 @@ from functools import partial
 from rollart_flow.control.schedule.controller import AsyncController
 from rollart_flow.control.schedule.schedules import Phase
 from rollart_flow.errors import WeightsError
-from rollart_flow.simulation.fuzz.network import Address
-from rollart_flow.simulation.fuzz.process import BufferProcess
-from rollart_flow.simulation.fuzz.world import World
 from rollart_flow.types import Batch
+from tests.dst.network import Address
+from tests.dst.process import BufferProcess
+from tests.dst.world import World
 
 _AGAIN_S = 0.2
 

@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any
 
-from rollart_flow.simulation.fuzz.plans import STOP, Faults
 from rollart_flow.types import Task
+from tests.dst.plans import STOP, Faults
 
 DAWN = datetime(2026, 1, 1, tzinfo=UTC)
 """When every simulated run begins."""

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from rollart_flow.control.buffer.sample_buffer import SampleBuffer
 from rollart_flow.control.protocols import Change, Emit
 from rollart_flow.errors import StoreError
-from rollart_flow.simulation.fuzz.log import Log
-from rollart_flow.simulation.fuzz.monitor import Monitor
-from rollart_flow.simulation.fuzz.plans import Plan
-from rollart_flow.simulation.fuzz.tables import Commit, Tables, Writer, sample_of
 from rollart_flow.types import Batch, Reason, Sample, Trajectory
+from tests.dst.log import Log
+from tests.dst.monitor import Monitor
+from tests.dst.plans import Plan
+from tests.dst.tables import Commit, Tables, Writer, sample_of
 
 _AGAIN_S = 0.05
 

@@ -4,7 +4,7 @@ import asyncio
 from random import Random
 
 from rollart_flow.errors import WeightsError
-from rollart_flow.simulation.fuzz.plans import Faults
+from tests.dst.plans import Faults
 
 _READ_S = 0.05
 _SLOWEST_S = 2.0
