@@ -9,7 +9,7 @@ FIND_LINKS = $(shell $(BIN)/python -m pip config get global.find-links 2>/dev/nu
 
 export RAY_USAGE_STATS_ENABLED := 0
 
-.PHONY: setup demo test test-whole check bench fuzz notebook clean
+.PHONY: setup demo test test-whole check bench fuzz paper notebook clean
 
 setup: $(STAMP)
 
@@ -42,6 +42,10 @@ bench: $(STAMP)
 SEEDS ?= 0:1000
 fuzz: $(STAMP)
 	$(BIN)/python -m tests.dst --seeds $(SEEDS) $(if $(BUG),--bug $(BUG))
+
+# The papers' figures beside the published numbers: SEED=1, ONLY="Figure 10a".
+paper: $(STAMP)
+	$(BIN)/python -m tests.benchmarks.paper $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only "$(ONLY)")
 
 notebook: $(STAMP)
 	$(BIN)/marimo edit notebooks/explore_run.py

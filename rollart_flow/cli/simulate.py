@@ -12,7 +12,6 @@ from typer.core import TyperGroup
 
 from rollart_flow.cli.arguments import AsJson, Store
 from rollart_flow.cli.output import Interrupted, console, print_json
-from rollart_flow.cli.paper import paper
 from rollart_flow.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -53,7 +52,6 @@ simulate_app = typer.Typer(
     help="Compare schedules on a model of the hardware, before paying for it.",
     rich_markup_mode=None,
 )
-simulate_app.command("paper")(paper)
 
 
 Scenarios: TypeAlias = Annotated[

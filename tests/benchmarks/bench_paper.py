@@ -2,8 +2,8 @@
 
 import os
 
-from rollart_flow.simulation import figures, published
-from rollart_flow.simulation.figures import Figure, Measure
+from tests.benchmarks.paper import figures, published
+from tests.benchmarks.paper.figures import Figure, Measure
 from tests.benchmarks.records import Record, record
 
 OVER_BOUND, WASTED, SLOW = 1.1, 0.05, 0.95

@@ -6,8 +6,8 @@ import pytest
 
 from rollart_flow.control.schedule.schedules import sync_plus
 from rollart_flow.simulation.comparison import Case
-from rollart_flow.simulation.figures import Figure, run_figures, step_s
-from rollart_flow.simulation.published import figures
+from tests.benchmarks.paper.figures import Figure, run_figures, step_s
+from tests.benchmarks.paper.published import figures
 from tests.simulation.scenarios import ONE_POOL
 
 ALL = figures()

@@ -5,7 +5,7 @@ The invariant: a figure is two cases and one measure; the published number takes
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import get_context
 
 from rollart_flow.simulation.comparison import Case, Row, measure, simulate_case
@@ -84,6 +84,11 @@ class Figure:
     def cases(self) -> tuple[Case, ...]:
         """What has to be simulated."""
         return (self.ours,) if self.against is None else (self.ours, self.against)
+
+    def seeded(self, seed: int) -> "Figure":
+        """The same figure from simulations with another seed."""
+        against = None if self.against is None else replace(self.against, seed=seed)
+        return replace(self, ours=replace(self.ours, seed=seed), against=against)
 
     def value(self, runs: Mapping[Case, Finished]) -> float:
         """Our number: how many times faster, or the measure itself."""

@@ -14,9 +14,11 @@ from rollart_flow.control.schedule.schedules import (
     sync,
     sync_plus,
 )
-from rollart_flow.simulation import paper
 from rollart_flow.simulation.comparison import Case
-from rollart_flow.simulation.figures import (
+from rollart_flow.simulation.hardware import QWEN3_8B, QWEN3_14B, QWEN3_32B
+from rollart_flow.simulation.scenario import Scenario
+from tests.benchmarks.paper import scenarios
+from tests.benchmarks.paper.figures import (
     Figure,
     exposed_pull_s,
     over_bound,
@@ -26,8 +28,6 @@ from rollart_flow.simulation.figures import (
     token_s,
     wasted,
 )
-from rollart_flow.simulation.hardware import QWEN3_8B, QWEN3_14B, QWEN3_32B
-from rollart_flow.simulation.scenario import Scenario
 
 BEYOND_ALPHAS = (6, 4, 2)
 """Of `rollart_plus` for the three models: the smallest that keep training, or the link, busy."""
@@ -55,19 +55,19 @@ def figures() -> tuple[Figure, ...]:
 
 
 def _end_to_end() -> Iterator[Figure]:
-    large = _case(paper.affine(QWEN3_32B), paper.ROLLART, 6)
-    separated = paper.disaggregated(QWEN3_32B)
+    large = _case(scenarios.affine(QWEN3_32B), scenarios.ROLLART, 6)
+    separated = scenarios.disaggregated(QWEN3_32B)
     for schedule, published, scenario in (
-        (sync_plus(), 2.05, paper.monolithic(QWEN3_32B)),
+        (sync_plus(), 2.05, scenarios.monolithic(QWEN3_32B)),
         (one_off(), 1.35, separated),
         (areal(1), 1.31, separated),
     ):
         name = f"Figure 10a: rollart over {schedule.name}, 32B"
         yield Figure(name, large, _case(scenario, schedule), (published, published), why=_WHY_10A)
-    for model in paper.MODELS:
-        ours = _case(paper.affine(model), paper.ROLLART, 6)
-        slow = _case(paper.monolithic_judged_here(model), sync(), 2)
-        plus = _case(paper.monolithic(model), sync_plus(), 4)
+    for model in scenarios.MODELS:
+        ours = _case(scenarios.affine(model), scenarios.ROLLART, 6)
+        slow = _case(scenarios.monolithic_judged_here(model), sync(), 2)
+        plus = _case(scenarios.monolithic(model), sync_plus(), 4)
         size = model.name.removeprefix("Qwen3-")
         yield Figure(
             f"Figure 10b: throughput of rollart over sync, {size}",
@@ -80,9 +80,9 @@ def _end_to_end() -> Iterator[Figure]:
 
 
 def _scaling() -> Iterator[Figure]:
-    base = _case(paper.monolithic(QWEN3_14B, 64), sync_plus())
+    base = _case(scenarios.monolithic(QWEN3_14B, 64), sync_plus())
     for devices in (64, 96, 128):
-        ours = _case(paper.disaggregated(QWEN3_14B, devices), paper.ROLLART, 6)
+        ours = _case(scenarios.disaggregated(QWEN3_14B, devices), scenarios.ROLLART, 6)
         name = f"Figure 10c: rollart on {devices} H800 over sync_plus on 64, 14B"
         yield Figure(name, ours, base, (1.33, 2.08), token_s, _WHY_10C)
 
@@ -90,9 +90,9 @@ def _scaling() -> Iterator[Figure]:
 def _affinity() -> Iterator[Figure]:
     for model in (QWEN3_8B, QWEN3_32B):
         size = model.name.removeprefix("Qwen3-")
-        mixed = _case(paper.equal_cost(model, 64, 24), paper.ROLLART, 6)
+        mixed = _case(scenarios.equal_cost(model, 64, 24), scenarios.ROLLART, 6)
         for h800, h20, published in ((0, 208, (1.30, 1.68)), (72, 0, (1.12, 1.37))):
-            other = _case(paper.equal_cost(model, h800, h20), paper.ROLLART, 6)
+            other = _case(scenarios.equal_cost(model, h800, h20), scenarios.ROLLART, 6)
             kind = "H20" if h20 else "H800"
             name = f"Figure 11a: affinity over {kind} only, {size}"
             yield Figure(name, mixed, other, published, why=_WHY_11A)
@@ -100,7 +100,7 @@ def _affinity() -> Iterator[Figure]:
 
 def _trajectory_level() -> Iterator[Figure]:
     for sigma, published in ((1.0, 1.23), (4.0, None), (7.0, None), (10.0, 2.27)):
-        scenario = paper.gaussian_environments(sigma)
+        scenario = scenarios.gaussian_environments(sigma)
         span = (published, published) if published else (1.23, 2.27)
         name = f"Figure 11b: trajectory- over batch-level, sigma {sigma:g} s"
         trajectory, batch = _case(scenario, sync_plus(), 3), _case(scenario, sync(), 3)
@@ -108,8 +108,8 @@ def _trajectory_level() -> Iterator[Figure]:
 
 
 def _serverless() -> Iterator[Figure]:
-    ours = _case(paper.judged(serverless=True), sync_plus(), 3)
-    local = _case(paper.judged(serverless=False), sync_plus(), 3)
+    ours = _case(scenarios.judged(serverless=True), sync_plus(), 3)
+    local = _case(scenarios.judged(serverless=False), sync_plus(), 3)
     name = "Figure 12: rollout time with a serverless judge"
     yield Figure(name, ours, local, (158 / 77, 158 / 77), rollout_s, _WHY_12)
     name = "Figure 12: utilization of the judge, four H800"
@@ -119,8 +119,8 @@ def _serverless() -> Iterator[Figure]:
 
 
 def _bound_sweep() -> Iterator[Figure]:
-    scenario = paper.affine(QWEN3_8B)
-    base = _case(scenario, paper.ROLLART, 6)
+    scenario = scenarios.affine(QWEN3_8B)
+    base = _case(scenario, scenarios.ROLLART, 6)
     for alpha in range(2, 7):
         ours = _case(scenario, rollart(alpha).switched(overlapped=True), 6 + alpha)
         name = f"Figure 13: alpha {alpha} over 1, 8B"
@@ -128,21 +128,21 @@ def _bound_sweep() -> Iterator[Figure]:
 
 
 def _transfers() -> Iterator[Figure]:
-    for model, published in zip(paper.MODELS, (1.4, 5.1, 9.6), strict=True):
-        case = _case(paper.affine(model), paper.ROLLART, 6)
+    for model, published in zip(scenarios.MODELS, (1.4, 5.1, 9.6), strict=True):
+        case = _case(scenarios.affine(model), scenarios.ROLLART, 6)
         name = f"Table 4: exposed weight pull [s], {model.name.removeprefix('Qwen3-')}"
         yield Figure(name, case, None, (published, published), exposed_pull_s, _WHY_T4)
 
 
 def _redundancy() -> Iterator[Figure]:
-    base = _case(paper.redundant(16, 8, 16, 128), sync_plus(), 3)
+    base = _case(scenarios.redundant(16, 8, 16, 128), sync_plus(), 3)
     for groups, size in ((16, 12), (24, 8), (24, 12)):
-        ours = _case(paper.redundant(groups, size, 16, 128), sync_plus(), 3)
+        ours = _case(scenarios.redundant(groups, size, 16, 128), sync_plus(), 3)
         name = f"Figure 14b: {groups} groups of {size} over 16 of 8"
         yield Figure(name, ours, base, (1.0, 1.62), rollout_s, _WHY_14B)
-    base = _case(paper.redundant_environments(32, 8), sync_plus(), 3)
+    base = _case(scenarios.redundant_environments(32, 8), sync_plus(), 3)
     for groups, size, published in ((36, 9, 3.10), (36, 12, 5.45)):
-        ours = _case(paper.redundant_environments(groups, size), sync_plus(), 3)
+        ours = _case(scenarios.redundant_environments(groups, size), sync_plus(), 3)
         name = f"ROLL Flash Figure 10: {groups}x{size} over 32x8"
         yield Figure(name, ours, base, (published, published), rollout_s, _WHY_FLASH_10)
 
@@ -151,23 +151,23 @@ def _prefill_decode() -> Iterator[Figure]:
     for model, prefill, published in (
         (QWEN3_32B, 1, 1.03),
         (QWEN3_32B, 2, 1.05),
-        (paper.MIXTURE_OF_EXPERTS, 1, 1.11),
-        (paper.MIXTURE_OF_EXPERTS, 2, 1.21),
+        (scenarios.MIXTURE_OF_EXPERTS, 1, 1.11),
+        (scenarios.MIXTURE_OF_EXPERTS, 2, 1.21),
     ):
-        ours = _case(paper.nodes(model, prefill, disaggregate=True), sync_plus(), 2)
-        together = _case(paper.nodes(model, prefill, disaggregate=False), sync_plus(), 2)
+        ours = _case(scenarios.nodes(model, prefill, disaggregate=True), sync_plus(), 2)
+        together = _case(scenarios.nodes(model, prefill, disaggregate=False), sync_plus(), 2)
         size = model.name.removeprefix("Qwen3-")
         name = f"Table 5: {prefill}P{4 - prefill}D over colocation, {size}"
         yield Figure(name, ours, together, (published, published), rollout_s, _WHY_T5)
 
 
 def _queue_scheduling() -> Iterator[Figure]:
-    batch = _case(paper.filtered(0), sync(), 4)
-    queue = _case(paper.filtered(16), sync_plus(), 4)
+    batch = _case(scenarios.filtered(0), sync(), 4)
+    queue = _case(scenarios.filtered(16), sync_plus(), 4)
     name = "ROLL Flash Figure 7: queue scheduling, 8x8 and 16 more prompts"
     yield Figure(name, queue, batch, (125 / 37, 125 / 37), rollout_s, _WHY_FLASH_7)
     for prompts, responses, published in ((64, 16, 1.84), (16, 32, 1.95)):
-        scenario = paper.replicated(prompts, responses)
+        scenario = scenarios.replicated(prompts, responses)
         alone = _case(scenario, sync_plus(), 3)
         together = _case(scenario, sync_plus().switched(prompt_replication=False), 3)
         name = f"ROLL Flash Figure 8: prompt replication, {prompts}x{responses}"
@@ -180,13 +180,13 @@ def _beyond() -> Iterator[Figure]:
     What serves is free here to take any task, and alpha is large enough for the longest trajectory
     to end while training goes on: nothing is aborted, and no batch has fewer slow tasks.
     """
-    for model, alpha in zip(paper.MODELS, BEYOND_ALPHAS, strict=True):
+    for model, alpha in zip(scenarios.MODELS, BEYOND_ALPHAS, strict=True):
         size = model.name.removeprefix("Qwen3-")
         # What was admitted at once at the start has to pass before it flows.
         first = 2 * (alpha + 1) + 2
-        plus = Case(paper.unbound(model), rollart_plus(alpha), steps=first + 6, warmup=first)
+        plus = Case(scenarios.unbound(model), rollart_plus(alpha), steps=first + 6, warmup=first)
         for schedule, case in (
-            ("rollart", _case(paper.affine(model), paper.ROLLART, 6)),
+            ("rollart", _case(scenarios.affine(model), scenarios.ROLLART, 6)),
             ("rollart_plus", plus),
         ):
             name = f"Beyond: step of {schedule} over its bound, {size}"

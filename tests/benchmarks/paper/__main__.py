@@ -1,0 +1,134 @@
+"""`make paper`: the figures of ROLLART and ROLL Flash, simulated, beside the published numbers.
+
+It prints a table and writes `paper.json` into the current folder: one row for each figure, the row
+of `rollart simulate --json` with the name of the figure, the published range and, where ours
+differs, why. The exit code is 0, 2 if the arguments are wrong, or 130 after an interrupt.
+"""
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from rollart_flow.cli.comparison import as_object
+from rollart_flow.cli.output import console, duration, fail, plain
+from rollart_flow.errors import SettingsError
+from rollart_flow.simulation.comparison import Case
+from tests.benchmarks.paper.figures import Figure, Finished, run_figures
+from tests.benchmarks.paper.published import figures
+
+RESULT = Path("paper.json")
+INTERRUPTED = 130
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Simulate the figures that the arguments name; the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.paper")
+    parser.add_argument(
+        "--only", action="append", default=[], metavar="TEXT",
+        help="figures whose name contains this text, e.g. 'Figure 10a'",
+    )  # fmt: skip
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the attempts")
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="processes"
+    )
+    chosen = parser.parse_args(arguments)
+    try:
+        wanted = [figure.seeded(chosen.seed) for figure in figures_named(chosen.only)]
+    except SettingsError as error:
+        return fail(str(error), 2)
+    began = time.monotonic()
+    try:
+        runs = _simulate(wanted, chosen.jobs)
+    except KeyboardInterrupt:
+        return fail("interrupted; ONLY= simulates fewer figures", INTERRUPTED)
+    rows = [_as_object(figure, runs) for figure in wanted]
+    RESULT.write_text(json.dumps(plain(rows), ensure_ascii=False, indent=2) + "\n")
+    out = console()
+    out.print(_table(wanted, runs))
+    for why, names in _reasons(wanted, runs).items():
+        out.print(f"{', '.join(names)}: {why}.", style="dim")
+    seconds = duration(time.monotonic() - began)
+    out.print(f"{len(runs)} simulations in {seconds}; the rows are in {RESULT}", style="dim")
+    return 0
+
+
+def figures_named(texts: Sequence[str]) -> Sequence[Figure]:
+    """The figures whose name contains one of the texts; all figures without texts.
+
+    Raises:
+        SettingsError: no figure's name contains one of them.
+    """
+    everything = figures()
+    for text in texts:
+        if not any(text in figure.name for figure in everything):
+            raise SettingsError(f"ONLY={text}: no figure has this text in its name")
+    return [f for f in everything if not texts or any(text in f.name for text in texts)]
+
+
+def _simulate(wanted: Sequence[Figure], jobs: int) -> dict[Case, Finished]:
+    """Run every case of the figures; a terminal shows a bar with the time left."""
+    out = console()
+    columns = (TextColumn("simulating"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=out, transient=True, disable=not out.is_terminal) as progress:
+        task = progress.add_task("")
+
+        def advance(done: int, total: int) -> None:
+            progress.update(task, completed=done, total=total)
+
+        return run_figures(wanted, jobs=jobs, on_case=advance)
+
+
+def _as_object(figure: Figure, runs: dict[Case, Finished]) -> dict[str, Any]:
+    value = figure.value(runs)
+    row = as_object(runs[figure.ours].row, ratio=value, published=figure.nearest(value))
+    extra = {"figure": figure.name, "published_range": figure.published}
+    return row | extra | {"why": None if figure.agrees(value) else figure.why}
+
+
+def _table(wanted: Sequence[Figure], runs: dict[Case, Finished]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    table.add_column("figure")
+    for heading in ("ours", "published", "", "step\n[s]", "bound\n[s]"):
+        table.add_column(heading, justify="right")
+    for figure in wanted:
+        value, report = figure.value(runs), runs[figure.ours].row.report
+        table.add_row(
+            figure.name,
+            f"{value:.2f}",
+            _published(figure),
+            "" if figure.agrees(value) else "differs",
+            f"{report.step_s:.0f}",
+            f"{report.bound.step_s:.0f}",
+        )
+    return table
+
+
+def _published(figure: Figure) -> str:
+    if figure.published is None:
+        return ""
+    low, high = figure.published
+    return f"{low:.2f}" if low == high else f"{low:.2f}-{high:.2f}"
+
+
+def _reasons(wanted: Sequence[Figure], runs: dict[Case, Finished]) -> dict[str, list[str]]:
+    """Explanations of the differences, each with the names of its figures."""
+    reasons: dict[str, list[str]] = {}
+    for figure in wanted:
+        if not figure.agrees(figure.value(runs)):
+            names = reasons.setdefault(figure.why, [])
+            if (name := figure.name.partition(":")[0]) not in names:
+                names.append(name)
+    return reasons
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
