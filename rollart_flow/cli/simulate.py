@@ -15,9 +15,9 @@ from rollart_flow.cli.output import Interrupted, console, print_json
 from rollart_flow.errors import SettingsError
 
 if TYPE_CHECKING:
-    from rollart_flow.simulation.comparison import Case, Row
-    from rollart_flow.simulation.stored import Recorded
-    from rollart_flow.simulation.timeline import Timeline
+    from rollart_flow.simulation.report.comparison import Case, Row
+    from rollart_flow.simulation.report.timeline import Timeline
+    from rollart_flow.simulation.stored.recorded import Recorded
 
 _DEFAULT = "compare"
 
@@ -119,8 +119,8 @@ def compare(
 ) -> None:
     """Compare schedules on scenarios, or on what a stored run recorded (the default)."""
     from rollart_flow.control.schedule.schedules import named_schedule
-    from rollart_flow.simulation.comparison import DEFAULT_SCHEDULES, cases
     from rollart_flow.simulation.loading import load_scenarios
+    from rollart_flow.simulation.report.comparison import DEFAULT_SCHEDULES, cases
 
     _check_plot(plot)
     changes = {
@@ -175,7 +175,7 @@ def _check_source(
 
 
 def _recorded(run: str, store: str | None) -> "Recorded":
-    from rollart_flow.simulation.stored import recorded_scenario
+    from rollart_flow.simulation.stored.recorded import recorded_scenario
     from rollart_flow.store import open_run
 
     return recorded_scenario(open_run(run, store=store))
@@ -200,8 +200,8 @@ def _simulate(
 ) -> None:
     """Run all cases one after the other and append what each gives."""
     from rollart_flow.cli.comparison import showing_cases
-    from rollart_flow.simulation.comparison import measure, simulate_case
-    from rollart_flow.simulation.timeline import timeline
+    from rollart_flow.simulation.report.comparison import measure, simulate_case
+    from rollart_flow.simulation.report.timeline import timeline
 
     try:
         with showing_cases(len(cases), cases[0].steps, quiet=quiet) as on_start:
@@ -228,7 +228,7 @@ def _show(rows: "list[Row]", details: bool, as_json: bool) -> None:
 
 
 def _draw(plot: Path, timelines: "list[Timeline]", as_json: bool) -> None:
-    from rollart_flow.simulation.gantt import render
+    from rollart_flow.simulation.report.gantt import render
 
     try:
         plot.write_text(render(timelines), encoding="utf-8")

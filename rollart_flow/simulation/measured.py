@@ -6,7 +6,6 @@ in time (one commit, one busy moment) stays alike. The invariant: what is played
 the seed.
 """
 
-import asyncio
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -145,23 +144,3 @@ class RecordedWorkload:
 
     def _group(self, cursor: int) -> RecordedGroup:
         return self._groups[(self._first + cursor) % len(self._groups)]
-
-
-class MeasuredScoring:
-    """Reward and commit together, as long as they took in the run. Implements `Scoring`."""
-
-    busy_s = 0.0
-    paid_s = 0.0
-
-    def __init__(self, measured: Measured, seed: int) -> None:
-        self._scored_s = measured.scored_s
-        self._commit_s = measured.commit_s.play(f"{seed}/commit")
-        self._commit_ends: float | None = None
-
-    async def score(self, trajectory_id: str, script: Script) -> None:
-        """Return once the trajectory would be committed."""
-        await asyncio.sleep(self._scored_s)
-        now = asyncio.get_running_loop().time()
-        if self._commit_ends is None or self._commit_ends <= now:
-            self._commit_ends = now + next(self._commit_s)
-        await asyncio.sleep(self._commit_ends - now)

@@ -1,12 +1,10 @@
 """What a simulation leaves behind: plain rows, from which all figures are computed."""
 
 import asyncio
-from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections import Counter
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from rollart_flow.simulation.engine import SimulatedEngine
 from rollart_flow.simulation.workloads import Script
 from rollart_flow.types import Batch, Event, EventKind, Outcome, Reason
 
@@ -93,26 +91,6 @@ class PoolTimes:
             self.recomputed_tokens - earlier.recomputed_tokens,
             self.drawn_tokens - earlier.drawn_tokens,
         )
-
-
-def pool_times(engines: Iterable[SimulatedEngine]) -> dict[str, PoolTimes]:
-    """Counters of engines up to now, by hardware class."""
-    pools: dict[str, list[SimulatedEngine]] = defaultdict(list)
-    for engine in engines:
-        engine.settle()
-        pools[engine.hardware].append(engine)
-    return {
-        hardware: PoolTimes(
-            sum(e.devices for e in members),
-            sum(e.devices * e.batch.prefill_s for e in members),
-            sum(e.devices * e.batch.decode_s for e in members),
-            sum(e.devices * e.suspended_s for e in members),
-            sum(e.devices * e.away_s for e in members),
-            sum(e.batch.recomputed_tokens for e in members),
-            sum(e.batch.drawn_tokens for e in members),
-        )
-        for hardware, members in pools.items()
-    }
 
 
 @dataclass(frozen=True, slots=True)

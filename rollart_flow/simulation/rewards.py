@@ -1,21 +1,8 @@
-"""Who scores trajectories: functions that cost nothing, serverless instances, or devices.
+"""The reward model of a scenario: on instances on demand, or on devices of its own."""
 
-The invariant: `score` returns after the time that this trajectory's reward takes there, and what
-it occupied meanwhile is counted in `busy_s`.
-"""
-
-import asyncio
-from collections import deque
 from dataclasses import dataclass
-from typing import Protocol
 
-from rollart_flow.control.loop.waits import waiting
-from rollart_flow.simulation.engine import SimulatedEngine
 from rollart_flow.simulation.hardware import Roofline
-from rollart_flow.simulation.workloads import Script
-
-RULE_S = 0.05
-"""A rule or a small program; assumed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,103 +31,3 @@ class Dedicated:
     judge: Roofline
     workers: int
     verdict_tokens: int = 16
-
-
-class Scoring(Protocol):
-    """What scores."""
-
-    @property
-    def busy_s(self) -> float:
-        """Device seconds in which the reward model worked."""
-        ...
-
-    @property
-    def paid_s(self) -> float:
-        """Device seconds that were paid for it until now."""
-        ...
-
-    async def score(self, trajectory_id: str, script: Script) -> None:
-        """Return once the reward is there."""
-        ...
-
-
-class RuleScoring:
-    """Rules and small programs only."""
-
-    busy_s = 0.0
-    paid_s = 0.0
-
-    async def score(self, trajectory_id: str, script: Script) -> None:
-        """Return after the time of a rule."""
-        await asyncio.sleep(RULE_S)
-
-
-class ServerlessScoring:
-    """Scales with the calls, and to zero between them."""
-
-    def __init__(self, settings: Serverless) -> None:
-        self._settings = settings
-        self._idle: deque[float] = deque()
-        self.busy_s = 0.0
-        self.paid_s = 0.0
-
-    async def score(self, trajectory_id: str, script: Script) -> None:
-        """Call a warm instance if there is one, start one otherwise."""
-        if not script.judged:
-            await asyncio.sleep(RULE_S)
-            return
-        settings, now = self._settings, asyncio.get_running_loop().time()
-        while self._idle and self._idle[0] < now - settings.keep_alive_s:
-            self._idle.popleft()
-        work_s = self._judge_s(script) / settings.concurrency
-        seconds = settings.call_s + self._judge_s(script)
-        self.busy_s += work_s
-        self.paid_s += work_s
-        if self._idle:
-            self._idle.pop()
-        else:
-            seconds += settings.cold_start_s
-            self.paid_s += settings.cold_start_s / settings.concurrency
-        await asyncio.sleep(seconds)
-        self._idle.append(asyncio.get_running_loop().time())
-
-    def _judge_s(self, script: Script) -> float:
-        judge, batch = self._settings.judge, self._settings.concurrency
-        prefill = judge.prefill_s(script.tokens, script.tokens / 2)
-        return prefill + self._settings.verdict_tokens * judge.decode_s(
-            batch, script.tokens * batch
-        )
-
-
-class DedicatedScoring:
-    """A reward model on workers of its own, each with continuous batching."""
-
-    def __init__(self, settings: Dedicated, workers: list[SimulatedEngine]) -> None:
-        self._settings = settings
-        self._workers = workers
-        self._load = [0] * len(workers)
-
-    @property
-    def busy_s(self) -> float:
-        """Of all workers together."""
-        return sum(worker.batch.busy_s for worker in self._workers)
-
-    @property
-    def paid_s(self) -> float:
-        """They are paid whether they work or not."""
-        return len(self._workers) * asyncio.get_running_loop().time()
-
-    async def score(self, trajectory_id: str, script: Script) -> None:
-        """Judge on the least loaded worker."""
-        if not script.judged:
-            await asyncio.sleep(RULE_S)
-            return
-        index = min(range(len(self._load)), key=self._load.__getitem__)
-        self._load[index] += 1
-        try:
-            with waiting(f"reward({trajectory_id})"):
-                await self._workers[index].run(
-                    trajectory_id, script.tokens, self._settings.verdict_tokens
-                )
-        finally:
-            self._load[index] -= 1

@@ -11,7 +11,7 @@ value says, so that a chain of 32,768 tokens is a few ids and the control plane 
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
 from random import Random
@@ -251,7 +251,3 @@ def draw_script(
 
 def _tokens(lengths: Distribution, chance: Random) -> int:
     return max(1, round(lengths.draw(chance)))
-
-
-Scripts = Callable[[str], Script]
-"""Trajectory id -> script."""

@@ -11,9 +11,9 @@ from rollart_flow import runner
 from rollart_flow.control.schedule.schedules import sync_plus
 from rollart_flow.pipeline.loading import load_source
 from rollart_flow.runner.cluster import ray_cluster
-from rollart_flow.simulation.cluster import simulate
-from rollart_flow.simulation.report import report
-from rollart_flow.simulation.stored import Recorded, recorded_scenario
+from rollart_flow.simulation.cluster.simulated_cluster import simulate
+from rollart_flow.simulation.report.report import report
+from rollart_flow.simulation.stored.recorded import Recorded, recorded_scenario
 from rollart_flow.store import open_run
 from tests.benchmarks.records import Record, record
 

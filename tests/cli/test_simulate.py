@@ -16,9 +16,9 @@ from rollart_flow.cli import comparison
 from rollart_flow.cli.comparison import Standing, showing_cases
 from rollart_flow.cli.simulate import simulate_app
 from rollart_flow.errors import SettingsError
-from rollart_flow.simulation.comparison import DEFAULT_SCHEDULES, Case
 from rollart_flow.simulation.named import SCENARIOS
 from rollart_flow.simulation.record import Record, StepTimes
+from rollart_flow.simulation.report.comparison import DEFAULT_SCHEDULES, Case
 from tests.cli.shell import refused, rollart
 
 ROOT = Path(__file__).parents[2]

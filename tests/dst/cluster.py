@@ -15,7 +15,7 @@ from rollart_flow.control.loop.waits import describe
 from rollart_flow.control.protocols import Inference
 from rollart_flow.control.schedule.controller import AsyncController
 from rollart_flow.control.scheduler.rollout_scheduler import RolloutScheduler
-from rollart_flow.simulation.loop import run
+from rollart_flow.simulation.loop.virtual_time import run
 from rollart_flow.types import Event, EventKind
 from tests.dst.coordinator import Coordinator
 from tests.dst.engines import FaultyEngine

@@ -21,7 +21,7 @@ from rich.table import Table
 from rollart_flow.cli.comparison import as_object
 from rollart_flow.cli.output import console, duration, fail, plain
 from rollart_flow.errors import SettingsError
-from rollart_flow.simulation.comparison import Case
+from rollart_flow.simulation.report.comparison import Case
 from tests.benchmarks.paper.figures import Figure, Finished, run_figures
 from tests.benchmarks.paper.published import figures
 

@@ -8,7 +8,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
 
-from rollart_flow.simulation.comparison import Case, Row, measure, simulate_case
+from rollart_flow.simulation.report.comparison import Case, Row, measure, simulate_case
 
 TOLERANCE = 0.15
 """Beyond it a figure says why."""

@@ -14,8 +14,8 @@ from rollart_flow.control.schedule.schedules import (
     sync,
     sync_plus,
 )
-from rollart_flow.simulation.comparison import Case
 from rollart_flow.simulation.hardware import QWEN3_8B, QWEN3_14B, QWEN3_32B
+from rollart_flow.simulation.report.comparison import Case
 from rollart_flow.simulation.scenario import Scenario
 from tests.benchmarks.paper import scenarios
 from tests.benchmarks.paper.figures import (

@@ -1,0 +1,1 @@
+"""The control plane assembled with models of a scenario's hardware."""

@@ -1,0 +1,63 @@
+"""From a scenario to its inference workers and to who scores.
+
+The invariant: all that a scenario says of hardware is built here, and nothing of a schedule.
+"""
+
+from typing import Protocol
+
+from rollart_flow.control.protocols import Inference
+from rollart_flow.simulation.cluster.engine_group import SimulatedEngineGroup
+from rollart_flow.simulation.hardware import EngineModel, Roofline
+from rollart_flow.simulation.models.disaggregated import DisaggregatedEngine
+from rollart_flow.simulation.models.engine import SimulatedEngine
+from rollart_flow.simulation.models.scoring import (
+    DedicatedScoring,
+    MeasuredScoring,
+    RuleScoring,
+    Scoring,
+    ServerlessScoring,
+)
+from rollart_flow.simulation.rewards import Dedicated, Serverless
+from rollart_flow.simulation.scenario import Scenario
+
+
+class MakeEngine(Protocol):
+    """Makes an inference worker of a name; `stored` prefixes lie in a store beside it."""
+
+    def __call__(self, name: str, model: EngineModel, *, stored: bool) -> SimulatedEngine: ...
+
+
+def make_engine_group(
+    scenario: Scenario, make: MakeEngine
+) -> tuple[SimulatedEngineGroup, list[Inference]]:
+    """All inference workers, and those that requests go to."""
+    parts = scenario.disaggregated
+    engines: list[SimulatedEngine] = []
+    for part, (model, count) in enumerate(scenario.workers()):
+        first = len(engines)
+        stored = parts is not None and part == 0
+        engines += [
+            make(f"{model.hardware}-{first + i:04d}", model, stored=stored) for i in range(count)
+        ]
+    count = scenario.sliding // scenario.tensor_parallel
+    roofline = Roofline(scenario.model, scenario.training.device, scenario.tensor_parallel)
+    sliding = [make(f"sliding-{i:04d}", roofline, stored=False) for i in range(count)]
+    serving: list[Inference] = [*engines, *sliding]
+    if parts is not None:
+        split = parts.prefill.devices // parts.degree
+        ends = engines[:split], engines[split:]
+        serving = [DisaggregatedEngine(*ends, parts.link_gb_s, scenario.model.kv_bytes)]
+    return SimulatedEngineGroup(engines, sliding, scenario), serving
+
+
+def make_scoring(scenario: Scenario, seed: int, make: MakeEngine) -> Scoring:
+    """Who scores."""
+    if scenario.measured is not None:
+        return MeasuredScoring(scenario.measured, seed)
+    reward = scenario.reward
+    if isinstance(reward, Serverless):
+        return ServerlessScoring(reward)
+    if isinstance(reward, Dedicated):
+        workers = [make(f"reward-{i}", reward.judge, stored=False) for i in range(reward.workers)]
+        return DedicatedScoring(reward, workers)
+    return RuleScoring()

@@ -1,0 +1,1 @@
+"""The event loop of simulations, whose clock jumps to the next timer."""

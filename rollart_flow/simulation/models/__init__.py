@@ -1,0 +1,1 @@
+"""Models of what the control plane talks to: engines, environments, scoring."""

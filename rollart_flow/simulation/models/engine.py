@@ -1,0 +1,247 @@
+"""An inference worker of the simulation: the port `Inference` over a `ContinuousBatch`.
+
+The invariant: at any moment at most one timer is set, for the next thing that happens in the
+batch, so that the event loop sees a few events per generation however long it is.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable
+
+from rollart_flow.errors import WorkerLeftError
+from rollart_flow.simulation.models.batching import ContinuousBatch, Job
+from rollart_flow.simulation.workloads import shared
+from rollart_flow.types import Chunk, FinishReason, GenerationRequest
+
+Left = Callable[[str, int], int]
+"""(trajectory id, position in its chain) -> tokens that the action has left there."""
+
+
+class SimulatedEngine:
+    """One inference worker.
+
+    Args:
+        worker: its name.
+        batch: what it computes.
+        left: how long actions are.
+        lost: counts tokens by trajectory that were drawn in actions that did not come to an end.
+        first_chunks: whether the first token of every request comes by itself, which a profiler
+            needs, and not only that of a trajectory.
+    """
+
+    def __init__(
+        self,
+        worker: str,
+        batch: ContinuousBatch,
+        left: Left,
+        lost: Counter[str],
+        *,
+        first_chunks: bool = False,
+    ) -> None:
+        self._worker = worker
+        self.batch = batch
+        self._left = left
+        self._lost = lost
+        self._first_chunks = first_chunks
+        self._first: dict[Job, asyncio.Future[None]] = {}
+        self._done: dict[Job, asyncio.Future[None]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self.suspended_at: float | None = None
+        self.suspended_s = 0.0
+        self.away_at: float | None = None
+        self.away_s = 0.0
+
+    @property
+    def worker(self) -> str:
+        """Name of the worker."""
+        return self._worker
+
+    @property
+    def hardware(self) -> str:
+        """Hardware class."""
+        return self.batch.model.hardware
+
+    @property
+    def stands_for(self) -> frozenset[str]:
+        """See `control.protocols.Inference`."""
+        return frozenset((self.hardware,))
+
+    @property
+    def devices(self) -> int:
+        """Accelerators that it occupies."""
+        return self.batch.model.devices
+
+    async def generate(
+        self, request: GenerationRequest, *, prefilled: bool = False
+    ) -> AsyncIterator[Chunk]:
+        """One chunk for the first token of a trajectory, and one for each version at the end.
+
+        Args:
+            prefilled: the KV cache of the prompt comes from another worker.
+
+        Raises:
+            WorkerLeftError: the worker has left; what was drawn is given before.
+        """
+        position = sum(request.prompt_ids)
+        left = self._left(request.trajectory_id, position)
+        job = Job(request.trajectory_id, position, left, prefilled=prefilled)
+        told = 0
+        offset = 0
+        if (request_s := self.batch.model.request_s(request.prompt_ids[-1])) > 0:
+            await asyncio.sleep(request_s * self.batch.slowdown)
+        try:
+            done = self._submit(job)
+            if self._first_chunks or len(request.prompt_ids) == 1:
+                await self._first_token(job)
+                if job.spans:
+                    yield _chunk(request, 0, 1, job.spans[0][0], None)
+                    told = offset = 1
+            await done
+            spans = _untold(job.spans, told)
+            for index, (version, tokens) in enumerate(spans):
+                last = index == len(spans) - 1 and job.left == 0
+                reason = FinishReason.STOP if last else None
+                yield _chunk(request, offset + index, tokens, version, reason)
+            if not spans and job.left == 0:
+                yield _chunk(request, offset, 0, self.batch.version, FinishReason.STOP)
+            if job.left:
+                raise WorkerLeftError(f"{self._worker} has left")
+        finally:
+            self._give_up(job)
+            if job.left:
+                self._lost[request.trajectory_id] += sum(tokens for _, tokens in job.spans)
+
+    async def run(self, key: str, context: int, left: int, *, prefilled: bool = False) -> Job:
+        """Draw `left` tokens after `context` ones, apart from any request."""
+        job = Job(key, context, left, prefilled=prefilled)
+        try:
+            await self._submit(job)
+        finally:
+            self._give_up(job)
+        return job
+
+    async def abort(self, request_id: str) -> None:
+        """Nothing to do: closing the stream of a request ends it."""
+
+    def _give_up(self, job: Job) -> None:
+        """Nobody waits for a job any more: it goes, if it is still here."""
+        self._first.pop(job, None)
+        if self._done.pop(job, None) is not None and not job.done:
+            self._happened(self.batch.remove(self._now(), job))
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def _submit(self, job: Job) -> "asyncio.Future[None]":
+        if self.away_at is not None:
+            raise WorkerLeftError(f"{self._worker} has left")
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._done[job] = done
+        self._happened(self.batch.submit(self._now(), job))
+        return done
+
+    async def _first_token(self, job: Job) -> None:
+        first: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._first[job] = first
+        await first
+
+    def _happened(self, changed: Iterable[Job]) -> None:
+        """Tell who waits, and set the timer for what comes next."""
+        for job in changed:
+            if (first := self._first.pop(job, None)) is not None and not first.done():
+                first.set_result(None)
+            if job.done and (done := self._done.pop(job, None)) is not None and not done.done():
+                done.set_result(None)
+        event = self.batch.next_event()
+        if self._timer is not None:
+            if self._timer.when() == event:
+                return
+            self._timer.cancel()
+            self._timer = None
+        if event is not None:
+            self._timer = asyncio.get_running_loop().call_at(event, self._wake)
+
+    def _wake(self) -> None:
+        self._timer = None
+        self._happened(self.batch.advance(self._now()))
+
+    def settle(self) -> None:
+        """Bring all counters up to now."""
+        now = self._now()
+        self._happened(self.batch.advance(now))
+        if self.suspended_at is not None:
+            self.suspended_s += now - self.suspended_at
+            self.suspended_at = now
+        if self.away_at is not None:
+            self.away_s += now - self.away_at
+            self.away_at = now
+
+    def pace(self, slowdown: float) -> None:
+        """Take so many times as long from now on."""
+        self._happened(self.batch.pace(self._now(), slowdown))
+
+    def suspend(self) -> None:
+        """Draw nothing until `resume`."""
+        if not self.batch.suspended:
+            self.suspended_at = self._now()
+            self._happened(self.batch.suspend(self._now()))
+
+    def resume(self, version: int) -> None:
+        """Go on with what is in flight, under this version."""
+        if self.suspended_at is not None:
+            self.suspended_s += self._now() - self.suspended_at
+            self.suspended_at = None
+            self.batch.resume(self._now(), version)
+            self._happened(())
+
+    def leave(self) -> None:
+        """Stop serving: what is in flight ends with the tokens that it has."""
+        self.away_at = self._now()
+        self._happened(self.batch.advance(self._now()))
+        for job, done in list(self._done.items()):
+            self.batch.remove(self._now(), job)
+            if (first := self._first.pop(job, None)) is not None and not first.done():
+                first.set_result(None)
+            if not done.done():
+                done.set_result(None)
+        self._done.clear()
+        self._happened(())
+
+    def come_back(self, version: int) -> None:
+        """Serve again, with this version and empty caches."""
+        if self.away_at is not None:
+            self.away_s += self._now() - self.away_at
+            self.away_at = None
+        self.batch.suspend(self._now())
+        self.batch.resume(self._now(), version)
+        self._happened(())
+
+
+def _untold(spans: list[tuple[int, int]], told: int) -> list[tuple[int, int]]:
+    """Spans without their first `told` tokens."""
+    left: list[tuple[int, int]] = []
+    for version, tokens in spans:
+        taken = min(told, tokens)
+        told -= taken
+        if tokens > taken:
+            left.append((version, tokens - taken))
+    return left
+
+
+def _chunk(
+    request: GenerationRequest,
+    offset: int,
+    tokens: int,
+    version: int,
+    reason: FinishReason | None,
+) -> Chunk:
+    """A chunk of one id that stands for `tokens` tokens; empty where they are none."""
+    some = tokens > 0
+    return Chunk(
+        request_id=request.request_id,
+        offset=offset,
+        token_ids=(shared(tokens),) if some else (),
+        logprobs=(0.0,) if some else (),
+        versions=(version,) if some else (),
+        finish_reason=reason,
+    )

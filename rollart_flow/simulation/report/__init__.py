@@ -1,0 +1,1 @@
+"""Figures, bounds, comparisons and pictures of simulated runs."""

@@ -1,0 +1,165 @@
+"""A picture of simulated runs, written as SVG text by hand: no plotting library is needed.
+
+The invariants: the same runs give the same text, and all runs of a picture share one scale of
+time, so that lengths compare.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from xml.sax.saxutils import escape
+
+from rollart_flow.simulation.record import Activity
+from rollart_flow.simulation.report.timeline import Fate, Timeline
+
+_LEFT, _WIDTH, _RIGHT = 110, 1100, 30
+_TITLE, _ROW, _GAP, _AXIS = 34, 14, 4, 34
+_TALL, _THIN, _THICK = 420, 0.6, 9.0
+_TICKS = 12
+_COLOURS = ("#4269d0", "#3ca951", "#a463f2", "#9c6b4e", "#e377c2", "#17a2b8", "#ff8ab7", "#7a8b00")
+_ACTIVITIES = {
+    Activity.WAIT: ("#dddddd", "training waits"),
+    Activity.TRAIN: ("#efb118", "trains"),
+    Activity.PUSH: ("#b07a00", "pushes weights"),
+    Activity.SUSPEND: ("#f4b6ab", "rollout is suspended"),
+    Activity.UPDATE: ("#d62728", "weights are updated"),
+}
+_FATES = {
+    Fate.TRAINED: "trained on",
+    Fate.THROWN: "thrown away",
+    Fate.OPEN: "left when the run ended",
+}
+
+
+def _thickness(one: Timeline) -> float:
+    """Height of a lane [px]."""
+    return min(_THICK, max(_THIN, _TALL / one.lanes))
+
+
+def _height(one: Timeline) -> float:
+    """Of a run with its axis [px]."""
+    return _TITLE + 2 * (_ROW + _GAP) + one.lanes * _thickness(one) + _AXIS
+
+
+def render(runs: Sequence[Timeline]) -> str:
+    """The picture, as an SVG document."""
+    domains = sorted({bar.domain for one in runs for bar in one.bars})
+    seconds = max((one.seconds for one in runs), default=0.0) or 1.0
+    legend, top = _legend(domains)
+    height = top + sum(_height(one) for one in runs)
+    width = _LEFT + _WIDTH + _RIGHT
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{_px(height)}" '
+        f'viewBox="0 0 {width} {_px(height)}" font-family="sans-serif" font-size="11">',
+        _styles(domains),
+        f'<rect width="{width}" height="{_px(height)}" fill="white"/>',
+        *legend,
+    ]
+    for one in runs:
+        parts.append(f'<g transform="translate({_LEFT} {_px(top)})">')
+        parts += _draw(one, domains, _WIDTH / seconds, seconds)
+        parts.append("</g>")
+        top += _height(one)
+    return "\n".join([*parts, "</svg>", ""])
+
+
+def _styles(domains: Sequence[str]) -> str:
+    """A class for each phase, and for each domain and fate; hatching for what is thrown away."""
+    lines = [f".{kind} {{ fill: {colour}; }}" for kind, (colour, _) in _ACTIVITIES.items()]
+    hatches = []
+    for index, _ in enumerate(domains):
+        colour = _COLOURS[index % len(_COLOURS)]
+        lines.append(f".d{index}.trained {{ fill: {colour}; }}")
+        lines.append(f".d{index}.thrown {{ fill: url(#h{index}); }}")
+        lines.append(f".d{index}.open {{ fill: {colour}; fill-opacity: 0.18; }}")
+        hatches.append(
+            f'<pattern id="h{index}" width="4" height="4" patternUnits="userSpaceOnUse" '
+            f'patternTransform="rotate(45)"><rect width="4" height="4" fill="{colour}" '
+            f'fill-opacity="0.15"/><rect width="1.4" height="4" fill="{colour}" '
+            'fill-opacity="0.75"/></pattern>'
+        )
+    lines += [".after { opacity: 0.45; }", ".grid { stroke: #000; stroke-opacity: 0.1; }"]
+    return "\n".join(["<defs>", "<style>", *lines, "</style>", *hatches, "</defs>"])
+
+
+def _legend(domains: Sequence[str]) -> tuple[list[str], float]:
+    """Two lines of swatches (more where there are many domains), and where they end [px]."""
+    first = domains[0] if domains else ""
+    phases = [(kind, said) for kind, (_, said) in _ACTIVITIES.items()]
+    by_domain = [(f"d{i} {Fate.TRAINED}", domain) for i, domain in enumerate(domains)]
+    by_fate = [(f"d0 {fate}", f"{first} {said}") for fate, said in _FATES.items()]
+    by_fate.append((f"d0 {Fate.TRAINED} after", "from its end to its commit"))
+    parts: list[str] = []
+    y = 10.0
+    for swatches in (phases, by_domain, by_fate if domains else []):
+        x = float(_LEFT)
+        for kind, said in swatches:
+            parts.append(_rect(kind, x, y, 22, 10))
+            parts.append(f'<text x="{_px(x + 27)}" y="{_px(y + 9)}">{escape(said)}</text>')
+            x += 44 + 6.5 * len(said)
+        y += 18
+    return parts, y
+
+
+def _draw(one: Timeline, domains: Sequence[str], scale: float, seconds: float) -> list[str]:
+    """Everything of one run, its left edge at zero [px per s: scale]."""
+    parts = [f'<text y="22" font-size="13" font-weight="bold">{escape(one.title)}</text>']
+    y = float(_TITLE)
+    for label, spans in (("training", one.training), ("weights", one.weights)):
+        parts.append(_label(label, y + 11))
+        for span in spans:
+            said = f"{_ACTIVITIES[span.activity][1]}, {_times(span.start, span.end)}"
+            wide = (span.end - span.start) * scale
+            parts.append(_rect(span.activity, span.start * scale, y, wide, _ROW, said))
+        y += _ROW + _GAP
+    counts = Counter(bar.fate for bar in one.bars)
+    parts.append(_label("trajectories", y + 11))
+    noted = [f"{counts[fate]} {said.split()[0]}" for fate, said in _FATES.items() if counts[fate]]
+    room = int(one.lanes * _thickness(one) / 12) - 1
+    parts += [
+        _label(said, y + 25 + 12 * line, "#777") for line, said in enumerate(noted[: max(0, room)])
+    ]
+    for bar in one.bars:
+        kind, top = f"d{domains.index(bar.domain)} {bar.fate}", y + bar.lane * _thickness(one)
+        said = f"{bar.name}, {_times(bar.start, bar.committed)}"
+        high, wide = _thickness(one) * 0.88, (bar.ended - bar.start) * scale
+        parts.append(_rect(kind, bar.start * scale, top, wide, high, said))
+        after = (bar.committed - bar.ended) * scale
+        parts.append(_rect(f"{kind} after", bar.ended * scale, top, after, high))
+    return parts + _axis(seconds, scale, y + one.lanes * _thickness(one))
+
+
+def _axis(seconds: float, scale: float, bottom: float) -> list[str]:
+    parts = [f'<path d="M0 {_px(bottom)}h{_px(seconds * scale)}" stroke="#000"/>']
+    step = tick_s(seconds)
+    for tick in range(int(seconds / step) + 1):
+        x, said = _px(tick * step * scale), f"{tick * step:g}"
+        parts.append(f'<path class="grid" d="M{x} {_TITLE}V{_px(bottom)}"/>')
+        parts.append(f'<text x="{x}" y="{_px(bottom + 14)}" text-anchor="middle">{said}</text>')
+    return [*parts, _label("seconds", bottom + 14)]
+
+
+def tick_s(seconds: float) -> float:
+    """A round distance between the ticks of an axis: 1, 2 or 5 times a power of ten."""
+    power = 10.0 ** math.floor(math.log10(seconds / _TICKS))
+    return next(n * power for n in (1, 2, 5, 10) if seconds / (n * power) <= _TICKS)
+
+
+def _label(said: str, y: float, colour: str = "#000") -> str:
+    return f'<text x="-8" y="{_px(y)}" text-anchor="end" fill="{colour}">{said}</text>'
+
+
+def _rect(kind: str, x: float, y: float, width: float, height: float, said: str = "") -> str:
+    shape = (
+        f'<rect class="{kind}" x="{_px(x)}" y="{_px(y)}" width="{_px(width)}" '
+        f'height="{_px(height)}"'
+    )
+    return f"{shape}><title>{escape(said)}</title></rect>" if said else f"{shape}/>"
+
+
+def _times(start: float, end: float) -> str:
+    return f"{start:.1f} to {end:.1f} s"
+
+
+def _px(value: float) -> str:
+    return f"{value:.2f}".rstrip("0").rstrip(".")

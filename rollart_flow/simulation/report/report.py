@@ -1,0 +1,201 @@
+"""From the record of a simulated run to the figures that people compare schedules by.
+
+The invariant: all figures of a report are of the same steps: those after the warm-up. Attempts
+belong to the steps in which they ended. Only the mix of domains among the tasks, of which there is
+one for the whole run, is counted from the start.
+"""
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from rollart_flow.control.schedule.schedules import Schedule
+from rollart_flow.simulation.record import AttemptRecord, PoolTimes, Record, StepTimes
+from rollart_flow.simulation.report.bounds import StepTimeBound, bound, is_serial
+from rollart_flow.simulation.scenario import Scenario
+from rollart_flow.types import Outcome, Reason
+
+WARMUP = 2
+"""Steps until a pipeline that overlaps is full."""
+
+
+def warmup_of(schedule: Schedule) -> int:
+    """Steps that are not measured."""
+    return 1 if is_serial(schedule) else WARMUP
+
+
+@dataclass(frozen=True, slots=True)
+class Utilization:
+    """Shares of the device seconds of one pool."""
+
+    busy: float
+    suspended: float
+    """While weights are exchanged, or training has the word."""
+    idle: float
+    """Nobody asks for tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One scenario under one schedule."""
+
+    scenario: str
+    schedule: str
+    seed: int
+    steps: int
+    """Steps that are measured."""
+    step_s: float
+    throughput: float
+    """Prompt and response tokens of a batch per second of step time (ROLLART section 7.1)."""
+    bound: StepTimeBound
+    utilization: Mapping[str, Utilization]
+    """By pool; "training" is one."""
+    bubbles_s: Mapping[str, float]
+    """What training waited for, per step, by cause."""
+    staleness: Mapping[int, int]
+    """Trajectories by staleness."""
+    wasted: Mapping[str, float]
+    """Share of the generated tokens that nothing was trained on, by reason."""
+    represented: Mapping[str, float]
+    """Share of a domain among what was trained over its share among the tasks."""
+    slow_represented: float
+    """Share of the slowest quarter of attempts that was trained, over that of all."""
+    exposed_pull_s: float
+    push_s: float
+    reward_utilization: float | None
+    """Share of the paid device time in which the reward model worked; None without one."""
+    found_affinity: Mapping[str, str]
+    """Hardware class by domain that profilers have found, the newest of each; empty where it was
+    given."""
+
+    @property
+    def staleness_max(self) -> int:
+        """Largest staleness that was trained on."""
+        return max(self.staleness, default=0)
+
+    @property
+    def wasted_fraction(self) -> float:
+        """Share of the generated tokens that nothing was trained on."""
+        return math.fsum(self.wasted.values())
+
+
+def report(
+    record: Record,
+    scenario: Scenario,
+    schedule: Schedule,
+    seed: int,
+    *,
+    warmup: int | None = None,
+) -> Report:
+    """Figures of a run; fewer steps than the warm-up needs count all but the first.
+
+    Args:
+        warmup: first steps that are not measured; None: those of the schedule.
+    """
+    wanted = warmup_of(schedule) if warmup is None else warmup
+    warmup = min(wanted, len(record.steps) - 1)
+    steps = record.steps[warmup:]
+    began = record.steps[warmup - 1].ended if warmup else 0.0
+    window_s = steps[-1].ended - began
+    trained = {
+        t: record.attempts[t] for times in steps for t in record.batches[times.step].trajectory_ids
+    }
+    batches = [record.batches[times.step] for times in steps]
+    return Report(
+        scenario=scenario.name,
+        schedule=schedule.name,
+        seed=seed,
+        steps=len(steps),
+        step_s=window_s / len(steps),
+        throughput=sum(attempt.tokens for attempt in trained.values()) / window_s,
+        bound=bound(record, scenario, schedule, warmup=warmup),
+        utilization=_utilization(record, scenario, steps, warmup, window_s),
+        bubbles_s=_bubbles(steps, scenario),
+        staleness=dict(sorted(Counter(s for b in batches for s in b.staleness).items())),
+        wasted=_wasted(record, trained, began),
+        represented=_represented(record, trained),
+        slow_represented=_slow_represented(record, trained, began),
+        exposed_pull_s=_mean(record.exposed_pull_s),
+        push_s=_mean([times.pushed - times.trained for times in steps]),
+        reward_utilization=(
+            record.reward_busy_s / record.reward_paid_s if record.reward_paid_s else None
+        ),
+        found_affinity={each.domain: each.hardware for each in record.bindings},
+    )
+
+
+def _mean(values: list[float]) -> float:
+    return math.fsum(values) / len(values) if values else 0.0
+
+
+def _utilization(
+    record: Record, scenario: Scenario, steps: list[StepTimes], warmup: int, window_s: float
+) -> dict[str, Utilization]:
+    before = record.pools[warmup - 1] if warmup else {}
+    found: dict[str, Utilization] = {}
+    for hardware, end in record.pools[-1].items():
+        times = end - before.get(hardware, PoolTimes())
+        total = times.devices * window_s - times.away_s
+        busy = (times.prefill_s + times.decode_s) / total
+        suspended = times.suspended_s / total
+        found[hardware] = Utilization(busy, suspended, max(0.0, 1 - busy - suspended))
+    train = math.fsum(times.trained - times.formed for times in steps) / window_s
+    found["training"] = Utilization(train, 0.0, 1 - train)
+    return found
+
+
+def _bubbles(steps: list[StepTimes], scenario: Scenario) -> dict[str, float]:
+    """Seconds of the training pool per step in which it did not train."""
+    return {
+        "batch and weights": _mean([times.formed - times.asked for times in steps]),
+        "push": _mean([times.pushed - times.trained for times in steps]),
+        "update": _mean([times.ended - times.pushed for times in steps]),
+    }
+
+
+def _wasted(record: Record, trained: Mapping[str, AttemptRecord], began: float) -> dict[str, float]:
+    """Shares by reason. What the end of the run cut off, or left waiting, is not counted."""
+    lost: defaultdict[str, int] = defaultdict(int)
+    for attempt, reason in _in_vain(record, began):
+        lost[reason] += attempt.drawn
+    total = sum(attempt.drawn for attempt in trained.values()) + sum(lost.values())
+    return {reason: tokens / total for reason, tokens in sorted(lost.items()) if tokens}
+
+
+def _in_vain(record: Record, began: float) -> list[tuple[AttemptRecord, str]]:
+    """Attempts that ended since and that no step trained on, each with the reason."""
+    trained = {t for batch in record.batches.values() for t in batch.trajectory_ids}
+    return [
+        (attempt, reason)
+        for attempt in record.attempts.values()
+        if attempt.trajectory_id not in trained
+        and attempt.ended >= began
+        and (reason := _reason(record, attempt)) is not None
+    ]
+
+
+def _reason(record: Record, attempt: AttemptRecord) -> str | None:
+    """Why an attempt was not trained on; None where the run ended before."""
+    if attempt.outcome is Outcome.CANCELLED:
+        return None
+    reason: Reason | None = record.left.get(attempt.trajectory_id, attempt.reason)
+    if attempt.outcome in (Outcome.COMPLETED, Outcome.TRUNCATED):
+        reason = record.left.get(attempt.trajectory_id)
+    return None if reason is None else str(reason)
+
+
+def _represented(record: Record, trained: Mapping[str, AttemptRecord]) -> dict[str, float]:
+    tasks = record.admitted
+    counts = Counter(attempt.domain for attempt in trained.values())
+    total, trained_total = sum(tasks.values()), sum(counts.values())
+    return {domain: (counts[domain] / trained_total) / (tasks[domain] / total) for domain in tasks}
+
+
+def _slow_represented(record: Record, trained: Mapping[str, AttemptRecord], began: float) -> float:
+    """Over attempts whose fate is known, by the length of what they would do uninterrupted."""
+    known = [*trained.values(), *(attempt for attempt, _ in _in_vain(record, began))]
+    known.sort(key=lambda attempt: attempt.script.action_tokens + attempt.script.environment_s)
+    slow = known[-max(1, len(known) // 4) :]
+    share = sum(a.trajectory_id in trained for a in known) / len(known)
+    return sum(a.trajectory_id in trained for a in slow) / len(slow) / share

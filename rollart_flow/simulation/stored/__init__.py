@@ -1,0 +1,1 @@
+"""Predictions from a stored run: its tables, fitted to the models' parameters."""

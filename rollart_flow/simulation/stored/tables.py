@@ -1,0 +1,205 @@
+"""What a prediction reads from the tables of a run, as arrays of seconds since its first attempt.
+
+The invariant: moments of one run are comparable with each other, and a turn lies within its
+attempt: what of an attempt is in no turn was spent before the first one.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+import numpy as np
+import polars as pl
+
+from rollart_flow.control.schedule.schedules import Phase, Schedule
+from rollart_flow.errors import SettingsError
+from rollart_flow.simulation.stored.regression import Floats
+from rollart_flow.store.snapshot import Snapshot
+from rollart_flow.types import Split
+
+_MOMENTS = {"created_at": "started", "finished_at": "ended", "committed_at": "committed"}
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One training step."""
+
+    step: int
+    step_s: float
+    exchange_s: float
+    """Suspend, update and resume."""
+    waited_s: float
+    """For trajectories that were not committed yet."""
+    formed: float
+    """The trainer has the word [s since the start]."""
+    finished: float
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """What was read."""
+
+    steps: tuple[Step, ...]
+    attempts: pl.DataFrame
+    """By start: group_id, domain, outcome, reward, scored_at, started, ended, committed."""
+    turns: pl.DataFrame
+    """By attempt: its row in `attempts`, observation_tokens, action_tokens, generate_s, step_s,
+    started, hardware, worker."""
+    suspended: tuple[Floats, Floats]
+    """When engines were suspended, and resumed."""
+    released: Floats
+    """When a group left, and with it its credit; ascending."""
+    workers: Mapping[str, int]
+    """Inference workers by hardware class."""
+    affinity: Mapping[str, str]
+    """Hardware class by domain."""
+    trainers: int
+    weight_bytes: float
+
+
+def read_tables(snapshot: Snapshot, name: str, schedule: Schedule, least_steps: int) -> Tables:
+    """Read a run.
+
+    Raises:
+        SettingsError: it has fewer steps than that, or lacks rows that are needed.
+    """
+    steps = snapshot.steps.sort("step").collect()
+    if len(steps) < least_steps:
+        raise SettingsError(
+            f"run {name} has {len(steps)} training steps, but a prediction needs {least_steps}"
+        )
+    attempts = _attempts(snapshot)
+    if attempts.filter(pl.col("scored_at").is_not_null()).is_empty():
+        raise SettingsError(f"run {name} has no scored attempt")
+    origin: datetime = attempts["created_at"].min()  # type: ignore[assignment]
+    attempts = attempts.with_columns(_seconds(at, origin).alias(m) for at, m in _MOMENTS.items())
+    turns = _turns(attempts)
+    events = snapshot.events.with_columns(_seconds("at", origin).alias("moment")).collect()
+    batches = snapshot.batches.select("step", "group_id", "trajectory_id").collect()
+    phases = _phases(events, steps["step"].to_list(), name)
+    bindings = snapshot.bindings.collect()
+    generation = bindings.filter(role="generation")
+    used = turns.group_by("hardware").agg(pl.col("worker").n_unique())
+    return Tables(
+        steps=_steps(steps, batches, attempts, phases, schedule, origin),
+        attempts=attempts.drop("turns", "action_mask"),
+        turns=turns,
+        suspended=(
+            np.sort(np.array(list(phases[Phase.SUSPEND].values()))),
+            np.sort(np.array(list(phases[Phase.RESUME].values()))),
+        ),
+        released=_released(events, batches, phases[Phase.SUSPEND]),
+        workers=dict(zip(used["hardware"], used["worker"], strict=True)),
+        affinity=dict(zip(generation["domain"], generation["granted"], strict=True)),
+        trainers=max(1, bindings.filter(role="training")["worker"].n_unique()),
+        weight_bytes=float(snapshot.weights.select(pl.col("size_bytes").max()).collect().item()),
+    )
+
+
+def _seconds(column: str, origin: datetime) -> pl.Expr:
+    return (pl.col(column) - origin).dt.total_microseconds() / 1e6
+
+
+def _attempts(snapshot: Snapshot) -> pl.DataFrame:
+    columns = (
+        "group_id domain outcome reward reset_s turns action_mask trajectory_id "
+        "created_at finished_at scored_at committed_at"
+    )
+    return (
+        snapshot.trajectories.filter(pl.col("split") == str(Split.TRAIN))
+        .select(columns.split())
+        .collect()
+        .sort("created_at", "trajectory_id")
+    )
+
+
+def _turns(attempts: pl.DataFrame) -> pl.DataFrame:
+    """All turns, with the moments at which their actions were asked for."""
+    turns = (
+        attempts.select("started", "ended", "turns")
+        .with_row_index("attempt")
+        .filter(pl.col("turns").list.len() > 0)
+        .explode("turns")
+        .unnest("turns")
+    )
+    masks = attempts["action_mask"].to_arrow()
+    lengths = attempts["action_mask"].list.len().cast(pl.Int64).to_numpy()
+    drawn = np.concatenate(([0], np.cumsum(masks.flatten().to_numpy(zero_copy_only=False))))
+    first = (np.cumsum(lengths) - lengths)[turns["attempt"].to_numpy()]
+    ends, starts = first + turns["end"].to_numpy(), first + turns["start"].to_numpy()
+    actions = drawn[ends] - drawn[starts]
+    turns = turns.with_columns(
+        pl.Series("action_tokens", actions, pl.Int64),
+        pl.Series("observation_tokens", ends - starts - actions, pl.Int64),
+    )
+    spent = pl.col("generate_s") + pl.col("step_s")
+    before = pl.col("ended") - pl.col("started") - spent.sum().over("attempt")
+    return turns.with_columns(
+        (pl.col("started") + before.clip(0) + spent.cum_sum().over("attempt") - spent).alias(
+            "started"
+        ),
+        before.clip(0).alias("reset_s"),
+    ).drop("ended", "start", "end", "observation", "action", "reward", "finish_reason")
+
+
+def _phases(events: pl.DataFrame, steps: list[int], name: str) -> dict[Phase, dict[int, float]]:
+    """When each phase of each step was over; of one that was repeated, the last time."""
+    found: dict[Phase, dict[int, float]] = {}
+    for phase in (Phase.SUSPEND, Phase.UPDATE, Phase.RESUME):
+        rows = events.filter(pl.col("kind") == str(phase)).sort("moment")
+        found[phase] = dict(zip(rows["step"], rows["moment"], strict=True))
+    if lacking := [step for step in steps if step not in found[Phase.SUSPEND]]:
+        raise SettingsError(f"run {name} has no event of the suspension at step {lacking[0]}")
+    return found
+
+
+def _released(
+    events: pl.DataFrame, batches: pl.DataFrame, suspended: Mapping[int, float]
+) -> Floats:
+    """When each group that left did so: taken for a batch, abandoned or evicted."""
+    taken = batches.group_by("group_id").agg(pl.col("step").first()).select(
+        "group_id", pl.col("step").replace_strict(suspended, return_dtype=pl.Float64).alias("at")
+    )  # fmt: skip
+    dropped = events.filter(pl.col("kind").is_in(["evict", "abandon"])).select(
+        pl.coalesce(pl.col("detail").str.json_path_match("$.group_id"), pl.col("subject")).alias(
+            "group_id"
+        ),
+        pl.col("moment").alias("at"),
+    )
+    left = pl.concat([taken, dropped]).group_by("group_id").agg(pl.col("at").min())
+    return left["at"].sort().to_numpy()
+
+
+def _steps(
+    steps: pl.DataFrame,
+    batches: pl.DataFrame,
+    attempts: pl.DataFrame,
+    phases: Mapping[Phase, Mapping[int, float]],
+    schedule: Schedule,
+    origin: datetime,
+) -> tuple[Step, ...]:
+    formed = Phase.RESUME if Phase.RESUME in schedule.before_training else Phase.SUSPEND
+    ready = dict(
+        batches.join(attempts, on="trajectory_id")
+        .group_by("step")
+        .agg(pl.col("committed").max())
+        .iter_rows()
+    )
+    steps = steps.with_columns(_seconds("finished_at", origin).alias("finished"))
+    found = []
+    for row in steps.iter_rows(named=True):
+        step = row["step"]
+        asked = phases[Phase.SUSPEND][step] - row["suspend_s"] - row["wait_s"]
+        found.append(
+            Step(
+                step=step,
+                step_s=row["step_s"],
+                exchange_s=row["suspend_s"] + row["update_s"] + row["resume_s"],
+                waited_s=float(np.clip(ready[step] - asked, 0, row["wait_s"])),
+                formed=phases[formed].get(step, phases[Phase.SUSPEND][step]),
+                finished=row["finished"],
+                tokens=row["tokens"],
+            )
+        )
+    return tuple(found)

@@ -1,0 +1,163 @@
+"""The fleet: how weights reach the inference workers, and devices that change sides."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+
+from rollart_flow.control.inference.llm_proxy import LLMProxy
+from rollart_flow.control.protocols import InferenceControl
+from rollart_flow.simulation.cluster.engine_group import SimulatedEngineGroup
+from rollart_flow.simulation.hardware import H800, MOONCAKE, QWEN3_8B, Roofline
+from rollart_flow.simulation.models.batching import ContinuousBatch
+from rollart_flow.simulation.models.engine import SimulatedEngine
+from rollart_flow.simulation.scenario import Pool, Scenario
+from rollart_flow.simulation.workloads import GEM_MATH
+from rollart_flow.types import Chunk, Event, EventKind, FinishReason, GenerationRequest, Sampling
+
+SCENARIO = Scenario(
+    "fleet", QWEN3_8B, (GEM_MATH,), (Pool(H800, 2),), Pool(H800, 2), batch_size=8, group_size=4
+)
+ASKED = 2_000
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def engines(prefix: str, count: int, lost: Counter[str]) -> list[SimulatedEngine]:
+    def left(trajectory_id: str, position: int) -> int:
+        return ASKED - (position - 100)
+
+    return [
+        SimulatedEngine(f"{prefix}{i}", ContinuousBatch(Roofline(QWEN3_8B, H800)), left, lost)
+        for i in range(count)
+    ]
+
+
+def a_fleet(sliding: int = 0) -> SimulatedEngineGroup:
+    lost: Counter[str] = Counter()
+    return SimulatedEngineGroup(engines("w", 2, lost), engines("s", sliding, lost), SCENARIO)
+
+
+async def gathered(stream: AsyncIterator[Chunk]) -> list[Chunk]:
+    return [chunk async for chunk in stream]
+
+
+def request(name: str) -> GenerationRequest:
+    return GenerationRequest(name, (100,), Sampling(max_tokens=1 << 30), trajectory_id=name)
+
+
+async def exchange(fleet: InferenceControl, version: int) -> float:
+    """Seconds from the suspension to the resumption."""
+    await fleet.suspend()
+    began = now()
+    await fleet.update(version)
+    await fleet.resume()
+    return now() - began
+
+
+async def test_a_push_takes_the_link_and_an_update_what_no_rollout_hides() -> None:
+    fleet = a_fleet()
+    await fleet.push()
+    assert now() == pytest.approx(MOONCAKE.push_s(QWEN3_8B))
+    exposed = MOONCAKE.exposed_s(QWEN3_8B, 1)
+    assert await exchange(fleet, 1) == pytest.approx(exposed)
+    assert fleet.exposed_s == [exposed]
+    assert all(engine.suspended_s == pytest.approx(exposed) for engine in fleet.engines)
+
+
+async def test_the_version_that_is_served_needs_no_transfer() -> None:
+    fleet = a_fleet()
+    await fleet.push()
+    await exchange(fleet, 1)
+    assert await exchange(fleet, 1) == 0
+    assert len(fleet.exposed_s) == 1
+
+
+async def test_two_pushes_take_the_link_in_turn() -> None:
+    fleet = a_fleet()
+    await asyncio.gather(fleet.push(), fleet.push())
+    assert now() == pytest.approx(2 * MOONCAKE.push_s(QWEN3_8B))
+
+
+async def test_what_is_in_flight_goes_on_under_the_new_version() -> None:
+    fleet = a_fleet()
+    streams = [asyncio.create_task(gathered(e.generate(request(e.worker)))) for e in fleet.engines]
+    await asyncio.sleep(3)
+    await exchange(fleet, 1)
+    for stream in streams:
+        versions = [version for chunk in await stream for version in chunk.versions]
+        assert set(versions) == {0, 1}
+    assert all(engine.batch.version == 1 for engine in fleet.engines)
+
+
+async def test_sliding_engines_leave_for_training_and_come_back_with_the_served_version() -> None:
+    fleet = a_fleet(sliding=1)
+    assert [engine.worker for engine in fleet.serving] == ["w0", "w1", "s0"]
+    await fleet.to_training()
+    await fleet.to_training()
+    assert [engine.worker for engine in fleet.serving] == ["w0", "w1"]
+    await fleet.push()
+    await exchange(fleet, 1)
+    assert fleet.sliding[0].batch.version == 0
+    away = now()
+    await fleet.to_rollout()
+    assert [engine.worker for engine in fleet.serving] == ["w0", "w1", "s0"]
+    assert fleet.sliding[0].batch.version == 1
+    assert fleet.sliding[0].away_s == pytest.approx(away)
+
+
+async def test_requests_of_a_sliding_engine_continue_elsewhere_with_their_tokens() -> None:
+    fleet = a_fleet(sliding=2)
+    proxy = LLMProxy(fleet.serving, lambda event: None)
+    fleet.tell(proxy)
+    names = [f"t{i}" for i in range(8)]
+    streams = [asyncio.create_task(proxy.generate(request(name))) for name in names]
+    await asyncio.sleep(5)
+    before = [engine.batch.drawn_tokens for engine in fleet.sliding]
+    await fleet.to_training()
+    drawn = [engine.batch.drawn_tokens for engine in fleet.sliding]
+    assert min(drawn) > 100, "both had something to do"
+    assert all(now >= then for now, then in zip(drawn, before, strict=True))
+    generations = await asyncio.gather(*streams)
+    for generation in generations:
+        assert sum(generation.token_ids) == ASKED
+        assert generation.finish_reason is FinishReason.STOP
+    total = sum(engine.batch.drawn_tokens for engine in [*fleet.engines, *fleet.sliding])
+    assert total == len(names) * ASKED, "nothing is drawn again"
+    await fleet.to_rollout()
+    await proxy.close()
+
+
+async def test_proxies_know_who_serves_before_anyone_asks_in_vain() -> None:
+    """However many leave at once: a request must not be given up for trying one after another."""
+    fleet = a_fleet(sliding=16)
+    kinds: set[EventKind] = set()
+
+    def record(event: Event) -> None:
+        kinds.add(event.kind)
+
+    proxy = LLMProxy(fleet.serving, record)
+    fleet.tell(proxy)
+    streams = [asyncio.create_task(proxy.generate(request(f"t{i}"))) for i in range(64)]
+    await asyncio.sleep(5)
+    await fleet.to_training()
+    assert proxy.workers == ("w0", "w1")
+    late = LLMProxy([*fleet.engines, *fleet.sliding], record)
+    fleet.tell(late)
+    assert late.workers == ("w0", "w1")
+    for generation in await asyncio.gather(*streams):
+        assert sum(generation.token_ids) == ASKED
+    await fleet.to_rollout()
+    assert len(proxy.workers) == len(late.workers) == 18
+    assert kinds <= {EventKind.RETRY}, "nobody crashed"
+    await asyncio.gather(proxy.close(), late.close())
+
+
+async def test_the_exposed_pull_is_that_of_the_scenario() -> None:
+    slow = replace(SCENARIO, transfer=replace(MOONCAKE, streamed=False))
+    fleet = SimulatedEngineGroup(engines("w", 1, Counter()), (), slow)
+    assert await exchange(fleet, 1) == pytest.approx(MOONCAKE.pull_s(QWEN3_8B))

@@ -1,0 +1,246 @@
+"""Bounds: no schedule beats them, each is reached where it should be, and theory's hold."""
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rollart_flow.control.schedule.schedules import (
+    Schedule,
+    areal,
+    one_off,
+    rollart,
+    rollart_plus,
+    sync_plus,
+)
+from rollart_flow.simulation.cluster.simulated_cluster import simulate
+from rollart_flow.simulation.hardware import (
+    H20,
+    H800,
+    INTRA_CLUSTER,
+    QWEN3_8B,
+    Roofline,
+    TrainingCost,
+)
+from rollart_flow.simulation.latencies import FixedLatency, LatencyMixture, Uniform
+from rollart_flow.simulation.models.batching import MAX_SEQUENCES
+from rollart_flow.simulation.record import Record
+from rollart_flow.simulation.report.bounds import StepTimeBound, bound, chain_s, propositions
+from rollart_flow.simulation.scenario import Pool, PrefillDecode, Scenario
+from rollart_flow.simulation.workloads import (
+    FROZEN_LAKE,
+    GEM_GAME,
+    GEM_MATH,
+    WEB,
+    Script,
+    ScriptedTurn,
+)
+from tests.simulation.scenarios import EVERY, ONE_POOL, TWO_POOLS
+
+ROUNDING = 1.01
+
+
+def step_s(record: Record, warmup: int = 0) -> float:
+    """Mean step time after so many steps."""
+    began = record.steps[warmup - 1].ended if warmup else 0.0
+    return (record.steps[-1].ended - began) / (len(record.steps) - warmup)
+
+
+def assert_not_beaten(scenario: Scenario, schedule: Schedule, seed: int, steps: int) -> None:
+    """From the beginning, and after a warm-up."""
+    record = simulate(scenario, schedule, seed=seed, steps=steps)
+    for warmup in (0, steps - 2):
+        limit = bound(record, scenario, schedule, warmup=warmup)
+        assert min(limit.rollout_s, limit.training_s, limit.chain_s) > 0 or warmup
+        assert limit.step_s <= ROUNDING * step_s(record, warmup), (seed, warmup, limit)
+
+
+@pytest.mark.parametrize("scenario", [ONE_POOL, TWO_POOLS], ids=lambda scenario: scenario.name)
+@pytest.mark.parametrize("schedule", EVERY, ids=lambda schedule: schedule.name)
+def test_no_schedule_beats_the_bound(schedule: Schedule, scenario: Scenario) -> None:
+    for seed in range(3 if scenario is ONE_POOL else 2):
+        assert_not_beaten(scenario, schedule, seed, steps=3)
+
+
+PREFILL_HEAVY = replace(
+    FROZEN_LAKE,
+    turns=Uniform(4, 10),
+    observation=FixedLatency(600),
+    response=FixedLatency(8),
+    step_s=FixedLatency(0.02),
+    reset_s=FixedLatency(0.0),
+)
+OTHERS = {
+    "shared": replace(ONE_POOL, rollout=(), shared=True),
+    "redundant": replace(ONE_POOL, rollout=(Pool(H800, 1),), redundancy=4, extra_groups=8),
+    "disaggregated": replace(
+        ONE_POOL,
+        domains=(WEB,),
+        rollout=(),
+        disaggregated=PrefillDecode(Pool(H800, 2), Pool(H20, 2), degree=1),
+    ),
+    "three pools": replace(ONE_POOL, rollout=(Pool(H800, 1), Pool(H20, 1)), sliding=2),
+    "prefill": replace(ONE_POOL, domains=(PREFILL_HEAVY,), rollout=(Pool(H20, 1),)),
+}
+
+
+@pytest.mark.parametrize("schedule", [rollart(1), rollart_plus(1), areal(1), sync_plus()], ids=str)
+@pytest.mark.parametrize("scenario", OTHERS.values(), ids=OTHERS)
+def test_no_hardware_beats_it_either(scenario: Scenario, schedule: Schedule) -> None:
+    assert_not_beaten(scenario, schedule, seed=0, steps=3)
+
+
+def test_devices_that_training_lends_count_for_the_rollout() -> None:
+    """With one device of its own and sixteen lent ones, most work is done on the latter."""
+    long = replace(GEM_GAME, response=FixedLatency(3_000), task_spread=0.0)
+    few = replace(ONE_POOL, domains=(long,), rollout=(Pool(H800, 1),), training=Pool(H800, 16))
+    lent = replace(few, batch_size=256, sliding=16)
+    record = simulate(lent, sync_plus(), steps=1)
+    with_them, without = (
+        bound(record, scenario, sync_plus()) for scenario in (lent, replace(lent, sliding=0))
+    )
+    assert with_them.step_s <= step_s(record) < without.step_s
+
+
+def test_a_schedule_that_aborts_nothing_may_let_the_longest_take_many_steps() -> None:
+    """One in thirty takes 40 s, the others 1: whoever trains on those that are complete goes on."""
+    response = LatencyMixture(((0.97, FixedLatency(100)), (0.03, FixedLatency(6_000))))
+    outliers = replace(GEM_GAME, response=response, task_spread=0.0)
+    cost = TrainingCost(QWEN3_8B, H800, fixed_s=0.3)
+    scenario = replace(ONE_POOL, domains=(outliers,), batch_size=16, group_size=1)
+    scenario = replace(scenario, training_cost=cost)
+    record = simulate(scenario, areal(1), steps=60)
+    limit = bound(record, scenario, areal(1))
+    chains = [
+        max(chain_s(record.attempts[t].script, scenario) for t in batch.trajectory_ids)
+        for batch in record.batches.values()
+    ]
+    assert sum(chains) / 60 / 2 > step_s(record), "two versions are not what it may span"
+    assert limit.step_s <= step_s(record)
+
+
+def test_the_bound_is_nearly_reached_where_one_thing_is_scarce() -> None:
+    """Within 20% by training, 10% by the longest chain, 15% by the devices: it says something."""
+    training = replace(
+        ONE_POOL,
+        domains=(replace(GEM_GAME, response=FixedLatency(500), task_spread=0.0),),
+        training=Pool(H800, 1),
+    )
+    found = simulate(training, rollart_plus(1), steps=8)
+    limit = bound(found, training, rollart_plus(1))
+    assert limit.step_s == limit.training_s > 0.8 * step_s(found)
+    roomy = replace(ONE_POOL, rollout=(Pool(H800, 16),))
+    found = simulate(roomy, one_off(), steps=4)
+    limit = bound(found, roomy, one_off())
+    assert limit.step_s == limit.chain_s > 0.9 * step_s(found)
+    packed = replace(
+        ONE_POOL,
+        domains=(replace(GEM_GAME, response=FixedLatency(2_000), task_spread=0.0),),
+        rollout=(Pool(H800, 1),),
+        batch_size=128,
+        training=Pool(H800, 32),
+    )
+    found = simulate(packed, one_off(), steps=3)
+    limit = bound(found, packed, one_off())
+    assert limit.step_s == limit.rollout_s > 0.85 * step_s(found)
+
+
+def test_training_adds_up_only_where_rollout_waits_for_it() -> None:
+    parts = {"rollout_s": 3.0, "training_s": 5.0, "chain_s": 4.0, "push_s": 6.0}
+    assert StepTimeBound(**parts, serial=True).step_s == 15.0
+    assert StepTimeBound(**parts, serial=False).step_s == 6.0
+
+
+def test_a_chain_is_an_attempt_alone_on_the_fastest_worker_without_its_reset() -> None:
+    script = Script(100.0, (ScriptedTurn(1_000, 50, 2.0), ScriptedTurn(10, 1, 3.0)), 1.0, False)
+    h20, h800 = Roofline(QWEN3_8B, H20), Roofline(QWEN3_8B, H800)
+    alone = replace(ONE_POOL, rollout=(Pool(H20, 4),))
+    expected = 5.0 + h20.prefill_s(1_000, 500) + h20.prefill_s(10, 1_055)
+    expected += 49 * h20.decode_s(1, 1_025)
+    assert chain_s(script, alone) == pytest.approx(expected, rel=1e-3)
+    prompts = Script(0.0, (ScriptedTurn(20_000, 1, 0.0),), 1.0, False)
+    assert chain_s(prompts, TWO_POOLS) == pytest.approx(h800.prefill_s(20_000, 10_000))
+
+
+# What ROLL Flash promises, where its assumptions hold: a worker takes one sample at a time.
+
+TINY = Scenario(
+    "queue",
+    QWEN3_8B,
+    (GEM_MATH,),
+    (Pool(H800, 1),),
+    Pool(H800, 1),
+    batch_size=1_024,
+    group_size=1,
+    transfer=INTRA_CLUSTER,
+)
+"""So many samples that every slot of every worker is taken."""
+
+
+def waits(seconds: Sequence[float]) -> list[Script]:
+    """Samples of almost nothing but a wait."""
+    return [Script(0.0, (ScriptedTurn(1, 1, s),), 1.0, False) for s in seconds]
+
+
+def queue_s(seconds: Sequence[float], workers: int) -> float:
+    """Queue scheduling: whoever is free takes the next one."""
+    free = [0.0] * workers
+    for s in seconds:
+        heapq.heapreplace(free, free[0] + s)
+    return max(free)
+
+
+SAMPLES = st.lists(st.floats(0.1, 100.0), min_size=8, max_size=8)
+
+
+@settings(max_examples=30)
+@given(SAMPLES)
+def test_synchronous_training_keeps_within_proposition_2_1(kinds: list[float]) -> None:
+    """All devices generate, then all train (equation 8), in the worst order."""
+    seconds = sorted(kinds * 128)
+    promised = propositions(waits(seconds), TINY, sync_plus())
+    workers = 2 * MAX_SEQUENCES
+    training_s = TINY.cost.step_s([2] * 1_024, 2)
+    assert queue_s(seconds, workers) + training_s <= promised.sync_s
+
+
+@settings(max_examples=30)
+@given(SAMPLES, st.sampled_from([1, 2, 3]))
+def test_asynchronous_training_keeps_within_proposition_2_2(kinds: list[float], alpha: int) -> None:
+    """What is generated of (1 + alpha) batches in one go, per batch (equations 7 and 9)."""
+    seconds = sorted(kinds * 128 * (1 + alpha))
+    promised = propositions(waits(kinds * 128), TINY, rollart(alpha))
+    generated = queue_s(seconds, MAX_SEQUENCES) / (1 + alpha)
+    training_s = TINY.cost.step_s([2] * 1_024, 1)
+    assert max(generated, training_s - TINY.cost.fixed_s) <= promised.async_s
+
+
+def test_one_sample_of_many_bounds_a_batch_however_many_workers_there_are() -> None:
+    """The longest sample is not divided among the workers."""
+    promised = propositions(waits([1.0] * 1_023 + [500.0]), TINY, rollart(1))
+    assert promised.async_s > 500.0 / 2
+
+
+def test_the_best_share_makes_the_asynchronous_bound_least() -> None:
+    """Equation 10: at beta* generation and training take the same."""
+    scripts = waits([5.0, 20.0, 60.0, 8.0] * 256)
+    cost = TrainingCost(QWEN3_8B, H800, fixed_s=12.0)
+    splits = {}
+    for devices in range(1, 8):
+        scenario = replace(TINY, rollout=(Pool(H800, 8 - devices),), training=Pool(H800, devices))
+        scenario = replace(scenario, training_cost=cost)
+        splits[devices / 8] = propositions(scripts, scenario, rollart(1))
+    (best,) = {round(found.best_share, 9) for found in splits.values()}
+    assert 1 / 8 < best < 7 / 8
+    least = min(splits, key=lambda share: splits[share].async_s)
+    assert abs(least - best) < 1 / 8
+    shares = sorted(splits)
+    rising = [share for share in shares if share >= best]
+    falling = [share for share in shares if share <= best]
+    assert [splits[s].async_s for s in rising] == sorted(splits[s].async_s for s in rising)
+    assert [splits[s].async_s for s in falling] == sorted(
+        (splits[s].async_s for s in falling), reverse=True
+    )

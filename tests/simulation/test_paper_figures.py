@@ -1,0 +1,65 @@
+"""The papers' figures: what they are made of, and what a few of them come to."""
+
+import pickle
+
+import pytest
+
+from rollart_flow.control.schedule.schedules import sync_plus
+from rollart_flow.simulation.report.comparison import Case
+from tests.benchmarks.paper.figures import Figure, run_figures, step_s
+from tests.benchmarks.paper.published import figures
+from tests.simulation.scenarios import ONE_POOL
+
+ALL = figures()
+CASE = Case(ONE_POOL, sync_plus(), steps=2)
+
+
+def test_all_figures_of_the_papers_are_there() -> None:
+    names = " ".join(figure.name for figure in ALL)
+    for expected in (
+        "Figure 10a", "Figure 10b", "Figure 10c", "Figure 11a", "Figure 11b", "Figure 12",
+        "Figure 13", "Figure 14b", "Table 4", "Table 5", "ROLL Flash Figure 7",
+        "ROLL Flash Figure 8", "ROLL Flash Figure 10", "Beyond",
+    ):  # fmt: skip
+        assert expected in names
+
+
+def test_names_are_unique_and_cases_go_to_other_processes() -> None:
+    assert len({figure.name for figure in ALL}) == len(ALL)
+    assert len({case.title for figure in ALL for case in figure.cases}) == len(
+        {case for figure in ALL for case in figure.cases}
+    )
+    for figure in ALL:
+        assert pickle.loads(pickle.dumps(figure.cases)) == figure.cases
+
+
+def test_what_differs_from_a_published_number_says_why() -> None:
+    assert all(figure.why for figure in ALL if figure.published is not None)
+
+
+@pytest.mark.parametrize(
+    ("published", "value", "nearest", "agrees"),
+    [
+        ((2.0, 2.0), 2.2, 2.0, True),
+        ((2.0, 2.0), 2.4, 2.0, False),
+        ((1.0, 2.0), 1.5, 1.5, True),
+        ((1.0, 2.0), 0.8, 1.0, False),
+        (None, 7.0, None, True),
+    ],
+)
+def test_agreement_is_with_the_nearest_published_number(
+    published: tuple[float, float] | None, value: float, nearest: float | None, agrees: bool
+) -> None:
+    figure = Figure("name", CASE, None, published)
+    assert figure.nearest(value) == nearest
+    assert figure.agrees(value) is agrees
+
+
+def test_a_speedup_is_the_other_over_ours_and_cases_run_once() -> None:
+    slower = Figure("slower", CASE, CASE, None)
+    alone = Figure("alone", CASE, None, None)
+    told: list[tuple[int, int]] = []
+    runs = run_figures([slower, alone], jobs=1, on_case=lambda *at: told.append(at))
+    assert told == [(0, 1), (1, 1)]
+    assert slower.value(runs) == 1.0
+    assert alone.value(runs) == step_s(runs[CASE]) > 0
