@@ -109,7 +109,7 @@ class EngineModel(Protocol):
         ...
 
     def prefill_s(
-        self, tokens: float, context: float, drawing: int = 0, kv_tokens: float = 0.0
+        self, tokens: float, context: float, decoding: int = 0, kv_tokens: float = 0.0
     ) -> float:
         """One pass over new tokens and the sequences that draw [s]."""
         ...
@@ -177,20 +177,20 @@ class Roofline:
         return 2 * self.model.layers * (self.hop_s + sent / (self.device.link_gb_s * 1e9 / 2))
 
     def prefill_s(
-        self, tokens: float, context: float, drawing: int = 0, kv_tokens: float = 0.0
+        self, tokens: float, context: float, decoding: int = 0, kv_tokens: float = 0.0
     ) -> float:
         """One pass over `tokens` new tokens that see `context` tokens each, on average [s].
 
         Args:
-            drawing: sequences that draw a token in the same pass.
+            decoding: sequences that draw a token in the same pass.
             kv_tokens: tokens in their caches.
         """
         model = self.model
-        flops = model.forward_flops(tokens, context) + drawing * 2 * model.per_token
+        flops = model.forward_flops(tokens, context) + decoding * 2 * model.per_token
         flops += 4 * model.layers * model.query_dim * kv_tokens
-        read = model.weights_read(tokens + drawing) + model.kv_bytes * kv_tokens
+        read = model.weights_read(tokens + decoding) + model.kv_bytes * kv_tokens
         seconds = max(flops / self.flops, read / self.bandwidth)
-        return self.pass_s + seconds + self.reduce_s(tokens + drawing)
+        return self.pass_s + seconds + self.reduce_s(tokens + decoding)
 
     def decode_line(self, batch: int, kv_tokens: float) -> tuple[float, float]:
         """One token for each of `batch` sequences: (a, b) such that it takes a + b * KV [s].

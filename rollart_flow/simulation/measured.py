@@ -59,10 +59,10 @@ class MeasuredEngine:
         return self.fixed_s + tokens * self.prompt_token_s
 
     def prefill_s(
-        self, tokens: float, context: float, drawing: int = 0, kv_tokens: float = 0.0
+        self, tokens: float, context: float, decoding: int = 0, kv_tokens: float = 0.0
     ) -> float:
-        """The pass that draws a first token, beside `drawing` sequences [s]."""
-        return self.decode_line(drawing + 1, kv_tokens)[0]
+        """The pass that draws a first token, beside `decoding` sequences [s]."""
+        return self.decode_line(decoding + 1, kv_tokens)[0]
 
     def decode_line(self, batch: int, kv_tokens: float) -> tuple[float, float]:
         """A pass takes the first of these whatever the caches hold [s]."""

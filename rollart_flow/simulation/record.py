@@ -27,7 +27,7 @@ class AttemptRecord:
     version: int | None
     """Policy version of its first token."""
     tokens: int
-    drawn: int
+    sampled_tokens: int
     """Tokens that were generated for it, those of interrupted actions included."""
     script: Script
 
@@ -78,7 +78,7 @@ class PoolTimes:
     """They belonged to training."""
     recomputed_tokens: int = 0
     """Tokens whose KV cache was computed again."""
-    drawn_tokens: int = 0
+    sampled_tokens: int = 0
 
     def __sub__(self, earlier: "PoolTimes") -> "PoolTimes":
         """What came since an earlier moment."""
@@ -89,7 +89,7 @@ class PoolTimes:
             self.suspended_s - earlier.suspended_s,
             self.away_s - earlier.away_s,
             self.recomputed_tokens - earlier.recomputed_tokens,
-            self.drawn_tokens - earlier.drawn_tokens,
+            self.sampled_tokens - earlier.sampled_tokens,
         )
 
 

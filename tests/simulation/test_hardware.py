@@ -79,7 +79,7 @@ def test_prefill_takes_no_less_for_more_tokens_or_more_context(
     seconds = roofline.prefill_s(tokens, context)
     assert roofline.prefill_s(tokens + more, context) >= seconds > 0
     assert roofline.prefill_s(tokens, context + more) >= seconds
-    assert roofline.prefill_s(tokens, context, drawing=3, kv_tokens=more) >= seconds
+    assert roofline.prefill_s(tokens, context, decoding=3, kv_tokens=more) >= seconds
 
 
 @given(ROOFLINES, st.integers(1, 255), st.integers(1, 255), TOKENS, TOKENS)

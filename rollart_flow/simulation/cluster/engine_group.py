@@ -60,7 +60,7 @@ class SimulatedEngineGroup:
                 sum(e.devices * e.suspended_s for e in members),
                 sum(e.devices * e.away_s for e in members),
                 sum(e.batch.recomputed_tokens for e in members),
-                sum(e.batch.drawn_tokens for e in members),
+                sum(e.batch.sampled_tokens for e in members),
             )
             for hardware, members in pools.items()
         }

@@ -219,7 +219,7 @@ class SimulatedCluster:
             reason=trajectory.reason,
             version=trajectory.policy_version_start,
             tokens=sum(trajectory.token_ids),
-            drawn=self._drawn(trajectory),
+            sampled_tokens=self._sampled_tokens(trajectory),
             script=script,
         )
         tokens = sum(trajectory.token_ids)
@@ -227,7 +227,7 @@ class SimulatedCluster:
         if trainable and self.scenario.zero_variance_filter:
             self._filter(trajectory, script)
 
-    def _drawn(self, trajectory: Trajectory) -> int:
+    def _sampled_tokens(self, trajectory: Trajectory) -> int:
         kept = sum(
             count
             for count, action in zip(trajectory.token_ids, trajectory.action_mask, strict=True)

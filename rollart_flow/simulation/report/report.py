@@ -158,8 +158,8 @@ def _wasted(record: Record, trained: Mapping[str, AttemptRecord], began: float) 
     """Shares by reason. What the end of the run cut off, or left waiting, is not counted."""
     lost: defaultdict[str, int] = defaultdict(int)
     for attempt, reason in _in_vain(record, began):
-        lost[reason] += attempt.drawn
-    total = sum(attempt.drawn for attempt in trained.values()) + sum(lost.values())
+        lost[reason] += attempt.sampled_tokens
+    total = sum(attempt.sampled_tokens for attempt in trained.values()) + sum(lost.values())
     return {reason: tokens / total for reason, tokens in sorted(lost.items()) if tokens}
 
 

@@ -117,16 +117,16 @@ async def test_requests_of_a_sliding_engine_continue_elsewhere_with_their_tokens
     names = [f"t{i}" for i in range(8)]
     streams = [asyncio.create_task(proxy.generate(request(name))) for name in names]
     await asyncio.sleep(5)
-    before = [engine.batch.drawn_tokens for engine in fleet.sliding]
+    before = [engine.batch.sampled_tokens for engine in fleet.sliding]
     await fleet.to_training()
-    drawn = [engine.batch.drawn_tokens for engine in fleet.sliding]
+    drawn = [engine.batch.sampled_tokens for engine in fleet.sliding]
     assert min(drawn) > 100, "both had something to do"
     assert all(now >= then for now, then in zip(drawn, before, strict=True))
     generations = await asyncio.gather(*streams)
     for generation in generations:
         assert sum(generation.token_ids) == ASKED
         assert generation.finish_reason is FinishReason.STOP
-    total = sum(engine.batch.drawn_tokens for engine in [*fleet.engines, *fleet.sliding])
+    total = sum(engine.batch.sampled_tokens for engine in [*fleet.engines, *fleet.sliding])
     assert total == len(names) * ASKED, "nothing is drawn again"
     await fleet.to_rollout()
     await proxy.close()

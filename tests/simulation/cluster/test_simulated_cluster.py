@@ -39,7 +39,7 @@ def rollout_s(record: Record) -> float:
 def lost_tokens(record: Record, reason: Reason) -> int:
     """Tokens that were drawn for what was not trained on for that reason."""
     return sum(
-        attempt.drawn
+        attempt.sampled_tokens
         for attempt in record.attempts.values()
         if reason in (attempt.reason, record.left.get(attempt.trajectory_id))
     )
@@ -87,7 +87,7 @@ def test_every_schedule_trains_all_steps_and_keeps_its_promise(
             attempt = record.attempts[name]
             assert attempt.version == batch.policy_version - age
             assert attempt.tokens == attempt.script.tokens
-            assert attempt.drawn >= attempt.script.action_tokens
+            assert attempt.sampled_tokens >= attempt.script.action_tokens
     assert record.most_running <= scenario.slots(schedule)
 
 
@@ -193,9 +193,9 @@ def test_disaggregated_prefill_runs_under_any_schedule(schedule: Schedule) -> No
     record = simulate(scenario, schedule, steps=2)
     assert schedule.violations(record.batches.values()) == ()
     pools = record.pools[-1]
-    assert pools["H800"].drawn_tokens == 0, "prefill workers draw nothing"
+    assert pools["H800"].sampled_tokens == 0, "prefill workers draw nothing"
     actions = sum(a.script.action_tokens for a in record.attempts.values() if a.tokens)
-    assert 0 < pools["H20"].drawn_tokens <= actions + record.turns
+    assert 0 < pools["H20"].sampled_tokens <= actions + record.turns
 
 
 def test_environments_in_lockstep_wait_for_the_slowest() -> None:

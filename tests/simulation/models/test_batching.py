@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rollart_flow.simulation.hardware import H20, H800, QWEN3_8B, QWEN3_32B, Device, Roofline
-from rollart_flow.simulation.models.batching import MAX_SEQUENCES, ContinuousBatch, Job
+from rollart_flow.simulation.models.batching import MAX_SEQUENCES, ContinuousBatch
+from rollart_flow.simulation.models.job import Job
 
 ROOMY = Roofline(QWEN3_8B, H800)
 TIGHT = Roofline(QWEN3_8B, Device("tight", 989.5, 20.0, 3.35, 400, 1.0))
@@ -196,7 +197,7 @@ def test_no_token_is_lost_or_drawn_twice(
     batch = played.seen.batch
     assert len(batch) == 0
     assert batch.kv == 0
-    assert batch.drawn_tokens == sum(drawn(job) for job, _, _ in played.jobs)
+    assert batch.sampled_tokens == sum(drawn(job) for job, _, _ in played.jobs)
     assert batch.busy_s + played.suspended_s <= played.seen.now + 1e-6
 
 

@@ -105,7 +105,7 @@ async def test_whoever_closes_a_stream_takes_its_sequence_away_and_the_tokens_ar
         await stream
     assert len(engine.batch) == 0
     assert 0 < lost["t"] < ASKED
-    assert lost["t"] == engine.batch.drawn_tokens
+    assert lost["t"] == engine.batch.sampled_tokens
 
 
 async def test_a_stream_that_comes_to_its_end_loses_nothing() -> None:
@@ -189,7 +189,7 @@ async def test_disaggregated_prefill_computes_here_and_draws_there() -> None:
     first = [chunk for _, chunk in await gathered(pair.generate(request(2_000)))]
     second = [chunk for _, chunk in await gathered(pair.generate(request(2_000, 300, 50)))]
     assert (tokens(first), tokens(second)) == (300, 100)
-    drawn = [engine.batch.drawn_tokens for engine in decode]
+    drawn = [engine.batch.sampled_tokens for engine in decode]
     assert sorted(drawn) == [0, 400]
     assert [engine.batch.prefilled_tokens for engine in prefill] == [2_350, 0]
     assert sum(engine.batch.prefilled_tokens for engine in decode) == 0

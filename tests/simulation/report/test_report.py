@@ -63,12 +63,12 @@ def test_waste_is_what_was_drawn_and_not_trained_on() -> None:
     record = simulate(spare, sync_plus(), steps=4)
     found = report(record, spare, sync_plus(), 0)
     trained = {t for batch in record.batches.values() for t in batch.trajectory_ids}
-    used = sum(record.attempts[t].drawn for t in trained)
+    used = sum(record.attempts[t].sampled_tokens for t in trained)
     drawn = Counter[str]()
     for attempt in record.attempts.values():
         if attempt.trajectory_id not in trained:
             reason = record.left.get(attempt.trajectory_id, attempt.reason)
-            drawn[str(reason)] += attempt.drawn
+            drawn[str(reason)] += attempt.sampled_tokens
     surplus = str(Reason.GROUP_COMPLETE)
     assert found.wasted[surplus] == pytest.approx(
         drawn[surplus] / (used + drawn[surplus]), rel=0.05
