@@ -1,9 +1,9 @@
-"""Models of the hardware: devices, language models, and how long one does the other's work.
+"""Models of the hardware: devices, language models, and the time that passes and steps take.
 
 A roofline: prefill and training are bound by arithmetic, decode by memory bandwidth (weights and
 KV cache of the batch), whichever takes longer. The invariant: a time is a function of the shapes
-alone, and more work never takes less time. What is measured and what is assumed stands beside each
-number.
+alone, and more work never takes less time. A comment beside each number says whether it is
+measured or assumed.
 """
 
 import math
@@ -22,7 +22,7 @@ class Device:
     """Dense BF16 [TFLOPS]."""
     memory_gb: float
     bandwidth_tb_s: float
-    """Of its memory [TB/s]."""
+    """Bandwidth of the memory [TB/s]."""
     link_gb_s: float
     """NVLink, both directions together [GB/s]."""
     cost: float
@@ -35,7 +35,7 @@ H800 = Device("H800", tflops=989.5, memory_gb=80, bandwidth_tb_s=3.35, link_gb_s
 
 @dataclass(frozen=True, slots=True)
 class LanguageModel:
-    """Shapes that costs depend on (the models' published configurations)."""
+    """The shapes of a language model that costs depend on (published configurations)."""
 
     name: str
     parameters: float
@@ -46,7 +46,7 @@ class LanguageModel:
     kv_dim: int
     """KV heads times their size."""
     active: float | None = None
-    """Parameters that one token uses, where not all (mixture of experts)."""
+    """Parameters that one token uses in a mixture of experts; None: all."""
 
     @property
     def per_token(self) -> float:
@@ -55,7 +55,7 @@ class LanguageModel:
 
     @property
     def weight_bytes(self) -> float:
-        """In BF16; 15.26, 27.51 and 61.02 GiB for the three of ROLLART Table 3."""
+        """Size in BF16; 15.26, 27.51 and 61.02 GiB for the models of ROLLART Table 3."""
         return 2 * self.parameters
 
     @property
@@ -66,7 +66,7 @@ class LanguageModel:
     def weights_read(self, tokens: float) -> float:
         """Bytes of weights that one pass over `tokens` tokens reads.
 
-        Each token of a mixture of experts uses its share of the experts, drawn independently.
+        Each token of a mixture of experts is assumed to choose its experts independently.
         """
         if self.active is None:
             return self.weight_bytes
@@ -74,7 +74,7 @@ class LanguageModel:
         return self.weight_bytes * (1.0 - unused)
 
     def forward_flops(self, tokens: float, context: float) -> float:
-        """Of `tokens` tokens that see `context` tokens each, on average."""
+        """FLOPs of `tokens` tokens that see `context` tokens each, on average."""
         return tokens * (2 * self.per_token + 4 * self.layers * self.query_dim * context)
 
 
@@ -87,7 +87,7 @@ MODELS = {m.name: m for m in (QWEN3_8B, QWEN3_14B, QWEN3_32B, QWEN3_30B_A3B, QWE
 
 
 class EngineModel(Protocol):
-    """How long one inference worker takes."""
+    """Times of one inference worker."""
 
     @property
     def hardware(self) -> str:
@@ -101,21 +101,21 @@ class EngineModel(Protocol):
 
     @property
     def kv_tokens(self) -> int:
-        """Tokens of KV cache that it has room for."""
+        """Tokens of KV cache that the worker has room for."""
         ...
 
     def request_s(self, tokens: int) -> float:
-        """Of one request with so many new tokens, outside of the passes [s]."""
+        """Time of one request with this many new tokens, outside of the passes [s]."""
         ...
 
     def prefill_s(
         self, tokens: float, context: float, decoding: int = 0, kv_tokens: float = 0.0
     ) -> float:
-        """One pass over new tokens and the sequences that draw [s]."""
+        """Time of one pass over new tokens, beside `decoding` sequences [s]."""
         ...
 
     def decode_line(self, batch: int, kv_tokens: float) -> tuple[float, float]:
-        """One token for each sequence: (a, b) such that it takes a + b * KV [s]."""
+        """(a, b) such that one token for each of `batch` sequences takes a + b * KV [s]."""
         ...
 
 
@@ -123,8 +123,8 @@ class EngineModel(Protocol):
 class Roofline:
     """One inference worker: a model on `degree` devices in tensor parallel.
 
-    What share of the peaks is reached is assumed, the same for all devices: dense kernels come to
-    about 0.55 of the arithmetic in prefill and 0.75 of the bandwidth in decode.
+    The shares of the peaks that kernels reach are assumed, the same for all devices: dense kernels
+    come to about 0.55 of the arithmetic in prefill and 0.75 of the bandwidth in decode.
     """
 
     model: LanguageModel
@@ -137,7 +137,7 @@ class Roofline:
     hop_s: float = 10e-6
     """Latency of one all-reduce [s]; two per layer."""
     memory_share: float = 0.9
-    """Of a device's memory that weights and KV cache may take (vLLM's default)."""
+    """Share of a device's memory that weights and KV cache may take (vLLM's default)."""
 
     @property
     def hardware(self) -> str:
@@ -150,27 +150,30 @@ class Roofline:
         return self.degree
 
     def request_s(self, tokens: int) -> float:
-        """Nothing: prompts are computed in passes."""
+        """Zero: prompts are computed in passes [s]."""
         return 0.0
 
     @property
     def flops(self) -> float:
-        """Arithmetic that is reached [FLOP/s]."""
+        """Arithmetic that kernels reach [FLOP/s]."""
         return self.degree * self.device.tflops * 1e12 * self.compute_share
 
     @property
     def bandwidth(self) -> float:
-        """Memory bandwidth that is reached [bytes/s]."""
+        """Memory bandwidth that kernels reach [bytes/s]."""
         return self.degree * self.device.bandwidth_tb_s * 1e12 * self.bandwidth_share
 
     @property
     def kv_tokens(self) -> int:
-        """Tokens of KV cache that fit beside the weights; 0 or less where the weights do not."""
+        """Tokens of KV cache that fit beside the weights; 0 or less if the weights do not fit."""
         room = self.degree * self.device.memory_gb * 1e9 * self.memory_share
         return int((room - self.model.weight_bytes) / self.model.kv_bytes)
 
     def reduce_s(self, tokens: float) -> float:
-        """All-reduces of one pass over `tokens` tokens (ring, half of the link each way) [s]."""
+        """Time of the all-reduces of one pass over `tokens` tokens [s].
+
+        A ring, with half of the link in each direction.
+        """
         if self.degree == 1:
             return 0.0
         sent = 2 * (self.degree - 1) / self.degree * tokens * self.model.hidden * 2
@@ -179,11 +182,11 @@ class Roofline:
     def prefill_s(
         self, tokens: float, context: float, decoding: int = 0, kv_tokens: float = 0.0
     ) -> float:
-        """One pass over `tokens` new tokens that see `context` tokens each, on average [s].
+        """Time of one pass over `tokens` new tokens that see `context` tokens each, on average [s].
 
         Args:
-            decoding: sequences that draw a token in the same pass.
-            kv_tokens: tokens in their caches.
+            decoding: sequences that sample a token in the same pass.
+            kv_tokens: tokens in the KV caches of these sequences.
         """
         model = self.model
         flops = model.forward_flops(tokens, context) + decoding * 2 * model.per_token
@@ -193,7 +196,7 @@ class Roofline:
         return self.pass_s + seconds + self.reduce_s(tokens + decoding)
 
     def decode_line(self, batch: int, kv_tokens: float) -> tuple[float, float]:
-        """One token for each of `batch` sequences: (a, b) such that it takes a + b * KV [s].
+        """(a, b) such that one token for each of `batch` sequences takes a + b * KV [s].
 
         The line holds near `kv_tokens`, the tokens in the KV caches of the batch.
         """
@@ -211,7 +214,7 @@ class Roofline:
         return fixed + a, b
 
     def decode_s(self, batch: int, kv_tokens: float) -> float:
-        """One token for each of `batch` sequences with `kv_tokens` in all of their caches [s]."""
+        """Time of one token for each of `batch` sequences with `kv_tokens` in their caches [s]."""
         a, b = self.decode_line(batch, kv_tokens)
         return a + b * kv_tokens
 
@@ -223,12 +226,12 @@ class TrainingCost:
     model: LanguageModel
     device: Device
     compute_share: float = 0.35
-    """Of the peak; assumed, as dense models reach it with Megatron at this scale."""
+    """Share of the peak; assumed, as dense models reach it with Megatron at this scale."""
     fixed_s: float = 5.0
-    """Optimizer step, and what else does not depend on tokens [s]; assumed."""
+    """The optimizer step and all other work that does not depend on tokens [s]; assumed."""
 
     def step_s(self, lengths: list[int], devices: int, epochs: int = 1) -> float:
-        """Seconds for trajectories of `lengths` tokens on `devices` devices."""
+        """Time of a step over trajectories of `lengths` tokens on `devices` devices [s]."""
         forward = sum(self.model.forward_flops(n, n / 2) for n in lengths)
         work = forward * (1 + 3 * epochs)
         return self.fixed_s + work / (devices * self.device.tflops * 1e12 * self.compute_share)
@@ -236,12 +239,12 @@ class TrainingCost:
 
 @dataclass(frozen=True, slots=True)
 class WeightTransfer:
-    """What it takes to bring new weights from training to the inference workers.
+    """Times of the transfer of new weights from training to the inference workers.
 
     The defaults are those of ROLLART Table 4 per GiB: a push over the 200 Gbps link between the
     clusters, and the pulls of all workers from the store. Pulls of buckets that have been pushed
-    are hidden behind the rollout; what is left at the update is the last bucket's pull and the
-    copy into the device's memory.
+    are hidden behind the rollout; the update itself waits for the last bucket's pull and the copy
+    into the device's memory.
     """
 
     push_s_per_gib: float = 2.2
@@ -249,20 +252,20 @@ class WeightTransfer:
     bucket_gib: float = 1.0
     """ROLLART section 6.3."""
     copy_gib_s: float = 12.0
-    """From host memory into a device, per device [GiB/s]; assumed, PCIe shared by two devices."""
+    """Copy from host memory into a device, per device [GiB/s]; assumed, PCIe for two devices."""
     streamed: bool = True
-    """Whether buckets are pulled while the rollout goes on; otherwise all after the suspension."""
+    """Whether buckets are pulled during the rollout; if not, all after the suspension."""
 
     def push_s(self, model: LanguageModel) -> float:
-        """Training workers to the store [s]."""
+        """Transfer from the training workers to the store [s]."""
         return self.push_s_per_gib * model.weight_bytes / GIB
 
     def pull_s(self, model: LanguageModel) -> float:
-        """The store to all inference workers, accumulated [s]."""
+        """Transfer from the store to all inference workers, summed over workers [s]."""
         return self.pull_s_per_gib * model.weight_bytes / GIB
 
     def exposed_s(self, model: LanguageModel, degree: int) -> float:
-        """What of the pull no rollout can hide [s]."""
+        """The part of the pull that no rollout can hide [s]."""
         if not self.streamed:
             return self.pull_s(model)
         size = model.weight_bytes / GIB
@@ -271,7 +274,7 @@ class WeightTransfer:
 
 
 MOONCAKE = WeightTransfer()
-"""Across clusters through the store (ROLLART Table 4)."""
+"""Transfer across clusters through the store (ROLLART Table 4)."""
 
 INTRA_CLUSTER = WeightTransfer(push_s_per_gib=0.0, pull_s_per_gib=0.155, streamed=False)
-"""Within one cluster over InfiniBand: 9.442 s for 61.02 GiB (ROLLART Table 3, RDMA)."""
+"""Transfer within one cluster over InfiniBand: 9.442 s for 61.02 GiB (ROLLART Table 3, RDMA)."""

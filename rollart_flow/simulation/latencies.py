@@ -1,7 +1,7 @@
-"""Named distributions of latencies and lengths.
+"""Distributions of latencies and lengths.
 
-Each is a frozen description with a mean; `draw` takes all its chance from the source that it is
-given, so that what is drawn is a function of a seed.
+Each is a frozen description with a mean. `draw` takes all randomness from the generator that it is
+given, so that a value is a function of a seed.
 """
 
 import math
@@ -11,21 +11,21 @@ from typing import Protocol
 
 
 class Distribution(Protocol):
-    """What can be drawn from."""
+    """A distribution of values of 0 or more."""
 
     def draw(self, chance: Random) -> float:
-        """One value, 0 or more."""
+        """One random value, 0 or more."""
         ...
 
     @property
     def mean(self) -> float:
-        """Expected value of what is drawn."""
+        """Expected value of `draw`."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class FixedLatency:
-    """Always the same."""
+    """The same value always."""
 
     value: float
 
@@ -41,7 +41,7 @@ class FixedLatency:
 
 @dataclass(frozen=True, slots=True)
 class Uniform:
-    """Between two values: the ranges of ROLLART Table 1."""
+    """Uniform between two values, as the ranges of ROLLART Table 1."""
 
     low: float
     high: float
@@ -52,13 +52,13 @@ class Uniform:
 
     @property
     def mean(self) -> float:
-        """The middle."""
+        """Midpoint of the range."""
         return (self.low + self.high) / 2
 
 
 @dataclass(frozen=True, slots=True)
 class Gaussian:
-    """Normal, cut at zero (ROLLART section 7.3: mu = 10 s, sigma from 1 to 10 s)."""
+    """Normal distribution, cut at zero (ROLLART section 7.3: mu = 10 s, sigma from 1 to 10 s)."""
 
     mu: float
     sigma: float
@@ -79,12 +79,12 @@ class Gaussian:
 
 @dataclass(frozen=True, slots=True)
 class LogNormal:
-    """Heavy-tailed: `median`, and `sigma` of the logarithm (ROLLART section 3.1, Figure 5a)."""
+    """Heavy-tailed: a median, and the sigma of the logarithm (ROLLART section 3.1, Figure 5a)."""
 
     median: float
     sigma: float
     most: float = math.inf
-    """Values are cut here."""
+    """Larger values are cut to this one."""
 
     def draw(self, chance: Random) -> float:
         """One value."""
@@ -107,12 +107,12 @@ class LogNormal:
 
 @dataclass(frozen=True, slots=True)
 class LatencyMixture:
-    """One of several, with weights: a body and a tail."""
+    """One of several distributions, by weight: for instance a body and a tail."""
 
     parts: tuple[tuple[float, Distribution], ...]
 
     def draw(self, chance: Random) -> float:
-        """One value of one part."""
+        """One random value of a random part."""
         weights = [weight for weight, _ in self.parts]
         part = chance.choices([part for _, part in self.parts], weights)[0]
         return part.draw(chance)

@@ -1,6 +1,6 @@
-"""What a word on the command line means: a named scenario, or those of a Python file.
+"""Loads the scenarios that a word on the command line names: a named scenario, or a Python file.
 
-A file runs as a pipeline file does; whatever goes wrong in it becomes one line with its place.
+A scenario file runs as a pipeline file does; an error in it becomes one line with its place.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,10 +14,10 @@ from rollart_flow.simulation.scenario import Scenario
 
 
 def load_scenarios(word: str) -> tuple[Scenario, ...]:
-    """The scenarios that a word means; a name goes before a file (`./small` is a file).
+    """The scenarios that a word names; a name goes before a file (`./small` is a file).
 
     Raises:
-        SettingsError: it means none, or the file or a scenario in it is wrong.
+        SettingsError: the word names no scenario, or the file or a scenario in it is wrong.
     """
     if word in SCENARIOS:
         return (SCENARIOS[word](),)
@@ -39,7 +39,7 @@ def _unknown(word: str) -> str:
 
 
 def _defined(names: Mapping[str, object], path: str) -> tuple[Scenario, ...]:
-    """`scenario` or `scenarios` of a file."""
+    """The `scenario` or the `scenarios` of a file."""
     if "scenario" in names:
         found: object = (names["scenario"],)
     elif "scenarios" in names:

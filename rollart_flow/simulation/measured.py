@@ -1,8 +1,8 @@
-"""What was measured on a run, in place of models of hardware and workload.
+"""The measurements of a stored run, in place of models of hardware and workload.
 
-Latencies that depend on what else is going on come in series: they are played in the order in which
-they were measured, from a place that the seed chooses, so that what was alike because it was close
-in time (one commit, one busy moment) stays alike. The invariant: what is played is a function of
+Latencies that depend on the load come in series: a simulation repeats them in the order in which
+they were measured, from an offset that the seed chooses, so that values stay correlated that were
+close in time (one commit, one busy moment). The invariant: the repeated values are a function of
 the seed.
 """
 
@@ -23,7 +23,7 @@ class Series:
     """Measured values in their order.
 
     Raises:
-        SettingsError: there is none.
+        SettingsError: there are no values.
     """
 
     values: tuple[float, ...]
@@ -33,59 +33,59 @@ class Series:
             raise SettingsError("a series of measured values needs at least one")
 
     def play(self, seed: str) -> Iterator[float]:
-        """The values for ever, from a place that the seed chooses."""
+        """An endless repetition of the values, from an offset that the seed chooses."""
         first = Random(seed).randrange(len(self.values))
         return (self.values[(first + index) % len(self.values)] for index in count())
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredEngine:
-    """One inference worker, as fitted to the turns of a run. Implements `EngineModel`."""
+    """An `EngineModel` of one inference worker, fitted to the turns of a run."""
 
     hardware: str
     fixed_s: float
-    """Of one request, on its way and until it is let in."""
+    """Time of one request outside of the passes: on its way, and until it is admitted [s]."""
     prompt_token_s: float
-    """What each new token of its prompt adds to that."""
+    """Time that each new token of the prompt adds to `fixed_s` [s]."""
     pass_s: float
     sequence_s: float
-    """What each sequence adds to a pass."""
+    """Time that each sequence adds to a pass [s]."""
     devices: int = 1
     kv_tokens: int = 1 << 40
-    """Not recorded: nothing is ever preempted."""
+    """Practically unlimited: runs do not record it, so that nothing is ever preempted."""
 
     def request_s(self, tokens: int) -> float:
-        """Of one request with so many new tokens, outside of the passes [s]."""
+        """Time of one request with this many new tokens, outside of the passes [s]."""
         return self.fixed_s + tokens * self.prompt_token_s
 
     def prefill_s(
         self, tokens: float, context: float, decoding: int = 0, kv_tokens: float = 0.0
     ) -> float:
-        """The pass that draws a first token, beside `decoding` sequences [s]."""
+        """Time of the pass that samples a first token, beside `decoding` sequences [s]."""
         return self.decode_line(decoding + 1, kv_tokens)[0]
 
     def decode_line(self, batch: int, kv_tokens: float) -> tuple[float, float]:
-        """A pass takes the first of these whatever the caches hold [s]."""
+        """(time of a pass, 0): the tokens in the KV caches have no effect [s]."""
         return self.pass_s + batch * self.sequence_s, 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredTraining:
-    """What one step takes of its trainer, from the batch to the next request for one."""
+    """Times of one training step, from the batch to the request for the next one."""
 
     fixed_s: float
     token_s: float
     deviations: Series
-    """Measured over fitted time, by step."""
+    """Measured time divided by fitted time, by step."""
 
     def work_s(self, tokens: int) -> float:
-        """Seconds for a batch of so many tokens where nothing else runs."""
+        """Time of a step over this many tokens while nothing else runs [s]."""
         return self.fixed_s + tokens * self.token_s
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedGroup:
-    """The attempts at one task that were not cut off from outside."""
+    """The attempts at one task that ended by themselves."""
 
     domain: str
     scripts: tuple[Script, ...]
@@ -93,7 +93,7 @@ class RecordedGroup:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A run as it can be played again under another schedule."""
+    """The measurements of a run, from which it can be simulated under another schedule."""
 
     engines: tuple[tuple[MeasuredEngine, int], ...]
     groups: tuple[RecordedGroup, ...]
@@ -102,23 +102,23 @@ class Measured:
     exchange_s: float
     """Suspend, update and resume together, on average."""
     launch_s: Series
-    """From one attempt's start to the next one's, while there is room and credit: they are handed
-    out one by one."""
+    """From one attempt's start to the next one's, while there is room and credit: attempts are
+    handed out one by one."""
     scored_s: float
     """From the end of an attempt until it may be committed."""
     commit_s: Series
-    """Of one commit, which takes along all that came until its end."""
+    """Time of one commit, which includes all trajectories that came before its end."""
     training_stretch: float = 0.0
-    """How much longer training takes while attempts run, as a share."""
+    """Additional time of training while attempts run, as a share of its time."""
     engine_stretch: float = 0.0
-    """How much longer requests and passes take while a step trains, as a share."""
+    """Additional time of requests and passes while a step trains, as a share of their time."""
 
 
 class RecordedWorkload:
-    """The groups of a run again, in their order, from a place that the seed chooses.
+    """The groups of a stored run in their order, from an offset that the seed chooses.
 
-    An attempt that its group has not recorded, because it is redundant or a replacement, is drawn
-    from all of its domain.
+    An attempt that its group has not recorded, because it is redundant or a replacement, is chosen
+    at random among the attempts of its domain.
     """
 
     def __init__(self, groups: Sequence[RecordedGroup], seed: int) -> None:
@@ -130,13 +130,13 @@ class RecordedWorkload:
             self._by_domain[group.domain].extend(group.scripts)
 
     def tasks(self) -> Iterator[tuple[Task, int]]:
-        """Tasks for ever, with their cursors."""
+        """An endless sequence of tasks, each with its cursor."""
         for cursor in count():
             domain = self._group(cursor).domain
             yield Task(f"{domain}-{cursor}", domain), cursor
 
     def script(self, group_id: str, domain: str, attempt: int) -> Script:
-        """What an attempt does."""
+        """The script of an attempt."""
         recorded = self._group(group_cursor(group_id)).scripts
         if attempt < len(recorded):
             return recorded[attempt]

@@ -1,4 +1,4 @@
-"""Scenarios that have a name, so that a schedule can be asked about without writing a file."""
+"""Named scenarios, with which schedules can be compared without writing a file."""
 
 from collections.abc import Callable, Mapping
 

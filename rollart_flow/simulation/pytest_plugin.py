@@ -1,4 +1,4 @@
-"""A pytest fixture for code that waits: its tests take no time, and a deadlock fails by name.
+"""A pytest fixture for code that waits: tests take no time, and a deadlock names its waits.
 
 Opt in from the top `conftest.py`:
 
@@ -16,13 +16,13 @@ T = TypeVar("T")
 
 
 class VirtualTime(Protocol):
-    """What the fixture gives: `simulation.run`."""
+    """Type of the fixture: `simulation.run`."""
 
     def __call__(self, main: Coroutine[Any, Any, T], *, seed: int = 0, shuffle: bool = False) -> T:
-        """Run a coroutine to its end under virtual time; see `simulation.run`."""
+        """Run a coroutine to its end under virtual time."""
 
 
 @pytest.fixture
 def virtual_time() -> VirtualTime:
-    """Runs a coroutine in a loop of its own, whose clock jumps to the next timer."""
+    """A function that runs a coroutine in its own loop, whose clock jumps to the next timer."""
     return run

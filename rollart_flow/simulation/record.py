@@ -1,4 +1,4 @@
-"""What a simulation leaves behind: plain rows, from which all figures are computed."""
+"""The record of a simulated run: plain rows, from which all figures are computed."""
 
 import asyncio
 from collections import Counter
@@ -18,17 +18,17 @@ class AttemptRecord:
     domain: str
     host: str
     started: float
-    """It was handed to an environment [s]."""
+    """Time at which it was handed to an environment [s]."""
     ended: float
     committed: float
-    """It was scored and committed [s]."""
+    """Time at which it was scored and committed [s]."""
     outcome: Outcome
     reason: Reason | None
     version: int | None
-    """Policy version of its first token."""
+    """Policy version of its first token; None if no token was sampled."""
     tokens: int
     sampled_tokens: int
-    """Tokens that were generated for it, those of interrupted actions included."""
+    """Tokens that were sampled for it, those of interrupted actions included."""
     script: Script
 
 
@@ -38,17 +38,17 @@ class StepTimes:
 
     step: int
     asked: float
-    """Training asked for the batch."""
+    """Time at which training asked for the batch."""
     formed: float
-    """The batch is there and the engines go on, or wait for training."""
+    """Time at which the batch was formed and the engines had resumed, or waited for training."""
     trained: float
     pushed: float
-    """The weights are in the store."""
+    """Time at which the weights were in the store."""
     ended: float
 
 
 class Activity(StrEnum):
-    """What training, or who carries the weights, does for a while."""
+    """What training, or the transfer of weights, does for a while."""
 
     WAIT = "wait"
     TRAIN = "train"
@@ -59,7 +59,7 @@ class Activity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ActivitySpan:
-    """An activity [s since the start]."""
+    """One activity, from start to end [s since the start]."""
 
     activity: Activity
     start: float
@@ -68,20 +68,20 @@ class ActivitySpan:
 
 @dataclass(frozen=True, slots=True)
 class PoolTimes:
-    """The inference workers of one hardware class, since the start [device seconds]."""
+    """Counters of the inference workers of one hardware class, since the start [device s]."""
 
     devices: int = 0
     prefill_s: float = 0.0
     decode_s: float = 0.0
     suspended_s: float = 0.0
     away_s: float = 0.0
-    """They belonged to training."""
+    """Time for which the devices belonged to training."""
     recomputed_tokens: int = 0
-    """Tokens whose KV cache was computed again."""
+    """Tokens whose KV cache was computed again after a preemption or an update."""
     sampled_tokens: int = 0
 
     def __sub__(self, earlier: "PoolTimes") -> "PoolTimes":
-        """What came since an earlier moment."""
+        """The increase since an earlier moment."""
         return PoolTimes(
             self.devices,
             self.prefill_s - earlier.prefill_s,
@@ -95,41 +95,41 @@ class PoolTimes:
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """A host's profiler has bound a domain to a hardware class."""
+    """The choice of a hardware class for a domain by the profiler of a rollout worker."""
 
     at: float
-    """[s since the start]"""
+    """Time of the choice [s since the start]."""
     domain: str
     hardware: str
 
 
 @dataclass
 class Record:
-    """A simulated run."""
+    """Everything that is known of one simulated run; it grows with each step."""
 
     attempts: dict[str, AttemptRecord] = field(default_factory=dict)
     batches: dict[int, Batch] = field(default_factory=dict)
     steps: list[StepTimes] = field(default_factory=list)
     pools: list[dict[str, PoolTimes]] = field(default_factory=list)
-    """By hardware class, at the end of each step."""
+    """Counters by hardware class, at the end of each step."""
     left: dict[str, Reason] = field(default_factory=dict)
-    """Committed trajectories that were not trained on, with the reason."""
+    """Reasons by trajectory id, of committed trajectories that were not trained on."""
     admitted: Counter[str] = field(default_factory=Counter)
-    """Groups by domain."""
+    """Number of admitted groups by domain."""
     bindings: list[Binding] = field(default_factory=list)
-    """Of all hosts, where hardware affinity is found and not given."""
+    """Choices of all rollout workers, where hardware affinity is measured and not given."""
     exposed_pull_s: list[float] = field(default_factory=list)
     weights: list[ActivitySpan] = field(default_factory=list)
-    """Pushes, and the inference workers' suspensions with the updates in them."""
+    """Pushes, and the suspensions of the inference workers with their updates."""
     reward_busy_s: float = 0.0
     """Device seconds in which the reward model worked."""
     reward_paid_s: float = 0.0
-    """Device seconds that were paid for it."""
+    """Device seconds that were paid for the reward model."""
     seconds: float = 0.0
     most_running: int = 0
-    """Most environments that ran at once."""
+    """Largest number of environments that ran at once."""
     turns: int = 0
-    """Turns of all attempts that have ended."""
+    """Sum of the turns of all attempts that have ended."""
 
     def __call__(self, event: Event) -> None:
         """Take an event of the control plane."""

@@ -1,7 +1,8 @@
 """A scenario: the hardware, the workload and the sizes that schedules are compared on.
 
-A frozen description that is checked when it is made; `simulate` runs it. The invariant: nothing of
-a schedule is in a scenario, so that any schedule can be asked about any scenario.
+A scenario is a frozen description that is checked when it is made; `simulate` runs it. The
+invariant: a scenario contains nothing of a schedule, so that every schedule can be simulated on
+every scenario.
 """
 
 from collections.abc import Mapping
@@ -36,22 +37,22 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class PrefillDecode:
-    """Prefill and decode on workers of their own (xPyD; ROLLART section 6.3)."""
+    """Prefill and decode on separate workers (xPyD; ROLLART section 6.3)."""
 
     prefill: Pool
     decode: Pool
     degree: int
-    """Tensor parallel, of both."""
+    """Tensor-parallel degree of both kinds of workers."""
     link_gb_s: float = 25.0
-    """KV caches from one to the other, per worker [GB/s]; 200 Gbps (ROLLART section 7.1)."""
+    """Link for KV caches between them, per worker [GB/s]; 200 Gbps (ROLLART section 7.1)."""
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """What is simulated.
+    """Hardware, workload and sizes of a simulation.
 
     Raises:
-        SettingsError: names what does not fit together.
+        SettingsError: settings do not fit together; the message names them.
     """
 
     name: str
@@ -62,37 +63,37 @@ class Scenario:
     batch_size: int
     group_size: int
     tensor_parallel: int = 1
-    """Of each inference worker."""
+    """Tensor-parallel degree of each inference worker."""
     shared: bool = False
     """Whether rollout and training take turns on the same devices, those of `training`."""
     switch_s: float = 40.0
-    """Where they take turns: both ways between serving and training [s]. With it a step of ROLLART
-    Figure 3 spends the share on training that the figure shows (23% of 366 s)."""
+    """Switching between serving and training and back, where they take turns [s]. With this value a
+    step of ROLLART Figure 3 spends the share on training that the figure shows (23% of 366 s)."""
     sliding: int = 0
     """Devices of `training` that serve inference whenever training waits for a batch (ROLL's
     train-rollout multiplexing)."""
     disaggregated: PrefillDecode | None = None
-    """In place of `rollout`."""
+    """Separate prefill and decode workers in place of `rollout`."""
     hw_affinity: Mapping[str, str] | Literal["auto"] = field(default_factory=dict, hash=False)
-    """Hardware class by domain, "default" for the others; empty: any. "auto": a profiler in each
-    host finds it."""
+    """Hardware class by domain, "default" for the others; empty: any class. "auto": a profiler in
+    each rollout worker finds the classes."""
     redundancy: int = 0
     extra_groups: int = 0
     environments: int | None = None
     """Environments that run at once; None: as many as the schedule may have in flight."""
     context_tokens: int = 32_768
     reward: Serverless | Dedicated | None = None
-    """What judges; None where rules do."""
+    """Where the reward model runs; None: rules score."""
     transfer: WeightTransfer = MOONCAKE
     training_cost: TrainingCost | None = None
-    """None: by the arithmetic of the model."""
+    """Times of training steps; None: by the arithmetic of the model."""
     epochs: int = 1
     step_timeout_s: float = 600.0
-    """Of a reset and of a step of an environment."""
+    """Limit of a reset and of a step of an environment [s]."""
     zero_variance_filter: bool = False
-    """Whether groups whose rewards are all the same are refused (DAPO's dynamic sampling)."""
+    """Whether groups with equal rewards are refused (DAPO's dynamic sampling)."""
     commit_s: float = 0.2
-    """From the reward to the buffer; measured on one machine."""
+    """Time from the reward to the buffer [s]; measured on one machine."""
     measured: Measured | None = None
     """A stored run in place of `domains`, `rollout`, `transfer`, `training_cost` and `commit_s`."""
 
@@ -114,7 +115,7 @@ class Scenario:
                 )
 
     def settings(self, seed: int = 0) -> RolloutSettings:
-        """Settings of the scheduler."""
+        """Settings of the rollout scheduler."""
         return RolloutSettings(
             self.batch_size,
             self.group_size,
@@ -126,7 +127,7 @@ class Scenario:
         )
 
     def workers(self) -> tuple[tuple[EngineModel, int], ...]:
-        """Inference workers, as (how long they take, how many)."""
+        """Inference workers, as pairs of their times and their number."""
         if self.measured is not None:
             return self.measured.engines
         if self.disaggregated is not None:
@@ -146,7 +147,7 @@ class Scenario:
         return tuple(found)
 
     def training_s(self, lengths: list[int]) -> float:
-        """A training step over trajectories of these lengths, with nothing beside [s]."""
+        """Time of a training step over trajectories of these lengths, alone on the machine [s]."""
         if self.measured is not None:
             return self.measured.training.work_s(sum(lengths))
         seconds = self.cost.step_s(lengths, self.training.devices, self.epochs)
@@ -154,28 +155,28 @@ class Scenario:
 
     @property
     def cost(self) -> TrainingCost:
-        """What a training step costs."""
+        """Times of training steps."""
         return self.training_cost or TrainingCost(self.model, self.training.device)
 
     @property
     def push_s(self) -> float:
-        """Training workers to the store [s]; a measured training step ends with it."""
+        """Transfer from the training workers to the store [s]; measured steps include it."""
         return 0.0 if self.measured is not None else self.transfer.push_s(self.model)
 
     @property
     def pull_s(self) -> float:
-        """Seconds that all pulls of a version take together; see `transfer`."""
+        """Sum of the pulls of a version over all workers [s]."""
         return 0.0 if self.measured is not None else self.transfer.pull_s(self.model)
 
     @property
     def exposed_s(self) -> float:
-        """The store to the inference workers, where no rollout can hide it [s]."""
+        """The part of the pulls that no rollout can hide [s]."""
         if self.measured is not None:
             return self.measured.exchange_s
         return self.transfer.exposed_s(self.model, self.tensor_parallel)
 
     def workload(self, seed: int) -> Attempts:
-        """The attempts of a run."""
+        """The tasks and scripts of a run."""
         if self.measured is not None:
             return RecordedWorkload(self.measured.groups, seed)
         return Workload(self.domains, seed, self.context_tokens)

@@ -1,7 +1,7 @@
-"""What trajectories are made of: domains, and the script of each attempt.
+"""Task domains, and the script of each attempt.
 
-A script is everything that an attempt would do if nothing interrupted it: its turns with their
-lengths and latencies, drawn in advance. The invariant: it is a function of the seed and of the
+A script is everything that an attempt would do without interruption: its turns with their lengths
+and latencies, drawn in advance. The invariant: a script is a function of the seed and of the
 attempt's name alone, so that every schedule meets the same attempts and differences between
 schedules are differences of scheduling.
 
@@ -39,17 +39,17 @@ class ScriptedTurn:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """What one attempt does."""
+    """The course of one attempt without interruptions."""
 
     reset_s: float
     turns: tuple[ScriptedTurn, ...]
     reward: float
     judged: bool
-    """Whether a reward model reads it."""
+    """Whether a reward model reads the trajectory."""
     truncated: bool = False
-    """It ends at the context limit."""
+    """Whether the attempt ends at the context limit."""
     fails_at: int | None = None
-    """The environment raises in this turn's step; -1: in reset."""
+    """Turn in whose step the environment raises; -1: in reset; None: it never does."""
     _ends: "array[int]" = field(init=False, repr=False, compare=False)
     """Where the action of each turn ends in the chain."""
 
@@ -59,7 +59,7 @@ class Script:
 
     @property
     def tokens(self) -> int:
-        """Length of the chain."""
+        """Length of the chain of observations and actions."""
         return sum(turn.observation_tokens + turn.action_tokens for turn in self.turns)
 
     @property
@@ -69,14 +69,14 @@ class Script:
 
     @property
     def environment_s(self) -> float:
-        """Reset and steps."""
+        """Time of the reset and of all steps [s]."""
         return self.reset_s + sum(turn.step_s for turn in self.turns)
 
     def left(self, position: int) -> int:
-        """Tokens that the action has left at a position of the chain.
+        """Tokens that the action at a position of the chain still has to generate.
 
         Raises:
-            ValueError: no action is drawn there.
+            ValueError: no action is generated at this position.
         """
         index = bisect_right(self._ends, position)
         if index < len(self._ends):
@@ -90,7 +90,7 @@ _SHARED = tuple(range(4_096))
 
 
 def shared(tokens: int) -> int:
-    """The same number, for small ones the same object: runs count few numbers very often."""
+    """The same number, as a shared object if it is small: few numbers occur very often."""
     return _SHARED[tokens] if tokens < len(_SHARED) else tokens
 
 
@@ -104,23 +104,23 @@ class SimulatedDomain:
     name: str
     turns: Distribution
     prompt: Distribution
-    """First observation."""
+    """Length of the first observation."""
     observation: Distribution
-    """Later ones."""
+    """Length of each later observation."""
     response: Distribution
-    """Action of one turn."""
+    """Length of the action of one turn."""
     reset_s: Distribution = _SHORT
     step_s: Distribution = _SHORT
     failure: float = 0.0
-    """Share of attempts whose environment raises in some turn."""
+    """Share of the attempts whose environment raises in some turn."""
     solved: float = 0.5
-    """Mean success; of one task it is 0, 1 or between (beta distribution)."""
+    """Mean success over all tasks."""
     agreement: float = 0.5
-    """How alike the attempts at one task end, 0 to 1: the share of tasks all or none solve."""
+    """Share of the tasks that all attempts solve, or none."""
     judged: bool = False
     """Whether a reward model reads the trajectory."""
     task_spread: float = 0.25
-    """Sigma of the logarithm of what all responses to one task are longer or shorter."""
+    """Sigma of the logarithm of the factor that all responses to one task are longer by."""
 
 
 _TOOL_STEP = LogNormal(1.0, 0.8, most=30)
@@ -130,7 +130,7 @@ _IMAGE_RESET = LatencyMixture(
     ((0.9992, LogNormal(22.0, 0.45, most=120)), (0.0008, Uniform(150, 400)))
 )
 """Pulling an image and launching a container: tens of seconds, with a tail of hundreds (ROLLART
-section 3.1, Figure 5a), met in about one of ten steps of 128 attempts."""
+section 3.1, Figure 5a) that occurs in about one of ten steps of 128 attempts."""
 
 SWE = SimulatedDomain(
     "swe", turns=Uniform(30, 50), prompt=LogNormal(2_000, 0.3, most=4_000),
@@ -158,30 +158,30 @@ GEM_GAME = SimulatedDomain(
     reset_s=FixedLatency(0.1), step_s=FixedLatency(0.1),
 )  # fmt: skip
 DOMAINS = {domain.name: domain for domain in (SWE, WEB, FROZEN_LAKE, GEM_MATH, GEM_GAME)}
-"""The domains of ROLLART Table 1. Turns are the table's. Lengths are not published: they are
-chosen so that a domain is what section 3.1 says of it (FrozenLake many short turns, bound by
+"""The domains of ROLLART Table 1, with the turns of the table. Lengths are not published: they are
+chosen so that each domain is as section 3.1 describes it (FrozenLake many short turns, bound by
 prefill; GEM-Math long chains of thought, bound by decode) within 32,768 tokens; response lengths
-have the tail of section 8 (the longest of a step 5 to 9 times the mean)."""
+have the tail of section 8 (the longest of a step is 5 to 9 times the mean)."""
 
 
 class Attempts(Protocol):
-    """The attempts of a run."""
+    """A source of the tasks and the scripts of a run."""
 
     def tasks(self) -> Iterator[tuple[Task, int]]:
-        """Tasks for ever, with their cursors."""
+        """An endless sequence of tasks, each with its cursor."""
         ...
 
     def script(self, group_id: str, domain: str, attempt: int) -> Script:
-        """What an attempt does."""
+        """The script of an attempt."""
         ...
 
 
 @dataclass(frozen=True)
 class Workload:
-    """The attempts of a run: tasks of the domains in turn, and each attempt's script.
+    """A synthetic source: tasks of the domains in turn, and each attempt's script.
 
     Raises:
-        SettingsError: there is no domain, or two of one name.
+        SettingsError: there are no domains, or two domains have the same name.
     """
 
     domains: tuple[SimulatedDomain, ...]
@@ -192,11 +192,11 @@ class Workload:
     def __post_init__(self) -> None:
         by_name = {domain.name: domain for domain in self.domains}
         if len(by_name) != len(self.domains) or not by_name:
-            raise SettingsError("a workload needs domains, each with a name of its own")
+            raise SettingsError("a workload needs at least one domain, and their names must differ")
         object.__setattr__(self, "_by_name", by_name)
 
     def tasks(self) -> Iterator[tuple[Task, int]]:
-        """Tasks for ever, uniformly over the domains, with their cursors."""
+        """An endless sequence of tasks, uniform over the domains, each with its cursor."""
         cursor = 0
         while True:
             domain = self.domains[cursor % len(self.domains)]
@@ -204,7 +204,7 @@ class Workload:
             cursor += 1
 
     def script(self, group_id: str, domain: str, attempt: int) -> Script:
-        """What an attempt does."""
+        """The script of an attempt."""
         kind = self._by_name[domain]
         task = Random(f"{self.seed}/{group_id}")
         chance = Random(f"{self.seed}/{group_id}/{attempt}")

@@ -1,7 +1,7 @@
-"""All inference workers of a simulated run, and how weights reach them.
+"""The inference workers of a simulated run, and the transfer of weights to them.
 
-The invariant: versions cross the link one after the other, and all workers that serve hold the same
-one.
+The invariant: versions cross the link one after the other, and all serving workers hold the same
+version.
 """
 
 import asyncio
@@ -16,12 +16,12 @@ from rollart_flow.simulation.scenario import Scenario
 
 
 class SimulatedEngineGroup:
-    """Implements the port `InferenceControl`.
+    """The protocol `InferenceControl` over simulated engines.
 
     Args:
-        engines: those that serve all the time.
-        sliding: those that leave for training.
-        scenario: how long a pull takes.
+        engines: the engines that serve all the time.
+        sliding: the engines whose devices are lent by training.
+        scenario: tells the times of transfers.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class SimulatedEngineGroup:
 
     @property
     def serving(self) -> list[SimulatedEngine]:
-        """Engines that serve now."""
+        """The engines that serve now."""
         return self.engines if self.at_training else [*self.engines, *self.sliding]
 
     def times(self) -> dict[str, PoolTimes]:
@@ -66,21 +66,21 @@ class SimulatedEngineGroup:
         }
 
     async def push(self) -> None:
-        """Bring a version from the training workers to the store, one after the other."""
+        """Bring a version from the training workers to the store; pushes queue."""
         async with self._link:
             await self._spend(Activity.PUSH, self._scenario.push_s)
 
     async def suspend(self) -> None:
-        """Hold new requests and pause those in flight."""
+        """Hold new requests and pause the requests in flight."""
         self._suspended_at = asyncio.get_running_loop().time()
         for engine in self.serving:
             engine.suspend()
 
     def prefetch(self, version: int) -> None:
-        """Nothing: what no rollout hides of a pull is the scenario's, and `update` takes it."""
+        """Do nothing: `update` waits for the part of a pull that no rollout hides."""
 
     async def update(self, version: int) -> PullStats:
-        """Bring a version to all workers; returns after what no rollout could hide."""
+        """Bring a version to all workers; wait for the part of the pull that no rollout hides."""
         if version <= self._served:
             return PullStats()
         self._served, scenario = version, self._scenario
@@ -89,27 +89,27 @@ class SimulatedEngineGroup:
         return PullStats(scenario.pull_s, scenario.exposed_s)
 
     async def resume(self) -> None:
-        """Go on; KV caches are rebuilt."""
+        """Continue generation; KV caches are rebuilt."""
         for engine in self.serving:
             engine.resume(self._served)
         now = asyncio.get_running_loop().time()
         self.spans.append(ActivitySpan(Activity.SUSPEND, self._suspended_at, now))
 
     async def _spend(self, activity: Activity, seconds: float) -> None:
-        """Let time pass, and write down what for."""
+        """Let time pass, and record the activity."""
         start = asyncio.get_running_loop().time()
         await asyncio.sleep(seconds)
         self.spans.append(ActivitySpan(activity, start, start + seconds))
 
     def tell(self, proxy: LLMProxy) -> None:
-        """A proxy is to know from now on which of the sliding devices serve."""
+        """Report to a proxy, from now on, whether the sliding engines serve."""
         self._proxies.append(proxy)
         if self.at_training:
             for engine in self.sliding:
                 proxy.remove(engine.worker)
 
     async def to_training(self) -> None:
-        """The sliding devices train: what is in flight there goes on elsewhere."""
+        """Lend the sliding devices to training: their requests continue on other workers."""
         if self.sliding and not self.at_training:
             self.at_training = True
             for engine in self.sliding:
@@ -118,7 +118,7 @@ class SimulatedEngineGroup:
                 engine.leave()
 
     async def to_rollout(self) -> None:
-        """The sliding devices serve again."""
+        """Take the sliding devices back from training."""
         if self.at_training:
             self.at_training = False
             for engine in self.sliding:

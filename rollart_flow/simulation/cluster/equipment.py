@@ -1,6 +1,7 @@
-"""From a scenario to its inference workers and to who scores.
+"""Builds the inference workers and the scoring that a scenario describes.
 
-The invariant: all that a scenario says of hardware is built here, and nothing of a schedule.
+The invariant: everything that a scenario says about hardware is built here, and nothing of a
+schedule.
 """
 
 from typing import Protocol
@@ -22,7 +23,7 @@ from rollart_flow.simulation.scenario import Scenario
 
 
 class MakeEngine(Protocol):
-    """Makes an inference worker of a name; `stored` prefixes lie in a store beside it."""
+    """A factory of inference workers; `stored`: their prefixes lie in a store beside them."""
 
     def __call__(self, name: str, model: EngineModel, *, stored: bool) -> SimulatedEngine: ...
 
@@ -30,7 +31,7 @@ class MakeEngine(Protocol):
 def make_engine_group(
     scenario: Scenario, make: MakeEngine
 ) -> tuple[SimulatedEngineGroup, list[Inference]]:
-    """All inference workers, and those that requests go to."""
+    """The group of all inference workers, and the workers that requests go to."""
     parts = scenario.disaggregated
     engines: list[SimulatedEngine] = []
     for part, (model, count) in enumerate(scenario.workers()):
@@ -51,7 +52,7 @@ def make_engine_group(
 
 
 def make_scoring(scenario: Scenario, seed: int, make: MakeEngine) -> Scoring:
-    """Who scores."""
+    """The model of scoring that a scenario asks for."""
     if scenario.measured is not None:
         return MeasuredScoring(scenario.measured, seed)
     reward = scenario.reward

@@ -1,8 +1,8 @@
-"""The machine that rollout and training share, where a run showed that they do.
+"""The machine that rollout and training share, as far as a stored run showed it.
 
 Attempts are handed out one by one; training is slower while attempts run, and engines are slower
-while a step trains. The invariant: without measurements nothing is added, and a step takes exactly
-the seconds that it is given.
+while a step trains. The invariant: without measurements there are no delays, and a step takes
+exactly the seconds of its work.
 """
 
 import asyncio
@@ -14,12 +14,12 @@ from rollart_flow.simulation.models.engine import SimulatedEngine
 
 
 class SharedMachine:
-    """What a recorded run adds to attempts and steps.
+    """The delays that a stored run adds to attempts and steps.
 
     Args:
-        measured: what it was; None adds nothing.
-        engines: those that are slower while a step trains.
-        seed: where the series begin.
+        measured: measurements of the run; None: no delays.
+        engines: the engines that are slower while a step trains.
+        seed: chooses where the measured series begin.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class SharedMachine:
             self._deviation = measured.training.deviations.play(f"{seed}/training")
 
     async def start_attempt(self) -> None:
-        """Wait for the turn of one more attempt, which runs until `end_attempt`."""
+        """Wait until one more attempt may start; it runs until `end_attempt`."""
         if self._measured is not None:
             async with self._gate:
                 await asyncio.sleep(next(self._launch_s))
@@ -44,13 +44,13 @@ class SharedMachine:
             self._changed.notify()
 
     def end_attempt(self) -> None:
-        """One attempt does not run any more."""
+        """Count an attempt that has ended."""
         self._running -= 1
         if self._running == 0:
             self._changed.notify()
 
     async def train(self, work_s: float) -> None:
-        """Train for as long as this work takes beside what else runs."""
+        """Wait for as long as this work takes beside the running attempts [s]."""
         if self._measured is None:
             await asyncio.sleep(work_s)
             return
@@ -63,7 +63,7 @@ class SharedMachine:
             engine.pace(1.0)
 
     async def _train_until_change(self, left_s: float, stretch: float) -> float:
-        """Train while what else runs stays the same; the work that is left [s]."""
+        """Train until the load changes or the work is done; the work that is left [s]."""
         loop = asyncio.get_running_loop()
         suspended = all(engine.batch.suspended for engine in self._engines)
         factor = 1 + stretch if self._running and not suspended else 1.0

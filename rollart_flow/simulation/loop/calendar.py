@@ -1,9 +1,9 @@
 """Timers of the virtual-time loop on the pages of a calendar, 32 for each second.
 
-Setting a timer puts it on a page, and only the page of the present is sorted: what a timer costs
-does not grow with how many are set, and timers far away are not looked at. The invariant: timers
-are taken in the order of their time, those of one moment in the order in which they were set;
-cancelled ones neither come up nor pile up.
+Setting a timer puts it on a page, and only the page of the present is sorted: the cost of a timer
+does not grow with the number of timers, and timers far away are not looked at. The invariant:
+timers are taken in the order of their time, those of one moment in the order in which they were
+set; cancelled timers are neither returned nor accumulated.
 """
 
 import asyncio
@@ -13,34 +13,34 @@ from operator import attrgetter
 
 _PAGES_PER_S = 32
 _MOST_CANCELLED = 100
-"""Cancelled timers that may stay, however few the others are."""
+"""Cancelled timers that may stay, even if fewer others are set."""
 
 _when = attrgetter("_when")
-"""As `TimerHandle.when`, without a call of Python for each comparison."""
+"""The time of a timer, read without a Python call for each comparison."""
 
 
 class Calendar:
-    """Timers that have not fired."""
+    """The timers that have not fired."""
 
     def __init__(self) -> None:
         self._page = -1
-        """Number of the page of the present."""
+        """Number of the present page."""
         self._present: list[asyncio.TimerHandle] = []
-        """What is left of that page and of those before it, in order."""
+        """Timers of that page and of the pages before it, in order."""
         self._later: dict[int, list[asyncio.TimerHandle]] = {}
-        """By page, in the order in which they were set."""
+        """Timers by page, in the order in which they were set."""
         self._pages: list[int] = []
         """Heap of the pages that have timers."""
         self._count = 0
         self._cancelled = 0
-        """At most so many of them will not fire."""
+        """Upper bound of the cancelled timers among them."""
 
     def __len__(self) -> int:
-        """Timers that are kept, cancelled ones included."""
+        """Number of timers, cancelled ones included."""
         return self._count
 
     def add(self, when: float, timer: asyncio.TimerHandle) -> None:
-        """Keep a timer until it fires."""
+        """Add a timer."""
         self._count += 1
         page = int(when * _PAGES_PER_S)
         if page <= self._page:
@@ -52,7 +52,7 @@ class Calendar:
             heapq.heappush(self._pages, page)
 
     def next(self) -> float | None:
-        """When the next timer fires; None where there is none."""
+        """Time at which the next timer fires; None if no timer is set."""
         while True:
             while self._present:
                 timer = self._present[0]
@@ -65,7 +65,7 @@ class Calendar:
             self._turn()
 
     def _turn(self) -> None:
-        """On to the next page that has timers."""
+        """Turn to the next page that has timers."""
         self._page = heapq.heappop(self._pages)
         timers = self._later.pop(self._page)
         self._present = _alive(timers)
@@ -77,7 +77,7 @@ class Calendar:
         self._cancelled -= cancelled
 
     def take(self, now: float) -> list[asyncio.TimerHandle]:
-        """Timers that fire by now, which is not after `next` said; they are kept no more."""
+        """Remove and return the timers that fire by `now`, which is not after `next()`."""
         taken: list[asyncio.TimerHandle] = []
         present = self._present
         while present and present[0].when() <= now:
@@ -86,15 +86,15 @@ class Calendar:
         return taken
 
     def cancelled(self) -> None:
-        """One more that is kept will not fire; drop them all once they are as many as the others.
+        """Count one more cancelled timer; drop all cancelled ones when they outnumber the others.
 
         Timeouts are set and cancelled all the time.
         """
         self._cancelled += 1
         if self._cancelled > _MOST_CANCELLED and self._cancelled > self._count // 2:
             self._present = _alive(self._present)
-            kept = ((page, _alive(timers)) for page, timers in self._later.items())
-            self._later = {page: alive for page, alive in kept if alive}
+            later = ((page, _alive(timers)) for page, timers in self._later.items())
+            self._later = {page: alive for page, alive in later if alive}
             self._pages = sorted(self._later)
             self._count = len(self._present) + sum(map(len, self._later.values()))
             self._cancelled = 0

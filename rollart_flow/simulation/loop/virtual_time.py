@@ -1,7 +1,7 @@
 """An event loop whose clock jumps to the next timer: no real sleep, no thread, no socket.
 
-The invariant: what runs in it is a function of its seed alone. When everything waits and no timer
-is left, the loop raises DeadlockError with the names of the waits instead of hanging.
+The invariant: a run in this loop is a function of its seed alone. When everything waits and no
+timer is left, the loop raises DeadlockError with the names of the waits instead of hanging.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
 
     @property
     def timers(self) -> int:
-        """Timers that are kept, cancelled ones included."""
+        """Number of timers in the calendar, cancelled ones included."""
         return len(self._calendar)
 
     def call_at(
@@ -55,9 +55,10 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
         *args: *Ts,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
-        """As asyncio's; timers of the same moment fire in the order in which they were set.
+        """Set a timer; timers of the same moment fire in the order in which they were set.
 
-        Without a context they run in the loop's own: they only wake tasks, which have theirs.
+        Without a context the timer runs in the loop's own: timers only wake tasks, and each task
+        has a context.
         """
         timer = asyncio.TimerHandle(when, callback, args, self, context or self._context)
         self._calendar.add(when, timer)
@@ -68,10 +69,10 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
             self._calendar.cancelled()
 
     def _run_once(self) -> None:
-        """What asyncio calls again and again: jump to the next timer unless something is ready.
+        """Run one iteration for asyncio: jump to the next timer unless a callback is ready.
 
         Raises:
-            DeadlockError: there is neither anything ready nor a timer.
+            DeadlockError: no callback is ready and no timer is set.
         """
         if not self._ready and not self._stopping:
             self._jump()
@@ -98,12 +99,12 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
         return ", ".join(sorted(task.get_name() for task in asyncio.all_tasks(self)))
 
     def _write_to_self(self) -> None:
-        """Nothing sleeps, so nothing needs to be woken."""
+        """Do nothing: this loop never sleeps, so that nobody has to wake it."""
 
     def run_in_executor(
         self, executor: Executor | None, func: Callable[[*Ts], T], *args: *Ts
     ) -> asyncio.Future[T]:
-        """Refused: a thread would not know the virtual clock."""
+        """Raise an error: a thread would not know the virtual clock."""
         raise RuntimeError("no threads under virtual time")
 
 
@@ -111,9 +112,8 @@ def run(main: Coroutine[Any, Any, T], *, seed: int = 0, shuffle: bool = False) -
     """Run a coroutine to its end under virtual time, like `asyncio.run`.
 
     Args:
-        main: what to run.
-        seed: of Python's `random`, which is restored afterwards, and of `shuffle`. The garbage
-            collector rests meanwhile: walking a large simulation costs more than its few cycles.
+        main: the coroutine.
+        seed: seed of Python's `random`, which is restored afterwards, and of `shuffle`.
         shuffle: whether the order of callbacks that are ready together is permuted.
 
     Raises:
@@ -122,7 +122,7 @@ def run(main: Coroutine[Any, Any, T], *, seed: int = 0, shuffle: bool = False) -
     before = random.getstate()
     collecting = gc.isenabled()
     random.seed(seed)
-    gc.disable()
+    gc.disable()  # walking a large simulation costs more than its few cycles
     chance = random.Random(seed) if shuffle else None
     try:
         with asyncio.Runner(loop_factory=lambda: VirtualTimeLoop(chance)) as runner:

@@ -1,9 +1,9 @@
-"""Prefill and decode on workers of their own behind one door (ROLLART section 6.3).
+"""Prefill and decode on separate workers behind one interface (ROLLART section 6.3).
 
 Prefixes lie in a store in host memory (Mooncake), from which a prefill worker loads them layer by
-layer beside its arithmetic; what is new goes to the decode worker over the network. The invariant:
-every token is drawn by a decode worker that has the KV cache of all tokens before it; a trajectory
-keeps its pair.
+layer beside its arithmetic; KV caches of new tokens go to the decode worker over the network. The
+invariant: every token is sampled by a decode worker that has the KV cache of all tokens before it;
+a trajectory keeps its pair of workers.
 """
 
 import asyncio
@@ -18,12 +18,12 @@ _REMEMBERED = 65_536
 
 
 class DisaggregatedEngine:
-    """The port `Inference` over prefill workers and decode workers.
+    """The protocol `Inference` over prefill workers and decode workers.
 
     Args:
         prefill: workers that compute prompts.
-        decode: workers that draw tokens.
-        link_gb_s: from one to the other, per worker [GB/s].
+        decode: workers that sample tokens.
+        link_gb_s: bandwidth from prefill to decode, per worker [GB/s].
         kv_bytes: KV cache of one token.
     """
 
@@ -48,16 +48,16 @@ class DisaggregatedEngine:
 
     @property
     def hardware(self) -> str:
-        """Hardware class of those that draw."""
+        """Hardware class of the decode workers."""
         return self._decode[0].hardware
 
     @property
     def stands_for(self) -> frozenset[str]:
-        """See `control.protocols.Inference`."""
+        """The hardware class of the decode workers."""
         return self._decode[0].stands_for
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Chunk]:
-        """Prefill here, decode there."""
+        """Prefill on one worker, then decode on another."""
         position = sum(request.prompt_ids)
         pair = self._pairs.get(request.trajectory_id)
         prefill, decode, shipped = pair or (_least(self._prefill), _least(self._decode), 0)
@@ -69,7 +69,7 @@ class DisaggregatedEngine:
             yield chunk
 
     async def abort(self, request_id: str) -> None:
-        """Nothing to do: closing the stream of a request ends it."""
+        """Do nothing: closing the stream of a request ends it."""
 
 
 def _least(engines: Sequence[SimulatedEngine]) -> SimulatedEngine:

@@ -1,7 +1,7 @@
-"""An inference worker of the simulation: the port `Inference` over a `ContinuousBatch`.
+"""A simulated inference worker: the protocol `Inference` over a `ContinuousBatch`.
 
-The invariant: at any moment at most one timer is set, for the next thing that happens in the
-batch, so that the event loop sees a few events per generation however long it is.
+The invariant: at any moment at most one timer is set, for the next event in the batch, so that the
+event loop sees a few events per generation, independent of its length.
 """
 
 import asyncio
@@ -15,19 +15,19 @@ from rollart_flow.simulation.workloads import shared
 from rollart_flow.types import Chunk, FinishReason, GenerationRequest
 
 Left = Callable[[str, int], int]
-"""(trajectory id, position in its chain) -> tokens that the action has left there."""
+"""(trajectory id, position in its chain) -> tokens that the action still has to generate."""
 
 
 class SimulatedEngine:
     """One inference worker.
 
     Args:
-        worker: its name.
-        batch: what it computes.
-        left: how long actions are.
-        lost: counts tokens by trajectory that were drawn in actions that did not come to an end.
-        first_chunks: whether the first token of every request comes by itself, which a profiler
-            needs, and not only that of a trajectory.
+        worker: name of the worker.
+        batch: the sequences of the worker.
+        left: lengths of actions.
+        lost: counts, by trajectory, the tokens of actions that did not end.
+        first_chunks: whether the first token of every request has its own chunk, which a profiler
+            needs; if not, only the first token of each trajectory has.
     """
 
     def __init__(
@@ -64,24 +64,24 @@ class SimulatedEngine:
 
     @property
     def stands_for(self) -> frozenset[str]:
-        """See `control.protocols.Inference`."""
+        """The worker's own hardware class."""
         return frozenset((self.hardware,))
 
     @property
     def devices(self) -> int:
-        """Accelerators that it occupies."""
+        """Number of accelerators that the worker occupies."""
         return self.batch.model.devices
 
     async def generate(
         self, request: GenerationRequest, *, prefilled: bool = False
     ) -> AsyncIterator[Chunk]:
-        """One chunk for the first token of a trajectory, and one for each version at the end.
+        """Generate an action: one chunk for the first token, and one for each version at the end.
 
         Args:
-            prefilled: the KV cache of the prompt comes from another worker.
+            prefilled: whether the KV cache of the prompt comes from another worker.
 
         Raises:
-            WorkerLeftError: the worker has left; what was drawn is given before.
+            WorkerLeftError: the worker has left; the tokens sampled before are yielded first.
         """
         position = sum(request.prompt_ids)
         left = self._left(request.trajectory_id, position)
@@ -113,7 +113,7 @@ class SimulatedEngine:
                 self._lost[request.trajectory_id] += sum(tokens for _, tokens in job.spans)
 
     async def run(self, key: str, context: int, left: int, *, prefilled: bool = False) -> Job:
-        """Draw `left` tokens after `context` ones, apart from any request."""
+        """Sample `left` tokens after `context` tokens, apart from any request."""
         job = Job(key, context, left, prefilled=prefilled)
         try:
             await self._submit(job)
@@ -122,10 +122,10 @@ class SimulatedEngine:
         return job
 
     async def abort(self, request_id: str) -> None:
-        """Nothing to do: closing the stream of a request ends it."""
+        """Do nothing: closing the stream of a request ends it."""
 
     def _give_up(self, job: Job) -> None:
-        """Nobody waits for a job any more: it goes, if it is still here."""
+        """Remove a job that nobody waits for any more, unless it is done."""
         self._first.pop(job, None)
         if self._done.pop(job, None) is not None and not job.done:
             self._happened(self.batch.remove(self._now(), job))
@@ -147,7 +147,7 @@ class SimulatedEngine:
         await first
 
     def _happened(self, changed: Iterable[Job]) -> None:
-        """Tell who waits, and set the timer for what comes next."""
+        """Wake the waiters of changed jobs, and set the timer for the next event."""
         for job in changed:
             if (first := self._first.pop(job, None)) is not None and not first.done():
                 first.set_result(None)
@@ -178,17 +178,17 @@ class SimulatedEngine:
             self.away_at = now
 
     def pace(self, slowdown: float) -> None:
-        """Take so many times as long from now on."""
+        """Let passes from now on take so many times as long."""
         self._happened(self.batch.pace(self._now(), slowdown))
 
     def suspend(self) -> None:
-        """Draw nothing until `resume`."""
+        """Sample nothing until `resume`."""
         if not self.batch.suspended:
             self.suspended_at = self._now()
             self._happened(self.batch.suspend(self._now()))
 
     def resume(self, version: int) -> None:
-        """Go on with what is in flight, under this version."""
+        """Continue the jobs in flight under a version."""
         if self.suspended_at is not None:
             self.suspended_s += self._now() - self.suspended_at
             self.suspended_at = None
@@ -196,7 +196,7 @@ class SimulatedEngine:
             self._happened(())
 
     def leave(self) -> None:
-        """Stop serving: what is in flight ends with the tokens that it has."""
+        """Stop serving: jobs in flight end with the tokens that they have."""
         self.away_at = self._now()
         self._happened(self.batch.advance(self._now()))
         for job, done in list(self._done.items()):
@@ -209,7 +209,7 @@ class SimulatedEngine:
         self._happened(())
 
     def come_back(self, version: int) -> None:
-        """Serve again, with this version and empty caches."""
+        """Serve again, with a version and empty caches."""
         if self.away_at is not None:
             self.away_s += self._now() - self.away_at
             self.away_at = None
@@ -219,7 +219,7 @@ class SimulatedEngine:
 
 
 def _untold(spans: list[tuple[int, int]], told: int) -> list[tuple[int, int]]:
-    """Spans without their first `told` tokens."""
+    """The spans without their first `told` tokens."""
     left: list[tuple[int, int]] = []
     for version, tokens in spans:
         taken = min(told, tokens)
@@ -236,7 +236,7 @@ def _chunk(
     version: int,
     reason: FinishReason | None,
 ) -> Chunk:
-    """A chunk of one id that stands for `tokens` tokens; empty where they are none."""
+    """A chunk with one id that stands for `tokens` tokens, or without an id if there are none."""
     some = tokens > 0
     return Chunk(
         request_id=request.request_id,

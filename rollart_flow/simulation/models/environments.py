@@ -1,6 +1,6 @@
 """Environments that follow a script, and the codec of run lengths.
 
-The invariant: an environment says nothing but lengths, which become one id per observation.
+The invariant: an observation consists of its length alone, which becomes one token id.
 """
 
 import asyncio
@@ -10,19 +10,19 @@ from rollart_flow.simulation.workloads import Script, shared
 
 
 class RunLengthCodec:
-    """An observation is the number of its tokens; one id stands for all of them."""
+    """A codec whose observations are numbers of tokens; one id stands for all tokens of one."""
 
     def encode_observation(self, text: str, *, first: bool, ended: bool = True) -> tuple[int, ...]:
-        """One id."""
+        """The number of tokens as one id."""
         return (shared(int(text)),)
 
     def decode(self, token_ids: Sequence[int]) -> str:
-        """Nothing: the environment knows its script."""
+        """An empty action: the environment follows its script."""
         return ""
 
 
 class ScriptedEnvironment:
-    """The port `Environment` for one attempt."""
+    """The environment of one attempt."""
 
     __slots__ = ("_script", "_turn")
 
@@ -31,14 +31,14 @@ class ScriptedEnvironment:
         self._turn = 0
 
     async def reset(self, seed: int, task: str) -> tuple[str, Mapping[str, object]]:
-        """Sleep for the reset; the first observation."""
+        """Wait for the reset; the first observation."""
         await asyncio.sleep(self._script.reset_s)
         if self._script.fails_at == -1:
             raise OSError("the environment did not start")
         return str(self._script.turns[0].observation_tokens), {}
 
     async def step(self, action: str) -> tuple[str, float, bool, bool, Mapping[str, object]]:
-        """Sleep for the step; the next observation."""
+        """Wait for the step; the next observation."""
         script, turn = self._script, self._turn
         await asyncio.sleep(script.turns[turn].step_s)
         if script.fails_at == turn:
@@ -50,4 +50,4 @@ class ScriptedEnvironment:
         return "1", script.reward, not script.truncated, script.truncated, info
 
     async def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing: there is nothing to release."""

@@ -1,7 +1,7 @@
 """Models of scoring: rules, serverless instances, devices of a reward model, or a stored run.
 
-The invariant: `score` returns after the time that this trajectory's reward takes there, and what
-it occupied meanwhile is counted in `busy_s`.
+The invariant: `score` returns after the time that this trajectory's reward takes there, and
+`busy_s` counts the device time that it occupied.
 """
 
 import asyncio
@@ -15,11 +15,11 @@ from rollart_flow.simulation.rewards import Dedicated, Serverless
 from rollart_flow.simulation.workloads import Script
 
 RULE_S = 0.05
-"""A rule or a small program; assumed."""
+"""Time of a rule or a small program [s]; assumed."""
 
 
 class Scoring(Protocol):
-    """What scores."""
+    """A model of scoring."""
 
     @property
     def busy_s(self) -> float:
@@ -32,23 +32,23 @@ class Scoring(Protocol):
         ...
 
     async def score(self, trajectory_id: str, script: Script) -> None:
-        """Return once the reward is there."""
+        """Wait for as long as the reward of a trajectory takes."""
         ...
 
 
 class RuleScoring:
-    """Rules and small programs only."""
+    """Scoring by rules and small programs only."""
 
     busy_s = 0.0
     paid_s = 0.0
 
     async def score(self, trajectory_id: str, script: Script) -> None:
-        """Return after the time of a rule."""
+        """Wait for the time of a rule."""
         await asyncio.sleep(RULE_S)
 
 
 class ServerlessScoring:
-    """Scales with the calls, and to zero between them."""
+    """Scoring on instances that scale with the calls, and to zero between them."""
 
     def __init__(self, settings: Serverless) -> None:
         self._settings = settings
@@ -57,7 +57,7 @@ class ServerlessScoring:
         self.paid_s = 0.0
 
     async def score(self, trajectory_id: str, script: Script) -> None:
-        """Call a warm instance if there is one, start one otherwise."""
+        """Call a warm instance if one is idle; start a new one if not."""
         if not script.judged:
             await asyncio.sleep(RULE_S)
             return
@@ -85,7 +85,7 @@ class ServerlessScoring:
 
 
 class DedicatedScoring:
-    """A reward model on workers of its own, each with continuous batching."""
+    """Scoring by a reward model on its own workers, each with continuous batching."""
 
     def __init__(self, settings: Dedicated, workers: list[SimulatedEngine]) -> None:
         self._settings = settings
@@ -94,16 +94,16 @@ class DedicatedScoring:
 
     @property
     def busy_s(self) -> float:
-        """Of all workers together."""
+        """Sum over all workers [s]."""
         return sum(worker.batch.busy_s for worker in self._workers)
 
     @property
     def paid_s(self) -> float:
-        """They are paid whether they work or not."""
+        """Time of all workers, whether they work or not [s]."""
         return len(self._workers) * asyncio.get_running_loop().time()
 
     async def score(self, trajectory_id: str, script: Script) -> None:
-        """Judge on the least loaded worker."""
+        """Judge a trajectory on the least loaded worker."""
         if not script.judged:
             await asyncio.sleep(RULE_S)
             return
@@ -119,7 +119,7 @@ class DedicatedScoring:
 
 
 class MeasuredScoring:
-    """Reward and commit together, as long as they took in the run. Implements `Scoring`."""
+    """Reward and commit together, for as long as they took in a stored run."""
 
     busy_s = 0.0
     paid_s = 0.0
@@ -130,7 +130,7 @@ class MeasuredScoring:
         self._commit_ends: float | None = None
 
     async def score(self, trajectory_id: str, script: Script) -> None:
-        """Return once the trajectory would be committed."""
+        """Wait until the trajectory would be committed."""
         await asyncio.sleep(self._scored_s)
         now = asyncio.get_running_loop().time()
         if self._commit_ends is None or self._commit_ends <= now:

@@ -1,4 +1,4 @@
-"""Several schedules on several scenarios: which runs that takes, and the figures of each.
+"""Compares schedules on scenarios: the runs of a comparison, and the figures of each.
 
 The invariant: schedules are compared under equal conditions: the same attempts for the same seed.
 """
@@ -11,31 +11,31 @@ from rollart_flow.errors import DeadlockError, RunFailedError
 from rollart_flow.simulation.cluster.simulated_cluster import SimulatedCluster
 from rollart_flow.simulation.loop.virtual_time import run
 from rollart_flow.simulation.record import Record
-from rollart_flow.simulation.report.bounds import Propositions, propositions
+from rollart_flow.simulation.report.propositions import Propositions, propositions
 from rollart_flow.simulation.report.report import Report, report
 from rollart_flow.simulation.scenario import Scenario
 
 DEFAULT_SCHEDULES = ("sync_plus", "one_off", "areal(1)", "rollart(1)")
-"""What is compared where nobody says which."""
+"""Schedules of a comparison that names none."""
 
 OnStart = Callable[["Case", Record], None]
-"""Is given a run's record before it begins, which grows with each step."""
+"""Receives a case and its record before the run begins; the record grows with each step."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One run."""
+    """One run of a comparison."""
 
     scenario: Scenario
     schedule: Schedule
     seed: int = 0
     steps: int = 5
     warmup: int | None = None
-    """First steps that are not measured; None: those of the schedule."""
+    """Number of first steps that are not measured; None: `warmup_of(schedule)`."""
 
     @property
     def title(self) -> str:
-        """In words."""
+        """Scenario, schedule and seed in one line."""
         return f"{self.scenario.name}, {self.schedule.name}, seed {self.seed}"
 
 
@@ -53,7 +53,7 @@ def cases(
     seeds: Iterable[int],
     steps: int,
 ) -> Iterator[Case]:
-    """Every combination; the schedules for one scenario and seed follow one another."""
+    """Every combination; the schedules of one scenario and seed are consecutive."""
     schedules, seeds = list(schedules), list(seeds)
     for scenario in scenarios:
         for seed in seeds:
@@ -65,7 +65,8 @@ def simulate_case(case: Case, on_start: OnStart = lambda case, record: None) -> 
     """Run one case.
 
     Raises:
-        DeadlockError, RunFailedError: as `simulate`; the message names the case.
+        DeadlockError: everything waits; the message names the case and the waits.
+        RunFailedError: the run cannot continue; the message names the case.
     """
 
     async def main() -> Record:

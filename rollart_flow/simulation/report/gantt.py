@@ -1,7 +1,7 @@
-"""A picture of simulated runs, written as SVG text by hand: no plotting library is needed.
+"""Draws simulated runs as SVG text, without a plotting library.
 
-The invariants: the same runs give the same text, and all runs of a picture share one scale of
-time, so that lengths compare.
+The invariants: the same runs give the same text, and all runs of a picture share one time scale, so
+that lengths can be compared.
 """
 
 import math
@@ -37,7 +37,7 @@ def _thickness(one: Timeline) -> float:
 
 
 def _height(one: Timeline) -> float:
-    """Of a run with its axis [px]."""
+    """Height of a run with its axis [px]."""
     return _TITLE + 2 * (_ROW + _GAP) + one.lanes * _thickness(one) + _AXIS
 
 
@@ -64,7 +64,7 @@ def render(runs: Sequence[Timeline]) -> str:
 
 
 def _styles(domains: Sequence[str]) -> str:
-    """A class for each phase, and for each domain and fate; hatching for what is thrown away."""
+    """A class for each activity, domain and fate; thrown-away trajectories are hatched."""
     lines = [f".{kind} {{ fill: {colour}; }}" for kind, (colour, _) in _ACTIVITIES.items()]
     hatches = []
     for index, _ in enumerate(domains):
@@ -83,7 +83,7 @@ def _styles(domains: Sequence[str]) -> str:
 
 
 def _legend(domains: Sequence[str]) -> tuple[list[str], float]:
-    """Two lines of swatches (more where there are many domains), and where they end [px]."""
+    """The lines of swatches, and the y coordinate at which they end [px]."""
     first = domains[0] if domains else ""
     phases = [(kind, said) for kind, (_, said) in _ACTIVITIES.items()]
     by_domain = [(f"d{i} {Fate.TRAINED}", domain) for i, domain in enumerate(domains)]
@@ -102,7 +102,11 @@ def _legend(domains: Sequence[str]) -> tuple[list[str], float]:
 
 
 def _draw(one: Timeline, domains: Sequence[str], scale: float, seconds: float) -> list[str]:
-    """Everything of one run, its left edge at zero [px per s: scale]."""
+    """All shapes of one run, its left edge at x = 0.
+
+    Args:
+        scale: pixels per second.
+    """
     parts = [f'<text y="22" font-size="13" font-weight="bold">{escape(one.title)}</text>']
     y = float(_TITLE)
     for label, spans in (("training", one.training), ("weights", one.weights)):

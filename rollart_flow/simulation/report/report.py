@@ -1,8 +1,8 @@
-"""From the record of a simulated run to the figures that people compare schedules by.
+"""Computes the figures of a simulated run from its record.
 
-The invariant: all figures of a report are of the same steps: those after the warm-up. Attempts
-belong to the steps in which they ended. Only the mix of domains among the tasks, of which there is
-one for the whole run, is counted from the start.
+The invariant: all figures of a report cover the same steps: the steps after the warm-up. Attempts
+belong to the steps in which they ended. Only the mix of domains among the tasks is counted from
+the start, since a run has a single one.
 """
 
 import math
@@ -17,11 +17,11 @@ from rollart_flow.simulation.scenario import Scenario
 from rollart_flow.types import Outcome, Reason
 
 WARMUP = 2
-"""Steps until a pipeline that overlaps is full."""
+"""Steps until an overlapping pipeline is full."""
 
 
 def warmup_of(schedule: Schedule) -> int:
-    """Steps that are not measured."""
+    """Number of first steps that are not measured under a schedule."""
     return 1 if is_serial(schedule) else WARMUP
 
 
@@ -31,52 +31,51 @@ class Utilization:
 
     busy: float
     suspended: float
-    """While weights are exchanged, or training has the word."""
+    """While weights are exchanged, or training uses the devices."""
     idle: float
-    """Nobody asks for tokens."""
+    """While there are no requests."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One scenario under one schedule."""
+    """Figures of one scenario under one schedule."""
 
     scenario: str
     schedule: str
     seed: int
     steps: int
-    """Steps that are measured."""
+    """Number of measured steps."""
     step_s: float
     throughput: float
     """Prompt and response tokens of a batch per second of step time (ROLLART section 7.1)."""
     bound: StepTimeBound
     utilization: Mapping[str, Utilization]
-    """By pool; "training" is one."""
+    """Utilization by pool; "training" is one of them."""
     bubbles_s: Mapping[str, float]
-    """What training waited for, per step, by cause."""
+    """Time per step in which training waited, by cause."""
     staleness: Mapping[int, int]
-    """Trajectories by staleness."""
+    """Number of trained trajectories by staleness."""
     wasted: Mapping[str, float]
-    """Share of the generated tokens that nothing was trained on, by reason."""
+    """Share of the sampled tokens that no step trained on, by reason."""
     represented: Mapping[str, float]
-    """Share of a domain among what was trained over its share among the tasks."""
+    """Share of a domain among the trained trajectories divided by its share among the tasks."""
     slow_represented: float
-    """Share of the slowest quarter of attempts that was trained, over that of all."""
+    """Trained share of the slowest quarter of attempts, divided by the trained share of all."""
     exposed_pull_s: float
     push_s: float
     reward_utilization: float | None
-    """Share of the paid device time in which the reward model worked; None without one."""
+    """Share of the paid device time in which the reward model worked; None if there is none."""
     found_affinity: Mapping[str, str]
-    """Hardware class by domain that profilers have found, the newest of each; empty where it was
-    given."""
+    """Hardware class by domain that profilers chose, the newest of each; empty if it was given."""
 
     @property
     def staleness_max(self) -> int:
-        """Largest staleness that was trained on."""
+        """Largest staleness of a trained trajectory."""
         return max(self.staleness, default=0)
 
     @property
     def wasted_fraction(self) -> float:
-        """Share of the generated tokens that nothing was trained on."""
+        """Share of the sampled tokens that no step trained on."""
         return math.fsum(self.wasted.values())
 
 
@@ -88,10 +87,10 @@ def report(
     *,
     warmup: int | None = None,
 ) -> Report:
-    """Figures of a run; fewer steps than the warm-up needs count all but the first.
+    """Compute the figures of a run; a run shorter than the warm-up counts only its last step.
 
     Args:
-        warmup: first steps that are not measured; None: those of the schedule.
+        warmup: number of first steps that are not measured; None: `warmup_of(schedule)`.
     """
     wanted = warmup_of(schedule) if warmup is None else warmup
     warmup = min(wanted, len(record.steps) - 1)
@@ -146,7 +145,7 @@ def _utilization(
 
 
 def _bubbles(steps: list[StepTimes], scenario: Scenario) -> dict[str, float]:
-    """Seconds of the training pool per step in which it did not train."""
+    """Time per step in which the training pool did not train, by cause [s]."""
     return {
         "batch and weights": _mean([times.formed - times.asked for times in steps]),
         "push": _mean([times.pushed - times.trained for times in steps]),
@@ -155,16 +154,16 @@ def _bubbles(steps: list[StepTimes], scenario: Scenario) -> dict[str, float]:
 
 
 def _wasted(record: Record, trained: Mapping[str, AttemptRecord], began: float) -> dict[str, float]:
-    """Shares by reason. What the end of the run cut off, or left waiting, is not counted."""
+    """Wasted shares by reason, without attempts that the end of the run cut off or left waiting."""
     lost: defaultdict[str, int] = defaultdict(int)
-    for attempt, reason in _in_vain(record, began):
+    for attempt, reason in _untrained(record, began):
         lost[reason] += attempt.sampled_tokens
     total = sum(attempt.sampled_tokens for attempt in trained.values()) + sum(lost.values())
     return {reason: tokens / total for reason, tokens in sorted(lost.items()) if tokens}
 
 
-def _in_vain(record: Record, began: float) -> list[tuple[AttemptRecord, str]]:
-    """Attempts that ended since and that no step trained on, each with the reason."""
+def _untrained(record: Record, began: float) -> list[tuple[AttemptRecord, str]]:
+    """Attempts that ended after `began` and that no step trained on, each with the reason."""
     trained = {t for batch in record.batches.values() for t in batch.trajectory_ids}
     return [
         (attempt, reason)
@@ -176,7 +175,7 @@ def _in_vain(record: Record, began: float) -> list[tuple[AttemptRecord, str]]:
 
 
 def _reason(record: Record, attempt: AttemptRecord) -> str | None:
-    """Why an attempt was not trained on; None where the run ended before."""
+    """Why an attempt was not trained on; None if the run ended before."""
     if attempt.outcome is Outcome.CANCELLED:
         return None
     reason: Reason | None = record.left.get(attempt.trajectory_id, attempt.reason)
@@ -193,8 +192,8 @@ def _represented(record: Record, trained: Mapping[str, AttemptRecord]) -> dict[s
 
 
 def _slow_represented(record: Record, trained: Mapping[str, AttemptRecord], began: float) -> float:
-    """Over attempts whose fate is known, by the length of what they would do uninterrupted."""
-    known = [*trained.values(), *(attempt for attempt, _ in _in_vain(record, began))]
+    """`Report.slow_represented` over attempts with a known fate, by the length of their scripts."""
+    known = [*trained.values(), *(attempt for attempt, _ in _untrained(record, began))]
     known.sort(key=lambda attempt: attempt.script.action_tokens + attempt.script.environment_s)
     slow = known[-max(1, len(known) // 4) :]
     share = sum(a.trajectory_id in trained for a in known) / len(known)

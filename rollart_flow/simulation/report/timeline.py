@@ -1,4 +1,4 @@
-"""What one simulated run looks like over time: training, weights, and trajectories in lanes.
+"""A simulated run over time: training, weights, and trajectories in lanes.
 
 The invariant: two trajectories of a lane never overlap, and there are no more lanes than
 trajectories at the busiest moment.
@@ -16,21 +16,21 @@ from rollart_flow.simulation.record import Activity, ActivitySpan, AttemptRecord
 from rollart_flow.types import Outcome
 
 MOST_BARS = 1500
-"""Trajectories of one run that are shown; of longer runs every n-th group of each domain."""
+"""Most trajectories of one run that are shown; longer runs show every n-th group per domain."""
 
 
 class Fate(StrEnum):
-    """What became of a trajectory."""
+    """The fate of a trajectory."""
 
     TRAINED = "trained"
     THROWN = "thrown"
     OPEN = "open"
-    """The run ended before it was either."""
+    """The run ended before the trajectory was trained on or thrown away."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One trajectory [s]."""
+    """One trajectory; times in seconds."""
 
     name: str
     domain: str
@@ -43,28 +43,28 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """One run."""
+    """One run over time."""
 
     title: str
     training: tuple[ActivitySpan, ...]
     weights: tuple[ActivitySpan, ...]
-    """Suspensions first: what happens in them is drawn over them."""
+    """Suspensions come first: later spans are drawn over them."""
     bars: tuple[Bar, ...]
 
     @property
     def lanes(self) -> int:
-        """Rows of trajectories."""
+        """Number of rows of trajectories."""
         return 1 + max((bar.lane for bar in self.bars), default=0)
 
     @property
     def seconds(self) -> float:
-        """When the last of it ends."""
+        """End of the last span or trajectory [s]."""
         ends = [span.end for span in (*self.training, *self.weights)]
         return max((*ends, *(bar.committed for bar in self.bars)), default=0.0)
 
 
 def timeline(title: str, record: Record, *, most: int = MOST_BARS) -> Timeline:
-    """A run over time; the title says so where not every trajectory is shown."""
+    """A run over time; the title says if not every trajectory is shown."""
     training: list[ActivitySpan] = []
     for times in record.steps:
         training.append(ActivitySpan(Activity.WAIT, times.asked, times.formed))
@@ -87,12 +87,12 @@ def _lasting(spans: Iterable[ActivitySpan]) -> tuple[ActivitySpan, ...]:
 
 
 def _sampled(attempts: Sequence[AttemptRecord], every: int) -> list[AttemptRecord]:
-    """All attempts of every n-th group of each domain: domains take turns among the groups."""
+    """The attempts of every n-th group of each domain, since domains alternate among groups."""
     groups: defaultdict[str, set[str]] = defaultdict(set)
     for attempt in attempts:
         groups[attempt.domain].add(attempt.group_id)
-    kept = {g for of_one in groups.values() for g in sorted(of_one, key=group_cursor)[::every]}
-    return [attempt for attempt in attempts if attempt.group_id in kept]
+    shown = {g for of_one in groups.values() for g in sorted(of_one, key=group_cursor)[::every]}
+    return [attempt for attempt in attempts if attempt.group_id in shown]
 
 
 def _fate(attempt: AttemptRecord, record: Record, trained: set[str]) -> Fate:
@@ -111,7 +111,7 @@ def _bar(attempt: AttemptRecord, fate: Fate) -> Bar:
 
 
 def pack(bars: Iterable[Bar]) -> tuple[Bar, ...]:
-    """Bars in as few lanes as they need: each goes, by its start, where it is free the longest."""
+    """Bars in as few lanes as possible: in order of start, each takes the lane free the longest."""
     free: list[tuple[float, int]] = []
     packed: list[Bar] = []
     for bar in sorted(bars, key=lambda bar: (bar.start, bar.committed, bar.name)):

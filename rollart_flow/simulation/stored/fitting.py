@@ -1,7 +1,7 @@
-"""Fits what was measured on a run: launches, engines, training, and how they disturb each other.
+"""Fits the measurements of a run: launches, engines, training, and how they slow each other down.
 
-The invariant: each figure is computed from rows in which what it tells of can be seen, and is
-never set so that a prediction comes out right.
+The invariant: each figure is computed from rows that show it directly, and is never adjusted to
+make a prediction agree with the run.
 """
 
 from collections.abc import Iterator
@@ -29,19 +29,19 @@ from rollart_flow.simulation.workloads import Script, ScriptedTurn
 from rollart_flow.types import TRAINABLE, Outcome
 
 _LEAST_S = 1e-6
-"""Nothing is taken to be shorter, where something is divided by it."""
+"""Lower limit of times that are divisors."""
 _FAILED = (Outcome.FAILED, Outcome.TIMED_OUT)
 _UNDISTURBED = 0.05
-"""Quantile of latencies that is taken for that of a trajectory with none before it."""
+"""Quantile of latencies that stands for a trajectory that waited for no other."""
 
 
 def measure(tables: Tables, *, limit: int, slots: int) -> Measured:
-    """All figures of a run.
+    """Fit all figures of a run.
 
     Args:
-        tables: the run.
-        limit: groups that may hold a credit at once.
-        slots: attempts that may run at once.
+        tables: the rows of the run.
+        limit: number of groups that may hold a credit at once.
+        slots: number of attempts that may run at once.
     """
     training, training_stretch = _training(tables)
     engines, engine_stretch = _engines(tables)
@@ -60,7 +60,7 @@ def measure(tables: Tables, *, limit: int, slots: int) -> Measured:
 
 
 def _training(tables: Tables) -> tuple[MeasuredTraining, float]:
-    """Seconds of the trainer by tokens, and how much longer it takes beside attempts."""
+    """Times of training steps, and their stretch while attempts run."""
     steps = tables.steps[min(WARMUP, len(tables.steps) - 1) :]
     times = np.array([step.step_s - step.waited_s - step.exchange_s for step in steps])
     tokens = np.array([float(step.tokens) for step in steps])
@@ -73,7 +73,7 @@ def _training(tables: Tables) -> tuple[MeasuredTraining, float]:
 
 
 def _share_with_attempts(tables: Tables, steps: tuple[Step, ...]) -> Floats:
-    """Share of each step's training in which attempts ran and were not suspended."""
+    """Share of each step's training during which attempts ran and were not suspended."""
     attempts = tables.attempts
     running = outside(
         attempts["started"].to_numpy(), attempts["ended"].to_numpy(), tables.suspended
@@ -86,7 +86,7 @@ def _share_with_attempts(tables: Tables, steps: tuple[Step, ...]) -> Floats:
 
 
 def _engines(tables: Tables) -> tuple[tuple[tuple[MeasuredEngine, int], ...], float]:
-    """Inference workers by hardware class, and how much slower they are while a step trains."""
+    """Inference workers by hardware class, and their stretch while a step trains."""
     turns = tables.turns.filter(pl.col("action_tokens") > 0)
     began = turns["started"].to_numpy()
     ended = began + turns["generate_s"].to_numpy()
@@ -114,9 +114,9 @@ def _engines(tables: Tables) -> tuple[tuple[tuple[MeasuredEngine, int], ...], fl
 
 
 def _beside(turns: pl.DataFrame) -> Floats:
-    """Sequences that each turn's worker had when the turn began, itself included.
+    """Number of sequences that each turn's worker had when the turn began, itself included.
 
-    Those that came later are not counted: what takes long meets more of them.
+    Later sequences are not counted, since a long turn overlaps more of them.
     """
     count = np.zeros(len(turns))
     for worker in turns["worker"].unique():
@@ -130,7 +130,7 @@ def _beside(turns: pl.DataFrame) -> Floats:
 
 
 def _launches(tables: Tables, *, limit: int, slots: int) -> Series:
-    """Service times of the source: since the last start, or since credit and room were there."""
+    """Service times of the source: since the last start, or since there was credit and room."""
     attempts = tables.attempts
     started = attempts["started"].to_numpy()
     ended = np.sort(attempts["ended"].to_numpy())
@@ -149,9 +149,9 @@ def _launches(tables: Tables, *, limit: int, slots: int) -> Series:
 
 
 def _commits(tables: Tables) -> tuple[float, Series]:
-    """Seconds from the end of an attempt until it may be committed, and those of commits.
+    """Time from the end of an attempt until it may be committed, and the times of commits [s].
 
-    A commit began when the one before was over and its first trajectory was there.
+    A commit began when the one before was over and its first trajectory had arrived.
     """
     scored = tables.attempts.filter(pl.col("scored_at").is_not_null())
     latency_s = (scored["committed"] - scored["ended"]).to_numpy()
@@ -163,7 +163,7 @@ def _commits(tables: Tables) -> tuple[float, Series]:
 
 
 def _groups(tables: Tables) -> Iterator[RecordedGroup]:
-    """Groups in the order of admission, with the scripts of what came to its end."""
+    """Groups in the order of admission, with the scripts of attempts that ended by themselves."""
     scripts = _scripts(tables)
     members: dict[tuple[str, str], list[Script]] = {}
     for row, (group, domain) in enumerate(tables.attempts.select("group_id", "domain").iter_rows()):
@@ -173,7 +173,7 @@ def _groups(tables: Tables) -> Iterator[RecordedGroup]:
 
 
 def _scripts(tables: Tables) -> dict[int, Script]:
-    """Scripts by row of `attempts`."""
+    """Scripts by row of `tables.attempts`."""
     turns: dict[int, list[ScriptedTurn]] = {}
     resets: dict[int, float] = {}
     columns = tables.turns.filter(pl.col("action_tokens") > 0).select(
@@ -194,6 +194,6 @@ def _scripts(tables: Tables) -> dict[int, Script]:
 
 
 def _failing(turns: list[ScriptedTurn], reset_s: float) -> Script:
-    """An attempt whose environment breaks in its last turn, or in reset."""
+    """The script of an attempt whose environment fails in its last turn, or in reset."""
     made = tuple(turns) or (ScriptedTurn(1, 1, 0.0),)
     return Script(reset_s, made, 0.0, False, fails_at=len(turns) - 1)

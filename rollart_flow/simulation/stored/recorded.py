@@ -1,32 +1,33 @@
 """A stored run as a scenario: its own attempts, engines and trainer under another schedule.
 
-The control plane runs as it is; what it waits for comes from the tables:
+The real control plane runs; the times that it waits for come from the tables:
 
-- Attempts are those of the run, group by group in their order: lengths, turns, environment times,
-  failures. What was cut off from outside (stale, redundant, cancelled) is left out, since nobody
-  knows how it would have ended; where much was cut off, long ones are missing.
-- A launch is what passes between two starts while there is credit and room: a source hands out
-  attempts one by one, and on a small machine this is what limits rollout.
-- A request takes a time of its own, by its new tokens, and a pass for each token that it draws,
-  which takes longer with more sequences; least squares over all turns.
-- Reward and commit: the least that they took, and then commits that take along what is there.
-- A step takes its trainer a fixed time and a time per token, times what that step deviated by. All
-  that is neither waiting for trajectories nor the exchange of weights counts: the manifest, the
-  way of the batch, publishing, checkpoints.
+- Attempts are the attempts of the run, group by group in their order: lengths, turns, environment
+  times, failures. Attempts that were cut off (stale, redundant, cancelled) are left out, since
+  their ends are unknown; if many were cut off, long attempts are missing.
+- A launch is the time between two starts while there is credit and room: a source hands out
+  attempts one by one, which limits rollout on a small machine.
+- A request takes a fixed time, a time per new token, and one pass per sampled token, which takes
+  longer with more sequences; least squares over all turns.
+- Reward and commit take the least time that was measured, followed by commits of all trajectories
+  that have arrived.
+- A training step takes a fixed time and a time per token, multiplied by the deviation of that step.
+  It includes everything except waiting for trajectories and the exchange of weights: the manifest,
+  the transfer of the batch, publishing, checkpoints.
 - Training and attempts slow each other down by as much as steps and turns took longer, the more of
-  their time they shared. The run's last step, beside which nothing is rolled out, tells most.
+  their time they shared. The run's last step, beside which nothing is rolled out, shows most.
 
-The step time of a prediction is what these make of one another under the schedule; nothing is
-scaled to meet the measured one.
+The step time of a prediction follows from these under the schedule; nothing is scaled to agree with
+the measured one.
 
-What it cannot know: how training and attempts disturb each other in a run where they always
-overlapped or never did (then it takes them not to); whether a machine has room for more engines (a
-worker more is as fast as those that were there); what batches of another size cost beyond the line
-through batches that were alike; memory for KV caches; groups that a filter refuses. A window's
-waits count as launches. What else the machine did at the time is in the figures, evaluation
-included. On the demo, whose processes share two cores, seven runs predicted themselves within 6%;
-runs under alpha 1 took `sync_plus` to be 17 to 60% slower than it was, and the reverse took alpha 1
-to be a fifth faster: of what disturbs whom, such a run shows too little.
+Limits of a prediction. If training and attempts always overlapped in the run, or never did, it
+assumes that they do not slow each other down. It assumes that the machine has room for more
+engines, each as fast as the measured ones. It extrapolates the cost of other batch sizes along a
+line through batches that were alike. It has neither memory for KV caches nor groups that a filter
+refuses; a window's waits count as launches. Other load on the machine, evaluation included, is part
+of the figures. On the demo, whose processes share two cores, seven runs predicted themselves within
+6%; runs under alpha 1 predicted `sync_plus` 17 to 60% too slow, and the reverse predicted alpha 1 a
+fifth too fast, since such a run shows too little of how processes slow each other down.
 """
 
 from collections.abc import Mapping
@@ -55,7 +56,7 @@ class Recorded:
     scenario: Scenario
     schedule: Schedule
     steps: int
-    """Steps of the run; as many make a prediction comparable, since the last one trains alone."""
+    """Steps of the run. A prediction needs as many to be comparable: the last step trains alone."""
     measured_step_s: float
     """Mean step time after the warm-up."""
 
@@ -72,15 +73,15 @@ class Recorded:
         """The same attempts under other settings; None leaves a setting as it was.
 
         Args:
-            alpha: of `rollart(alpha)`.
-            schedule: in place of the run's.
+            alpha: of the schedule `rollart(alpha)`.
+            schedule: schedule in place of the run's.
             redundancy: extra attempts per group.
             engines: inference workers of each hardware class.
-            environments: that run at once.
+            environments: environments that run at once.
             batch_size: trajectories per step.
 
         Raises:
-            SettingsError: names what does not fit.
+            SettingsError: a value does not fit; the message names it.
         """
         if alpha is not None and schedule is not None:
             raise SettingsError("alpha and schedule both name a schedule; give one of them")
@@ -109,7 +110,7 @@ def recorded_scenario(run: Run) -> Recorded:
     """Read a run's latencies, lengths and settings.
 
     Raises:
-        SettingsError: it has too few steps, or lacks what a prediction needs; says which.
+        SettingsError: the run has too few steps, or lacks rows or settings that are needed.
     """
     info = run.info
     nodes = _nodes(info.settings, info.name)
@@ -123,7 +124,7 @@ def recorded_scenario(run: Run) -> Recorded:
     measured = measure(tables, limit=groups, slots=slots)
     scenario = Scenario(
         name=info.name,
-        # Shapes and devices are not asked for: what they would tell is measured.
+        # Shapes and devices are never read: all times are measured.
         model=LanguageModel("stored", tables.weight_bytes / 2, 0, 0, 0, 0),
         domains=(),
         rollout=(),
@@ -142,21 +143,23 @@ def recorded_scenario(run: Run) -> Recorded:
 
 
 def _nodes(settings: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Settings of the nodes by kind."""
+    """Settings of the pipeline's nodes by kind."""
     nodes = {node.get("kind"): node for node in settings.get("nodes", {}).values()}
     if missing := [kind for kind in ("tasks", "rollout", "buffer") if kind not in nodes]:
-        raise SettingsError(f"run {name} names no {missing[0]} in its settings")
+        raise SettingsError(
+            f"run {name} has no {missing[0]} node in its settings; a prediction needs one"
+        )
     return nodes
 
 
 def _schedule(buffer: Mapping[str, Any]) -> Schedule:
-    """The schedule that a run was made under; without one, its alpha tells it."""
+    """The schedule of a run; `rollart(alpha)` if its settings name none."""
     said = buffer.get("schedule")
     return rollart(buffer["alpha"]) if said is None else named_schedule(said["name"])
 
 
 def _environments(rollout: Mapping[str, Any]) -> int | None:
-    """Attempts that ran at most at once; None: as many as the bound lets."""
+    """Limit of attempts that ran at once; None: as many as the bound allows."""
     most = rollout["max_concurrent"]
     return None if most is None else int(most * rollout["workers"])
 

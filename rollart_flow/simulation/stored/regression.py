@@ -1,7 +1,7 @@
-"""Least squares for times that were measured while two things shared a machine.
+"""Least squares for times that were measured while training and rollout shared a machine.
 
-Plain functions over arrays. The invariant: a fitted time never falls where there is more work, nor
-where the machine was shared for longer.
+Plain functions over arrays. The invariant: a fitted time never decreases with more work or with a
+longer shared time.
 """
 
 from collections.abc import Callable
@@ -12,13 +12,13 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 
 _STRETCHES = np.linspace(0.0, 4.0, 81)
-"""Values that a stretch is searched among."""
+"""The stretches that are searched."""
 
 
 def open_intervals(
     starts: Floats, ends: Floats, *, most: float = np.inf
 ) -> Callable[[Floats], Floats]:
-    """Integral over time of how many intervals are open, counted up to `most`.
+    """Integral over time of the number of open intervals, counted up to `most`.
 
     Returns:
         F such that F(b) - F(a) is the integral from a to b.
@@ -34,7 +34,7 @@ def open_intervals(
 
 
 def outside(starts: Floats, ends: Floats, excluded: tuple[Floats, Floats]) -> tuple[Floats, Floats]:
-    """The parts of the union of intervals that lie outside of the union of others."""
+    """The parts of the union of intervals that lie outside the union of the excluded ones."""
     moments = np.unique(np.concatenate((starts, ends, *excluded)))
     inside = _open_after(moments, starts, ends) & ~_open_after(moments, *excluded)
     return moments[:-1][inside[:-1]], moments[1:][inside[:-1]]
@@ -55,14 +55,14 @@ def nonnegative(columns: Floats, times: Floats) -> Floats:
         columns: [samples, columns].
         times: [samples].
     """
-    kept = list(range(columns.shape[1]))
+    fitted = list(range(columns.shape[1]))
     weights = np.zeros(columns.shape[1])
-    while kept:
-        found = np.linalg.lstsq(columns[:, kept], times, rcond=None)[0]
+    while fitted:
+        found = np.linalg.lstsq(columns[:, fitted], times, rcond=None)[0]
         if (found >= 0).all():
-            weights[kept] = found
+            weights[fitted] = found
             break
-        del kept[int(np.argmin(found))]
+        del fitted[int(np.argmin(found))]
     return weights
 
 
@@ -75,8 +75,8 @@ def stretched(columns: Floats, times: Floats, shared: Floats) -> tuple[Floats, f
         shared: share of each sample's time in which the machine was shared, 0 to 1 [samples].
 
     Returns:
-        The stretch is 0 where samples do not tell: where all were shared for most of their time,
-        or all for little.
+        The stretch is 0 if the samples do not determine it: if all were shared for most of their
+        time, or all for little of it.
     """
     if not (shared.min() < 0.5 < shared.max()):
         return nonnegative(columns, times), 0.0

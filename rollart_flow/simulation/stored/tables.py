@@ -1,7 +1,7 @@
-"""What a prediction reads from the tables of a run, as arrays of seconds since its first attempt.
+"""Reads the tables of a stored run for a prediction, as seconds since its first attempt.
 
 The invariant: moments of one run are comparable with each other, and a turn lies within its
-attempt: what of an attempt is in no turn was spent before the first one.
+attempt: the time of an attempt outside of its turns was spent before the first turn.
 """
 
 from collections.abc import Mapping
@@ -27,18 +27,18 @@ class Step:
     step: int
     step_s: float
     exchange_s: float
-    """Suspend, update and resume."""
+    """Sum of suspend, update and resume."""
     waited_s: float
-    """For trajectories that were not committed yet."""
+    """Wait for trajectories that were not committed yet."""
     formed: float
-    """The trainer has the word [s since the start]."""
+    """Time at which the trainer got the batch [s since the start]."""
     finished: float
     tokens: int
 
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """What was read."""
+    """The rows of a run that a prediction needs."""
 
     steps: tuple[Step, ...]
     attempts: pl.DataFrame
@@ -47,11 +47,11 @@ class Tables:
     """By attempt: its row in `attempts`, observation_tokens, action_tokens, generate_s, step_s,
     started, hardware, worker."""
     suspended: tuple[Floats, Floats]
-    """When engines were suspended, and resumed."""
+    """Times at which engines were suspended, and resumed."""
     released: Floats
-    """When a group left, and with it its credit; ascending."""
+    """Times at which groups left and returned their credits; ascending."""
     workers: Mapping[str, int]
-    """Inference workers by hardware class."""
+    """Number of inference workers by hardware class."""
     affinity: Mapping[str, str]
     """Hardware class by domain."""
     trainers: int
@@ -62,7 +62,7 @@ def read_tables(snapshot: Snapshot, name: str, schedule: Schedule, least_steps: 
     """Read a run.
 
     Raises:
-        SettingsError: it has fewer steps than that, or lacks rows that are needed.
+        SettingsError: the run has fewer than `least_steps` steps, or lacks required rows.
     """
     steps = snapshot.steps.sort("step").collect()
     if len(steps) < least_steps:
@@ -115,7 +115,7 @@ def _attempts(snapshot: Snapshot) -> pl.DataFrame:
 
 
 def _turns(attempts: pl.DataFrame) -> pl.DataFrame:
-    """All turns, with the moments at which their actions were asked for."""
+    """All turns, with the times at which their actions were requested."""
     turns = (
         attempts.select("started", "ended", "turns")
         .with_row_index("attempt")
@@ -125,10 +125,10 @@ def _turns(attempts: pl.DataFrame) -> pl.DataFrame:
     )
     masks = attempts["action_mask"].to_arrow()
     lengths = attempts["action_mask"].list.len().cast(pl.Int64).to_numpy()
-    drawn = np.concatenate(([0], np.cumsum(masks.flatten().to_numpy(zero_copy_only=False))))
+    sampled = np.concatenate(([0], np.cumsum(masks.flatten().to_numpy(zero_copy_only=False))))
     first = (np.cumsum(lengths) - lengths)[turns["attempt"].to_numpy()]
     ends, starts = first + turns["end"].to_numpy(), first + turns["start"].to_numpy()
-    actions = drawn[ends] - drawn[starts]
+    actions = sampled[ends] - sampled[starts]
     turns = turns.with_columns(
         pl.Series("action_tokens", actions, pl.Int64),
         pl.Series("observation_tokens", ends - starts - actions, pl.Int64),
@@ -144,20 +144,22 @@ def _turns(attempts: pl.DataFrame) -> pl.DataFrame:
 
 
 def _phases(events: pl.DataFrame, steps: list[int], name: str) -> dict[Phase, dict[int, float]]:
-    """When each phase of each step was over; of one that was repeated, the last time."""
+    """End of each phase by step; of a repeated phase, the last end."""
     found: dict[Phase, dict[int, float]] = {}
     for phase in (Phase.SUSPEND, Phase.UPDATE, Phase.RESUME):
         rows = events.filter(pl.col("kind") == str(phase)).sort("moment")
         found[phase] = dict(zip(rows["step"], rows["moment"], strict=True))
     if lacking := [step for step in steps if step not in found[Phase.SUSPEND]]:
-        raise SettingsError(f"run {name} has no event of the suspension at step {lacking[0]}")
+        raise SettingsError(
+            f"run {name} has no suspend event of step {lacking[0]}, which a prediction needs"
+        )
     return found
 
 
 def _released(
     events: pl.DataFrame, batches: pl.DataFrame, suspended: Mapping[int, float]
 ) -> Floats:
-    """When each group that left did so: taken for a batch, abandoned or evicted."""
+    """Times at which groups left: taken for a batch, abandoned or evicted."""
     taken = batches.group_by("group_id").agg(pl.col("step").first()).select(
         "group_id", pl.col("step").replace_strict(suspended, return_dtype=pl.Float64).alias("at")
     )  # fmt: skip

@@ -28,7 +28,8 @@ from rollart_flow.simulation.hardware import (
 from rollart_flow.simulation.latencies import FixedLatency, LatencyMixture, Uniform
 from rollart_flow.simulation.models.batching import MAX_SEQUENCES
 from rollart_flow.simulation.record import Record
-from rollart_flow.simulation.report.bounds import StepTimeBound, bound, chain_s, propositions
+from rollart_flow.simulation.report.bounds import StepTimeBound, bound, chain_s
+from rollart_flow.simulation.report.propositions import propositions
 from rollart_flow.simulation.scenario import Pool, PrefillDecode, Scenario
 from rollart_flow.simulation.workloads import (
     FROZEN_LAKE,

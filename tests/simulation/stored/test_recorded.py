@@ -111,5 +111,5 @@ def test_two_steps_are_too_few() -> None:
 
 
 def test_a_run_without_its_settings_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="run small names no tasks in its settings"):
+    with pytest.raises(SettingsError, match="run small has no tasks node in its settings"):
         recorded_scenario(small_run(tmp_path))
