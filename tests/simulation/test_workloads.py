@@ -175,5 +175,5 @@ def test_tasks_come_uniformly_over_the_domains_with_cursors() -> None:
 
 @pytest.mark.parametrize("domains", [(), (WEB, replace(SWE, name="web"))])
 def test_domains_need_names_of_their_own(domains: tuple[SimulatedDomain, ...]) -> None:
-    with pytest.raises(SettingsError, match="a name of its own"):
+    with pytest.raises(SettingsError, match="their names must differ"):
         Workload(domains)
