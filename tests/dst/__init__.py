@@ -1,8 +1,8 @@
 """Deterministic simulation testing: the real control plane among parts that fail, by seed.
 
-Every decision is made by the classes that run in production; engines, environments, rewards,
-weights, tables and messages are simulated and fail as a plan says, which is a function of its seed.
-An invariant monitor looks at every event, so that a run fails where a promise is broken first.
+The classes of production make every decision; engines, environments, rewards, weights, tables and
+messages are simulated and fail as a plan says, which is a function of its seed. An invariant
+monitor checks every event, so that a run fails where a promise is broken first.
 """
 
 from tests.dst.cluster import simulate

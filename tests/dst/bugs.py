@@ -1,7 +1,6 @@
-"""Bugs to plant on purpose, each in one method of a real class: does the fuzzer find them?
+"""Bugs that tests plant on purpose, each in one method of a real class, for the fuzzer to find.
 
-A bug is a context manager's work: the method is exchanged while it is planted. The invariant:
-outside of `planted` nothing here has an effect.
+The invariant: a method is replaced only within `planted`.
 """
 
 import asyncio
@@ -30,13 +29,13 @@ from tests.dst.tables import Commit
 
 @dataclass(frozen=True, slots=True)
 class Bug:
-    """A method of a class, and what it does instead."""
+    """A method of a class, and its faulty replacement."""
 
     owner: type
     method: str
     instead: Callable[..., Any]
     broken: tuple[str, ...]
-    """Invariants that it breaks, one or the other."""
+    """Invariants of which the bug breaks at least one."""
 
 
 def _skip_eviction(self: SampleBuffer, groups: Iterable[PendingGroup]) -> None:
@@ -44,7 +43,7 @@ def _skip_eviction(self: SampleBuffer, groups: Iterable[PendingGroup]) -> None:
 
 
 async def _acknowledge_first(self: BufferProcess, row: Trajectory) -> None:
-    asyncio.ensure_future(self._durable(row))  # noqa: RUF006  the bug: nobody waits for it
+    asyncio.ensure_future(self._durable(row))  # noqa: RUF006  the bug: nothing awaits the commit
     self._monitor.acknowledged(row.trajectory_id)
 
 
@@ -78,7 +77,7 @@ def _incomplete_is_ready(self: PendingGroups) -> list[ReadyGroup]:
     return [ReadyGroup(g.group_id, g.start, place) for place, g in enumerate(groups)]
 
 
-async def _update_while_drawing(
+async def _update_while_generating(
     self: AsyncController, phase: Phase, step: int, version: int
 ) -> None:
     if phase is not Phase.SUSPEND:
@@ -114,8 +113,8 @@ BUGS: Mapping[str, Bug] = {
         ReplayableQueue, "read", _forget_what_was_sent, ("progress", "credits")
     ),
     "incomplete-group": Bug(PendingGroups, "ready", _incomplete_is_ready, ("whole fresh batches",)),
-    "update-while-drawing": Bug(
-        AsyncController, "_run", _update_while_drawing, ("atomic weights",)
+    "update-while-generating": Bug(
+        AsyncController, "_run", _update_while_generating, ("atomic weights",)
     ),
     "append-repeated-chunk": Bug(GenerationBuilder, "add", _append_all, ("token fidelity",)),
     "write-twice": Bug(
@@ -128,10 +127,10 @@ BUGS: Mapping[str, Bug] = {
 
 @contextmanager
 def planted(name: str) -> Iterator[None]:
-    """Plant a bug as long as the block runs.
+    """Plant a bug while the block runs.
 
     Raises:
-        SettingsError: there is none of that name.
+        SettingsError: there is no bug with this name.
     """
     if name not in BUGS:
         raise SettingsError(f"there is no bug {name!r}; the bugs are {', '.join(BUGS)}")

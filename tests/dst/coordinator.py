@@ -3,9 +3,9 @@
 from rollart_flow.control.protocols import Buffered, Emit
 from rollart_flow.control.schedule.controller import AsyncController
 from rollart_flow.control.scheduler.rollout_scheduler import RolloutScheduler
+from tests.dst.engine_group import start_engine_group
 from tests.dst.engines import FaultyEngine
 from tests.dst.environments import endless_tasks
-from tests.dst.fleet import start_fleet
 from tests.dst.world import World
 
 
@@ -30,7 +30,7 @@ class Coordinator:
         self._buffered = buffered
         plan, tables = world.plan, world.tables
         recovered = tables.recovered()
-        self.fleet = start_fleet(world, engines, emit)
+        self.fleet = start_engine_group(world, engines, emit)
         self.scheduler = RolloutScheduler(
             endless_tasks(recovered.next_cursor),
             plan.settings,

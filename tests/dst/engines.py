@@ -1,7 +1,7 @@
-"""Inference workers that die, hang, refuse, and lose or repeat what they drew.
+"""Inference workers that die, hang, refuse requests, and lose or repeat chunks.
 
-The invariant: every token that a client is given is first noted with the monitor, with a logprob
-that no other token has.
+The invariant: the monitor knows every token before a client receives it, and each token has a
+logprob that no other token has.
 """
 
 import asyncio
@@ -12,21 +12,22 @@ from rollart_flow.control.loop.waits import Signal, waiting
 from rollart_flow.errors import EngineError, RequestRefusedError, WorkerLeftError
 from rollart_flow.types import Chunk, FinishReason, GenerationRequest
 from tests.dst.log import Log
-from tests.dst.monitor import Draws, Monitor
+from tests.dst.monitor import Monitor, SampledTokens
 from tests.dst.plans import STOP, Faults
 
 HARDWARE = "H20"
 _TOKEN_S = 0.05
 _LONGEST = 6
-"""Tokens of an action, where nothing else cuts it."""
+"""Most tokens of an action, unless a limit cuts it."""
 
 
 class FaultyEngine:
-    """One inference worker: draws letters at random times, obeys suspend, update and resume.
+    """One inference worker: samples letters at random times, obeys suspend, update and resume.
 
     Args:
-        worker: its name.
-        version: policy version that it serves from the start.
+        worker: name of the worker.
+        version: policy version that the worker serves from the start.
+        chance: source of all randomness.
     """
 
     hardware = HARDWARE
@@ -40,17 +41,17 @@ class FaultyEngine:
         self.serves = True
         self.suspended = False
         self.gone = False
-        """Dead for good."""
+        """Whether the worker is dead for good."""
         self._chance = chance
         self._faults = faults
         self._monitor = monitor
         self._log = log
         self.incarnation = 0
-        """Counts its processes, and the times that it left for training."""
+        """Number of earlier processes, and of departures for training."""
         self.ahead: int | None = None
-        """Version that this process has read and does not serve yet."""
+        """Version that the process has read and does not serve yet."""
         self.left = -1
-        """Incarnation that ended as it left."""
+        """Incarnation that ended when the worker left for training."""
         self._dead = False
         self._hangs = False
         self._changed = Signal()
@@ -59,40 +60,39 @@ class FaultyEngine:
 
     @property
     def alive(self) -> bool:
-        """Whether there is a process."""
+        """Whether the process runs."""
         return not self._dead
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Chunk]:
-        """See `control.protocols.Inference`."""
         incarnation = self.incarnation
-        draws = await self._accept(request)
+        sampled = await self._accept(request)
         chance, faults = self._chance, self._faults
         length = min(request.sampling.max_tokens, chance.randint(1, _LONGEST))
         offset = 0
         while offset < length:
             count = min(chance.randint(1, 3), length - offset)
             await asyncio.sleep(count * chance.expovariate(1 / _TOKEN_S))
-            await self._may_draw(request.request_id, incarnation)
+            await self._allowed(request.request_id, incarnation)
             if request.request_id in self._aborted:
                 yield Chunk(request.request_id, offset, (), (), (), FinishReason.ABORT)
                 return
-            chunk = self._draw(request, offset, count, length)
+            chunk = self._sample(request, offset, count, length)
             offset += count
             if chance.random() < faults.chunk_lost:
-                draws.broken = True
-            self._monitor.drew(self, draws, chunk)
-            if draws.broken:
-                continue  # what comes after a gap is not taken
+                sampled.broken = True
+            self._monitor.sampled(self, sampled, chunk)
+            if sampled.broken:
+                continue  # a client takes nothing after a gap
             yield chunk
             if chance.random() < faults.chunk_repeated:
                 yield chunk
             if chance.random() < faults.stream_breaks:
                 return
 
-    async def _accept(self, request: GenerationRequest) -> Draws:
-        """Take a request, unless it is refused; some are never answered."""
+    async def _accept(self, request: GenerationRequest) -> SampledTokens:
+        """Accept a request, refuse it, or never answer it."""
         if self._dead:
-            raise EngineError(f"{self.worker} is not there")
+            raise EngineError(f"{self.worker} is dead")
         if not self.serves:
             raise WorkerLeftError(f"{self.worker} serves nothing")
         if request.request_id in self._seen:
@@ -105,9 +105,9 @@ class FaultyEngine:
         if draw < self._faults.engine_refuses + self._faults.engine_hangs:
             self._log.write("fault", self.worker, detail=f"hangs on {request.request_id}")
             await asyncio.Event().wait()
-        return self._monitor.draws(request)
+        return self._monitor.tokens_of(request)
 
-    async def _may_draw(self, request_id: str, incarnation: int) -> None:
+    async def _allowed(self, request_id: str, incarnation: int) -> None:
         while (self.suspended or self._hangs) and incarnation == self.incarnation:
             with waiting(f"resume({self.worker}) of {request_id}"):
                 await self._changed.wait()
@@ -116,7 +116,7 @@ class FaultyEngine:
         if incarnation == self.left:
             raise WorkerLeftError(f"{self.worker} has left")
 
-    def _draw(self, request: GenerationRequest, offset: int, count: int, length: int) -> Chunk:
+    def _sample(self, request: GenerationRequest, offset: int, count: int, length: int) -> Chunk:
         full = length == request.sampling.max_tokens
         tokens = [self._chance.randint(97, 122) for _ in range(count)]
         reason = None
@@ -133,44 +133,43 @@ class FaultyEngine:
         )
 
     async def abort(self, request_id: str) -> None:
-        """See `control.protocols.Inference`."""
         self._aborted.add(request_id)
 
     def suspend(self) -> None:
-        """Draw nothing until `serve`."""
+        """Sample nothing until `serve`."""
         self.suspended = True
 
     def load(self, version: int) -> None:
-        """Swap to a version."""
+        """Swap the weights to a version."""
         self._monitor.loading(self, version)
         self.version, self.ahead = version, None
 
     def serve(self) -> bool:
-        """Draw tokens; whether this process begins to with this call."""
+        """Sample tokens; whether this process begins to with this call."""
         begins = not self.serves
         self.serves, self.suspended = True, False
         self._changed.notify()
         return begins
 
     def leave(self) -> None:
-        """Serve nothing more until `serve`; what is in flight ends."""
+        """Serve no request until `serve`; requests in flight end."""
         if self.serves:
             self.serves, self.left = False, self.incarnation
             self.incarnation += 1
             self._changed.notify()
 
     def hang(self) -> None:
-        """The process does nothing any more."""
+        """Hang: the process answers nothing until it is restarted."""
         self._hangs = True
 
     def die(self, *, for_good: bool) -> None:
-        """The process ends with all it had."""
+        """End the process; it loses its state."""
         self._dead, self.gone, self._hangs, self.ahead = True, for_good, False, None
         self.incarnation += 1
         self._changed.notify()
 
     def restart(self) -> None:
-        """A new process: it has the initial weights and serves nothing before it is told to."""
+        """Start a new process with the initial weights; it serves no request until `serve`."""
         if not self._dead or self.gone:
             return
         self._dead, self.serves, self.suspended, self.version = False, False, False, 0
@@ -178,7 +177,7 @@ class FaultyEngine:
         self._changed.notify()
 
     async def reachable(self) -> bool:
-        """Wait for the restart of a worker that died; False where none will come."""
+        """Wait for the restart of a dead worker; False if it will never come back."""
         while (self._dead or self._hangs) and not self.gone:
             with waiting(f"the restart of {self.worker}"):
                 await self._changed.wait()

@@ -1,4 +1,4 @@
-"""Environments that raise, hang, answer late and answer nonsense, and the text they speak in."""
+"""Environments that raise, hang, answer late and answer nonsense, and their codec."""
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,42 +10,40 @@ from rollart_flow.types import Task
 from tests.dst.plans import STOP, Faults
 
 DAWN = datetime(2026, 1, 1, tzinfo=UTC)
-"""When every simulated run begins."""
+"""Wall-clock time at which every simulated run begins."""
 _LATEST_S = 4.0
 _STEP_S = 0.2
 
 
 def wall(seconds: float) -> datetime:
-    """Virtual seconds to UTC."""
+    """Convert virtual seconds to UTC."""
     return DAWN + timedelta(seconds=seconds)
 
 
 def endless_tasks(cursor: int = 0) -> Iterator[tuple[Task, int]]:
-    """Tasks of two domains in turn, from a cursor on, with their cursors."""
+    """An endless sequence of tasks of two domains in turn, each with its cursor."""
     while True:
         yield Task(f"task-{cursor}", "ab"[cursor % 2]), cursor
         cursor += 1
 
 
 class LetterCodec:
-    """One token per character."""
+    """A codec with one token per character."""
 
     def encode_observation(self, text: str, *, first: bool, ended: bool = True) -> tuple[int, ...]:
-        """See `control.protocols.Codec`."""
         return tuple(ord(letter) for letter in text)
 
     def decode(self, token_ids: Sequence[int]) -> str:
-        """See `control.protocols.Codec`."""
         return "".join(chr(token) for token in token_ids if token != STOP)
 
 
 class FaultyEnvironment:
-    """Answers after a random time; ends after a few steps.
+    """An environment that answers after a random time and ends after a few steps.
 
     Args:
-        chance: of the answers and the faults.
-        faults: how often each call fails.
-        step_s: mean of the time to an answer.
+        chance: source of all randomness.
+        faults: probabilities of failures of a call.
+        step_s: mean time to an answer [s].
     """
 
     def __init__(self, chance: Random, faults: Faults, step_s: float = _STEP_S) -> None:
@@ -60,12 +58,10 @@ class FaultyEnvironment:
         ]
 
     async def reset(self, seed: int, task: str) -> tuple[str, Mapping[str, object]]:
-        """See `control.protocols.AsyncEnvironment`."""
         await self._answer()
         return "go", {}
 
     async def step(self, action: str) -> tuple[str, float, bool, bool, Mapping[str, object]]:
-        """See `control.protocols.AsyncEnvironment`."""
         await self._answer()
         chance = self._chance
         if chance.random() < self._faults.environment_nonsense:
@@ -76,7 +72,6 @@ class FaultyEnvironment:
         return "next", chance.random(), terminated, chance.random() < 0.1, {"success": terminated}
 
     async def close(self) -> None:
-        """See `control.protocols.AsyncEnvironment`."""
         await self._fail(self._faults.environment_hangs, self._faults.environment_raises)
 
     async def _answer(self) -> None:

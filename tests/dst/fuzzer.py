@@ -1,4 +1,4 @@
-"""Runs plans by seed and says which fail, with what is needed to look at them again."""
+"""Runs plans by seed and reports their results, with the commands that repeat them."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
@@ -14,18 +14,18 @@ from tests.dst.world import World
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of one seed."""
+    """The outcome of one seed."""
 
     seed: int
     plan: str
-    """In one line."""
+    """The plan in one line."""
     error: str | None
-    """What was broken; None where every promise was kept."""
+    """The broken promise; None if every promise was kept."""
     log: tuple[Entry, ...]
     seconds: float
-    """Virtual."""
+    """Virtual duration of the run [s]."""
     checks: int
-    """Times that the monitor looked."""
+    """Number of the monitor's checks."""
     bug: str | None = None
 
     @property
@@ -51,14 +51,14 @@ class Result:
 
 
 def fuzz(seeds: Iterable[int], *, bug: str | None = None) -> Iterator[Result]:
-    """Run the plan of each seed; one result each, in order.
+    """Run the plan of each seed, and yield the results in order.
 
     Args:
-        seeds: what to run.
+        seeds: seeds of the plans.
         bug: name of a bug to plant (`bugs.BUGS`), to see it found.
 
     Raises:
-        SettingsError: there is no such bug.
+        SettingsError: there is no bug with this name.
     """
     with nullcontext() if bug is None else planted(bug):
         for seed in seeds:
@@ -71,7 +71,7 @@ def _result(seed: int, bug: str | None) -> Result:
     error = None
     try:
         simulate(plan, world)
-    except Exception as failure:  # noqa: BLE001  whatever a run dies of is what is looked for
+    except Exception as failure:  # noqa: BLE001  any failure of a run is a finding
         name = "" if isinstance(failure, RollartError) else f"{type(failure).__name__}: "
         error = f"{name}{failure}"
     return Result(

@@ -1,6 +1,6 @@
-"""Groups as the monitor sees them: credits, departures, surplus attempts, what the buffer holds.
+"""The monitor's view of groups: credits, departures, surplus attempts, trajectories in the buffer.
 
-Kept from events and commits alone, so that it can disagree with the scheduler's own book.
+It is derived from events and commits alone, independent of the scheduler's own registry.
 """
 
 import math
@@ -16,8 +16,8 @@ from tests.dst.serving import Violated
 from tests.dst.tables import Tables
 
 
-class GroupBook:
-    """One entry per group and per departure."""
+class GroupMonitor:
+    """Checks the life of each group and of each departure."""
 
     def __init__(self, plan: Plan, log: Log, violated: Violated) -> None:
         self._plan = plan
@@ -30,15 +30,15 @@ class GroupBook:
         self._departed: dict[str, Reason] = {}
         self._trained: dict[str, int] = {}
         self._over_s: dict[str, float] = {}
-        """When a group was complete, evicted or abandoned: nothing more of it is wanted."""
+        """Times at which groups were complete, evicted or abandoned; attempts are surplus then."""
         self._abandoned: dict[str, None] = {}
         self._version = 0
-        """That the engines serve."""
+        """Policy version that the engines serve."""
         self.disturbed_s = 0.0
-        """When the last outage ended."""
+        """Time at which the last outage ended."""
 
     def restore(self, tables: Tables) -> None:
-        """What the tables say, after everything died."""
+        """Rebuild the state from the tables, after everything died."""
         self._held.clear()
         self._departed.clear()
         self._trained.clear()
@@ -52,7 +52,7 @@ class GroupBook:
             self.taken(batch)
 
     def event(self, event: Event) -> None:
-        """Take an event, and judge it."""
+        """Check an event, and apply it."""
         if event.kind in (EventKind.DROP, EventKind.EVICT):
             self._check_departure(event)
         self._note(event)
@@ -92,14 +92,14 @@ class GroupBook:
         self._over_s.setdefault(group_id, self._log.now_s)
 
     def _lack(self, group_id: str, trajectory_id: str) -> None:
-        """A member was taken out, so that the group may lack one again."""
+        """Remove a member; the group may be incomplete again."""
         members = self._starts[group_id]
         members.pop(trajectory_id, None)
         if len(members) < self._plan.group_size and group_id in self._held:
             self._over_s.pop(group_id, None)
 
     def indexed(self, sample: Sample, pending: int) -> None:
-        """The buffer has taken a committed trajectory into account."""
+        """Check the index of the buffer after it added a committed trajectory."""
         if sample.trainable and sample.policy_version_start is not None:
             members = self._starts[sample.group_id]
             if sample.trajectory_id not in self._departed:
@@ -108,13 +108,13 @@ class GroupBook:
                     self._leave(sample.group_id)
             if len(members) >= self._plan.group_size:
                 self._over_s.setdefault(sample.group_id, self._log.now_s)
-        # As much again as credits allow may wait for its eviction at the next batch.
+        # As many trajectories again as credits allow may wait for their eviction at the next batch.
         limit = 2 * self._plan.credits * self._plan.group_size
         if pending > limit:
             self._violated("bounded memory", f"{pending} trajectories are pending, of {limit}")
 
     def taken(self, batch: Batch) -> None:
-        """A batch is in the tables: its groups give their credits back."""
+        """Apply a batch that is in the tables: its groups return their credits."""
         for group_id in batch.group_ids:
             self._leave(group_id)
         for trajectory_id in batch.trajectory_ids:
@@ -129,7 +129,7 @@ class GroupBook:
             self._trained[trajectory_id] = batch.step
 
     def served(self, version: int) -> None:
-        """Groups that this version makes too old give their credits back."""
+        """Apply a served version: groups that are now too old return their credits."""
         self._version = version
         bound = self._plan.schedule.bound
         for group_id in list(self._held):
@@ -137,7 +137,7 @@ class GroupBook:
                 self._leave(group_id)
 
     def generates(self, group_id: str, trajectory_id: str, patience_s: float) -> None:
-        """An engine has drawn tokens for an attempt of a group."""
+        """Check that a group still needs an attempt for which an engine sampled tokens."""
         over_s = self._over_s.get(group_id)
         if over_s is None:
             return
@@ -149,7 +149,7 @@ class GroupBook:
             )
 
     def outlived(self, version: int, pending: Iterable[str]) -> None:
-        """Nothing of an abandoned group is held for longer than the bound says."""
+        """Check that trajectories of abandoned groups are held no longer than the bound allows."""
         bound = self._plan.schedule.bound
         oldest = math.ceil(bound.alpha) + 1 if isinstance(bound, StalenessPolicy) else 0
         for trajectory_id in sorted(pending):
@@ -163,7 +163,7 @@ class GroupBook:
                 )
 
     def finished(self, tables: Tables, pending: frozenset[str]) -> None:
-        """Each good row was trained on, has left with one event, or is pending."""
+        """Check that each good row was trained on, has left with one event, or is pending."""
         good = {name for name, row in tables.rows.items() if is_good(row)}
         for name in (*self._departed, *self._trained):
             if name not in good:

@@ -1,4 +1,4 @@
-"""What must hold for rows and batches, told by the tables alone. Pure; each finds what is wrong."""
+"""Invariants of rows and batches, checked on the tables alone; each function returns the faults."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,21 +14,21 @@ Token = tuple[int, float, int]
 
 _EPSILON_S = 1e-6
 _PERMISSION_S = 30.0
-"""Longest time to a permission to start, outages of the scheduler aside."""
+"""Longest wait for the permission to start, without outages of the scheduler."""
 
 
 def is_good(row: Trajectory) -> bool:
-    """Whether a row can be trained on, judged here anew."""
+    """Whether a row can be trained on, judged independently of the product's code."""
     scored = row.reward is not None and math.isfinite(row.reward)
     return row.outcome in TRAINABLE and scored and row.policy_version_start is not None
 
 
 def infidelity(row: Trajectory, sessions: Iterable[list[Token]]) -> str | None:
-    """Its action tokens, logprobs and versions are those that engines drew for it, in order.
+    """The difference between a row's actions and the tokens that engines sampled; None if equal.
 
     Args:
         row: a trajectory.
-        sessions: what was drawn for it, by each run of the attempt.
+        sessions: tokens that engines sampled for it, for each run of the attempt.
     """
     lists = (row.token_ids, row.logprobs, row.token_versions)
     if not all(len(each) == len(row.action_mask) for each in lists):
@@ -43,15 +43,15 @@ def infidelity(row: Trajectory, sessions: Iterable[list[Token]]) -> str | None:
     versions = [version for _, _, version in acted]
     ends = (row.policy_version_start, row.policy_version_end)
     if ends != ((versions[0], versions[-1]) if versions else (None, None)):
-        return f"it says versions {ends}, its tokens are of {versions}"
-    drawn = list(sessions)
-    if acted == [] or acted in drawn:
+        return f"its versions are {ends}, but its tokens have {versions}"
+    sampled = list(sessions)
+    if acted == [] or acted in sampled:
         return None
-    return f"it has the actions {acted}, engines drew {drawn}"
+    return f"its actions are {acted}, but engines sampled {sampled}"
 
 
 def overtime(row: Trajectory, limits: Limits, outage_s: float) -> str | None:
-    """Nothing of it took longer than its own limits, whatever others did."""
+    """The part of a row that took longer than its limits, outages aside; None if none did."""
     steps_s = max((turn.step_s for turn in row.turns), default=0.0)
     if max(row.reset_s, steps_s) > limits.step_timeout_s + _EPSILON_S:
         return f"reset took {row.reset_s:.3f} s, a step {steps_s:.3f} s"
@@ -62,7 +62,7 @@ def overtime(row: Trajectory, limits: Limits, outage_s: float) -> str | None:
 
 
 def batch_faults(plan: Plan, batch: Batch, rows: Mapping[str, Trajectory]) -> Iterator[str]:
-    """Whole groups of good rows, each within the bound, as the rows themselves say."""
+    """Faults of a batch, which consists of whole groups of good rows within the bound."""
     if len(batch.trajectory_ids) != plan.batch_size:
         yield f"{len(batch.trajectory_ids)} trajectories, not {plan.batch_size}"
     for group_id in dict.fromkeys(batch.group_ids):

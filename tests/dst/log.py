@@ -1,6 +1,6 @@
-"""What happened in a simulated run, in order and with the virtual time: for whoever reads it.
+"""The log of a simulated run, in order and with virtual times.
 
-The invariant: writing it draws no chance and waits for nothing, so that it changes no run.
+The invariant: a log entry uses no randomness and awaits nothing, so that it changes no run.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from rollart_flow.types import Event
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Something that happened."""
+    """One line of the log."""
 
     time_s: float
     """Virtual seconds since the run began, over all its resumptions."""
@@ -31,7 +31,7 @@ class Log:
 
     entries: list[Entry] = field(default_factory=list)
     began_s: float = 0.0
-    """When the current life began: each has a loop of its own, whose clock starts at 0."""
+    """Time at which the current life began: each life has a loop whose clock starts at 0."""
 
     _ended_s: float | None = None
 
@@ -43,12 +43,12 @@ class Log:
         return self.began_s + asyncio.get_running_loop().time()
 
     def begin_life(self) -> None:
-        """A new loop, whose clock starts at 0."""
+        """Continue the clock in a new loop, whose own clock starts at 0."""
         self.began_s = self._ended_s or 0.0
         self._ended_s = None
 
     def end_life(self) -> None:
-        """The loop is about to be closed."""
+        """Stop the clock before the loop is closed."""
         self._ended_s = self.now_s
 
     def write(self, kind: str, subject: str, reason: str = "", detail: str = "") -> None:
@@ -65,13 +65,13 @@ class Log:
 
 
 class EventLog:
-    """Collects events: an `Emit` for tests."""
+    """An `Emit` for tests, which collects events."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
 
     def __call__(self, event: Event) -> None:
-        """Take an event."""
+        """Append an event."""
         self.events.append(event)
 
     def of(self, kind: str) -> list[Event]:

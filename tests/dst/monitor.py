@@ -1,7 +1,7 @@
-"""Watches a simulated run and stops it at the first promise that is broken.
+"""Watches a simulated run and stops it at the first broken promise.
 
-The invariant: the monitor only looks. It keeps its own books from what it is shown (events,
-commits, drawn tokens, acknowledgements) and believes no class that it watches.
+The invariant: the monitor changes nothing. It derives its own state from events, commits, sampled
+tokens and acknowledgements, and trusts no class that it watches.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from typing import NoReturn
 
 from rollart_flow.errors import InvariantError
 from rollart_flow.types import Batch, Chunk, Event, EventKind, GenerationRequest, Sample, Trajectory
-from tests.dst.groups import GroupBook
+from tests.dst.groups import GroupMonitor
 from tests.dst.invariants import Token, batch_faults, infidelity, overtime
 from tests.dst.log import Log
 from tests.dst.plans import Plan
@@ -21,11 +21,11 @@ from tests.dst.tables import Commit, Tables
 _LOGPROB = 2.0**-20
 _PATIENCE_S = 1.5
 _LATE_PATIENCE_S = 10.0
-"""Time until a cancellation has reached what it is for, where messages are on time and late."""
+"""Time until a cancellation has arrived, if messages are on time, and if some are late."""
 
 
-class Draws:
-    """What engines draw for one request."""
+class SampledTokens:
+    """The tokens that engines sample for one request."""
 
     __slots__ = ("broken", "group_id", "tokens", "trajectory_id")
 
@@ -33,9 +33,9 @@ class Draws:
         self.trajectory_id = trajectory_id
         self.group_id = trajectory_id.rsplit("-", 1)[0]
         self.tokens = tokens
-        """Of all requests of one run of the attempt."""
+        """Tokens of all requests of one run of the attempt."""
         self.broken = False
-        """A chunk was lost, so that nothing after it may be taken."""
+        """Whether a chunk was lost, so that nothing after it may be used."""
 
 
 class Monitor:
@@ -49,19 +49,19 @@ class Monitor:
         self._logprobs = 0
         self._acknowledged: dict[str, None] = {}
         self._serving = Serving(self.violated)
-        self._groups = GroupBook(plan, log, self.violated)
+        self._groups = GroupMonitor(plan, log, self.violated)
         self._patience_s = _LATE_PATIENCE_S if plan.faults.message_late else _PATIENCE_S
         self._down = 0
         self._down_since_s = 0.0
         self._outage_s = 0.0
         self.checks = 0
-        """Times that it looked."""
+        """Number of checks."""
         self.error: InvariantError | None = None
-        """The first violation, whoever has caught what was raised."""
+        """The first violation, even if other code has caught the exception."""
         self._failed: asyncio.Future[None] | None = None
 
     def begin_life(self) -> asyncio.Future[None]:
-        """The run starts, or goes on from its tables; what is done once a promise is broken."""
+        """Start or resume from the tables; a future that is done when a promise is broken."""
         self._failed = asyncio.get_running_loop().create_future()
         self._down, self._outage_s = 0, 0.0
         self._groups.restore(self._tables)
@@ -71,7 +71,7 @@ class Monitor:
         """End the run.
 
         Raises:
-            InvariantError: names the invariant, what broke it, and when.
+            InvariantError: always; it names the invariant, the fault and the time.
         """
         error = InvariantError(f"{invariant}: {what} (at {self._log.now_s:.3f} s)")
         if self.error is None:
@@ -84,12 +84,12 @@ class Monitor:
     # Outages.
 
     def went_down(self) -> None:
-        """A process died whose messages others wait for."""
+        """Count a process that died while others wait for its messages."""
         self._down_since_s = self._log.now_s if not self._down else self._down_since_s
         self._down += 1
 
     def came_back(self) -> None:
-        """It was restarted and knows what the others know."""
+        """Count a process that was restarted and has caught up."""
         self._down -= 1
         if not self._down:
             self._outage_s += self._log.now_s - self._down_since_s
@@ -102,28 +102,28 @@ class Monitor:
         self._logprobs += 1
         return -self._logprobs * _LOGPROB
 
-    def draws(self, request: GenerationRequest) -> Draws:
-        """Where what is drawn for a request is noted."""
+    def tokens_of(self, request: GenerationRequest) -> SampledTokens:
+        """The list to which the tokens of a request are added."""
         session = request.request_id.rpartition("/")[0]
         tokens = self._sessions[request.trajectory_id].setdefault(session, [])
-        return Draws(request.trajectory_id, tokens)
+        return SampledTokens(request.trajectory_id, tokens)
 
-    def drew(self, worker: Worker, draws: Draws, chunk: Chunk) -> None:
-        """An engine has drawn a chunk."""
+    def sampled(self, worker: Worker, sampled: SampledTokens, chunk: Chunk) -> None:
+        """Check a chunk that an engine has sampled."""
         self.checks += 1
-        self._serving.drew(worker, chunk)
+        self._serving.sampled(worker, chunk)
         if not self._down:
-            self._groups.generates(draws.group_id, draws.trajectory_id, self._patience_s)
-        if not draws.broken:
-            draws.tokens += zip(chunk.token_ids, chunk.logprobs, chunk.versions, strict=True)
+            self._groups.generates(sampled.group_id, sampled.trajectory_id, self._patience_s)
+        if not sampled.broken:
+            sampled.tokens += zip(chunk.token_ids, chunk.logprobs, chunk.versions, strict=True)
 
     def loading(self, worker: Worker, version: int) -> None:
-        """An engine is about to swap its weights."""
+        """Check an engine that is about to swap its weights."""
         self.checks += 1
         self._serving.loading(worker, version, self._tables.published)
 
     def served(self, version: int, workers: Sequence[Worker]) -> None:
-        """All engines were told to hold this version."""
+        """Apply a version that all engines were told to hold."""
         self.checks += 1
         self._serving.serves(version, workers)
         self._groups.served(version)
@@ -131,14 +131,14 @@ class Monitor:
     # Events and rows.
 
     def event(self, event: Event) -> None:
-        """An event was emitted."""
+        """Check an event."""
         self.checks += 1
         if event.kind is EventKind.RESUME:
             self._serving.resumed(event)
         self._groups.event(event)
 
     def written(self, commit: Commit) -> None:
-        """A commit took effect."""
+        """Check a commit that took effect."""
         self.checks += 1
         for row in commit.rows:
             self._check_row(row)
@@ -167,19 +167,19 @@ class Monitor:
         self._groups.taken(batch)
 
     def acknowledged(self, trajectory_id: str) -> None:
-        """The buffer has said that a trajectory is durable."""
+        """Check that an acknowledged trajectory is durable."""
         self.checks += 1
         self._acknowledged[trajectory_id] = None
         if trajectory_id not in self._tables.rows:
             self.violated("durability", f"{trajectory_id} was acknowledged and is not in the table")
 
     def indexed(self, sample: Sample, pending: int) -> None:
-        """The buffer has taken a committed trajectory into account."""
+        """Check the buffer after it added a committed trajectory to its index."""
         self.checks += 1
         self._groups.indexed(sample, pending)
 
     def formed(self, batch: Batch, pending: Iterable[str]) -> None:
-        """A batch was handed out; what the buffer still holds."""
+        """Check a batch that was handed out, and the trajectories that the buffer still holds."""
         self.checks += 1
         if self._tables.batches.get(batch.step) != batch:
             self.violated("one batch per step", f"step {batch.step} was given another batch")
@@ -188,14 +188,14 @@ class Monitor:
     # The end.
 
     def killed(self) -> None:
-        """Everything has died; what must be left all the same."""
+        """Check after everything has died that no acknowledged trajectory is lost."""
         self.checks += 1
         for trajectory_id in self._acknowledged:
             if trajectory_id not in self._tables.rows:
                 self.violated("durability", f"{trajectory_id} was acknowledged and is lost")
 
     def finished(self, admitted: Iterable[str], pending: frozenset[str]) -> None:
-        """The run has ended: every step once, every attempt a row, every departure an event."""
+        """Check a finished run: every step once, every attempt a row, every departure an event."""
         self.killed()
         steps = list(range(1, self._plan.steps + 1))
         if self._tables.trained != steps or sorted(self._tables.batches) != steps:

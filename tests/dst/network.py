@@ -1,7 +1,7 @@
 """Messages that are lost, delayed, repeated and reordered, to processes that die and come back.
 
-As `control.protocols` says: whoever calls asks again until an answer comes, and no message that was
-sent to a process reaches the one that takes its place, unless its sender still waits.
+As `control.protocols` requires, a caller repeats its message until an answer comes, and a message
+that was sent to a process never reaches its successor, unless its sender still waits.
 """
 
 import asyncio
@@ -26,11 +26,11 @@ _ECHO_S = 0.2
 
 
 class GoneError(Exception):
-    """Whoever was asked died before it answered."""
+    """The receiver of a message died before it answered."""
 
 
 class Address(Generic[T]):
-    """Where to reach somebody who may die and be replaced."""
+    """The address of a process that may die and be replaced."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -40,21 +40,21 @@ class Address(Generic[T]):
 
     @property
     def resident(self) -> T | None:
-        """Who lives here; None while nobody does."""
+        """The process at this address; None while there is none."""
         return self._resident
 
     async def reached(self) -> T:
-        """Who lives here; waits until somebody does."""
+        """Wait for a process at this address, and return it."""
         while self._resident is None:
             with waiting(f"the {self._name}"):
                 await self._moved_in.wait()
         return self._resident
 
     async def ask(self, question: Callable[[T], Coroutine[Any, Any, A]]) -> A:
-        """The answer of whoever lives here, who works on it also where nobody waits any more.
+        """The answer of the process, which works on it even if the caller is cancelled.
 
         Raises:
-            GoneError: the resident died meanwhile.
+            GoneError: the process died before it answered.
         """
         task = asyncio.ensure_future(question(await self.reached()))
         self._asked[task] = None
@@ -67,15 +67,15 @@ class Address(Generic[T]):
     def _answered(self, task: asyncio.Task[Any]) -> None:
         del self._asked[task]
         if not task.cancelled():
-            task.exception()  # nobody may wait for it any more
+            task.exception()  # retrieve it: the caller may have been cancelled
 
     def move_in(self, resident: T) -> None:
-        """Somebody lives here from now on."""
+        """Put a process at this address."""
         self._resident = resident
         self._moved_in.notify()
 
     def vacate(self) -> None:
-        """The resident dies with all that it was asked."""
+        """Remove the dead process and cancel its messages."""
         self._resident = None
         for task in self._asked:
             task.cancel()
@@ -85,9 +85,9 @@ class Network:
     """Carries messages.
 
     Args:
-        chance: of every fault.
-        faults: how often messages are lost, repeated and late.
-        latency_s: mean of a hop.
+        chance: source of all randomness.
+        faults: probabilities of lost, repeated and late messages.
+        latency_s: mean latency of a hop [s].
     """
 
     def __init__(self, chance: Random, faults: Faults, latency_s: float = 0.01) -> None:
@@ -97,7 +97,7 @@ class Network:
         self._echoes: dict[asyncio.Task[None], None] = {}
 
     async def delay(self) -> None:
-        """One hop."""
+        """Wait for one hop."""
         chance = self._chance
         seconds = chance.expovariate(1 / self._latency_s)
         if chance.random() < self._faults.message_late:
@@ -105,7 +105,7 @@ class Network:
         await asyncio.sleep(seconds)
 
     async def call(self, to: Address[T], message: Callable[[T], Coroutine[Any, Any, A]]) -> A:
-        """Send a message that has an answer, until one arrives."""
+        """Send a message until its answer arrives."""
         chance, faults = self._chance, self._faults
         while True:
             await self.delay()
@@ -129,7 +129,7 @@ class Network:
     def _forget(self, echo: asyncio.Task[None]) -> None:
         del self._echoes[echo]
         if not echo.cancelled():
-            echo.exception()  # whoever sent the message hears of it
+            echo.exception()  # retrieve it: the sender of the message gets it too
 
     async def _later(
         self, to: Address[T], meant: T | None, message: Callable[[T], Coroutine[Any, Any, object]]
@@ -137,46 +137,40 @@ class Network:
         await asyncio.sleep(self._chance.expovariate(1 / _ECHO_S))
         if meant is None or to.resident is not meant:
             return  # a message does not outlive the process that it was sent to
-        # An echo of a step that is over is refused, which is what it should be.
+        # An echo of a finished step is refused, as it should be.
         with suppress(GoneError, RunFailedError):
             await to.ask(message)
 
 
 class RemoteAdmission:
-    """The scheduler over a network; implements `control.protocols.Admission`."""
+    """The protocol `Admission` of a scheduler behind a network."""
 
     def __init__(self, scheduler: Address[RolloutScheduler], network: Network) -> None:
         self._scheduler = scheduler
         self._network = network
 
     async def admit(self, source: str, index: int) -> Assignment | None:
-        """See `control.protocols.Admission`."""
         return await self._network.call(self._scheduler, lambda s: s.admit(source, index))
 
     async def permit(self, trajectory_id: str, host: str) -> Cancellation | None:
-        """See `control.protocols.Admission`."""
         return await self._network.call(self._scheduler, lambda s: s.permit(trajectory_id, host))
 
     async def started(self, trajectory_id: str, version: int) -> None:
-        """See `control.protocols.Admission`."""
         await self._network.call(self._scheduler, lambda s: s.started(trajectory_id, version))
 
     async def cancellations(self, host: str, after: int) -> tuple[int, tuple[Cancellation, ...]]:
-        """See `control.protocols.Admission`."""
         return await self._network.call(self._scheduler, lambda s: s.cancellations(host, after))
 
 
 class RemoteBuffer:
-    """The buffer over a network; implements `control.protocols.Buffered`."""
+    """The protocol `Buffered` of a buffer behind a network."""
 
     def __init__(self, buffer: Address[BufferProcess], network: Network) -> None:
         self._buffer = buffer
         self._network = network
 
     async def get_batch(self, step: int, version: int, size: int) -> Batch:
-        """See `control.protocols.Buffered`."""
         return await self._network.call(self._buffer, lambda b: b.get_batch(step, version, size))
 
     async def changes(self, after: int) -> tuple[int, tuple[Change, ...]]:
-        """See `control.protocols.Buffered`."""
         return await self._network.call(self._buffer, lambda b: b.changes(after))

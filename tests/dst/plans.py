@@ -1,6 +1,6 @@
-"""What a simulated run is made of, and which faults it meets: a function of its seed.
+"""The settings and the faults of a simulated run, as a function of its seed.
 
-The invariant: nothing but the plan decides how a run goes, so that a seed says it all.
+The invariant: a run depends on nothing but its plan.
 """
 
 from dataclasses import dataclass, field, fields, replace
@@ -15,7 +15,7 @@ from rollart_flow.types import Sampling
 STOP = 0
 """The token that ends an action."""
 _NEVER = 1_000_000
-"""Failures in a row that fail a run; a plan fails far more than a domain should."""
+"""Failures in a row that end a run; far more than a plan causes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,24 +43,24 @@ class Faults:
     weights_unavailable: float = 0.0
     weights_slow: float = 0.0
     commit_fails_before: float = 0.0
-    """Nothing was written."""
+    """The commit fails before it writes."""
     commit_fails_after: float = 0.0
-    """It was written, but the writer does not know."""
+    """The commit fails after it has written, so that the writer does not know."""
     commit_slow: float = 0.0
     filtered: float = 0.0
     """A trajectory is refused by a filter."""
 
 
 class Target(StrEnum):
-    """What may be killed."""
+    """A part of the run that may be killed."""
 
     HOST = "host"
     ENGINE = "engine"
-    """Its process, which is restarted."""
+    """The process of an engine, which is restarted."""
     MACHINE = "machine"
-    """An engine for good."""
+    """An engine, for good."""
     HANG = "hang"
-    """An engine, which answers nothing more until it is restarted."""
+    """An engine that answers nothing until it is restarted."""
     COORDINATOR = "coordinator"
     BUFFER = "buffer"
     TRAINER = "trainer"
@@ -69,34 +69,34 @@ class Target(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """Something dies."""
+    """The death of a part of the run."""
 
     after_s: float
-    """Since the run, or its latest resumption, began."""
+    """Time since the run, or its latest resumption, began [s]."""
     target: Target
     down_s: float = 0.0
-    """Until it is restarted."""
+    """Time until the restart [s]."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One run; by default a calm one."""
+    """The plan of one run, by default without faults."""
 
     seed: int = 0
     schedule: Schedule = field(default_factory=rollart)
     steps: int = 3
     groups: int = 4
-    """Of a batch."""
+    """Groups of a batch."""
     group_size: int = 4
     redundancy: int = 0
     extra_groups: int = 0
     max_attempts: int | None = None
     hosts: int = 3
     slots: int = 8
-    """Attempts that a host runs at a time."""
+    """Attempts that a rollout worker runs at a time."""
     engines: int = 3
     sliding: int = 0
-    """Of the engines: those that share their devices with training."""
+    """Number of engines that share their devices with training."""
     train_s: float = 2.0
     limits: Limits = field(
         default_factory=lambda: Limits(6, 120, step_timeout_s=5, trajectory_timeout_s=30)
@@ -112,7 +112,7 @@ class Plan:
 
     @property
     def settings(self) -> RolloutSettings:
-        """What the scheduler is told."""
+        """Settings of the scheduler."""
         return RolloutSettings(
             self.batch_size,
             self.group_size,
@@ -147,12 +147,12 @@ _SEVERE = {
     "environment_raises": 0.08, "environment_nonsense": 0.05, "engine_refuses": 0.03,
     "stream_breaks": 0.02, "filtered": 0.15,
 }  # fmt: skip
-"""Most of the faults that cost a whole attempt or much time; others go up to `_MILD`."""
+"""Largest probabilities of faults that cost an attempt or much time; others have `_MILD`."""
 _MILD = 0.2
 
 
 def plan_of(seed: int) -> Plan:
-    """The plan of a seed: about half of all kinds of faults, and up to four kills."""
+    """The plan of a seed, with about half of all kinds of faults and a few kills."""
     chance = Random(seed)
     group_size = chance.choice((1, 2, 2, 3))
     redundancy = chance.choice((0, 0, 1, 2))
@@ -183,7 +183,7 @@ def plan_of(seed: int) -> Plan:
 
 
 def _schedule(chance: Random) -> Schedule:
-    """Any schedule, now and then with switches that differ from its own."""
+    """Any schedule, sometimes with other switches than its own."""
     name = chance.choice(tuple(SCHEDULES))
     alpha = chance.choice((0, 0.5, 1, 1, 2))
     match name:
@@ -205,19 +205,19 @@ def _schedule(chance: Random) -> Schedule:
 
 
 def _faults(chance: Random) -> Faults:
-    """One run in eight is calm; in the others each kind of fault happens or does not."""
+    """No faults in one run of eight; in the others, each kind with a probability of one half."""
     if chance.random() < 0.125:
         return Faults()
-    drawn = {
+    chosen = {
         each.name: chance.uniform(0.0, _SEVERE.get(each.name, _MILD))
         for each in fields(Faults)
         if chance.random() < 0.5
     }
-    return Faults(**drawn)
+    return Faults(**chosen)
 
 
 def _kills(chance: Random) -> tuple[Kill, ...]:
-    """Kills in the order of their moments; everything dies in one run in four."""
+    """Up to four kills of single parts; in one run of four, everything dies too."""
     targets = [t for t in Target if t not in (Target.EVERYTHING, Target.HANG)]
     count = chance.choice((0, 0, 1, 2, 3, 4))
     kills = [

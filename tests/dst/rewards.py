@@ -1,6 +1,6 @@
-"""Rewards that raise, hang and answer what is no number; a trajectory comes back scored or failed.
+"""Rewards that raise, hang and return infinity; a trajectory comes back scored or failed.
 
-What `rewards.score` does, without its processes.
+It does the work of `rewards.score` without processes.
 """
 
 import asyncio
@@ -19,9 +19,9 @@ class FaultyReward:
     """Scores trajectories.
 
     Args:
-        chance: of the scores and the faults.
-        faults: how often scoring fails.
-        timeout_s: after which a score is not waited for.
+        chance: source of all randomness.
+        faults: probabilities of failures.
+        timeout_s: limit of scoring one trajectory [s].
     """
 
     def __init__(self, chance: Random, faults: Faults, timeout_s: float) -> None:
@@ -30,7 +30,7 @@ class FaultyReward:
         self._timeout_s = timeout_s
 
     async def score(self, trajectory: Trajectory) -> Trajectory:
-        """The trajectory with its reward; failed or timed out where there is none."""
+        """The trajectory with its reward, or failed or timed out without one."""
         if trajectory.outcome not in TRAINABLE:
             return trajectory
         try:

@@ -1,4 +1,4 @@
-"""The producer's side: sources, hosts with slots, rewards, and the way to the buffer."""
+"""The producer of a simulated run: sources, rollout workers, rewards, commits to the buffer."""
 
 import asyncio
 from functools import partial
@@ -47,13 +47,13 @@ class Rollout:
         plan = world.plan
         self._reward = FaultyReward(world.chance, plan.faults, plan.reward_timeout_s)
         stages = plan.schedule.stages
-        # One place of the reward operator serves all hosts, as it does over Ray.
+        # One limit of the reward operator covers all rollout workers, as it does over Ray.
         self._scored_at_once = asyncio.Semaphore(_MANY if stages is None else stages.reward)
         self._queue: asyncio.Queue[Assignment] = asyncio.Queue()
         self._room = Signal()
         self._acknowledged = Signal()
         self.admitted: dict[str, None] = {}
-        """Attempts that a source has taken."""
+        """Attempts that a source has received."""
         self._hosts: dict[str, RolloutWorker] = {}
         self._processes: dict[str, asyncio.Task[None]] = {}
         self._running: dict[str, list[Assignment]] = {}
@@ -61,11 +61,11 @@ class Rollout:
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """Names of the hosts."""
+        """Names of the rollout workers."""
         return tuple(self._hosts)
 
     async def source(self, name: str) -> None:
-        """Take attempts until there are no more."""
+        """Receive attempts until there are no more."""
         index = 0
         while (assignment := await self._admission.admit(name, index)) is not None:
             trajectory_id = assignment.trajectory_id
@@ -73,25 +73,25 @@ class Rollout:
             self._unacknowledged[trajectory_id] = None
             self._queue.put_nowait(assignment)
             index += 1
-            # Ray Data hands blocks over when the next operator has room.
+            # Ray Data passes blocks on when the next operator has room.
             while self._queue.qsize() > self._world.plan.slots:
                 with waiting(f"room for {name}"):
                     await self._room.wait()
 
     async def all_acknowledged(self) -> None:
-        """Return once every attempt that was taken has a durable row."""
+        """Wait until every attempt that a source received has a durable row."""
         while self._unacknowledged:
             with waiting(f"the rows of {', '.join(self._unacknowledged)}"):
                 await self._acknowledged.wait()
 
     def start_host(self, name: str) -> None:
-        """One more process that runs attempts."""
+        """Start another process that runs attempts."""
         dispatch = Dispatch.of(self._world.plan.schedule)
         host = self._hosts[name] = RolloutWorker(name, self._admission, dispatch=dispatch)
         self._processes[name] = self._tasks.start(self._run_host(host), name)
 
     async def kill_host(self, name: str, down_s: float) -> None:
-        """Ray notices the death, starts an actor and runs the lost attempts again."""
+        """Kill a rollout worker; as over Ray, a new one starts and runs the lost attempts again."""
         process = self._processes.pop(name)
         del self._hosts[name]
         process.cancel()
@@ -106,7 +106,7 @@ class Rollout:
         self._world.monitor.came_back()
 
     async def reconnect(self) -> None:
-        """Every host tells a restarted scheduler what it runs."""
+        """Let every rollout worker report its attempts to a restarted scheduler."""
         await asyncio.gather(*(host.reconnect() for host in tuple(self._hosts.values())))
 
     async def _run_host(self, host: RolloutWorker) -> None:
@@ -145,7 +145,7 @@ class Rollout:
         )
 
     async def _commit(self, trajectory: Trajectory) -> None:
-        """Score and commit it, until the buffer has acknowledged it; some twice over."""
+        """Score and commit a trajectory until the buffer acknowledges it; some are sent twice."""
         twice = self._world.chance.random() < self._world.plan.faults.reward_twice
         copies = 2 if twice else 1
         await asyncio.gather(*(self._score_and_put(trajectory) for _ in range(copies)))

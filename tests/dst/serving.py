@@ -1,4 +1,4 @@
-"""Atomic weights: what every token is drawn with is what the controller says is served."""
+"""Atomic weights: engines sample every token with the version that the controller serves."""
 
 from collections.abc import Callable, Sequence
 from typing import NoReturn, Protocol
@@ -12,7 +12,7 @@ Violated = Callable[[str, str], NoReturn]
 
 
 class Worker(Protocol):
-    """An engine, as far as it is watched."""
+    """The state of an engine that is watched."""
 
     worker: str
     version: int
@@ -21,12 +21,12 @@ class Worker(Protocol):
 
     @property
     def alive(self) -> bool:
-        """Whether there is a process."""
+        """Whether the process runs."""
         ...
 
 
 class Serving:
-    """The version that all engines serve."""
+    """Checks that all engines serve one version."""
 
     def __init__(self, violated: Violated) -> None:
         self._violated = violated
@@ -34,30 +34,32 @@ class Serving:
         self._workers: Sequence[Worker] = ()
 
     def serves(self, version: int, workers: Sequence[Worker]) -> None:
-        """All of these hold a version now."""
+        """Apply a version that all workers hold now."""
         self._version = version
         self._workers = workers
 
-    def drew(self, worker: Worker, chunk: Chunk) -> None:
-        """A chunk: of one version, the served one, by an engine that may draw."""
+    def sampled(self, worker: Worker, chunk: Chunk) -> None:
+        """Check that a chunk is of the served version alone, by an engine that may sample."""
         if worker.suspended or not worker.serves:
-            self._violated(_NAME, f"{worker.worker} drew {chunk.request_id} while suspended")
+            self._violated(_NAME, f"{worker.worker} sampled {chunk.request_id} while suspended")
         if any(version != self._version for version in chunk.versions):
             self._violated(
                 _NAME,
-                f"{worker.worker} drew {chunk.request_id} with {set(chunk.versions)} "
+                f"{worker.worker} sampled {chunk.request_id} with {set(chunk.versions)} "
                 f"while version {self._version} is served",
             )
 
     def loading(self, worker: Worker, version: int, published: int) -> None:
-        """Weights change only while suspended, and to a version that is published."""
+        """Check that weights change only while suspended, and to a published version."""
         if not worker.suspended:
-            self._violated(_NAME, f"{worker.worker} swaps to version {version} while it draws")
+            self._violated(_NAME, f"{worker.worker} swaps to version {version} while it samples")
         if version > published:
-            self._violated(_NAME, f"{worker.worker} swaps to version {version}, of {published}")
+            self._violated(
+                _NAME, f"{worker.worker} swaps to version {version}, but {published} is published"
+            )
 
     def resumed(self, event: Event) -> None:
-        """Every engine that serves holds what the controller says."""
+        """Check that every serving engine holds the version that the controller resumed."""
         for worker in self._workers:
             held = worker.version
             if worker.alive and worker.serves and held != event.policy_version:

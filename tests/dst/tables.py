@@ -1,4 +1,4 @@
-"""What outlives every process of a simulated run: the rows of its tables.
+"""The tables of a simulated run, whose rows outlive every process.
 
 The invariant: a commit is all or nothing, counts once under its transaction id, and is all that a
 resumed run knows. Events become durable with the next commit, as in a real run.
@@ -19,7 +19,7 @@ _SLOWEST_S = 1.0
 
 
 def sample_of(row: Trajectory) -> Sample:
-    """What the buffer is told of a committed row."""
+    """The sample of a committed row, for the buffer's index."""
     return Sample.of(row, scored=row.reward is not None, tokens=len(row.token_ids))
 
 
@@ -31,16 +31,16 @@ class Commit:
     rows: tuple[Trajectory, ...] = ()
     batch: Batch | None = None
     step: int | None = None
-    """A step that is trained; its version may still be on its way."""
+    """A trained step; its version may not be published yet."""
 
 
 @dataclass
 class Tables:
-    """Rows by table."""
+    """The rows of all tables."""
 
     trajectories: list[Trajectory] = field(default_factory=list)
     rows: dict[str, Trajectory] = field(default_factory=dict)
-    """Trajectories by id, the first commit of each."""
+    """Trajectories by id: the first commit of each."""
     manifests: list[Batch] = field(default_factory=list)
     trained: list[int] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
@@ -54,7 +54,7 @@ class Tables:
 
     @property
     def published(self) -> int:
-        """Newest version whose step is recorded."""
+        """The newest version whose step is recorded."""
         return self.trained[-1] if self.trained else 0
 
     def of(self, *kinds: EventKind) -> list[Event]:
@@ -62,7 +62,7 @@ class Tables:
         return [event for event in self.events if event.kind in kinds]
 
     def apply(self, commit: Commit) -> bool:
-        """Write; False where this transaction was written before."""
+        """Write a commit; False if its transaction was written before."""
         if commit.transaction in self.transactions:
             return False
         self.transactions.add(commit.transaction)
@@ -77,11 +77,11 @@ class Tables:
         return True
 
     def lose_unwritten(self) -> None:
-        """Everything died: events that no commit took are gone."""
+        """Lose the events that no commit has included, after everything died."""
         del self.events[self.durable_events :]
 
     def recovered(self) -> RecoveredControl:
-        """What a restart makes of it."""
+        """The state that a restart recovers from the tables."""
         samples = [sample_of(row) for row in self.rows.values()]
         trained = {
             trajectory_id: group_id
@@ -92,10 +92,10 @@ class Tables:
 
 
 class Writer:
-    """Writes to the tables, which takes time and may fail before or after it took effect.
+    """Writes to the tables, which takes time and may fail before or after the effect.
 
     Args:
-        on_written: told of each commit that took effect.
+        on_written: called with each commit that took effect.
     """
 
     def __init__(
@@ -107,10 +107,10 @@ class Writer:
         self._faults = faults
 
     async def write(self, commit: Commit) -> None:
-        """Commit; a transaction that was written before is passed over.
+        """Write a commit, unless its transaction was written before.
 
         Raises:
-            StoreError: it is not known whether it was written.
+            StoreError: the commit may have been written, or not.
         """
         chance, faults = self._chance, self._faults
         await self._pause()

@@ -1,4 +1,4 @@
-"""The tasks of one life of a simulated run: what one of them raises ends the life."""
+"""The asyncio tasks of one life of a simulated run, which ends if one of them raises."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -6,17 +6,17 @@ from typing import Any
 
 
 class Tasks:
-    """Keeps tasks, and the first error of any of them."""
+    """Running tasks, and the first error of any of them."""
 
     def __init__(self) -> None:
         self._running: dict[asyncio.Task[Any], None] = {}
         self.error: BaseException | None = None
-        """Of the first task that raised."""
+        """Error of the first task that raised."""
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Done once there is an error."""
+        """Done when there is an error."""
 
     def start(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        """Run something beside the rest."""
+        """Run a coroutine beside the others."""
         task = asyncio.create_task(work, name=name)
         self._running[task] = None
         task.add_done_callback(self._ended)

@@ -1,4 +1,4 @@
-"""The trainer's side: batches in, versions out, step by step."""
+"""The trainer of a simulated run: it takes batches and publishes versions, step by step."""
 
 import asyncio
 from functools import partial
@@ -17,8 +17,8 @@ _AGAIN_S = 0.2
 class Trainer:
     """Trains the steps that are not recorded, one after the other.
 
-    Versions are published beside the next step where the schedule trains beside rollout. Started
-    over, it publishes the last one again, of which only the row may be there, and repeats its
+    Versions are published beside the next step if the schedule trains beside rollout. A restarted
+    trainer publishes the last version again, of which only the row may exist, and repeats its
     report, which may not have arrived.
     """
 
@@ -32,7 +32,7 @@ class Trainer:
         self._publishing: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
-        """Train to the last step."""
+        """Train up to the last step."""
         step = self._world.tables.published
         if step:
             await self._publish(step)
@@ -61,7 +61,7 @@ class Trainer:
         await self._report(step, None if self._beside else 0.0)
 
     async def _published_before(self) -> None:
-        """Return once the version of the step before is published: two never are at once."""
+        """Wait for the version of the step before: versions are published one at a time."""
         if self._publishing is not None:
             await self._publishing
 

@@ -1,4 +1,4 @@
-"""A weight store that is slow or unavailable."""
+"""A weight store that is sometimes slow or unavailable."""
 
 import asyncio
 from random import Random
@@ -11,11 +11,11 @@ _SLOWEST_S = 2.0
 
 
 class FaultyWeightStore:
-    """Published versions; outlives every process.
+    """The published versions, which outlive every process.
 
     Args:
-        chance: of the faults.
-        faults: how often it is slow or unavailable.
+        chance: source of all randomness.
+        faults: probabilities that the store is slow or unavailable.
     """
 
     def __init__(self, chance: Random, faults: Faults) -> None:
@@ -24,7 +24,7 @@ class FaultyWeightStore:
         self._versions = {0}
 
     async def publish(self, version: int) -> None:
-        """Store a version; one that is there is stored again.
+        """Store a version, possibly again.
 
         Raises:
             WeightsError: the store is unavailable.
@@ -33,10 +33,10 @@ class FaultyWeightStore:
         self._versions.add(version)
 
     async def read(self, version: int) -> int:
-        """The version, once all of it is read.
+        """Read a version.
 
         Raises:
-            WeightsError: the store is unavailable, or has no such version.
+            WeightsError: the store is unavailable, or the version was never published.
         """
         await self._reach()
         if version not in self._versions:

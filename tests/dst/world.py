@@ -1,4 +1,4 @@
-"""What outlives the processes of a simulated run, and what they all share."""
+"""The parts of a simulated run that outlive its processes, or that all processes share."""
 
 from dataclasses import dataclass, field
 from random import Random
@@ -23,23 +23,23 @@ class World:
 
     def __post_init__(self) -> None:
         plan = self.plan
-        # Not the generator that drew the plan, whose numbers would come again.
+        # Another generator than the plan's, whose numbers would repeat.
         self.chance = Random(f"run {plan.seed}")
         self.monitor = Monitor(plan, self.tables, self.log)
         self.network = Network(self.chance, plan.faults)
         self.weights = FaultyWeightStore(self.chance, plan.faults)
         self.writer = Writer(self.tables, self.chance, plan.faults, self.monitor.written)
         self.life = 0
-        """Counts resumptions; what a life leaves running has no effect on the next."""
+        """Number of resumptions; tasks left over from an earlier life have no effect."""
 
     def end_life(self) -> None:
-        """Everything dies. What is not durable is lost, and nothing has an effect any more."""
+        """End a life: state that is not durable is lost, and later events are ignored."""
         self.life += 1
         self.log.end_life()
         self.tables.lose_unwritten()
 
     def emitter(self) -> Emit:
-        """Where the processes of the current life report events."""
+        """The `Emit` of the processes of the current life."""
         life = self.life
 
         def emit(event: Event) -> None:

@@ -1,6 +1,6 @@
-"""The real Fleet over engines that fail, with a network between them, and watched.
+"""The real EngineGroup over engines that fail, with a network between them, and watched.
 
-The invariant: the monitor knows which version is served before any engine may draw under it.
+The invariant: the monitor knows the served version before any engine may sample under it.
 """
 
 import asyncio
@@ -16,8 +16,8 @@ _AGAIN_S = 0.2
 _RESTART_S = 0.5
 
 
-class WatchedFleet(EngineGroup):
-    """The real one; it tells the monitor what its workers were told to serve."""
+class WatchedEngineGroup(EngineGroup):
+    """The real engine group; it also tells the monitor which version its workers serve."""
 
     def __init__(
         self,
@@ -36,16 +36,15 @@ class WatchedFleet(EngineGroup):
         self._monitor.served(version, engines)
 
     async def update(self, version: int) -> PullStats:
-        """See `control.protocols.InferenceControl`."""
         pull = await super().update(version)
         self._monitor.served(version, self._engines)
         return pull
 
 
-def start_fleet(world: World, engines: Sequence[FaultyEngine], emit: Emit) -> EngineGroup:
-    """The fleet of a coordinator that starts, for the first time or again.
+def start_engine_group(world: World, engines: Sequence[FaultyEngine], emit: Emit) -> EngineGroup:
+    """The engine group of a coordinator that starts, for the first time or again.
 
-    What the workers serve, and whether they are suspended, is taken over from those that serve.
+    It takes over the version and the suspension of the workers that serve.
 
     Args:
         engines: all workers, dead ones included.
@@ -54,11 +53,11 @@ def start_fleet(world: World, engines: Sequence[FaultyEngine], emit: Emit) -> En
     version = max((engine.version for engine in serving), default=world.tables.published)
     suspended = any(engine.suspended for engine in serving)
     sliding = [engine.worker for engine in engines[: world.plan.sliding]]
-    return WatchedFleet(world, engines, version, emit, suspended=suspended, sliding=sliding)
+    return WatchedEngineGroup(world, engines, version, emit, suspended=suspended, sliding=sliding)
 
 
 class NetworkCommands:
-    """An engine over a network; implements `control.protocols.EngineCommands`."""
+    """The protocol `EngineCommands` of an engine behind a network."""
 
     def __init__(self, engine: FaultyEngine, world: World) -> None:
         self._engine = engine
@@ -73,12 +72,11 @@ class NetworkCommands:
         return self._engine.worker
 
     async def suspend(self) -> None:
-        """See `control.protocols.EngineCommands`."""
         await self._arrive()
         self._engine.suspend()
 
     def prefetch(self, version: int) -> None:
-        """Read the version from the store, once; lost where the process is gone by then."""
+        """Read a version from the store once; it is lost if the process ends before."""
         reading = asyncio.ensure_future(self._read_ahead(version))
         self._reading.add(reading)
         reading.add_done_callback(self._reading.discard)
@@ -90,7 +88,7 @@ class NetworkCommands:
             engine.ahead = read
 
     async def update(self, version: int) -> PullStats:
-        """Take the version that was read ahead, or read it until that succeeds; swap to it."""
+        """Swap to a version that was read ahead, or read it until that succeeds."""
         await self._arrive()
         while self._engine.version != version:
             await self._try_to_load(version)
@@ -98,36 +96,32 @@ class NetworkCommands:
         return PullStats()
 
     async def serve(self, version: int) -> bool:
-        """See `control.protocols.EngineCommands`."""
         await self.update(version)
         return self._engine.serve()
 
     async def release(self) -> int:
-        """Nothing: engines here hold no memory."""
+        """Release no memory: these engines hold none."""
         await self._arrive()
         return 0
 
     async def leave(self) -> int:
-        """See `control.protocols.EngineCommands`."""
         await self._arrive()
         self._engine.leave()
         return 0
 
     async def ping(self) -> None:
-        """See `control.protocols.EngineCommands`."""
         process = self._engine.incarnation
         await self._arrive()
         if process != self._engine.incarnation:
             raise EngineError(f"{self.name} is another process")
 
     def restart(self) -> None:
-        """See `control.protocols.EngineCommands`."""
         self._log.write("restart", self.name, detail="it gave no sign of life")
         self._engine.die(for_good=False)
         asyncio.get_running_loop().call_later(_RESTART_S, self._engine.restart)
 
     async def _arrive(self) -> None:
-        """One message on its way to a process, whose restart it waits for."""
+        """Deliver a message to a process, after its restart if it is dead."""
         await self._network.delay()
         if not await self._engine.reachable():
             raise WorkerLostError(f"{self.name} has died for good")
