@@ -1,4 +1,4 @@
-"""What simulated runs amount to, as people and as programs read it, and how far they are."""
+"""Renders simulated runs as tables, JSON objects and a progress line."""
 
 import math
 import time
@@ -37,11 +37,11 @@ trained on, over how much of all. pull: rollout waits for weights in each step."
 def as_object(
     row: "Row", *, ratio: float | None = None, published: float | None = None
 ) -> dict[str, Any]:
-    """A row as programs read it.
+    """A row as an object for JSON.
 
     Args:
-        ratio: the speed-up that a paper publishes, here; None where it publishes none.
-        published: the paper's.
+        ratio: the simulated value of a figure; None if the row belongs to no figure of a paper.
+        published: the published value; None if there is none.
     """
     report = row.report
     figures = {name: getattr(report, name) for name in ("scenario", "schedule", "seed")}
@@ -58,7 +58,7 @@ def as_object(
 
 
 def render_rows(rows: "Sequence[Row]") -> RenderableType:
-    """One line of figures for each run, and what they mean."""
+    """A table with one line per run, and the meanings of its columns."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     for heading in _COLUMNS:
         text = heading in _TEXT
@@ -88,13 +88,13 @@ def _cells(report: "Report") -> tuple[str, ...]:
 
 
 def _ages(staleness: Mapping[int, int]) -> str:
-    """How often each staleness from 0 on occurs, as bars."""
+    """Frequency of each staleness from 0 on, as bars."""
     counts = [float(staleness.get(age, 0)) for age in range(max(staleness, default=0) + 1)]
     return sparkline(counts, high=max(counts))
 
 
 def render_details(row: "Row") -> RenderableType:
-    """Where the time and the tokens of one run went, and what theory promises."""
+    """The times, the wasted tokens and the bounds of one run."""
     report = row.report
     table = Table.grid(padding=(0, 2))
     table.add_row("training waits", _listed(report.bubbles_s, ".1f", " s") + " of each step")
@@ -133,70 +133,72 @@ def _bound(report: "Report") -> str:
 
 def _upper_bounds(upper: "Propositions") -> str:
     said = f"{upper.sync_s:.1f} s in turns"
-    if math.isfinite(upper.async_s):  # there is none where rollout and training share devices
+    if math.isfinite(upper.async_s):  # infinite if rollout and training share devices
         said += f", {upper.async_s:.1f} s overlapped"
     best = f"best with {upper.best_share:.0%} of the devices for training"
     return f"{said}, {best} (ROLL Flash, Propositions 1 and 2)"
 
 
 @dataclass
-class Standing:
-    """How far a comparison is."""
+class ComparisonProgress:
+    """Progress of a comparison."""
 
     runs: int
     steps: int
-    """Of each run."""
+    """Steps of each run."""
     begun: int = 0
     title: str = "starting"
     record: "Record | None" = None
-    """Of the run that goes on; it grows."""
+    """Record of the current run; it grows with each step."""
 
     def start(self, case: "Case", record: "Record") -> None:
-        """Another run begins."""
+        """Count a run that begins."""
         self.begun += 1
         self.title, self.record = case.title, record
 
     @property
     def done(self) -> int:
-        """Steps of all runs so far."""
+        """Steps that all runs have finished so far."""
         if self.record is None:
             return 0
         return (self.begun - 1) * self.steps + len(self.record.steps)
 
     def left_s(self, elapsed_s: float) -> float | None:
-        """Estimate of the seconds that are left, as steps took so far."""
+        """Estimate of the remaining time at the pace so far [s]; None before the first step."""
         total = self.runs * self.steps
         return elapsed_s / self.done * (total - self.done) if self.done else None
 
 
 @contextmanager
 def showing_cases(runs: int, steps: int, *, quiet: bool) -> "Iterator[OnStart]":
-    """Show how far a comparison is while the block runs; nothing where output is no terminal."""
+    """Show progress while the block runs; show nothing if the output is no terminal."""
     out = console()
-    standing = Standing(runs, steps)
+    progress = ComparisonProgress(runs, steps)
     if quiet or not out.is_terminal:
-        yield standing.start
+        yield progress.start
         return
     began = time.monotonic()
     spinner = Spinner("dots")
     with Live(
-        get_renderable=lambda: render_standing(standing, spinner, time.monotonic() - began),
+        get_renderable=lambda: render_progress(progress, spinner, time.monotonic() - began),
         console=out,
         refresh_per_second=4,
         transient=True,
     ):
-        yield standing.start
+        yield progress.start
 
 
-def render_standing(standing: Standing, spinner: Spinner, elapsed_s: float) -> RenderableType:
-    """One line."""
-    left = standing.left_s(elapsed_s)
+def render_progress(
+    progress: ComparisonProgress, spinner: Spinner, elapsed_s: float
+) -> RenderableType:
+    """The progress of a comparison in one line."""
+    left = progress.left_s(elapsed_s)
     line = Table.grid(padding=(0, 1))
     line.add_row(
         spinner,
-        ProgressBar(total=standing.runs * standing.steps, completed=standing.done, width=30),
-        f"run {standing.begun}/{standing.runs}",
-        Text(standing.title, style="cyan"),
+        ProgressBar(total=progress.runs * progress.steps, completed=progress.done, width=30),
+        f"run {progress.begun}/{progress.runs}",
+        Text(progress.title, style="cyan"),
         f"{duration(elapsed_s)} so far" + ("" if left is None else f", {duration(left)} left"),
     )
     return line

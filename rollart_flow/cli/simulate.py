@@ -1,11 +1,10 @@
-"""`rollart simulate`: schedules compared on a model of the hardware, before anybody pays for it.
+"""`rollart simulate`: compares schedules on a model of the hardware, before paying for it.
 
-Its first word may be a sub-command; any other is a scenario, for `compare`.
+A first word that is no sub-command is a scenario, for the default command `compare`.
 """
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypedDict
 
 import typer
 from typer.core import TyperGroup
@@ -15,6 +14,7 @@ from rollart_flow.cli.output import Interrupted, console, print_json
 from rollart_flow.errors import SettingsError
 
 if TYPE_CHECKING:
+    from rollart_flow.control.schedule.schedules import Schedule
     from rollart_flow.simulation.report.comparison import Case, Row
     from rollart_flow.simulation.report.timeline import Timeline
     from rollart_flow.simulation.stored.recorded import Recorded
@@ -23,13 +23,13 @@ _DEFAULT = "compare"
 
 
 class ScenariosOrCommand(TyperGroup):
-    """A group whose default command takes what is no sub-command.
+    """A command group whose default command takes words that name no sub-command.
 
     Typer does not export the types of its contexts and formatters.
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Put the default command before words that do not begin with a command; alone: help."""
+        """Put the default command before words that begin with no command; no words: help."""
         first = args[0] if args else ctx.help_option_names[-1]
         args = args or [first]
         if first not in self.commands and first not in ctx.help_option_names:
@@ -37,7 +37,7 @@ class ScenariosOrCommand(TyperGroup):
         return super().parse_args(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """How to use the default command, the named scenarios, and the other commands."""
+        """Write the help of the default command, the named scenarios, and the sub-commands."""
         from rollart_flow.simulation.named import SCENARIOS
 
         command = self.commands[_DEFAULT]
@@ -117,41 +117,27 @@ def compare(
     details: Details = False,
     as_json: AsJson = False,
 ) -> None:
-    """Compare schedules on scenarios, or on what a stored run recorded (the default)."""
+    """Compare schedules on scenarios, or on a stored run (the default command)."""
     from rollart_flow.control.schedule.schedules import named_schedule
-    from rollart_flow.simulation.loading import load_scenarios
-    from rollart_flow.simulation.report.comparison import DEFAULT_SCHEDULES, cases
 
     _check_plot(plot)
-    changes = {
-        "redundancy": redundancy,
-        "engines": engines,
-        "environments": environments,
-        "batch_size": batch_size,
-    }
+    changes = Changes(
+        redundancy=redundancy, engines=engines, environments=environments, batch_size=batch_size
+    )
     _check_source(scenarios, run, changes)
     asked = [named_schedule(text) for text in schedules or ()]
     measured: str | None = None
     if run is None:
-        found = [one for word in scenarios or () for one in load_scenarios(word)]
-        asked = asked or [named_schedule(text) for text in DEFAULT_SCHEDULES]
+        todo = _scenario_cases(scenarios or [], asked, seeds or [0], steps or 5)
     else:
         recorded = _recorded(run, store)
         measured = f"measured: {recorded.measured_step_s:.2f} s under {recorded.schedule.name}"
-        steps, asked = steps or recorded.steps, asked or [recorded.schedule]
-        changed = recorded.changed(
-            redundancy=redundancy,
-            engines=engines,
-            environments=environments,
-            batch_size=batch_size,
-        )
-        found = [changed.scenario]
+        todo = _run_cases(recorded, changes, asked, seeds or [0], steps)
     rows: list[Row] = []
     timelines: list[Timeline] | None = None if plot is None else []
-    todo = list(cases(found, asked, seeds or [0], steps or 5))
     try:
         _simulate(todo, rows, timelines, quiet=as_json)
-    finally:  # an interrupt and a failure leave what was done before
+    finally:  # after an interrupt or a failure, show the runs that were finished before
         if rows:
             _show(rows, details, as_json)
         if measured is not None and not as_json:
@@ -160,10 +146,17 @@ def compare(
             _draw(plot, timelines, as_json)
 
 
-def _check_source(
-    scenarios: list[str] | None, run: str | None, changes: Mapping[str, int | None]
-) -> None:
-    """Refuse what says neither or both of what to simulate."""
+class Changes(TypedDict):
+    """Settings of a stored run to change; None leaves a setting as it was."""
+
+    redundancy: int | None
+    engines: int | None
+    environments: int | None
+    batch_size: int | None
+
+
+def _check_source(scenarios: list[str] | None, run: str | None, changes: Changes) -> None:
+    """Refuse arguments that name neither scenarios nor a run, or both."""
     if not scenarios and run is None:
         raise SettingsError("nothing to simulate: name a scenario, or a run with --from RUN")
     if scenarios and run is not None:
@@ -174,6 +167,34 @@ def _check_source(
         raise SettingsError(f"--{option} changes a run, with --from RUN; a scenario has its own")
 
 
+def _scenario_cases(
+    words: list[str], asked: "list[Schedule]", seeds: list[int], steps: int
+) -> "list[Case]":
+    """The runs of the scenarios that the words name, under the schedules asked for."""
+    from rollart_flow.control.schedule.schedules import named_schedule
+    from rollart_flow.simulation.loading import load_scenarios
+    from rollart_flow.simulation.report.comparison import DEFAULT_SCHEDULES, cases
+
+    found = [one for word in words for one in load_scenarios(word)]
+    schedules = asked or [named_schedule(text) for text in DEFAULT_SCHEDULES]
+    return list(cases(found, schedules, seeds, steps))
+
+
+def _run_cases(
+    recorded: "Recorded",
+    changes: Changes,
+    asked: "list[Schedule]",
+    seeds: list[int],
+    steps: int | None,
+) -> "list[Case]":
+    """The runs of a stored run's scenario, under the schedules asked for or its own."""
+    from rollart_flow.simulation.report.comparison import cases
+
+    changed = recorded.changed(**changes)
+    schedules = asked or [recorded.schedule]
+    return list(cases([changed.scenario], schedules, seeds, steps or recorded.steps))
+
+
 def _recorded(run: str, store: str | None) -> "Recorded":
     from rollart_flow.simulation.stored.recorded import recorded_scenario
     from rollart_flow.store import open_run
@@ -182,7 +203,7 @@ def _recorded(run: str, store: str | None) -> "Recorded":
 
 
 def _check_plot(plot: Path | None) -> None:
-    """Refuse what could not be written before anything is simulated."""
+    """Refuse a picture that could not be written, before anything is simulated."""
     if plot is None:
         return
     if plot.suffix.lower() != ".svg":
@@ -198,7 +219,7 @@ def _simulate(
     *,
     quiet: bool,
 ) -> None:
-    """Run all cases one after the other and append what each gives."""
+    """Run all cases one after the other, and append their rows and timelines."""
     from rollart_flow.cli.comparison import showing_cases
     from rollart_flow.simulation.report.comparison import measure, simulate_case
     from rollart_flow.simulation.report.timeline import timeline

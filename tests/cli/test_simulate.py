@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from rollart_flow.cli import comparison
-from rollart_flow.cli.comparison import Standing, showing_cases
+from rollart_flow.cli.comparison import ComparisonProgress, showing_cases
 from rollart_flow.cli.simulate import simulate_app
 from rollart_flow.errors import SettingsError
 from rollart_flow.simulation.named import SCENARIOS
@@ -247,15 +247,15 @@ def a_case(name: str) -> Case:
 
 
 def test_progress_counts_steps_and_estimates_what_is_left() -> None:
-    standing = Standing(runs=2, steps=4)
-    assert standing.left_s(3.0) is None
+    progress = ComparisonProgress(runs=2, steps=4)
+    assert progress.left_s(3.0) is None
     first, second = Record(), Record()
-    standing.start(a_case("small"), first)
+    progress.start(a_case("small"), first)
     first.steps = [StepTimes(step, 0, 0, 0, 0, 0) for step in (1, 2)]
-    assert (standing.done, standing.left_s(3.0)) == (2, 9.0)
+    assert (progress.done, progress.left_s(3.0)) == (2, 9.0)
     first.steps *= 2
-    standing.start(a_case("swe"), second)
-    assert (standing.begun, standing.done, standing.title) == (2, 4, "swe, one_off, seed 0")
+    progress.start(a_case("swe"), second)
+    assert (progress.begun, progress.done, progress.title) == (2, 4, "swe, one_off, seed 0")
 
 
 def test_a_terminal_sees_progress_and_a_pipe_does_not(monkeypatch: pytest.MonkeyPatch) -> None:

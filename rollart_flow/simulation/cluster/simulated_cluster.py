@@ -1,8 +1,8 @@
-"""The control plane's own classes, wired to models of the hardware, under virtual time.
+"""The real control plane with models of the hardware, under virtual time.
 
-Scheduler, buffer, controller, environment managers and proxies are those that run in production;
-engines, environments, rewards, training and transfers are models. The invariant: a run is a
-function of scenario, schedule and seed.
+Scheduler, buffer, controller, environment managers and proxies are the classes that run in
+production; engines, environments, rewards, training and transfers are models. The invariant: a run
+is a function of scenario, schedule and seed.
 """
 
 import asyncio
@@ -35,12 +35,12 @@ from rollart_flow.types import TRAINABLE, Assignment, Reason, Sample, Trajectory
 
 DAWN = datetime(2026, 1, 1, tzinfo=UTC)
 HOST_SLOTS = 128
-"""Environments of one host, which has a proxy of its own."""
+"""Environments of one rollout worker, which has its own proxy."""
 UNLIMITED = 1 << 40
 
 
 def wall(seconds: float) -> datetime:
-    """Loop time to UTC."""
+    """Convert loop time to UTC."""
     return DAWN + timedelta(seconds=seconds)
 
 
@@ -102,7 +102,7 @@ class SimulatedCluster:
         return self._scripts[trajectory_id].left(position)
 
     async def run(self) -> Record:
-        """Train all steps; what they left."""
+        """Train all steps, and return the record."""
         feed = asyncio.create_task(self._feed_scheduler(), name="feed")
         hosts = [asyncio.create_task(self._host(i, n)) for i, n in enumerate(self._host_slots())]
         try:
@@ -120,7 +120,7 @@ class SimulatedCluster:
         return self.record
 
     def _host_slots(self) -> list[int]:
-        """Environments by host; where they wait for one another all of them share one."""
+        """Environments by rollout worker; all share one if they wait for each other."""
         slots = self.scenario.slots(self.schedule)
         if self.schedule.lockstep or not self.schedule.queue_scheduling:
             return [slots]
@@ -146,7 +146,7 @@ class SimulatedCluster:
             await host.close()
 
     def _affinity(self) -> Mapping[str, str] | GenerationTimer:
-        """Of one host; its profiler counts the tokens that ids stand for."""
+        """Hardware affinity of one rollout worker; profilers count tokens, not ids."""
         given = self.scenario.hw_affinity
         return GenerationTimer(Profiler(self.record), sum) if isinstance(given, str) else given
 
@@ -197,7 +197,7 @@ class SimulatedCluster:
     async def _commit(
         self, trajectory: Trajectory, script: Script, host: str, started: float
     ) -> None:
-        """Score, tell the buffer, write down."""
+        """Score a trajectory, report it to the buffer, and record it."""
         loop = asyncio.get_running_loop()
         ended = loop.time()
         trainable = trajectory.outcome in TRAINABLE and trajectory.policy_version_start is not None
@@ -228,15 +228,15 @@ class SimulatedCluster:
             self._filter(trajectory, script)
 
     def _sampled_tokens(self, trajectory: Trajectory) -> int:
-        kept = sum(
+        finished = sum(
             count
             for count, action in zip(trajectory.token_ids, trajectory.action_mask, strict=True)
             if action
         )
-        return kept + self._lost.pop(trajectory.trajectory_id, 0)
+        return finished + self._lost.pop(trajectory.trajectory_id, 0)
 
     def _filter(self, trajectory: Trajectory, script: Script) -> None:
-        """Refuse a complete group without variance: it has no advantage to train on."""
+        """Refuse a complete group without variance: its advantages are all 0."""
         rewards = self._rewards[trajectory.group_id]
         rewards.append(script.reward)
         if len(rewards) == self.scenario.group_size and len(set(rewards)) == 1:
@@ -267,8 +267,8 @@ class SimulatedCluster:
             await self.controller.next_batch(self.steps + 1)
 
     async def _push(self, version: int) -> None:
-        """Beside the next step where the schedule exchanges weights beside training. Others push
-        in the step: so do the baselines that the papers compare with."""
+        """Push a version: beside the next step if the schedule exchanges weights beside training,
+        in the step itself if not, as in the baselines of the papers."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         await self._fleet.push()
@@ -286,8 +286,8 @@ def simulate(scenario: Scenario, schedule: Schedule, *, seed: int = 0, steps: in
     """Run a scenario under a schedule; a function of the arguments.
 
     Raises:
-        DeadlockError: everything waits; names who waits for what.
-        RunFailedError: the run cannot go on, for instance because a domain only fails.
+        DeadlockError: everything waits; the message names the waits.
+        RunFailedError: the run cannot continue, for instance because a domain only fails.
     """
 
     async def main() -> Record:

@@ -1,6 +1,7 @@
-"""What a figure of a paper is here: two simulations and a measure, beside a published number.
+"""A figure of a paper: two simulations and a measure, beside a published number.
 
-The invariant: a figure is two cases and one measure; the published number takes no part in it.
+The invariant: the value of a figure depends on its two cases and its measure, never on the
+published number.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,16 +12,16 @@ from multiprocessing import get_context
 from rollart_flow.simulation.report.comparison import Case, Row, measure, simulate_case
 
 TOLERANCE = 0.15
-"""Beyond it a figure says why."""
+"""Relative difference beyond which a figure explains why it differs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """What is kept of a simulated case."""
+    """The results of a simulated case."""
 
     row: Row
     rollout_s: float
-    """Mean time from asking for a batch to having it [s]."""
+    """Mean time from the request for a batch to the batch [s]."""
 
 
 Measure = Callable[[Finished], float]
@@ -32,57 +33,57 @@ def step_s(run: Finished) -> float:
 
 
 def token_s(run: Finished) -> float:
-    """Step time for each token [s]: the inverse of the throughput, so that less is better."""
+    """Step time per token [s]: the inverse of the throughput, so that less is better."""
     return 1.0 / run.row.report.throughput
 
 
 def rollout_s(run: Finished) -> float:
-    """Mean time from asking for a batch to having it [s]."""
+    """Mean time from the request for a batch to the batch [s]."""
     return run.rollout_s
 
 
 def exposed_pull_s(run: Finished) -> float:
-    """Seconds of a weight pull that no rollout hides."""
+    """The part of a weight pull that no rollout hides [s]."""
     return run.row.report.exposed_pull_s
 
 
 def over_bound(run: Finished) -> float:
-    """Step time over what no schedule can beat."""
+    """Step time divided by its lower bound."""
     return run.row.report.step_s / run.row.report.bound.step_s
 
 
 def wasted(run: Finished) -> float:
-    """Share of the generated tokens that nothing was trained on."""
+    """Share of the sampled tokens that no step trained on."""
     return run.row.report.wasted_fraction
 
 
 def slow_represented(run: Finished) -> float:
-    """Share of the slowest quarter that was trained on, over that of all."""
+    """Trained share of the slowest quarter of attempts, divided by the trained share of all."""
     return run.row.report.slow_represented
 
 
 def reward_utilization(run: Finished) -> float:
-    """Share of the paid device time in which the judge worked."""
+    """Share of the paid device time in which the reward model worked."""
     return run.row.report.reward_utilization or 0.0
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One published number and how ours is measured."""
+    """One published number, and the measurement of ours."""
 
     name: str
     ours: Case
     against: Case | None
-    """The slower one of a speedup; None where the measure itself was published."""
+    """The slower case of a speedup; None if the measure itself was published."""
     published: tuple[float, float] | None
-    """Range; None where nothing was."""
+    """Published range; None if nothing was published."""
     measure: Measure = step_s
     why: str = ""
-    """Why ours may differ."""
+    """Why our number may differ."""
 
     @property
     def cases(self) -> tuple[Case, ...]:
-        """What has to be simulated."""
+        """The cases that have to be simulated."""
         return (self.ours,) if self.against is None else (self.ours, self.against)
 
     def seeded(self, seed: int) -> "Figure":
@@ -91,7 +92,7 @@ class Figure:
         return replace(self, ours=replace(self.ours, seed=seed), against=against)
 
     def value(self, runs: Mapping[Case, Finished]) -> float:
-        """Our number: how many times faster, or the measure itself."""
+        """Our number: the speedup, or the measure itself."""
         ours = self.measure(runs[self.ours])
         if self.against is None:
             return ours
@@ -105,7 +106,7 @@ class Figure:
         return min(max(value, low), high)
 
     def agrees(self, value: float) -> bool:
-        """Whether ours is within the tolerance of what was published."""
+        """Whether our number is within the tolerance of the published range."""
         nearest = self.nearest(value)
         return nearest is None or abs(value / nearest - 1) <= TOLERANCE
 
@@ -113,10 +114,10 @@ class Figure:
 def run_figures(
     wanted: Sequence[Figure], *, jobs: int, on_case: Callable[[int, int], None]
 ) -> dict[Case, Finished]:
-    """Simulate all cases of figures, each once, in so many processes.
+    """Simulate all cases of the figures, each once, in `jobs` processes.
 
     Args:
-        on_case: told (cases done, cases in all).
+        on_case: called with (number of finished cases, number of cases).
     """
     cases = list(dict.fromkeys(case for figure in wanted for case in figure.cases))
     done: dict[Case, Finished] = {}

@@ -1,6 +1,6 @@
-"""The figures of ROLLART and ROLL Flash: what is simulated, what was published, why ours differ.
+"""The figures of ROLLART and ROLL Flash: their cases, published numbers, and why ours may differ.
 
-The invariant: all of a figure is here; nothing in it depends on what comes out.
+The invariant: a figure is defined completely here, independent of any result.
 """
 
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ from tests.benchmarks.paper.figures import (
 )
 
 BEYOND_ALPHAS = (6, 4, 2)
-"""Of `rollart_plus` for the three models: the smallest that keep training, or the link, busy."""
+"""Alphas of `rollart_plus` for the models: the smallest that keep training, or the link, busy."""
 
 
 def _case(scenario: Scenario, schedule: Schedule, steps: int = 4) -> Case:
@@ -38,7 +38,7 @@ def _case(scenario: Scenario, schedule: Schedule, steps: int = 4) -> Case:
 
 
 def figures() -> tuple[Figure, ...]:
-    """All of them, in the order of the papers."""
+    """All figures, in the order of the papers."""
     return (
         *_end_to_end(),
         *_scaling(),
@@ -175,14 +175,14 @@ def _queue_scheduling() -> Iterator[Figure]:
 
 
 def _beyond() -> Iterator[Figure]:
-    """What `rollart` still loses against the bound, and how much of it `rollart_plus` wins back.
+    """The loss of `rollart` against its bound, and the part of it that `rollart_plus` wins back.
 
-    What serves is free here to take any task, and alpha is large enough for the longest trajectory
-    to end while training goes on: nothing is aborted, and no batch has fewer slow tasks.
+    Every worker may take any task here, and alpha is large enough for the longest trajectory to end
+    while training continues: nothing is aborted, and no batch has fewer slow tasks.
     """
     for model, alpha in zip(scenarios.MODELS, BEYOND_ALPHAS, strict=True):
         size = model.name.removeprefix("Qwen3-")
-        # What was admitted at once at the start has to pass before it flows.
+        # The attempts that were admitted together at the start have to leave first.
         first = 2 * (alpha + 1) + 2
         plus = Case(scenarios.unbound(model), rollart_plus(alpha), steps=first + 6, warmup=first)
         for schedule, case in (

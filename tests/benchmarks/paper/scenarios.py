@@ -1,7 +1,7 @@
 """The configurations that ROLLART and ROLL Flash measured, named as the papers name them.
 
-Hardware and sizes are the papers'; lengths and latencies are those of `workloads`. The invariant:
-nothing here is fitted to a speedup, so that what comes out comes out of the schedules.
+Hardware and sizes are the papers'; lengths and latencies are those of `simulation.workloads`. The
+invariant: nothing here is fitted to a speedup, so that differences come from the schedules.
 """
 
 from dataclasses import replace
@@ -36,10 +36,10 @@ ROLLART = rollart(1).switched(overlapped=True)
 """Weights are published and fetched beside training (sections 6.2 and 6.3)."""
 
 AFFINITY = {"frozenlake": "H800", "web": "H800", "swe": "H800", "default": "H20"}
-"""Mathematical and game-oriented tasks to H20, what is heavy in prefill to H800 (section 7.3)."""
+"""Mathematical and game-oriented tasks on H20, prefill-heavy tasks on H800 (section 7.3)."""
 
 _DEGREES = {QWEN3_8B: 1, QWEN3_14B: 2, QWEN3_32B: 4}
-"""Tensor parallel degree of the inference workers (section 7.1)."""
+"""Tensor-parallel degree of the inference workers (section 7.1)."""
 
 _JUDGE = Roofline(QWEN25_7B, H800)
 
@@ -51,7 +51,7 @@ def _mix(model: LanguageModel) -> tuple[SimulatedDomain, ...]:
 
 
 def _mixed(name: str, model: LanguageModel, rollout: tuple[Pool, ...], train: int) -> Scenario:
-    """Section 7.1; without devices for rollout, those that train serve as well."""
+    """A scenario of section 7.1; without rollout devices, the training devices serve as well."""
     return Scenario(
         f"{name} {model.name}",
         model,
@@ -73,7 +73,7 @@ def monolithic(model: LanguageModel, devices: int = 128) -> Scenario:
 
 
 def monolithic_judged_here(model: LanguageModel) -> Scenario:
-    """Sync of section 7.1: as Sync+, with four devices of its own for the judge."""
+    """Sync of section 7.1: as Sync+, with four devices that only the judge uses."""
     scenario = monolithic(model)
     name = f"{scenario.name}, judge on 4"
     return replace(scenario, name=name, reward=Dedicated(_JUDGE, 4))
@@ -94,7 +94,7 @@ def affine(model: LanguageModel) -> Scenario:
 
 
 def unbound(model: LanguageModel) -> Scenario:
-    """The devices of `affine`, each of which takes whatever comes."""
+    """The devices of `affine`, each of which takes any task."""
     scenario = affine(model)
     return replace(scenario, name=f"{scenario.name}, any task", hw_affinity={})
 
@@ -130,7 +130,7 @@ def judged(*, serverless: bool) -> Scenario:
 
 
 def redundant(groups: int, group_size: int, batch_groups: int, batch_size: int) -> Scenario:
-    """Figure 14b: GEM-math with Qwen3-8B on 32 H800, more groups and attempts than needed."""
+    """Figure 14b: GEM-math with Qwen3-8B on 32 H800, with redundant groups and attempts."""
     scenario = monolithic(QWEN3_8B, 32)
     return replace(
         scenario,
@@ -174,7 +174,7 @@ def filtered(extra_prompts: int) -> Scenario:
 
 
 def replicated(prompts: int, responses: int) -> Scenario:
-    """ROLL Flash Figure 8: so many responses to so many prompts."""
+    """ROLL Flash Figure 8: `responses` responses to each of `prompts` prompts."""
     return Scenario(
         f"{prompts}x{responses}",
         QWEN3_8B,
@@ -188,7 +188,7 @@ def replicated(prompts: int, responses: int) -> Scenario:
 
 
 def nodes(model: LanguageModel, prefill: int, *, disaggregate: bool) -> Scenario:
-    """Table 5: of four nodes of eight, `prefill` have H800, the others H20."""
+    """Table 5: of four nodes of eight devices, `prefill` have H800, the others H20."""
     pools = Pool(H800, 8 * prefill), Pool(H20, 8 * (4 - prefill))
     parts = PrefillDecode(*pools, degree=8 if model is QWEN3_32B else 4)
     return Scenario(
