@@ -1,7 +1,7 @@
 """Distributions of latencies and lengths.
 
-Each is a frozen description with a mean. `draw` takes all randomness from the generator that it is
-given, so that a value is a function of a seed.
+Each is a frozen description. `draw` takes all randomness from the generator that it is given, so
+that a value is a function of a seed.
 """
 
 import math
@@ -17,11 +17,6 @@ class Distribution(Protocol):
         """One random value, 0 or more."""
         ...
 
-    @property
-    def mean(self) -> float:
-        """Expected value of `draw`."""
-        ...
-
 
 @dataclass(frozen=True, slots=True)
 class FixedLatency:
@@ -30,11 +25,6 @@ class FixedLatency:
     value: float
 
     def draw(self, chance: Random) -> float:
-        """The value."""
-        return self.value
-
-    @property
-    def mean(self) -> float:
         """The value."""
         return self.value
 
@@ -50,11 +40,6 @@ class Uniform:
         """One value."""
         return chance.uniform(self.low, self.high)
 
-    @property
-    def mean(self) -> float:
-        """Midpoint of the range."""
-        return (self.low + self.high) / 2
-
 
 @dataclass(frozen=True, slots=True)
 class Gaussian:
@@ -66,15 +51,6 @@ class Gaussian:
     def draw(self, chance: Random) -> float:
         """One value."""
         return max(0.0, chance.gauss(self.mu, self.sigma))
-
-    @property
-    def mean(self) -> float:
-        """Expected value after the cut."""
-        if self.sigma == 0:
-            return max(0.0, self.mu)
-        z = self.mu / self.sigma
-        density = math.exp(-z * z / 2) / math.sqrt(2 * math.pi)
-        return self.mu * (1 + math.erf(z / math.sqrt(2))) / 2 + self.sigma * density
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,20 +66,6 @@ class LogNormal:
         """One value."""
         return min(self.most, self.median * math.exp(chance.gauss(0.0, self.sigma)))
 
-    @property
-    def mean(self) -> float:
-        """Expected value, the cut included."""
-        s = self.sigma
-        if s == 0:
-            return min(self.most, self.median)
-        whole = self.median * math.exp(s * s / 2)
-        if math.isinf(self.most):
-            return whole
-        k = math.log(self.most / self.median)
-        below = (1 + math.erf((k - s * s) / s / math.sqrt(2))) / 2
-        above = (1 - math.erf(k / s / math.sqrt(2))) / 2
-        return whole * below + self.most * above
-
 
 @dataclass(frozen=True, slots=True)
 class LatencyMixture:
@@ -116,9 +78,3 @@ class LatencyMixture:
         weights = [weight for weight, _ in self.parts]
         part = chance.choices([part for _, part in self.parts], weights)[0]
         return part.draw(chance)
-
-    @property
-    def mean(self) -> float:
-        """Weighted mean of the parts."""
-        total = sum(weight for weight, _ in self.parts)
-        return sum(weight * part.mean for weight, part in self.parts) / total

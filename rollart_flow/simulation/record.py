@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from enum import StrEnum
 
 from rollart_flow.simulation.workloads import Script
@@ -82,15 +82,8 @@ class PoolTimes:
 
     def __sub__(self, earlier: "PoolTimes") -> "PoolTimes":
         """The increase since an earlier moment."""
-        return PoolTimes(
-            self.devices,
-            self.prefill_s - earlier.prefill_s,
-            self.decode_s - earlier.decode_s,
-            self.suspended_s - earlier.suspended_s,
-            self.away_s - earlier.away_s,
-            self.recomputed_tokens - earlier.recomputed_tokens,
-            self.sampled_tokens - earlier.sampled_tokens,
-        )
+        counters = zip(astuple(self)[1:], astuple(earlier)[1:], strict=True)
+        return PoolTimes(self.devices, *(now - before for now, before in counters))
 
 
 @dataclass(frozen=True, slots=True)

