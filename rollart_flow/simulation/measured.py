@@ -97,15 +97,15 @@ class Measured:
 
     engines: tuple[tuple[MeasuredEngine, int], ...]
     groups: tuple[RecordedGroup, ...]
-    """In the order of admission."""
+    """Groups in the order of admission."""
     training: MeasuredTraining
     exchange_s: float
     """Suspend, update and resume together, on average."""
     launch_s: Series
-    """From one attempt's start to the next one's, while there is room and credit: attempts are
-    handed out one by one."""
+    """Time between the starts of two attempts while there is room and credit: attempts are handed
+    out one by one."""
     scored_s: float
-    """From the end of an attempt until it may be committed."""
+    """Time from the end of an attempt until it may be committed [s]."""
     commit_s: Series
     """Time of one commit, which includes all trajectories that came before its end."""
     training_stretch: float = 0.0

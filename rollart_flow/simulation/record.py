@@ -48,7 +48,7 @@ class StepTimes:
 
 
 class Activity(StrEnum):
-    """What training, or the transfer of weights, does for a while."""
+    """An activity of training or of the transfer of weights."""
 
     WAIT = "wait"
     TRAIN = "train"

@@ -51,7 +51,7 @@ class Script:
     fails_at: int | None = None
     """Turn in whose step the environment raises; -1: in reset; None: it never does."""
     _ends: "array[int]" = field(init=False, repr=False, compare=False)
-    """Where the action of each turn ends in the chain."""
+    """Positions in the chain at which the actions of the turns end."""
 
     def __post_init__(self) -> None:
         lengths = (turn.observation_tokens + turn.action_tokens for turn in self.turns)
@@ -234,15 +234,15 @@ def draw_script(
         observed = _tokens((domain.observation if turn else domain.prompt), chance)
         if turn == 0:
             observed = min(observed, context_tokens - 1)
-        drawn = max(1, round(domain.response.draw(chance) * factor))
+        wanted = max(1, round(domain.response.draw(chance) * factor))
         if observed + 1 > room:
             truncated = True
             break
-        action = min(drawn, room - observed)
+        action = min(wanted, room - observed)
         step_s = domain.step_s.draw(chance)
         turns.append(ScriptedTurn(shared(observed), shared(action), step_s))
         room -= observed + action
-        if action < drawn:
+        if action < wanted:
             truncated = True
             break
     reward = float(chance.random() < solved)

@@ -39,7 +39,7 @@ GOAL_MS = 1.0
 
 
 class IdleEngine:
-    """Answers at once with a fixed action."""
+    """An engine that answers at once with a fixed action."""
 
     worker = "idle"
     hardware = "CPU"
@@ -59,31 +59,31 @@ class IdleEngine:
         )
 
     async def abort(self, request_id: str) -> None:
-        """Nothing goes on."""
+        """Do nothing: there is nothing to stop."""
 
     async def suspend(self) -> None:
-        """Nothing goes on."""
+        """Do nothing: there is nothing to stop."""
 
     def prefetch(self, version: int) -> None:
-        """Nothing is read."""
+        """Do nothing: there are no weights to read."""
 
     async def update(self, version: int) -> PullStats:
-        """The next tokens have this version."""
+        """Give the next tokens this version."""
         self.version = version
         return PullStats()
 
     async def resume(self) -> None:
-        """Nothing was held."""
+        """Do nothing: no request is held."""
 
     async def to_training(self) -> None:
-        """Nothing is shared."""
+        """Do nothing: no device is shared."""
 
     async def to_rollout(self) -> None:
-        """Nothing is shared."""
+        """Do nothing: no device is shared."""
 
 
 class IdleEnvironment:
-    """Ends after a fixed number of turns."""
+    """An environment that ends after a fixed number of turns."""
 
     def __init__(self) -> None:
         self._left = TURNS
@@ -99,18 +99,18 @@ class IdleEnvironment:
         return "observation", 0.0, self._left == 0, False, {}
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there is nothing to release."""
 
 
 class IdleCodec:
-    """Eight tokens for every text."""
+    """A codec with eight tokens for every text."""
 
     def encode_observation(self, text: str, *, first: bool, ended: bool = True) -> tuple[int, ...]:
-        """Always the same tokens."""
+        """The same tokens for every text."""
         return (2,) * ACTION_TOKENS
 
     def decode(self, token_ids: Sequence[int]) -> str:
-        """Always the same text."""
+        """The same text for all tokens."""
         return "action"
 
 
@@ -143,7 +143,7 @@ class _Turns:
         self.events += 1
 
     async def run(self) -> None:
-        """All steps."""
+        """Train all steps."""
         feed = asyncio.create_task(self._feed())
         slots = [asyncio.create_task(self._slot(i)) for i in range(ENVIRONMENTS)]
         for step in range(1, STEPS + 1):

@@ -2,9 +2,9 @@
 
 Same model (0.15M parameters, float32), same prompts, one thread each, everything sampled at
 temperature 1, measured in turns; the median counts. Time is the process's CPU time: with one thread
-it is the wall time of a free machine, and what else runs here falls on neither side.
-transformers decodes 64 requests as one batch up to its longest answer, so where lengths vary its
-useful tokens are those that were asked for.
+it is the wall time of a free machine, and other work on the machine has no effect. transformers
+decodes 64 requests as one batch up to its longest answer, so that with varying lengths only the
+requested tokens are useful.
 """
 
 import asyncio

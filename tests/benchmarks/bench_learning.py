@@ -3,13 +3,12 @@
 Each recipe trains the demo's policy on its two domains, at an exact staleness of alpha versions,
 until both have 0.8 sampled success; beside it stands on-policy GRPO, alpha 0. All runs of a seed
 have the same initial policy and tasks. The whole table takes hours, so its runs are stored beside
-this module, and `make bench` prints their table and repeats a few of them. What is missing runs by
+this module, and `make bench` prints their table and repeats a few of them. The command
 
     python -m tests.benchmarks.bench_learning --recipes grpo,tis --alphas 1,2,8 --seeds 3
 
-which appends a JSON line for each run, runs nothing that is there already, and prints the table of
-all that was asked for. A stored run counts as long as settings of the demo and the recipe are what
-they were.
+runs the missing ones, appends a JSON line for each, and prints the table of all that it names. A
+stored run counts as long as the settings of the demo and of the recipe are unchanged.
 
 What the stored runs say, three seeds each: the takeaway holds where the loss bounds how far old
 tokens push. At alpha 1, on-policy GRPO takes 0.63 to 1.00 of the steps of GRPO, decoupled PPO,
@@ -47,7 +46,7 @@ from tests.benchmarks.records import Record, record
 
 STORED = Path(__file__).with_name("learning.jsonl")
 ALPHAS, SEEDS = (1, 2, 8), 3
-"""Of the whole table."""
+"""Seeds of the whole table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,30 +61,30 @@ class Case:
 
     @property
     def key(self) -> str:
-        """What it is told from other runs by, the settings of recipe and demo included."""
+        """The key that tells runs apart, including the settings of recipe and demo."""
         settings = PIPELINE.read_bytes() + str(RECIPES[self.recipe]).encode()
         return f"{self} of {blake2b(settings, digest_size=8).hexdigest()}"
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How the run of a case went; its fields are those of a line."""
+    """The result of a case; its fields are those of a line."""
 
     recipe: str
     alpha: int
     seed: int
     key: str
     steps: int | None
-    """Until the goal; None where it was not reached."""
+    """Steps until the goal; None if it was not reached."""
     trained: int
     success: dict[str, float]
     best: float
     cpu_s: float
-    """Of the process, which other work on the machine does not change."""
+    """CPU time of the process, independent of other work on the machine [s]."""
 
     @property
     def count(self) -> float:
-        """Steps until the goal, infinitely many where it was not reached."""
+        """Steps until the goal; infinite if it was not reached."""
         return math.inf if self.steps is None else self.steps
 
 
@@ -175,7 +174,7 @@ def _compared(known: Sequence[Result], limit: int) -> list[Record]:
 
 
 def read(path: Path) -> dict[str, Result]:
-    """Results of a file of JSON lines, by the key of their case; none where there is no file."""
+    """Results of a file of JSON lines, by the key of their case; empty if there is no file."""
     if not path.exists():
         return {}
     found = [Result(**json.loads(line)) for line in path.read_text().splitlines()]
@@ -183,7 +182,7 @@ def read(path: Path) -> dict[str, Result]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run what is missing of a part of the table, and print that part."""
+    """Run the missing runs of a part of the table, and print that part."""
     options = _parser().parse_args(arguments)
     wanted = cases(options.recipes, options.alphas, options.seeds, options.limit)
     there = read(options.out)
@@ -239,8 +238,8 @@ def by_setting(results: Iterable[Result]) -> dict[tuple[str, int], list[Result]]
 
 
 def speed(results: Sequence[Result], on_policy: Sequence[Result]) -> float:
-    """Steps of on-policy GRPO over those of the others, each the median over its seeds: 1 where
-    they are on par, 0 where the goal is not reached by most seeds."""
+    """Steps of on-policy GRPO divided by those of the others, each the median over its seeds: 1 if
+    they are on par, 0 if most seeds do not reach the goal."""
     steps = median(result.count for result in results)
     return 0.0 if math.isinf(steps) else median(r.count for r in on_policy) / max(steps, 1)
 

@@ -1,4 +1,4 @@
-"""The papers' figures, simulated: each beside what was published, and what lies beyond them."""
+"""The papers' figures, simulated, each beside the published number, and figures beyond them."""
 
 import os
 
@@ -7,12 +7,12 @@ from tests.benchmarks.paper.figures import Figure, Measure
 from tests.benchmarks.records import Record, record
 
 OVER_BOUND, WASTED, SLOW = 1.1, 0.05, 0.95
-"""Goals of `rollart_plus`: its step over what cannot be beaten, tokens thrown away, and the share
-of the slowest quarter that is trained on, over that of all."""
+"""Goals of `rollart_plus`: its step divided by the lower bound, the share of wasted tokens, and the
+trained share of the slowest quarter divided by that of all."""
 
 
 def run() -> list[Record]:
-    """Simulate all of them."""
+    """Simulate all figures."""
     wanted = published.figures()
     runs = figures.run_figures(wanted, jobs=os.cpu_count() or 1, on_case=lambda done, total: None)
     return [_record(figure, figure.value(runs)) for figure in wanted]

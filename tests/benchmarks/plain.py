@@ -1,4 +1,4 @@
-"""What a script without this library would do: transformers' model, and a plain training loop."""
+"""A script without this library: transformers' model, and a plain training loop."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -31,7 +31,7 @@ def plain_model(config: ModelConfig, tensors: dict[str, torch.Tensor]) -> Any:
 
 
 def plain_tokens(model: Any, prompts: Sequence[Sequence[int]], new: int) -> None:
-    """Have transformers draw so many tokens for each prompt, as one batch; all are as long."""
+    """Let transformers sample `new` tokens for each prompt in one batch; all are as long."""
     batch = torch.tensor(prompts, device=model.device)
     answers = model.generate(
         batch,
@@ -45,7 +45,7 @@ def plain_tokens(model: Any, prompts: Sequence[Sequence[int]], new: int) -> None
 
 
 class PlainLoop:
-    """A step as a script would take it: rows in stored order, as many as fit padded."""
+    """The training step of a script: rows in stored order, as many as fit padded."""
 
     def __init__(
         self,

@@ -28,7 +28,7 @@ CONFIG = ModelConfig(
     max_position_embeddings=512,
 )
 _MARK = "model.norm.weight"
-"""A tensor whose elements say which version it is of."""
+"""A tensor whose elements tell its version."""
 _CHAINS = 4
 _TOKENS = 32
 
@@ -41,11 +41,11 @@ class Swap:
     """The rollout between the announcement and the swap."""
     pull: PullStats
     load_s: float
-    """From host memory into the engine."""
+    """Copy from host memory into the engine."""
 
 
 def weights_of(version: int) -> dict[str, torch.Tensor]:
-    """Half a gigabyte of float32 that says which version it is of."""
+    """Half a gigabyte of float32 whose elements tell its version."""
     torch.manual_seed(0)
     tensors = {name: tensor.detach() for name, tensor in Qwen3(CONFIG).named_parameters()}
     return {**tensors, _MARK: torch.full_like(tensors[_MARK], float(version))}

@@ -1,8 +1,8 @@
 """The recipes of `rollart_flow.algorithms` as `bench_learning` compares them.
 
-Each has the defaults of its paper, and of the demo what concerns the two domains: the mean by
-domain and the penalty towards the initial policy. Those whose aggregation, or lack of a penalty, is
-what their paper is about keep it.
+Each has the defaults of its paper, and the demo's settings for the two domains: the mean by domain
+and the penalty towards the initial policy. Recipes whose paper is about aggregation, or about the
+lack of a penalty, keep it.
 """
 
 from rollart_flow import algorithms as known
@@ -11,13 +11,13 @@ from rollart_flow.algorithms.base import Correction
 from rollart_flow.algorithms.recipe import Common
 
 _DEMO: Common = {"aggregation": "domain", "kl": 0.03}
-"""The demo's. Whatever else a recipe has is its own default, GRPO's upper clip aside."""
+"""Settings of the demo. All others are the recipe's defaults, except GRPO's upper clip."""
 _LONGEST = 80
 """Most action tokens of a trajectory: ten turns of eight."""
 
 
 def _grpo(correction: Correction | None) -> Algorithm:
-    """The demo's, with or without a correction."""
+    """GRPO as in the demo, with or without a correction."""
     common: Common = {**_DEMO, "correction": correction}
     return known.grpo(clip_high=0.5, **common)
 
@@ -45,11 +45,11 @@ RECIPES: dict[str, Algorithm] = {
 """`tis`, `icepop` and `opsm` are GRPO beside that correction."""
 
 REPEATED = (("grpo", 0), ("grpo", 1), ("decoupled_ppo", 1), ("topr", 1))
-"""What `make bench` runs again, of one seed, as (recipe, alpha); two minutes of two cores."""
+"""Runs that `make bench` repeats with one seed, as (recipe, alpha): two minutes of two cores."""
 
 ON_PAR_FOR = tuple((name, alpha) for name in ("grpo", "decoupled_ppo", "topr") for alpha in (1, 2))
-"""What a goal is set for; the others are only told: here they have the demo's other settings, which
-were chosen for a clipped loss (eight updates a batch), where the paper may have had better ones."""
+"""The recipes that have a goal; the others are only reported: they have the demo's other settings,
+which were chosen for a clipped loss (eight updates a batch), and the paper may have had better."""
 
 ON_PAR = 1.5
 """Most steps, relative to on-policy GRPO. The paper shows curves that differ little, no number."""

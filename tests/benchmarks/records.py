@@ -1,4 +1,4 @@
-"""What a benchmark reports: the rows of `bench.json`."""
+"""The results of benchmarks: the rows of `bench.json`."""
 
 from typing import TypedDict
 
@@ -10,10 +10,10 @@ class Record(TypedDict):
     value: float
     unit: str
     goal: str | None
-    """What it should be, such as ">= 2500"; null: it is only told."""
+    """The goal, such as ">= 2500"; null: the figure has none."""
     holds: bool | None
     peer: str | None
-    """What else was measured in the same run, to compare with."""
+    """Other measurements of the same run, for comparison."""
 
 
 def record(

@@ -28,7 +28,7 @@ def test_every_promise_is_kept_whatever_fails(first: int) -> None:
 
 @pytest.mark.parametrize("name", BUGS)
 def test_a_planted_bug_is_found(name: str) -> None:
-    """That the same seeds pass without it is what the test above says."""
+    """The test above shows that the same seeds pass without the bug."""
     errors = (result.error for result in fuzz(range(ENOUGH), bug=name))
     assert any(error is not None and error.startswith(BUGS[name].broken) for error in errors)
 

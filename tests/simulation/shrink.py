@@ -1,4 +1,4 @@
-"""Copies a run with no more than what predictions read: `python -m tests.simulation.shrink RUN TO`.
+"""Copies the part of a run that predictions read: `python -m tests.simulation.shrink RUN TO`.
 
 Rows, ids and moments stay as they were, durations to ten microseconds. Observations, actions, token
 ids and logprobs go, which are nearly all of a run's bytes; what is left of a column that may not be
@@ -24,7 +24,7 @@ _EMPTIED = {
 _SHORTENED = {"trajectories": ("task", "env_version"), "weights": ("manifest", "checksum")}
 _UNREAD = ("evaluations",)
 _DIGITS = 5
-"""Of seconds: ten microseconds."""
+"""Digits of seconds: ten microseconds."""
 _KINDS = ("suspend", "update", "resume", "evict", "abandon")
 
 

@@ -102,7 +102,7 @@ def test_frozen_lake_is_heavy_in_prefill_and_gem_math_in_decode() -> None:
 @settings(max_examples=80)
 @given(NAMES, st.integers(0, 1_000), st.integers(1_000, 40_000))
 def test_a_chain_ends_at_the_context_limit_and_says_so(domain: str, group: int, limit: int) -> None:
-    """What is cut is what the uncut attempt would do, as far as it fits."""
+    """A cut attempt is the uncut attempt, as far as it fits."""
     kind = replace(DOMAINS[domain], failure=0.0)
     cut, whole = (draw_script(kind, Random(group), n, 1.0, 0.5) for n in (limit, 1 << 30))
     assert cut.tokens <= limit

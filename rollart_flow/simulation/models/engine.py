@@ -86,7 +86,7 @@ class SimulatedEngine:
         position = sum(request.prompt_ids)
         left = self._left(request.trajectory_id, position)
         job = Job(request.trajectory_id, position, left, prefilled=prefilled)
-        told = 0
+        sent = 0
         offset = 0
         if (request_s := self.batch.model.request_s(request.prompt_ids[-1])) > 0:
             await asyncio.sleep(request_s * self.batch.slowdown)
@@ -96,9 +96,9 @@ class SimulatedEngine:
                 await self._first_token(job)
                 if job.spans:
                     yield _chunk(request, 0, 1, job.spans[0][0], None)
-                    told = offset = 1
+                    sent = offset = 1
             await done
-            spans = _untold(job.spans, told)
+            spans = _without(job.spans, sent)
             for index, (version, tokens) in enumerate(spans):
                 last = index == len(spans) - 1 and job.left == 0
                 reason = FinishReason.STOP if last else None
@@ -218,12 +218,12 @@ class SimulatedEngine:
         self._happened(())
 
 
-def _untold(spans: list[tuple[int, int]], told: int) -> list[tuple[int, int]]:
-    """The spans without their first `told` tokens."""
+def _without(spans: list[tuple[int, int]], sent: int) -> list[tuple[int, int]]:
+    """The spans without their first `sent` tokens."""
     left: list[tuple[int, int]] = []
     for version, tokens in spans:
-        taken = min(told, tokens)
-        told -= taken
+        taken = min(sent, tokens)
+        sent -= taken
         if tokens > taken:
             left.append((version, tokens - taken))
     return left

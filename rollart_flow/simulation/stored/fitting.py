@@ -98,9 +98,9 @@ def _engines(tables: Tables) -> tuple[tuple[tuple[MeasuredEngine, int], ...], fl
     )
     lengths = np.maximum(ended - began, _LEAST_S)
     shared = np.clip((trained(ended) - trained(began)) / lengths, 0, 1)
-    drawn = turns["action_tokens"].to_numpy().astype(float)
+    sampled = turns["action_tokens"].to_numpy().astype(float)
     seen = turns["observation_tokens"].to_numpy().astype(float)
-    columns = np.column_stack((np.ones_like(drawn), seen, drawn, drawn * _beside(turns)))
+    columns = np.column_stack((np.ones_like(sampled), seen, sampled, sampled * _beside(turns)))
     _, stretch = stretched(columns, times, shared)
     engines = []
     for hardware, count in sorted(tables.workers.items()):
@@ -179,8 +179,8 @@ def _scripts(tables: Tables) -> dict[int, Script]:
     columns = tables.turns.filter(pl.col("action_tokens") > 0).select(
         "attempt", "observation_tokens", "action_tokens", "step_s", "reset_s"
     )
-    for attempt, seen, drawn, step_s, reset_s in columns.iter_rows():
-        turns.setdefault(attempt, []).append(ScriptedTurn(max(1, seen), drawn, step_s or 0.0))
+    for attempt, seen, sampled, step_s, reset_s in columns.iter_rows():
+        turns.setdefault(attempt, []).append(ScriptedTurn(max(1, seen), sampled, step_s or 0.0))
         resets[attempt] = reset_s
     attempts = tables.attempts.select("outcome", "reward", "started", "ended")
     found = {}

@@ -42,10 +42,11 @@ class Tables:
 
     steps: tuple[Step, ...]
     attempts: pl.DataFrame
-    """By start: group_id, domain, outcome, reward, scored_at, started, ended, committed."""
+    """One row per attempt, by start: group_id, domain, outcome, reward, scored_at, started, ended,
+    committed."""
     turns: pl.DataFrame
-    """By attempt: its row in `attempts`, observation_tokens, action_tokens, generate_s, step_s,
-    started, hardware, worker."""
+    """One row per turn: the row of its attempt in `attempts`, observation_tokens, action_tokens,
+    generate_s, step_s, started, hardware, worker."""
     suspended: tuple[Floats, Floats]
     """Times at which engines were suspended, and resumed."""
     released: Floats

@@ -1,7 +1,7 @@
 """Decode speed of the embedded engine on a GPU, beside transformers' generate in the same run.
 
 `python -m tests.benchmarks.gpu.decode`; models of random weights, prompts of 32 tokens, everything
-drawn at temperature 1, as many tokens for every request, all requests at once. One round of each
+sampled at temperature 1, as many tokens for every request, all requests at once. One round of each
 size warms up; CUDA graphs are captured in it.
 """
 

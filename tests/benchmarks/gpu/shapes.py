@@ -1,6 +1,6 @@
-"""What the benchmarks for GPUs share: models of random weights, arguments, and how they report.
+"""Shared parts of the benchmarks for GPUs: models with random weights, arguments, reports.
 
-Tried: on a CPU, with `--tiny --device cpu`. Their figures for a GPU were never measured.
+They were run on a CPU, with `--tiny --device cpu`. Their figures for a GPU were never measured.
 """
 
 import argparse
@@ -45,12 +45,12 @@ def qwen3(hidden: int) -> ModelConfig:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What a benchmark is told."""
+    """The arguments of a benchmark."""
 
     device: torch.device
     tiny: bool
     peak_tflops: float | None
-    """Of the device in bfloat16; None: not told."""
+    """Peak of the device in bfloat16 [TFLOPS]; None: unknown."""
 
     @property
     def models(self) -> dict[str, ModelConfig]:
@@ -59,17 +59,17 @@ class Setting:
 
     @property
     def dtype(self) -> str:
-        """What is computed in."""
+        """The dtype of the computation."""
         return "float32" if self.device.type == "cpu" else "bfloat16"
 
     def wait(self) -> None:
-        """Return once the device has done what it was told."""
+        """Wait until the device has finished its work."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
 
 def random_weights(config: ModelConfig) -> dict[str, torch.Tensor]:
-    """Of version 0, float32, on the CPU."""
+    """Random weights of version 0, float32, on the CPU."""
     model = Qwen3(config)
     model.initialize(0)
     return model.state_dict()

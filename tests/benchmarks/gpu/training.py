@@ -80,7 +80,7 @@ def _plain_seconds(setting: Setting, plain: PlainLoop, batch: TrainingBatch) -> 
 
 
 def _trainer_seconds(setting: Setting, trainer: Trainer, table: pa.Table) -> float:
-    """What it says of a step: without the digest of the weights, which the plain loop lacks."""
+    """The metrics of a step, without the digest of the weights, which the plain loop lacks."""
     return _seconds(setting, lambda step: trainer.train_step(step, table).train_s)
 
 

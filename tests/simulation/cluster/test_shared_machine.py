@@ -1,4 +1,4 @@
-"""What a recorded run adds to attempts, steps and commits."""
+"""The delays that a stored run adds to attempts, steps and commits."""
 
 import asyncio
 from collections import Counter

@@ -133,7 +133,7 @@ def test_rollart_plus_throws_nothing_away_for_its_age(seed: int) -> None:
 
 
 def test_attempts_do_the_same_under_every_schedule() -> None:
-    """What differs between schedules is scheduling."""
+    """Schedules differ in scheduling alone."""
     first, other = (simulate(ONE_POOL, s, seed=0, steps=2) for s in (sync_plus(), areal(1)))
     both = first.attempts.keys() & other.attempts.keys()
     assert len(both) > 60

@@ -1,6 +1,6 @@
-"""Continuous batching: no token lost or drawn twice, memory respected, time in closed form.
+"""Continuous batching: no token lost or sampled twice, memory respected, time in closed form.
 
-What the closed form says is held against a naive reference that goes pass by pass.
+The closed form is compared with a naive reference that goes pass by pass.
 """
 
 from collections import Counter
@@ -141,7 +141,7 @@ ACTIONS = st.lists(
 
 @dataclass
 class Played:
-    """What became of a schedule of arrivals, removals and suspensions."""
+    """The outcome of a sequence of arrivals, removals and suspensions."""
 
     seen: Seen
     jobs: list[tuple[Job, int, int]] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Who scores: what a verdict takes, and what is paid for it."""
+"""Models of scoring: the time of a verdict, and the device time that is paid for it."""
 
 import asyncio
 from collections import Counter

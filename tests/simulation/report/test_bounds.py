@@ -211,7 +211,7 @@ def test_synchronous_training_keeps_within_proposition_2_1(kinds: list[float]) -
 @settings(max_examples=30)
 @given(SAMPLES, st.sampled_from([1, 2, 3]))
 def test_asynchronous_training_keeps_within_proposition_2_2(kinds: list[float], alpha: int) -> None:
-    """What is generated of (1 + alpha) batches in one go, per batch (equations 7 and 9)."""
+    """(1 + alpha) batches are generated in one go; the time counts per batch (equations 7, 9)."""
     seconds = sorted(kinds * 128 * (1 + alpha))
     promised = propositions(waits(kinds * 128), TINY, rollart(alpha))
     generated = queue_s(seconds, MAX_SEQUENCES) / (1 + alpha)

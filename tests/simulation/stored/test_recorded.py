@@ -45,7 +45,7 @@ def test_the_scenario_has_the_runs_own_settings() -> None:
 
 
 def test_without_overlap_a_step_takes_longer_as_the_real_run_did() -> None:
-    """Of the same pipeline a step took 2.92 s and 3.24 s under sync_plus, 2.40 s under alpha 1."""
+    """A step of the same pipeline took 2.92 s and 3.24 s under sync_plus, 2.40 s under alpha 1."""
     run = recorded()
     synchronous = predicted(run.changed(schedule=sync_plus()), steps=12)
     assert synchronous.step_s > 1.1 * run.measured_step_s
