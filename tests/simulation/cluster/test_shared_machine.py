@@ -12,7 +12,6 @@ from rollart_flow.simulation.measured import (
     MeasuredEngine,
     MeasuredTraining,
     RecordedGroup,
-    RecordedWorkload,
     Series,
 )
 from rollart_flow.simulation.models.batching import ContinuousBatch
@@ -104,15 +103,6 @@ def test_a_commit_takes_along_what_came_until_its_end() -> None:
     assert run(main()) == pytest.approx([1.2, 1.2, 2.7])
 
 
-def test_a_series_keeps_its_order_from_a_place_that_the_seed_chooses() -> None:
-    series = Series((1.0, 2.0, 3.0))
-    played = series.play("seed")
-    first = [next(played) for _ in range(6)]
-    assert first[:3] == first[3:]
-    assert sorted(first[:3]) == [1.0, 2.0, 3.0]
-    assert first[1] == first[0] % 3 + 1
-
-
 def test_an_engine_is_slower_while_a_step_trains() -> None:
     """Each of two tokens takes a pass of 11 ms, and twice as long from the middle of the first."""
 
@@ -125,12 +115,3 @@ def test_an_engine_is_slower_while_a_step_trains() -> None:
         return now()
 
     assert run(main()) == pytest.approx(0.011 + 0.022)
-
-
-def test_attempts_that_a_group_has_not_recorded_are_of_its_domain() -> None:
-    groups = [RecordedGroup("lake", (script(1.0),)), RecordedGroup("sums", (script(2.0),))]
-    workload = RecordedWorkload(groups, 0)
-    task, cursor = next(workload.tasks())
-    group_id = f"g{cursor:08d}"
-    own = workload.script(group_id, task.domain, 0)
-    assert workload.script(group_id, task.domain, 5) == own

@@ -2,19 +2,16 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
 
 import pytest
 
 from rollart_flow.control.protocols import Inference
 from rollart_flow.errors import EngineError
-from rollart_flow.simulation.hardware import H20, H800, QWEN3_8B, Roofline
 from rollart_flow.simulation.models.batching import ContinuousBatch
-from rollart_flow.simulation.models.disaggregated import DisaggregatedEngine
 from rollart_flow.simulation.models.engine import SimulatedEngine
-from rollart_flow.types import Chunk, FinishReason, GenerationRequest, Sampling
+from rollart_flow.types import Chunk, FinishReason
+from tests.simulation.models.streams import ROOFLINE, gathered, now, request, tokens
 
-ROOFLINE = Roofline(QWEN3_8B, H800)
 ASKED = 1_000
 
 
@@ -25,30 +22,12 @@ def an_engine(lost: Counter[str] | None = None, asked: int = ASKED) -> Simulated
     return SimulatedEngine("w", batch, left, Counter() if lost is None else lost)
 
 
-def request(*prompt: int, trajectory: str = "t") -> GenerationRequest:
-    return GenerationRequest("r", prompt or (500,), Sampling(), trajectory_id=trajectory)
-
-
-async def gathered(stream: AsyncIterator[Chunk]) -> list[tuple[float, Chunk]]:
-    """Chunks with the time at which they came."""
-    return [(now(), chunk) async for chunk in stream]
-
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
-
-
 def contiguous(chunks: list[Chunk]) -> bool:
     """Each chunk says how many ids came before it: none is missing and none comes twice."""
     return all(
         chunk.offset == sum(len(before.token_ids) for before in chunks[:i])
         for i, chunk in enumerate(chunks)
     )
-
-
-def tokens(chunks: list[Chunk]) -> int:
-    """An id stands for as many tokens as its value."""
-    return sum(sum(chunk.token_ids) for chunk in chunks)
 
 
 async def test_the_first_turn_tells_its_first_token_early_and_the_rest_at_the_end() -> None:
@@ -174,23 +153,3 @@ async def test_two_streams_share_the_worker() -> None:
     both = (engine.generate(request(trajectory=name)) for name in "ab")
     await asyncio.gather(*map(gathered, both))
     assert alone_s < now() - began < 1.2 * alone_s
-
-
-async def test_disaggregated_prefill_computes_here_and_draws_there() -> None:
-    """Only what is new crosses the network, and the pair of a trajectory stays."""
-    left = lambda _, position: 300 if position == 2_000 else 100  # noqa: E731
-    lost: Counter[str] = Counter()
-    prefill = [
-        SimulatedEngine(f"p{i}", ContinuousBatch(ROOFLINE, stored=True), left, lost) for i in (0, 1)
-    ]
-    slow = Roofline(QWEN3_8B, H20)
-    decode = [SimulatedEngine(f"d{i}", ContinuousBatch(slow), left, lost) for i in (0, 1)]
-    pair: Inference = DisaggregatedEngine(prefill, decode, 25.0, QWEN3_8B.kv_bytes)
-    first = [chunk for _, chunk in await gathered(pair.generate(request(2_000)))]
-    second = [chunk for _, chunk in await gathered(pair.generate(request(2_000, 300, 50)))]
-    assert (tokens(first), tokens(second)) == (300, 100)
-    drawn = [engine.batch.sampled_tokens for engine in decode]
-    assert sorted(drawn) == [0, 400]
-    assert [engine.batch.prefilled_tokens for engine in prefill] == [2_350, 0]
-    assert sum(engine.batch.prefilled_tokens for engine in decode) == 0
-    assert (pair.worker, pair.hardware) == ("2P2D", "H20")

@@ -1,12 +1,8 @@
 """Bounds: no schedule beats them, each is reached where it should be, and theory's hold."""
 
-import heapq
-from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from rollart_flow.control.schedule.schedules import (
     Schedule,
@@ -20,21 +16,17 @@ from rollart_flow.simulation.cluster.simulated_cluster import simulate
 from rollart_flow.simulation.hardware import (
     H20,
     H800,
-    INTRA_CLUSTER,
     QWEN3_8B,
     Roofline,
     TrainingCost,
 )
 from rollart_flow.simulation.latencies import FixedLatency, LatencyMixture, Uniform
-from rollart_flow.simulation.models.batching import MAX_SEQUENCES
 from rollart_flow.simulation.record import Record
 from rollart_flow.simulation.report.bounds import StepTimeBound, bound, chain_s
-from rollart_flow.simulation.report.propositions import propositions
 from rollart_flow.simulation.scenario import Pool, PrefillDecode, Scenario
 from rollart_flow.simulation.workloads import (
     FROZEN_LAKE,
     GEM_GAME,
-    GEM_MATH,
     WEB,
     Script,
     ScriptedTurn,
@@ -167,81 +159,3 @@ def test_a_chain_is_an_attempt_alone_on_the_fastest_worker_without_its_reset() -
 
 
 # What ROLL Flash promises, where its assumptions hold: a worker takes one sample at a time.
-
-TINY = Scenario(
-    "queue",
-    QWEN3_8B,
-    (GEM_MATH,),
-    (Pool(H800, 1),),
-    Pool(H800, 1),
-    batch_size=1_024,
-    group_size=1,
-    transfer=INTRA_CLUSTER,
-)
-"""So many samples that every slot of every worker is taken."""
-
-
-def waits(seconds: Sequence[float]) -> list[Script]:
-    """Samples of almost nothing but a wait."""
-    return [Script(0.0, (ScriptedTurn(1, 1, s),), 1.0, False) for s in seconds]
-
-
-def queue_s(seconds: Sequence[float], workers: int) -> float:
-    """Queue scheduling: whoever is free takes the next one."""
-    free = [0.0] * workers
-    for s in seconds:
-        heapq.heapreplace(free, free[0] + s)
-    return max(free)
-
-
-SAMPLES = st.lists(st.floats(0.1, 100.0), min_size=8, max_size=8)
-
-
-@settings(max_examples=30)
-@given(SAMPLES)
-def test_synchronous_training_keeps_within_proposition_2_1(kinds: list[float]) -> None:
-    """All devices generate, then all train (equation 8), in the worst order."""
-    seconds = sorted(kinds * 128)
-    promised = propositions(waits(seconds), TINY, sync_plus())
-    workers = 2 * MAX_SEQUENCES
-    training_s = TINY.cost.step_s([2] * 1_024, 2)
-    assert queue_s(seconds, workers) + training_s <= promised.sync_s
-
-
-@settings(max_examples=30)
-@given(SAMPLES, st.sampled_from([1, 2, 3]))
-def test_asynchronous_training_keeps_within_proposition_2_2(kinds: list[float], alpha: int) -> None:
-    """(1 + alpha) batches are generated in one go; the time counts per batch (equations 7, 9)."""
-    seconds = sorted(kinds * 128 * (1 + alpha))
-    promised = propositions(waits(kinds * 128), TINY, rollart(alpha))
-    generated = queue_s(seconds, MAX_SEQUENCES) / (1 + alpha)
-    training_s = TINY.cost.step_s([2] * 1_024, 1)
-    assert max(generated, training_s - TINY.cost.fixed_s) <= promised.async_s
-
-
-def test_one_sample_of_many_bounds_a_batch_however_many_workers_there_are() -> None:
-    """The longest sample is not divided among the workers."""
-    promised = propositions(waits([1.0] * 1_023 + [500.0]), TINY, rollart(1))
-    assert promised.async_s > 500.0 / 2
-
-
-def test_the_best_share_makes_the_asynchronous_bound_least() -> None:
-    """Equation 10: at beta* generation and training take the same."""
-    scripts = waits([5.0, 20.0, 60.0, 8.0] * 256)
-    cost = TrainingCost(QWEN3_8B, H800, fixed_s=12.0)
-    splits = {}
-    for devices in range(1, 8):
-        scenario = replace(TINY, rollout=(Pool(H800, 8 - devices),), training=Pool(H800, devices))
-        scenario = replace(scenario, training_cost=cost)
-        splits[devices / 8] = propositions(scripts, scenario, rollart(1))
-    (best,) = {round(found.best_share, 9) for found in splits.values()}
-    assert 1 / 8 < best < 7 / 8
-    least = min(splits, key=lambda share: splits[share].async_s)
-    assert abs(least - best) < 1 / 8
-    shares = sorted(splits)
-    rising = [share for share in shares if share >= best]
-    falling = [share for share in shares if share <= best]
-    assert [splits[s].async_s for s in rising] == sorted(splits[s].async_s for s in rising)
-    assert [splits[s].async_s for s in falling] == sorted(
-        (splits[s].async_s for s in falling), reverse=True
-    )
