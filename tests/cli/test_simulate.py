@@ -1,4 +1,4 @@
-"""`rollart simulate`: schedules compared, over real simulations of a few devices."""
+"""`rollart simulate`: comparisons of schedules, over real simulations of a few devices."""
 
 import json
 import signal
@@ -85,7 +85,7 @@ def test_the_same_words_give_the_same_text(tiny: str) -> None:
     assert rollart("simulate", tiny, *QUICK).out == rollart("simulate", tiny, *QUICK).out
 
 
-def test_unless_told_four_schedules_are_compared(tiny: str) -> None:
+def test_four_schedules_are_compared_by_default(tiny: str) -> None:
     said = rollart("simulate", tiny, "--steps", "1")
     assert said.code == 0
     lines = [line.split() for line in said.out.splitlines() if line.startswith(" tiny ")]
@@ -192,7 +192,9 @@ def test_a_file_that_is_wrong_is_one_line_with_its_place(
     assert message in line
 
 
-def test_a_simulation_that_fails_is_exit_code_1_and_keeps_what_was_done(tmp_path: Path) -> None:
+def test_a_simulation_that_fails_is_exit_code_1_and_prints_the_finished_runs(
+    tmp_path: Path,
+) -> None:
     more = (
         "bad = replace(GEM_MATH, name='bad', failure=1.0)\n"
         "scenarios = [scenario, replace(scenario, name='failing', domains=(bad,))]\n"
@@ -214,7 +216,7 @@ def test_a_picture_has_every_run(tiny: str, tmp_path: Path) -> None:
     assert {"tiny, rollart(alpha=1), seed 0", "tiny, one_off, seed 0"} <= texts
 
 
-def test_an_interrupt_prints_what_is_done(tmp_path: Path) -> None:
+def test_an_interrupt_prints_the_finished_runs(tmp_path: Path) -> None:
     more = (
         "class Loud(type(scenario.transfer)):\n"
         "    def push_s(self, model):\n"
@@ -246,7 +248,7 @@ def a_case(name: str) -> Case:
     return Case(SCENARIOS[name](), one_off(), 0)
 
 
-def test_progress_counts_steps_and_estimates_what_is_left() -> None:
+def test_progress_counts_steps_and_estimates_the_remaining_time() -> None:
     progress = ComparisonProgress(runs=2, steps=4)
     assert progress.left_s(3.0) is None
     first, second = Record(), Record()
@@ -276,7 +278,7 @@ def test_settings_of_a_scenario_file_raise_for_python_too(tmp_path: Path) -> Non
         load_scenarios(str(tmp_path / "none.py"))
 
 
-def test_a_stored_run_predicts_itself_and_what_else_it_might_have_been() -> None:
+def test_a_stored_run_predicts_itself_and_other_settings() -> None:
     run = str(Path(__file__).parents[1] / "simulation" / "data" / "two-domains")
     said = rollart("simulate", "--from", run, "--details")
     assert said.code == 0

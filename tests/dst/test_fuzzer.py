@@ -1,4 +1,4 @@
-"""Deterministic simulation testing: a thousand seeds, and what a failing one says."""
+"""Deterministic simulation testing: a thousand seeds, planted bugs, and reports of failures."""
 
 import subprocess
 import sys
@@ -19,7 +19,7 @@ ENOUGH = 20
 
 
 @pytest.mark.parametrize("first", range(0, 1_000, CHUNK))
-def test_every_promise_is_kept_whatever_fails(first: int) -> None:
+def test_every_promise_is_kept_under_all_faults(first: int) -> None:
     failures = [result for result in fuzz(range(first, first + CHUNK)) if not result.ok]
     assert not failures, "\n\n".join(
         f"{failure.story(40)}\n{failure.command}" for failure in failures
@@ -77,7 +77,7 @@ def test_a_run_does_not_depend_on_how_python_hashes() -> None:
     assert told[0] == told[1] == "".join(f"{story(seed)}\n" for seed in range(3))
 
 
-def test_a_failing_seed_tells_what_happened_and_how_to_see_it_again() -> None:
+def test_a_failing_seed_has_a_story_and_a_command_that_repeats_it() -> None:
     results = fuzz(range(ENOUGH), bug="return-two-credits")
     failure = next(result for result in results if not result.ok)
     lines = failure.story(5).splitlines()

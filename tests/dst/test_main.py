@@ -41,7 +41,7 @@ def test_one_closing_line_where_every_promise_is_kept() -> None:
     assert " checks, 0 failures in " in line
 
 
-def test_a_failing_seed_is_told_with_the_command_that_shows_its_log() -> None:
+def test_a_failing_seed_is_printed_with_the_command_that_shows_its_log() -> None:
     said = run("--seeds", "0:8", "--bug", BUG)
     assert said.code == 1
     assert ": credits: " in said.out

@@ -29,7 +29,7 @@ _KINDS = ("suspend", "update", "resume", "evict", "abandon")
 
 
 def shrink(run: Run, folder: Path) -> None:
-    """Write the copy into a folder that is not there yet."""
+    """Write the copy into a new folder."""
     folder.mkdir(parents=True)
     shutil.copy(Path(run.uri) / "run.json", folder)
     snapshot = run.snapshot()

@@ -53,7 +53,7 @@ def test_devices_are_those_of_rollart_table_2(device: Device, row: tuple[float, 
         (QWEN3_32B, 4, 127.3, 29.7, 9.6),
     ],
 )
-def test_transfers_across_clusters_take_what_rollart_table_4_says(
+def test_transfers_across_clusters_take_the_times_of_rollart_table_4(
     model: LanguageModel, degree: int, push: float, pull: float, exposed: float
 ) -> None:
     """Push within 11%, pull within 21% (the paper's are not in proportion to the sizes). What is
@@ -66,7 +66,7 @@ def test_transfers_across_clusters_take_what_rollart_table_4_says(
     assert ours < 0.33 * MOONCAKE.pull_s(model), "overlap hides at least 67% (section 7.4)"
 
 
-def test_within_a_cluster_the_largest_model_takes_what_rollart_table_3_says() -> None:
+def test_within_a_cluster_the_largest_model_takes_the_time_of_rollart_table_3() -> None:
     """RDMA: 9.442 s, all of it exposed, and no push before."""
     assert INTRA_CLUSTER.exposed_s(QWEN3_32B, 4) == pytest.approx(9.442, rel=0.02)
     assert INTRA_CLUSTER.push_s(QWEN3_32B) == 0
@@ -126,7 +126,7 @@ def test_tensor_parallelism_leaves_room_for_caches_and_pays_for_it() -> None:
     assert four.decode_s(1, 10_000) < alone.decode_s(1, 10_000)
 
 
-def test_a_cache_that_does_not_fit_is_said_by_a_number_below_one() -> None:
+def test_a_model_that_does_not_fit_has_no_room_for_a_cache() -> None:
     small = Device("small", 100, 16, 1.0, 100, 0.1)
     assert Roofline(QWEN3_8B, small).kv_tokens <= 0
 

@@ -1,4 +1,4 @@
-"""The papers' figures: what they are made of, and what a few of them come to."""
+"""The papers' figures: their definitions, and the values of a few of them."""
 
 import pickle
 
@@ -33,7 +33,7 @@ def test_names_are_unique_and_cases_go_to_other_processes() -> None:
         assert pickle.loads(pickle.dumps(figure.cases)) == figure.cases
 
 
-def test_what_differs_from_a_published_number_says_why() -> None:
+def test_every_published_figure_has_an_explanation() -> None:
     assert all(figure.why for figure in ALL if figure.published is not None)
 
 

@@ -1,4 +1,4 @@
-"""Scenarios: what does not fit together is refused where it is said, and sizes follow."""
+"""Scenarios: settings that do not fit together are refused, and sizes follow from the rest."""
 
 from dataclasses import replace
 
@@ -61,7 +61,7 @@ def test_disaggregated_prefill_takes_the_place_of_rollout() -> None:
     assert scenario.workers() == ((Roofline(QWEN3_8B, H800, 4), 1), (Roofline(QWEN3_8B, H20, 4), 2))
 
 
-def test_slots_are_what_the_schedule_may_have_in_flight() -> None:
+def test_slots_are_the_attempts_that_the_schedule_allows_in_flight() -> None:
     assert SCENARIO.slots(sync_plus()) == 32
     assert SCENARIO.slots(rollart(1)) == SCENARIO.slots(areal(1)) == 64
     spare = replace(SCENARIO, redundancy=2, extra_groups=3)
@@ -69,7 +69,7 @@ def test_slots_are_what_the_schedule_may_have_in_flight() -> None:
     assert replace(spare, environments=7).slots(sync_plus()) == 7
 
 
-def test_training_costs_what_is_said_or_what_the_model_needs() -> None:
+def test_training_has_the_given_cost_or_the_arithmetic_of_the_model() -> None:
     assert SCENARIO.cost == TrainingCost(QWEN3_8B, H800)
     slow = TrainingCost(QWEN3_8B, H800, compute_share=0.1)
     lengths = [4_000] * 32

@@ -48,7 +48,7 @@ def test_a_script_is_a_function_of_seed_group_and_attempt(
 
 
 def test_another_process_draws_the_same_script() -> None:
-    """Whatever the seed of its hashes."""
+    """The seed of Python's hashes has no effect."""
     program = (
         "from rollart_flow.simulation.workloads import DOMAINS, Workload\n"
         "print(Workload(tuple(DOMAINS.values()), seed=5).script('web-1', 'web', 2))"
@@ -101,7 +101,9 @@ def test_frozen_lake_is_heavy_in_prefill_and_gem_math_in_decode() -> None:
 
 @settings(max_examples=80)
 @given(NAMES, st.integers(0, 1_000), st.integers(1_000, 40_000))
-def test_a_chain_ends_at_the_context_limit_and_says_so(domain: str, group: int, limit: int) -> None:
+def test_a_chain_that_ends_at_the_context_limit_is_truncated(
+    domain: str, group: int, limit: int
+) -> None:
     """A cut attempt is the uncut attempt, as far as it fits."""
     kind = replace(DOMAINS[domain], failure=0.0)
     cut, whole = (draw_script(kind, Random(group), n, 1.0, 0.5) for n in (limit, 1 << 30))
@@ -116,7 +118,7 @@ def test_a_chain_ends_at_the_context_limit_and_says_so(domain: str, group: int, 
 
 @settings(max_examples=40)
 @given(NAMES, st.integers(0, 100))
-def test_left_is_told_within_actions_and_nowhere_else(domain: str, group: int) -> None:
+def test_left_is_defined_within_actions_alone(domain: str, group: int) -> None:
     script = ALL.script(str(group), domain, 0)
     position = 0
     for turn in script.turns:
@@ -137,7 +139,7 @@ def test_sums_of_a_script() -> None:
 
 
 @pytest.mark.parametrize("failure", [0.0, 0.05, 1.0])
-def test_the_share_that_is_said_fails_in_reset_or_in_a_turn(failure: float) -> None:
+def test_the_given_share_fails_in_reset_or_in_a_turn(failure: float) -> None:
     domain = replace(WEB, failure=failure)
     scripts = [Workload((domain,)).script(f"g{i}", "web", 0) for i in range(2_000)]
     failed = [script.fails_at for script in scripts if script.fails_at is not None]
@@ -148,7 +150,7 @@ def test_the_share_that_is_said_fails_in_reset_or_in_a_turn(failure: float) -> N
         assert 0.02 < failed.count(-1) / len(failed) < 0.15
 
 
-def test_attempts_at_one_task_are_alike_as_far_as_is_said() -> None:
+def test_attempts_at_one_task_agree_to_the_given_degree() -> None:
     """Length by the task's factor, success by its agreement."""
     domain = replace(
         GEM_GAME, agreement=1.0, solved=0.3, response=FixedLatency(1_000), task_spread=0.5

@@ -1,4 +1,4 @@
-"""Hardware affinity that is found while a run goes on, and not given (ROLLART section 9)."""
+"""Hardware affinity that profilers find during a run (ROLLART section 9)."""
 
 from dataclasses import replace
 
@@ -41,7 +41,7 @@ def test_two_hosts_with_profiles_of_their_own_agree() -> None:
     assert found == sorted([*PAPER.items()] * 2)
 
 
-def test_what_is_found_is_faster_than_what_suits_least() -> None:
+def test_the_affinity_found_is_faster_than_the_least_suitable_one() -> None:
     found, worst = (
         simulate(replace(TWO_CLASSES, hw_affinity=affinity), rollart(1), steps=3).seconds
         for affinity in ("auto", {"frozenlake": "H20", "default": "H800"})

@@ -33,7 +33,7 @@ def test_prompt_replication_makes_a_step_shorter() -> None:
 
 
 def test_with_spare_attempts_queue_scheduling_makes_a_step_shorter() -> None:
-    """ROLL Flash section 5.1.1: what is not needed any more is not waited for."""
+    """ROLL Flash section 5.1.1: surplus attempts are not awaited."""
     scenario = replace(SCENARIO, redundancy=4)
     free = step_s(sync_plus(), scenario)
     assert step_s(sync_plus().switched(queue_scheduling=False), scenario) > 1.1 * free

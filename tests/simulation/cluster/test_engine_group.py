@@ -1,4 +1,4 @@
-"""The fleet: how weights reach the inference workers, and devices that change sides."""
+"""The simulated engine group: transfers of weights, and devices that training lends."""
 
 import asyncio
 from collections import Counter
@@ -59,7 +59,7 @@ async def exchange(fleet: InferenceControl, version: int) -> float:
     return now() - began
 
 
-async def test_a_push_takes_the_link_and_an_update_what_no_rollout_hides() -> None:
+async def test_a_push_takes_the_link_and_an_update_takes_the_exposed_pull() -> None:
     fleet = a_fleet()
     await fleet.push()
     assert now() == pytest.approx(MOONCAKE.push_s(QWEN3_8B))
@@ -83,7 +83,7 @@ async def test_two_pushes_take_the_link_in_turn() -> None:
     assert now() == pytest.approx(2 * MOONCAKE.push_s(QWEN3_8B))
 
 
-async def test_what_is_in_flight_goes_on_under_the_new_version() -> None:
+async def test_requests_in_flight_continue_under_the_new_version() -> None:
     fleet = a_fleet()
     streams = [asyncio.create_task(gathered(e.generate(request(e.worker)))) for e in fleet.engines]
     await asyncio.sleep(3)
@@ -132,8 +132,8 @@ async def test_requests_of_a_sliding_engine_continue_elsewhere_with_their_tokens
     await proxy.close()
 
 
-async def test_proxies_know_who_serves_before_anyone_asks_in_vain() -> None:
-    """However many leave at once: a request must not be given up for trying one after another."""
+async def test_proxies_know_the_serving_engines_before_a_request_fails() -> None:
+    """Many workers leave at once: a request must not fail because it tried one after another."""
     fleet = a_fleet(sliding=16)
     kinds: set[EventKind] = set()
 

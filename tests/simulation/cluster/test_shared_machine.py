@@ -89,7 +89,7 @@ def test_without_measurements_nothing_is_added() -> None:
     assert run(main()) == 2.0
 
 
-def test_a_commit_takes_along_what_came_until_its_end() -> None:
+def test_a_commit_includes_the_trajectories_that_came_before_its_end() -> None:
     async def main() -> list[float]:
         scoring = MeasuredScoring(measured(), 0)
 

@@ -32,12 +32,12 @@ STEPS = 4
 
 
 def rollout_s(record: Record) -> float:
-    """Mean time from asking for a batch to having it [s]."""
+    """Mean time from the request for a batch to the batch [s]."""
     return fmean(times.formed - times.asked for times in record.steps)
 
 
 def lost_tokens(record: Record, reason: Reason) -> int:
-    """Tokens that were drawn for what was not trained on for that reason."""
+    """Tokens of attempts that were not trained on for this reason."""
     return sum(
         attempt.sampled_tokens
         for attempt in record.attempts.values()
@@ -152,7 +152,7 @@ def test_groups_without_variance_are_refused() -> None:
 
 
 def test_more_attempts_than_needed_make_a_step_shorter_and_the_rest_is_cancelled() -> None:
-    """ROLLART section 6.3: who would have taken longest is not waited for."""
+    """ROLLART section 6.3: training does not wait for the slowest attempts."""
     plain = simulate(ONE_POOL, sync_plus(), steps=3)
     spare = simulate(replace(ONE_POOL, redundancy=2), sync_plus(), steps=3)
     assert rollout_s(spare) < 0.8 * rollout_s(plain)
@@ -163,7 +163,7 @@ def test_more_attempts_than_needed_make_a_step_shorter_and_the_rest_is_cancelled
 
 
 def test_devices_that_slide_to_rollout_make_a_step_shorter() -> None:
-    """ROLL's train-rollout multiplexing, where two devices for rollout are too few."""
+    """ROLL's train-rollout multiplexing, with too few devices for rollout."""
     few = replace(
         ONE_POOL,
         domains=(WEB,),
@@ -263,7 +263,7 @@ def test_gem_math_is_for_h20_as_in_rollart_figure_4b() -> None:
     assert all(0.49 * 0.85 <= ratio <= 0.79 * 1.15 for ratio in ratios)
 
 
-def test_a_step_of_swe_takes_what_rollart_figure_3_shows() -> None:
+def test_a_step_of_swe_takes_the_time_of_rollart_figure_3() -> None:
     """366 s on average and 23% of it training, within 20%: Qwen3-8B on 32 H800 that serve and train
     in turn, 128 attempts."""
     scenario = Scenario(

@@ -1,4 +1,4 @@
-"""The calendar of timers: they come in order, however many they are and however they are set."""
+"""The calendar of timers: any number of timers comes in order, in any order of setting."""
 
 import asyncio
 from random import Random

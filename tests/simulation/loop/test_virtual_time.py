@@ -1,4 +1,4 @@
-"""The virtual-time loop: the clock jumps, seeds repeat, and a deadlock has names."""
+"""The virtual-time loop: the clock jumps, seeds repeat, and a deadlock names its waits."""
 
 import asyncio
 import random
@@ -22,7 +22,7 @@ def test_the_clock_jumps_to_the_next_timer() -> None:
     assert time.monotonic() - started < 5
 
 
-def test_the_fixture_runs_what_waits_at_once(virtual_time: VirtualTime) -> None:
+def test_the_fixture_runs_waiting_code_at_once(virtual_time: VirtualTime) -> None:
     async def drawn_after_an_hour() -> float:
         await asyncio.sleep(3600)
         return random.random()
@@ -135,7 +135,7 @@ def test_tasks_are_cancelled_and_finish_after_a_deadlock() -> None:
     assert finished == [True]
 
 
-def test_the_seed_decides_what_random_draws_and_the_state_is_restored() -> None:
+def test_the_seed_decides_random_numbers_and_the_state_is_restored() -> None:
     async def draw() -> float:
         return random.random()
 

@@ -23,5 +23,5 @@ def now() -> float:
 
 
 def tokens(chunks: list[Chunk]) -> int:
-    """An id stands for as many tokens as its value."""
+    """Number of tokens: an id stands for as many as its value."""
     return sum(sum(chunk.token_ids) for chunk in chunks)

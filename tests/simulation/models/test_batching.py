@@ -23,7 +23,7 @@ FOREVER = 1e9
 
 @dataclass
 class Seen:
-    """A batch under test, and what it told about its jobs."""
+    """A batch under test, and the times of its jobs."""
 
     batch: ContinuousBatch
     now: float = 0.0
@@ -44,7 +44,7 @@ class Seen:
         return job
 
     def until(self, now: float) -> None:
-        """Go from event to event, as an engine does."""
+        """Advance from event to event, as an engine does."""
         while (event := self.batch.next_event()) is not None and event <= now:
             assert event >= self.now
             self.now = event
@@ -101,7 +101,7 @@ def static(roofline: Roofline, lengths: Sequence[tuple[int, int]]) -> dict[str, 
 
 
 def draw(running: dict[str, list[int]], ends: dict[str, float], now: float) -> None:
-    """One token for each that runs."""
+    """Sample one token for each running sequence."""
     for key, sequence in list(running.items()):
         sequence[0] += 1
         sequence[1] -= 1
@@ -153,7 +153,7 @@ class Played:
 def play(
     actions: Sequence[tuple[float, str, int, int, int]], roofline: Roofline, *, stored: bool = False
 ) -> Played:
-    """Let it happen, then let everything that is left come to its end."""
+    """Play the actions, then let all remaining jobs end."""
     seen = Seen(ContinuousBatch(roofline, stored=stored))
     played = Played(seen)
     version = 0
@@ -183,10 +183,10 @@ def play(
 
 @settings(max_examples=120)
 @given(ACTIONS, st.sampled_from([ROOMY, TIGHT]))
-def test_no_token_is_lost_or_drawn_twice(
+def test_no_token_is_lost_or_sampled_twice(
     actions: list[tuple[float, str, int, int, int]], roofline: Roofline
 ) -> None:
-    """Whatever arrives, leaves and is suspended; that memory suffices is asserted on the way."""
+    """Random arrivals, removals and suspensions; `Seen` asserts that memory suffices."""
     played = play(actions, roofline)
     for job, prompt, asked in played.jobs:
         assert job.done
@@ -222,13 +222,13 @@ def test_looking_often_changes_nothing(
 
 @settings(max_examples=40)
 @given(ACTIONS)
-def test_what_is_played_twice_ends_alike(
+def test_the_same_actions_have_the_same_end(
     actions: list[tuple[float, str, int, int, int]],
 ) -> None:
     assert play(actions, TIGHT).seen.done_at == play(actions, TIGHT).seen.done_at
 
 
-def test_the_next_turn_computes_only_what_is_new() -> None:
+def test_the_next_turn_computes_only_new_tokens() -> None:
     def second_turn(*, cached: bool) -> tuple[float, int]:
         seen = Seen(ContinuousBatch(ROOMY))
         first = seen.submit(job("a", 20_000, 100))
@@ -244,7 +244,7 @@ def test_the_next_turn_computes_only_what_is_new() -> None:
     assert warm_s < cold_s / 5
 
 
-def test_who_was_used_longest_ago_leaves_the_cache_first() -> None:
+def test_the_least_recently_used_prefix_is_evicted_first() -> None:
     seen = Seen(ContinuousBatch(TIGHT))
     size = seen.batch.capacity // 3
     for key in ("a", "b", "c"):
@@ -277,8 +277,8 @@ def test_a_store_beside_the_devices_forgets_nothing() -> None:
     assert evicted.batch.prefilled_tokens > 1.9 * new
 
 
-def test_what_does_not_fit_any_more_is_preempted_and_everybody_comes_to_an_end() -> None:
-    """The newest goes first, so that the oldest is not held up."""
+def test_sequences_that_do_not_fit_are_preempted_and_all_end() -> None:
+    """The newest sequence is preempted first, so that the oldest is not delayed."""
     seen = Seen(ContinuousBatch(TIGHT))
     room = seen.batch.capacity
     jobs = [seen.submit(job(str(i), room // 3 - 50, room // 4)) for i in range(3)]
@@ -315,8 +315,8 @@ def test_no_more_sequences_run_than_are_allowed() -> None:
     assert seen.first_at[last] >= min(end for key, end in seen.done_at.items() if key != last)
 
 
-def test_what_runs_waits_for_prompts_and_draws_one_token_beside_them() -> None:
-    """Orca: a pass over new prompts is a pass of the others too."""
+def test_running_sequences_wait_for_prompts_and_sample_one_token_beside_them() -> None:
+    """A pass over new prompts is also a pass of the running sequences (Orca)."""
     seen = Seen(ContinuousBatch(ROOMY))
     old = seen.submit(job("old", 100, 10))
     seen.until(seen.batch.next_event() or 0.0)
@@ -329,7 +329,7 @@ def test_what_runs_waits_for_prompts_and_draws_one_token_beside_them() -> None:
     assert drawn(old) == 2
 
 
-def test_nothing_is_drawn_while_suspended_and_versions_change_exactly_there() -> None:
+def test_no_token_is_sampled_while_suspended_and_versions_change_exactly_there() -> None:
     seen = Seen(ContinuousBatch(ROOMY, version=4))
     running = seen.submit(job("a", 1_000, 2_000))
     seen.until(5.0)
@@ -351,7 +351,7 @@ def test_nothing_is_drawn_while_suspended_and_versions_change_exactly_there() ->
     assert seen.now - 100 == pytest.approx(steady.now + rebuilt_s, abs=0.02)
 
 
-def test_what_arrives_while_suspended_begins_under_the_new_version() -> None:
+def test_a_job_that_arrives_while_suspended_begins_under_the_new_version() -> None:
     seen = Seen(ContinuousBatch(ROOMY))
     seen.suspend()
     late = seen.submit(job("late", 100, 10))
@@ -374,7 +374,7 @@ def test_new_weights_make_old_caches_worthless() -> None:
     assert seen.batch.prefilled_tokens - before == 5_011
 
 
-def test_who_is_taken_out_keeps_the_tokens_so_far() -> None:
+def test_a_removed_job_has_its_tokens_so_far() -> None:
     seen = Seen(ContinuousBatch(ROOMY))
     gone, stays = seen.submit(job("gone", 500, 3_000)), seen.submit(job("stays", 500, 1_000))
     seen.until(3.0)
@@ -388,7 +388,7 @@ def test_who_is_taken_out_keeps_the_tokens_so_far() -> None:
     assert drawn(stays) == 1_000
 
 
-def test_who_waits_or_is_in_its_prefill_can_be_taken_out_too() -> None:
+def test_waiting_jobs_and_jobs_in_prefill_can_be_removed_too() -> None:
     seen = Seen(ContinuousBatch(TIGHT))
     room = seen.batch.capacity
     prefill = seen.submit(job("prefill", room - 100, 10))
@@ -403,7 +403,7 @@ def test_who_waits_or_is_in_its_prefill_can_be_taken_out_too() -> None:
 
 
 def test_a_cache_from_elsewhere_costs_no_prefill_but_each_token_its_pass() -> None:
-    """Disaggregated prefill: who joins gives nobody a token for nothing."""
+    """Disaggregated prefill: a job that joins gives the others no token for nothing."""
     seen = Seen(ContinuousBatch(ROOMY))
     for i in range(20):
         seen.submit(job(str(i), 1_000, 50, prefilled=True))
@@ -425,7 +425,7 @@ def test_a_slower_worker_takes_so_many_times_as_long() -> None:
     assert end(3.0) == pytest.approx(3 * end(1.0))
 
 
-def test_first_tokens_are_told_once() -> None:
+def test_first_tokens_are_reported_once() -> None:
     told: Counter[str] = Counter()
     batch = ContinuousBatch(ROOMY)
     batch.submit(0.0, job("a", 100, 50))

@@ -11,7 +11,7 @@ from tests.simulation.models.streams import ROOFLINE, gathered, request, tokens
 
 
 async def test_prefill_workers_compute_prompts_and_decode_workers_sample() -> None:
-    """Only what is new crosses the network, and the pair of a trajectory stays."""
+    """Only new tokens cross the network, and a trajectory keeps its pair of workers."""
     left = lambda _, position: 300 if position == 2_000 else 100  # noqa: E731
     lost: Counter[str] = Counter()
     prefill = [

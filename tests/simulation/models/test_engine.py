@@ -1,4 +1,4 @@
-"""The simulated inference worker: its streams, and what interrupts them."""
+"""The simulated inference worker: its streams, and their interruptions."""
 
 import asyncio
 from collections import Counter
@@ -23,14 +23,14 @@ def an_engine(lost: Counter[str] | None = None, asked: int = ASKED) -> Simulated
 
 
 def contiguous(chunks: list[Chunk]) -> bool:
-    """Each chunk says how many ids came before it: none is missing and none comes twice."""
+    """Whether the offsets of the chunks show that no id is missing and none comes twice."""
     return all(
         chunk.offset == sum(len(before.token_ids) for before in chunks[:i])
         for i, chunk in enumerate(chunks)
     )
 
 
-async def test_the_first_turn_tells_its_first_token_early_and_the_rest_at_the_end() -> None:
+async def test_the_first_turn_sends_its_first_token_early_and_the_rest_at_the_end() -> None:
     engine: Inference = an_engine()
     (first_at, first), *rest = await gathered(engine.generate(request()))
     assert first.token_ids == (1,)
@@ -57,7 +57,7 @@ async def test_an_action_of_one_token_ends_properly() -> None:
     assert contiguous(chunks)
 
 
-async def test_chunks_say_which_version_drew_them() -> None:
+async def test_chunks_have_the_version_that_sampled_them() -> None:
     engine = an_engine()
     stream = asyncio.create_task(gathered(engine.generate(request())))
     await asyncio.sleep(2)
@@ -74,7 +74,7 @@ async def test_chunks_say_which_version_drew_them() -> None:
     assert now() > 32
 
 
-async def test_whoever_closes_a_stream_takes_its_sequence_away_and_the_tokens_are_counted() -> None:
+async def test_closing_a_stream_removes_its_sequence_and_counts_the_lost_tokens() -> None:
     lost: Counter[str] = Counter()
     engine = an_engine(lost)
     stream = asyncio.create_task(gathered(engine.generate(request())))
@@ -93,7 +93,7 @@ async def test_a_stream_that_comes_to_its_end_loses_nothing() -> None:
     assert not lost
 
 
-async def test_who_leaves_gives_what_it_has_and_an_error() -> None:
+async def test_a_leaving_worker_sends_its_tokens_and_an_error() -> None:
     lost: Counter[str] = Counter()
     engine = an_engine(lost)
     chunks: list[Chunk] = []
@@ -120,7 +120,7 @@ async def test_who_leaves_gives_what_it_has_and_an_error() -> None:
     assert {version for chunk in rest for version in chunk.versions} == {4}
 
 
-async def test_who_waits_for_a_first_token_hears_that_the_worker_has_left() -> None:
+async def test_a_request_without_a_token_fails_when_the_worker_leaves() -> None:
     engine = an_engine()
     reader = asyncio.create_task(gathered(engine.generate(request())))
     await asyncio.sleep(0)
@@ -130,7 +130,7 @@ async def test_who_waits_for_a_first_token_hears_that_the_worker_has_left() -> N
 
 
 async def test_a_generation_takes_a_few_events_however_long_it_is() -> None:
-    """One timer at a time, for the next thing that happens."""
+    """One timer at a time, for the next event."""
     engine = an_engine(asked=20_000)
     woken = 0
     wake = engine._wake

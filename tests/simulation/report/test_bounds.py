@@ -1,4 +1,4 @@
-"""Bounds: no schedule beats them, each is reached where it should be, and theory's hold."""
+"""Lower bounds: no schedule beats them, and each is nearly reached where it should be."""
 
 from dataclasses import replace
 
@@ -37,13 +37,13 @@ ROUNDING = 1.01
 
 
 def step_s(record: Record, warmup: int = 0) -> float:
-    """Mean step time after so many steps."""
+    """Mean step time after the warm-up."""
     began = record.steps[warmup - 1].ended if warmup else 0.0
     return (record.steps[-1].ended - began) / (len(record.steps) - warmup)
 
 
 def assert_not_beaten(scenario: Scenario, schedule: Schedule, seed: int, steps: int) -> None:
-    """From the beginning, and after a warm-up."""
+    """Assert the bound from the first step on, and after a warm-up."""
     record = simulate(scenario, schedule, seed=seed, steps=steps)
     for warmup in (0, steps - 2):
         limit = bound(record, scenario, schedule, warmup=warmup)
@@ -87,7 +87,7 @@ def test_no_hardware_beats_it_either(scenario: Scenario, schedule: Schedule) -> 
 
 
 def test_devices_that_training_lends_count_for_the_rollout() -> None:
-    """With one device of its own and sixteen lent ones, most work is done on the latter."""
+    """With one own device and sixteen lent ones, the lent ones do most of the work."""
     long = replace(GEM_GAME, response=FixedLatency(3_000), task_spread=0.0)
     few = replace(ONE_POOL, domains=(long,), rollout=(Pool(H800, 1),), training=Pool(H800, 16))
     lent = replace(few, batch_size=256, sliding=16)
@@ -99,7 +99,7 @@ def test_devices_that_training_lends_count_for_the_rollout() -> None:
 
 
 def test_a_schedule_that_aborts_nothing_may_let_the_longest_take_many_steps() -> None:
-    """One in thirty takes 40 s, the others 1: whoever trains on those that are complete goes on."""
+    """One attempt in thirty takes 40 s, the others 1 s: training goes on with complete groups."""
     response = LatencyMixture(((0.97, FixedLatency(100)), (0.03, FixedLatency(6_000))))
     outliers = replace(GEM_GAME, response=response, task_spread=0.0)
     cost = TrainingCost(QWEN3_8B, H800, fixed_s=0.3)
@@ -116,7 +116,7 @@ def test_a_schedule_that_aborts_nothing_may_let_the_longest_take_many_steps() ->
 
 
 def test_the_bound_is_nearly_reached_where_one_thing_is_scarce() -> None:
-    """Within 20% by training, 10% by the longest chain, 15% by the devices: it says something."""
+    """Within 20% if training is scarce, 10% for the longest chain, 15% for the devices."""
     training = replace(
         ONE_POOL,
         domains=(replace(GEM_GAME, response=FixedLatency(500), task_spread=0.0),),

@@ -137,7 +137,7 @@ def test_the_same_runs_give_the_same_text(records: dict[str, Record]) -> None:
     assert render([timeline("a", again)]) == render([timeline("a", records["rollart(1)"])])
 
 
-def test_what_users_name_cannot_break_the_picture(records: dict[str, Record]) -> None:
+def test_names_of_users_cannot_break_the_picture(records: dict[str, Record]) -> None:
     shown = timeline('<b> & "me"', records["sync_plus"])
     bars = tuple(replace(one, domain="a<b&c") for one in shown.bars)
     root = ElementTree.fromstring(render([replace(shown, bars=bars)]))

@@ -40,12 +40,12 @@ TINY = Scenario(
 
 
 def waits(seconds: Sequence[float]) -> list[Script]:
-    """Samples of almost nothing but a wait."""
+    """Scripts that consist almost entirely of a wait."""
     return [Script(0.0, (ScriptedTurn(1, 1, s),), 1.0, False) for s in seconds]
 
 
 def queue_s(seconds: Sequence[float], workers: int) -> float:
-    """Queue scheduling: whoever is free takes the next one."""
+    """Time under queue scheduling: a free worker takes the next sample."""
     free = [0.0] * workers
     for s in seconds:
         heapq.heapreplace(free, free[0] + s)

@@ -1,4 +1,4 @@
-"""Reports: figures that fit together."""
+"""Reports: their figures are consistent."""
 
 from collections import Counter
 from dataclasses import replace
@@ -58,7 +58,7 @@ def test_figures_fit_together(scenario: Scenario, schedule: Schedule) -> None:
     assert found.reward_utilization is None
 
 
-def test_waste_is_what_was_drawn_and_not_trained_on() -> None:
+def test_waste_is_the_sampled_tokens_that_no_step_trained_on() -> None:
     spare = replace(ONE_POOL, redundancy=2)
     record = simulate(spare, sync_plus(), steps=4)
     found = report(record, spare, sync_plus(), 0)
@@ -109,8 +109,8 @@ def test_fewer_steps_than_the_warm_up_count_all_but_the_first() -> None:
     assert whole.step_s == pytest.approx(record.steps[-1].ended / 2)
 
 
-def test_transfers_are_told_apart() -> None:
-    """A pull is in the way as far as no rollout hides it, a push unless it is overlapped."""
+def test_hidden_and_exposed_transfers_are_reported_apart() -> None:
+    """A pull delays a step as far as no rollout hides it, a push unless it is overlapped."""
     record = simulate(TWO_POOLS, rollart(1), steps=4)
     found = report(record, TWO_POOLS, rollart(1), 0)
     assert found.exposed_pull_s == pytest.approx(MOONCAKE.exposed_s(QWEN3_8B, 1))

@@ -74,12 +74,12 @@ def test_a_prediction_is_a_function_of_run_settings_and_seed() -> None:
     assert first == second
 
 
-def test_every_bound_is_below_what_is_predicted() -> None:
+def test_the_bound_is_below_the_prediction() -> None:
     own = predicted(recorded(), steps=8)
     assert own.bound.step_s < own.step_s
 
 
-def test_changes_do_not_touch_what_they_start_from() -> None:
+def test_changes_leave_the_original_as_it_was() -> None:
     run = recorded()
     changed = run.changed(alpha=2, engines=3, redundancy=1)
     assert changed.schedule.name == "rollart(alpha=2)"

@@ -1,4 +1,4 @@
-"""Least squares for times that were measured while two things shared a machine."""
+"""Least squares for times that were measured on a shared machine."""
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ def test_no_interval_has_no_area() -> None:
     assert open_intervals(np.array([]), np.array([]))(np.array([3.0])).tolist() == [0.0]
 
 
-def test_outside_leaves_what_is_not_excluded() -> None:
+def test_outside_returns_the_parts_that_are_not_excluded() -> None:
     excluded = np.array([1.0, 5.0]), np.array([2.0, 6.0])
     starts, ends = outside(np.array([0.0, 3.0]), np.array([2.5, 4.0]), excluded)
     assert list(zip(starts, ends, strict=True)) == [(0.0, 1.0), (2.0, 2.5), (3.0, 4.0)]
