@@ -1,7 +1,7 @@
-"""All control-plane classes wired together as they are deployed, among parts that fail.
+"""The control plane as it is deployed, among parts that fail.
 
-Scheduler, controller, hosts, proxies, EnvManagers and SampleBuffer are the real ones. The
-invariant: a run is a function of its plan, and ends with an error or with every promise kept.
+Scheduler, controller, rollout workers, proxies, EnvManagers and SampleBuffer are the real classes.
+The invariant: a run is a function of its plan, and ends with an error or with every promise kept.
 """
 
 import asyncio
@@ -30,20 +30,20 @@ from tests.dst.world import World
 _SOURCES = 2
 _HEALTH = HealthLimits(answer_s=8.0, start_s=20.0)
 _LIFE_S = 400.0
-"""Virtual seconds after which a run makes no progress."""
+"""Virtual seconds after which a run that has not ended makes no progress."""
 
 
 def simulate(plan: Plan, world: World | None = None) -> World:
-    """Carry out a plan; what the run left behind.
+    """Run a plan, and return the world that the run leaves.
 
     Args:
-        plan: what to run.
-        world: made from the plan; given by those who want it also where the run fails.
+        plan: settings and faults of the run.
+        world: the world of this plan, for callers that need it even if the run fails.
 
     Raises:
         InvariantError: a promise was broken.
-        DeadlockError: everything waits and nothing can wake it.
-        RunFailedError: the control plane gave up.
+        DeadlockError: everything waits, and no timer is set.
+        RunFailedError: the control plane ended the run.
     """
     world = world or World(plan)
     ends = [kill.after_s for kill in plan.kills if kill.target is Target.EVERYTHING]
@@ -54,7 +54,7 @@ def simulate(plan: Plan, world: World | None = None) -> World:
 
 
 async def _live(world: World, killed_after_s: float | None) -> bool:
-    """One life: until the end of the run (True), or until everything is killed."""
+    """Run one life: until the end of the run (True), or until everything is killed (False)."""
     world.log.begin_life()
     violated = world.monitor.begin_life()
     cluster = Cluster(world)
@@ -86,7 +86,7 @@ class Cluster:
         self._buffer: Address[BufferProcess] = Address("buffer")
         self._scheduler: Address[RolloutScheduler] = Address("scheduler")
         self._controller: Address[AsyncController] = Address("controller")
-        self._fleet: Address[EngineGroup] = Address("engine commands")
+        self._engine_group: Address[EngineGroup] = Address("engine commands")
         self._buffered = RemoteBuffer(self._buffer, world.network)
         self._engines = self._make_engines()
         self._rollout = Rollout(
@@ -100,7 +100,7 @@ class Cluster:
         )
         self._trainer = Trainer(world, self._controller, self._buffer)
         self._serving: tuple[asyncio.Task[None], ...] = ()
-        """What runs beside the coordinator's answers."""
+        """Background tasks of the coordinator."""
         self._training: asyncio.Task[None] | None = None
         self._trained = asyncio.Event()
 
@@ -119,14 +119,14 @@ class Cluster:
         ]
 
     async def _recover(self, worker: Inference) -> Sequence[Inference]:
-        def revive(fleet: EngineGroup) -> Coroutine[Any, Any, tuple[str, ...]]:
-            return fleet.revive(worker.worker)
+        def revive(engine_group: EngineGroup) -> Coroutine[Any, Any, tuple[str, ...]]:
+            return engine_group.revive(worker.worker)
 
-        names = await self._world.network.call(self._fleet, revive)
+        names = await self._world.network.call(self._engine_group, revive)
         return [engine for engine in self._engines if engine.worker in names]
 
     async def run(self) -> None:
-        """Train all steps; returns once every attempt that was admitted here has a row."""
+        """Train all steps, and wait until every attempt that was admitted here has a row."""
         self._start_buffer()
         self._start_coordinator(cursor=0)
         for i in range(self._world.plan.hosts):
@@ -159,7 +159,7 @@ class Cluster:
         )
 
     def _report(self, event: Event) -> None:
-        """Send an event of the coordinator to the buffer, which acts on some."""
+        """Send an event of the coordinator to the buffer, which evicts abandoned groups."""
         self._emit(event)
         if event.kind is EventKind.ABANDON:
             abandon = partial(BufferProcess.abandon, group_id=event.subject)
@@ -171,12 +171,14 @@ class Cluster:
         coordinator = Coordinator(
             self._world, self._engines, self._buffered, self._report, self._incarnation
         )
-        self._fleet.move_in(coordinator.fleet)
+        self._engine_group.move_in(coordinator.engine_group)
         self._scheduler.move_in(coordinator.scheduler)
         self._controller.move_in(coordinator.controller)
         self._serving = (
             self.tasks.start(coordinator.follow(cursor), "follow the buffer"),
-            self.tasks.start(watch(coordinator.fleet, self._report, _HEALTH), "watch the engines"),
+            self.tasks.start(
+                watch(coordinator.engine_group, self._report, _HEALTH), "watch the engines"
+            ),
         )
 
     def _start_trainer(self) -> None:
@@ -223,20 +225,20 @@ class Cluster:
             engine.restart()
 
     async def _hang_an_engine(self) -> None:
-        """Health checks find it."""
+        """Hang an engine; health checks find it."""
         if alive := [engine for engine in self._engines if engine.alive]:
             engine = self._world.chance.choice(alive)
             self._world.log.write("kill", engine.worker, "hangs")
             engine.hang()
 
     async def _kill_the_coordinator(self, down_s: float) -> None:
-        """Scheduler and controller start over from the tables, and hosts report to them."""
+        """Kill the coordinator; it restarts from the tables, and rollout workers report to it."""
         controller = self._controller.resident
         if controller is None:
             return
         self._go_down("coordinator")
         await controller.close()
-        for address in (self._fleet, self._scheduler, self._controller):
+        for address in (self._engine_group, self._scheduler, self._controller):
             address.vacate()
         for task in self._serving:
             task.cancel()

@@ -1,4 +1,4 @@
-"""Scheduler, controller and engine commands in one process, as the coordinator actor has them."""
+"""Scheduler, controller and engine group in one process, as in the coordinator actor."""
 
 from rollart_flow.control.protocols import Buffered, Emit
 from rollart_flow.control.schedule.controller import AsyncController
@@ -10,13 +10,13 @@ from tests.dst.world import World
 
 
 class Coordinator:
-    """Made from the tables, and from what the engines hold, whenever it starts.
+    """A coordinator, restored from the tables and from the state of the engines.
 
     Args:
         engines: all inference workers.
         buffered: the buffer.
-        emit: where events go.
-        incarnation: counts the coordinators of a run.
+        emit: receives events.
+        incarnation: number of the coordinator within a run.
     """
 
     def __init__(
@@ -30,35 +30,35 @@ class Coordinator:
         self._buffered = buffered
         plan, tables = world.plan, world.tables
         recovered = tables.recovered()
-        self.fleet = start_engine_group(world, engines, emit)
+        self.engine_group = start_engine_group(world, engines, emit)
         self.scheduler = RolloutScheduler(
             endless_tasks(recovered.next_cursor),
             plan.settings,
             plan.schedule.bound,
             emit,
             admission=plan.schedule.admission,
-            version=self.fleet.version,
+            version=self.engine_group.version,
             incarnation=incarnation,
         )
         self.scheduler.restore(recovered.groups, recovered.next_cursor)
         first_step = tables.published + 1
         self.controller = AsyncController(
             buffered,
-            self.fleet,
+            self.engine_group,
             self.scheduler,
             plan.schedule,
             emit,
             batch_size=plan.batch_size,
             steps=plan.steps,
             first_step=first_step,
-            served=self.fleet.version,
+            served=self.engine_group.version,
             pending=tables.batches.get(first_step),
         )
         if tables.published >= plan.steps:
-            self.scheduler.stop()  # nobody will ask for another batch
+            self.scheduler.stop()  # the trainer asks for no further batch
 
     async def follow(self, cursor: int) -> None:
-        """Tell the scheduler what the buffer did, from a cursor on."""
+        """Apply the buffer's changes to the scheduler, from a cursor on."""
         while True:
             cursor, changes = await self._buffered.changes(cursor)
             for change in changes:

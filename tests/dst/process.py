@@ -1,4 +1,4 @@
-"""The buffer's process: the real SampleBuffer behind commits that fail, as the buffer actor has it.
+"""The buffer's process: the real SampleBuffer behind commits that fail, as in the buffer actor.
 
 The invariant: a trajectory is acknowledged, and known to the SampleBuffer, only once it is durable.
 """
@@ -20,10 +20,10 @@ _AGAIN_S = 0.05
 
 
 class BufferProcess:
-    """Commits rows and forms batches of what was committed. Made from the tables alone.
+    """Commits rows and forms batches of committed rows; restored from the tables alone.
 
     Args:
-        incarnation: counts the processes of a run.
+        incarnation: number of the process within a run.
     """
 
     def __init__(
@@ -71,11 +71,11 @@ class BufferProcess:
                 self.samples.drop(sample.trajectory_id, Reason.FILTERED)
 
     async def abandon(self, group_id: str) -> None:
-        """What is left of a group that was abandoned leaves with it."""
+        """Evict the remaining members of an abandoned group."""
         self.samples.evict(group_id, Reason.GROUP_ABANDONED)
 
     async def put(self, row: Trajectory) -> None:
-        """Commit a trajectory; answers once it is durable. The first commit wins."""
+        """Commit a trajectory, and return once it is durable. The first commit wins."""
         await self._durable(row)
         self._monitor.acknowledged(row.trajectory_id)
 
@@ -89,7 +89,7 @@ class BufferProcess:
         await asyncio.shield(self._committing[key])
 
     async def _commit_row(self, row: Trajectory) -> None:
-        """Whoever writes first takes along what waits."""
+        """Commit a row together with all rows that wait."""
         self._queue.append(row)
         async with self._one_writer:
             rows, self._queue = self._queue, []
@@ -101,7 +101,7 @@ class BufferProcess:
     async def _write(
         self, rows: Sequence[Trajectory] = (), batch: Batch | None = None, step: int | None = None
     ) -> None:
-        """Write until it is certain, each time under the same transaction id."""
+        """Repeat a commit under the same transaction id until it succeeds."""
         self._transactions += 1
         transaction = f"{self._incarnation}.{self._transactions}"
         commit = Commit(transaction, tuple(rows), batch, step)
@@ -115,7 +115,7 @@ class BufferProcess:
                 return
 
     def _sent(self, commit: Commit) -> Commit:
-        """The commit as it is tried, for the first time or again."""
+        """The commit of one try; `bugs` replaces this method."""
         return commit
 
     def _index(self, sample: Sample) -> None:
@@ -124,13 +124,12 @@ class BufferProcess:
         self._monitor.indexed(sample, len(self.samples))
 
     def _refuses(self, trajectory_id: str) -> bool:
-        """What a filter says: a pure function of the row."""
+        """Whether the filter refuses a row: a pure function of the row."""
         draw = zlib.crc32(f"{self._plan.seed}/{trajectory_id}".encode()) / 2**32
         return draw < self._plan.faults.filtered
 
     async def get_batch(self, step: int, version: int, size: int) -> Batch:
-        """Form the batch of a step and write it down;
-        see `control.protocols.Buffered.get_batch`."""
+        """Form the batch of a step, and commit its manifest."""
         batch = await self.samples.get_batch(step, version, size)
         async with self._one_writer:
             if step not in self._recorded:
@@ -140,17 +139,17 @@ class BufferProcess:
         return self._recorded[step]
 
     async def record_step(self, step: int) -> None:
-        """Write down that a step is trained, once."""
+        """Commit the row of a trained step, once."""
         async with self._one_writer:
             if step > self._trained:
                 await self._write(step=step)
                 self._trained = step
 
     async def changes(self, after: int) -> tuple[int, tuple[Change, ...]]:
-        """Changes for the scheduler; see `control.protocols.Buffered.changes`."""
+        """Changes for the scheduler past a cursor."""
         return await self.samples.changes(after)
 
     def die(self) -> None:
-        """Whatever is being written may have been written, or not."""
+        """Cancel the commits in flight, which may have been written or not."""
         for task in self._committing.values():
             task.cancel()

@@ -61,8 +61,8 @@ class SimulatedCluster:
         stages = schedule.stages
         at_once = UNLIMITED if stages is None else stages.reward * len(self._host_slots())
         self._scored_at_once = asyncio.Semaphore(at_once)
-        self._fleet, self._serving = make_engine_group(scenario, self._make_engine)
-        self._machine = SharedMachine(scenario.measured, self._fleet.engines, seed)
+        self._engine_group, self._serving = make_engine_group(scenario, self._make_engine)
+        self._machine = SharedMachine(scenario.measured, self._engine_group.engines, seed)
         settings = scenario.settings(seed)
         self.buffer = SampleBuffer(
             schedule.bound, scenario.group_size, self.record, selection=schedule.selection
@@ -76,7 +76,7 @@ class SimulatedCluster:
         )
         self.controller = AsyncController(
             self.buffer,
-            self._fleet,
+            self._engine_group,
             self.scheduler,
             schedule,
             self.record,
@@ -138,7 +138,7 @@ class SimulatedCluster:
         dispatch = Dispatch.of(self.schedule)
         host = RolloutWorker(f"host-{index}", self.scheduler, dispatch=dispatch)
         proxy = LLMProxy(self._serving, self.record, hw_affinity=self._affinity())
-        self._fleet.tell(proxy)
+        self._engine_group.tell(proxy)
         try:
             await asyncio.gather(*(self._slot(host, proxy, slot) for slot in range(slots)))
         finally:
@@ -262,7 +262,7 @@ class SimulatedCluster:
             await self.controller.trained(step, None)
             times = StepTimes(step, asked, formed, trained, pushed, loop.time())
             self.record.steps.append(times)
-            self.record.pools.append(self._fleet.times())
+            self.record.pools.append(self._engine_group.times())
         with waiting("the end of the run"):
             await self.controller.next_batch(self.steps + 1)
 
@@ -271,15 +271,15 @@ class SimulatedCluster:
         in the step itself if not, as in the baselines of the papers."""
         loop = asyncio.get_running_loop()
         began = loop.time()
-        await self._fleet.push()
+        await self._engine_group.push()
         self.controller.published(version, loop.time() - began)
 
     def _finish(self) -> None:
         record = self.record
         record.seconds = asyncio.get_running_loop().time()
         record.reward_busy_s, record.reward_paid_s = self._scoring.busy_s, self._scoring.paid_s
-        record.exposed_pull_s = self._fleet.exposed_s
-        record.weights = self._fleet.spans
+        record.exposed_pull_s = self._engine_group.exposed_s
+        record.weights = self._engine_group.spans
 
 
 def simulate(scenario: Scenario, schedule: Schedule, *, seed: int = 0, steps: int = 5) -> Record:

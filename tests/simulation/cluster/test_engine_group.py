@@ -18,7 +18,7 @@ from rollart_flow.simulation.workloads import GEM_MATH
 from rollart_flow.types import Chunk, Event, EventKind, FinishReason, GenerationRequest, Sampling
 
 SCENARIO = Scenario(
-    "fleet", QWEN3_8B, (GEM_MATH,), (Pool(H800, 2),), Pool(H800, 2), batch_size=8, group_size=4
+    "group", QWEN3_8B, (GEM_MATH,), (Pool(H800, 2),), Pool(H800, 2), batch_size=8, group_size=4
 )
 ASKED = 2_000
 
@@ -37,7 +37,7 @@ def engines(prefix: str, count: int, lost: Counter[str]) -> list[SimulatedEngine
     ]
 
 
-def a_fleet(sliding: int = 0) -> SimulatedEngineGroup:
+def a_group(sliding: int = 0) -> SimulatedEngineGroup:
     lost: Counter[str] = Counter()
     return SimulatedEngineGroup(engines("w", 2, lost), engines("s", sliding, lost), SCENARIO)
 
@@ -50,108 +50,108 @@ def request(name: str) -> GenerationRequest:
     return GenerationRequest(name, (100,), Sampling(max_tokens=1 << 30), trajectory_id=name)
 
 
-async def exchange(fleet: InferenceControl, version: int) -> float:
+async def exchange(group: InferenceControl, version: int) -> float:
     """Seconds from the suspension to the resumption."""
-    await fleet.suspend()
+    await group.suspend()
     began = now()
-    await fleet.update(version)
-    await fleet.resume()
+    await group.update(version)
+    await group.resume()
     return now() - began
 
 
 async def test_a_push_takes_the_link_and_an_update_takes_the_exposed_pull() -> None:
-    fleet = a_fleet()
-    await fleet.push()
+    group = a_group()
+    await group.push()
     assert now() == pytest.approx(MOONCAKE.push_s(QWEN3_8B))
     exposed = MOONCAKE.exposed_s(QWEN3_8B, 1)
-    assert await exchange(fleet, 1) == pytest.approx(exposed)
-    assert fleet.exposed_s == [exposed]
-    assert all(engine.suspended_s == pytest.approx(exposed) for engine in fleet.engines)
+    assert await exchange(group, 1) == pytest.approx(exposed)
+    assert group.exposed_s == [exposed]
+    assert all(engine.suspended_s == pytest.approx(exposed) for engine in group.engines)
 
 
 async def test_the_version_that_is_served_needs_no_transfer() -> None:
-    fleet = a_fleet()
-    await fleet.push()
-    await exchange(fleet, 1)
-    assert await exchange(fleet, 1) == 0
-    assert len(fleet.exposed_s) == 1
+    group = a_group()
+    await group.push()
+    await exchange(group, 1)
+    assert await exchange(group, 1) == 0
+    assert len(group.exposed_s) == 1
 
 
 async def test_two_pushes_take_the_link_in_turn() -> None:
-    fleet = a_fleet()
-    await asyncio.gather(fleet.push(), fleet.push())
+    group = a_group()
+    await asyncio.gather(group.push(), group.push())
     assert now() == pytest.approx(2 * MOONCAKE.push_s(QWEN3_8B))
 
 
 async def test_requests_in_flight_continue_under_the_new_version() -> None:
-    fleet = a_fleet()
-    streams = [asyncio.create_task(gathered(e.generate(request(e.worker)))) for e in fleet.engines]
+    group = a_group()
+    streams = [asyncio.create_task(gathered(e.generate(request(e.worker)))) for e in group.engines]
     await asyncio.sleep(3)
-    await exchange(fleet, 1)
+    await exchange(group, 1)
     for stream in streams:
         versions = [version for chunk in await stream for version in chunk.versions]
         assert set(versions) == {0, 1}
-    assert all(engine.batch.version == 1 for engine in fleet.engines)
+    assert all(engine.batch.version == 1 for engine in group.engines)
 
 
 async def test_sliding_engines_leave_for_training_and_come_back_with_the_served_version() -> None:
-    fleet = a_fleet(sliding=1)
-    assert [engine.worker for engine in fleet.serving] == ["w0", "w1", "s0"]
-    await fleet.to_training()
-    await fleet.to_training()
-    assert [engine.worker for engine in fleet.serving] == ["w0", "w1"]
-    await fleet.push()
-    await exchange(fleet, 1)
-    assert fleet.sliding[0].batch.version == 0
+    group = a_group(sliding=1)
+    assert [engine.worker for engine in group.serving] == ["w0", "w1", "s0"]
+    await group.to_training()
+    await group.to_training()
+    assert [engine.worker for engine in group.serving] == ["w0", "w1"]
+    await group.push()
+    await exchange(group, 1)
+    assert group.sliding[0].batch.version == 0
     away = now()
-    await fleet.to_rollout()
-    assert [engine.worker for engine in fleet.serving] == ["w0", "w1", "s0"]
-    assert fleet.sliding[0].batch.version == 1
-    assert fleet.sliding[0].away_s == pytest.approx(away)
+    await group.to_rollout()
+    assert [engine.worker for engine in group.serving] == ["w0", "w1", "s0"]
+    assert group.sliding[0].batch.version == 1
+    assert group.sliding[0].away_s == pytest.approx(away)
 
 
 async def test_requests_of_a_sliding_engine_continue_elsewhere_with_their_tokens() -> None:
-    fleet = a_fleet(sliding=2)
-    proxy = LLMProxy(fleet.serving, lambda event: None)
-    fleet.tell(proxy)
+    group = a_group(sliding=2)
+    proxy = LLMProxy(group.serving, lambda event: None)
+    group.tell(proxy)
     names = [f"t{i}" for i in range(8)]
     streams = [asyncio.create_task(proxy.generate(request(name))) for name in names]
     await asyncio.sleep(5)
-    before = [engine.batch.sampled_tokens for engine in fleet.sliding]
-    await fleet.to_training()
-    drawn = [engine.batch.sampled_tokens for engine in fleet.sliding]
+    before = [engine.batch.sampled_tokens for engine in group.sliding]
+    await group.to_training()
+    drawn = [engine.batch.sampled_tokens for engine in group.sliding]
     assert min(drawn) > 100, "both had something to do"
     assert all(now >= then for now, then in zip(drawn, before, strict=True))
     generations = await asyncio.gather(*streams)
     for generation in generations:
         assert sum(generation.token_ids) == ASKED
         assert generation.finish_reason is FinishReason.STOP
-    total = sum(engine.batch.sampled_tokens for engine in [*fleet.engines, *fleet.sliding])
+    total = sum(engine.batch.sampled_tokens for engine in [*group.engines, *group.sliding])
     assert total == len(names) * ASKED, "nothing is drawn again"
-    await fleet.to_rollout()
+    await group.to_rollout()
     await proxy.close()
 
 
 async def test_proxies_know_the_serving_engines_before_a_request_fails() -> None:
     """Many workers leave at once: a request must not fail because it tried one after another."""
-    fleet = a_fleet(sliding=16)
+    group = a_group(sliding=16)
     kinds: set[EventKind] = set()
 
     def record(event: Event) -> None:
         kinds.add(event.kind)
 
-    proxy = LLMProxy(fleet.serving, record)
-    fleet.tell(proxy)
+    proxy = LLMProxy(group.serving, record)
+    group.tell(proxy)
     streams = [asyncio.create_task(proxy.generate(request(f"t{i}"))) for i in range(64)]
     await asyncio.sleep(5)
-    await fleet.to_training()
+    await group.to_training()
     assert proxy.workers == ("w0", "w1")
-    late = LLMProxy([*fleet.engines, *fleet.sliding], record)
-    fleet.tell(late)
+    late = LLMProxy([*group.engines, *group.sliding], record)
+    group.tell(late)
     assert late.workers == ("w0", "w1")
     for generation in await asyncio.gather(*streams):
         assert sum(generation.token_ids) == ASKED
-    await fleet.to_rollout()
+    await group.to_rollout()
     assert len(proxy.workers) == len(late.workers) == 18
     assert kinds <= {EventKind.RETRY}, "nobody crashed"
     await asyncio.gather(proxy.close(), late.close())
@@ -159,5 +159,5 @@ async def test_proxies_know_the_serving_engines_before_a_request_fails() -> None
 
 async def test_the_exposed_pull_is_that_of_the_scenario() -> None:
     slow = replace(SCENARIO, transfer=replace(MOONCAKE, streamed=False))
-    fleet = SimulatedEngineGroup(engines("w", 1, Counter()), (), slow)
-    assert await exchange(fleet, 1) == pytest.approx(MOONCAKE.pull_s(QWEN3_8B))
+    group = SimulatedEngineGroup(engines("w", 1, Counter()), (), slow)
+    assert await exchange(group, 1) == pytest.approx(MOONCAKE.pull_s(QWEN3_8B))
