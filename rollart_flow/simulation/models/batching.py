@@ -47,7 +47,7 @@ class ContinuousBatch:
 
     def __len__(self) -> int:
         """Number of sequences, waiting ones included."""
-        return len(self._waiting) + len(self._prefill) + len(self._decode)
+        return len(self._waiting) + len(self._prefill) + len(self._decode.jobs)
 
     @property
     def version(self) -> int:
@@ -135,7 +135,7 @@ class ContinuousBatch:
             return None
         if self._prefill:
             return self._prefill_end
-        if not len(self._decode):
+        if not self._decode.jobs:
             return None
         return self._now + self._decode.seconds_to_event()
 
@@ -159,7 +159,7 @@ class ContinuousBatch:
         elapsed = now - self._now
         if elapsed > 0 and self._prefill:
             self.prefill_s += elapsed
-        elif elapsed > 0 and len(self._decode):
+        elif elapsed > 0 and self._decode.jobs:
             self._decode.run(elapsed)
             self.decode_s += elapsed
         self._now = now
@@ -179,7 +179,7 @@ class ContinuousBatch:
         while (job := self._decode.next_done()) is not None:
             job.done = True
             self._cache.add(job.key, job.context)
-            self._cache.evict(self.kv, self.capacity)
+            self._cache.evict(self._decode.kv, self._decode.capacity)
             changed.append(job)
 
     def _preempt(self) -> None:
@@ -197,13 +197,13 @@ class ContinuousBatch:
         if not self._prefill:
             return
         decode = self._decode
-        self._cache.evict(self.kv, self.capacity)
+        self._cache.evict(decode.kv, decode.capacity)
         if new:
-            beside = len(decode), self.kv - decode.prompts
+            beside = len(decode.jobs), decode.kv - decode.prompts
             seconds = self.model.prefill_s(new, seen / new, *beside)
         else:
-            a, b = self.model.decode_line(len(decode) + len(self._prefill), self.kv)
-            seconds = a + b * self.kv
+            a, b = self.model.decode_line(len(decode.jobs) + len(self._prefill), decode.kv)
+            seconds = a + b * decode.kv
         self._prefill_end = self._now + self.slowdown * seconds
         self.prefilled_tokens += new
 
@@ -215,13 +215,13 @@ class ContinuousBatch:
         """
         new = 0
         seen = 0.0
-        while self._waiting and len(self._decode) + len(self._prefill) < MAX_SEQUENCES:
+        while self._waiting and len(self._decode.jobs) + len(self._prefill) < MAX_SEQUENCES:
             job = self._waiting[0]
             cached = job.context if job.prefilled else self._cache.get(job.key)
             cached = min(cached, job.context - (0 if job.prefilled else 1))
             fresh = job.context - cached
-            others = len(self._decode) + len(self._prefill)
-            if others and self.kv + job.context + others + 1 > self.capacity:
+            others = len(self._decode.jobs) + len(self._prefill)
+            if others and self._decode.kv + job.context + others + 1 > self._decode.capacity:
                 break
             if self._prefill and new + fresh > PREFILL_TOKENS:
                 break

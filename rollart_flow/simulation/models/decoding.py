@@ -31,18 +31,16 @@ class DecodeBatch:
         self._passes = 0.0
         self._base = 0.0
         """Sum over the running jobs of the context minus the passes at which each joined."""
-        self._running: dict[int, Job] = {}
+        self.jobs: dict[int, Job] = {}
+        """Running jobs by order of arrival."""
         self._heap: list[tuple[float, int, Job]] = []
         """(passes at which the job ends, order of arrival, job)."""
         self._line: tuple[float, float] | None = None
 
-    def __len__(self) -> int:
-        return len(self._running)
-
     @property
     def kv(self) -> float:
         """Tokens in the KV caches of the running jobs and of the prompts."""
-        return self._base + self._passes * len(self._running) + self.prompts
+        return self._base + self._passes * len(self.jobs) + self.prompts
 
     def set_slowdown(self, slowdown: float) -> None:
         """Let passes from now on take so many times as long."""
@@ -53,7 +51,7 @@ class DecodeBatch:
         """Seconds until a job ends or the KV caches are full [s]."""
         passes = max(0.0, self._passes_to_event())
         a, b = self._decode_line()
-        return passes * (a + b * len(self._running) * passes / 2)
+        return passes * (a + b * len(self.jobs) * passes / 2)
 
     def run_to_event(self) -> bool:
         """Make the passes up to the next event.
@@ -70,20 +68,20 @@ class DecodeBatch:
     def run(self, elapsed_s: float) -> None:
         """Make the passes of some time that ends before the next event."""
         a, b = self._decode_line()
-        slope = b * len(self._running)
+        slope = b * len(self.jobs)
         root = math.sqrt(a * a + 2 * slope * elapsed_s)
         self._passes += min(2 * elapsed_s / (a + root), max(0.0, self._passes_to_event()))
 
     def _decode_line(self) -> tuple[float, float]:
         """(seconds of the next pass, seconds that each further token in the caches adds)."""
         if self._line is None:
-            a, b = self.model.decode_line(len(self._running), self.kv)
+            a, b = self.model.decode_line(len(self.jobs), self.kv)
             self._line = a * self._slowdown, b * self._slowdown
         a, b = self._line
         return a + b * self.kv, b
 
     def _passes_to_event(self) -> float:
-        room = (self.capacity - self.kv) / len(self._running)
+        room = (self.capacity - self.kv) / len(self.jobs)
         return min(self._heap[0][0] - self._passes, room)
 
     def make_pass(self) -> None:
@@ -94,7 +92,7 @@ class DecodeBatch:
         """Add a job whose prompt the latest pass computed, and which sampled a token in it."""
         job.running = True
         job.joined = self._passes - 1
-        self._running[job.sequence] = job
+        self.jobs[job.sequence] = job
         self._base += job.context - job.joined
         heapq.heappush(self._heap, (job.joined + job.left, job.sequence, job))
         self._settle(job)
@@ -110,19 +108,19 @@ class DecodeBatch:
 
     def newest(self) -> Job:
         """The running job that arrived last."""
-        return max(self._running.values(), key=lambda job: job.sequence)
+        return max(self.jobs.values(), key=lambda job: job.sequence)
 
     def leave(self, job: Job) -> None:
         """Remove a running job, with the tokens that it has sampled."""
         self._settle(job)
-        del self._running[job.sequence]
+        del self.jobs[job.sequence]
         entry = next(e for e in self._heap if e[2] is job)
         if entry is self._heap[0]:
             heapq.heappop(self._heap)
         else:
             self._heap.remove(entry)
             heapq.heapify(self._heap)
-        self._base = self._base - (job.context - job.joined) if self._running else 0.0
+        self._base = self._base - (job.context - job.joined) if self.jobs else 0.0
         self._line = None
         job.running = job.prefilled = False
 
@@ -138,10 +136,10 @@ class DecodeBatch:
 
     def clear(self) -> list[Job]:
         """Remove all running jobs, with the tokens that they have sampled."""
-        jobs = list(self._running.values())
+        jobs = list(self.jobs.values())
         for job in jobs:
             self._settle(job)
-        self._running.clear()
+        self.jobs.clear()
         self._heap.clear()
         self._base = 0.0
         self._line = None
