@@ -10,14 +10,17 @@ in proportion to what it took, and events do not cause commits of their own at o
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 import pyarrow as pa
 
 from rollart_flow.errors import RollartError, StoreError
+from rollart_flow.rows import events_table
 from rollart_flow.store import RunWriter
+from rollart_flow.types import Event
 
 _REST = 1.0
 """Time that rows gather, as a multiple of what the last commit took: half is spent on them."""
@@ -44,7 +47,6 @@ class Committer:
         writer: the run's only writer; its methods run in this committer's threads.
         max_rows: rows of a micro-batch.
         interval_s: time that a row waits for others; up to `_LONGEST` times where commits are slow.
-        take_events: rows of `events` that gathered since it was asked last, if any.
     """
 
     def __init__(
@@ -53,13 +55,12 @@ class Committer:
         *,
         max_rows: int,
         interval_s: float,
-        take_events: Callable[[], pa.Table | None],
     ) -> None:
         self._writer = writer
         self._max_rows = max_rows
         self._interval_s = interval_s
-        self._take_events = take_events
         self._queue: list[_Queued] = []
+        self._events: list[tuple[datetime, Event]] = []
         self._work = asyncio.Event()
         self._rows = asyncio.Event()
         self._full = asyncio.Event()
@@ -70,8 +71,14 @@ class Committer:
         self._maintenance: asyncio.Future[object] | None = None
         self._task = asyncio.create_task(self._run())
 
-    def wake(self) -> None:
-        """There are events to commit."""
+    def report(self, event: Event, at: datetime | None = None) -> None:
+        """Queue an event, which is committed with the next rows. Does not wait.
+
+        Args:
+            event: to record.
+            at: UTC time of the event; None: now.
+        """
+        self._events.append((at or datetime.now(UTC), event))
         self._work.set()
 
     async def commit(self, tables: Mapping[str, pa.Table], *, at_once: bool = False) -> None:
@@ -159,9 +166,9 @@ class Committer:
         for item in queue:
             for table, rows in item.tables.items():
                 parts.setdefault(table, []).append(rows)
-        events = self._take_events()
-        if events is not None:
-            parts.setdefault("events", []).append(events)
+        if self._events:
+            events, self._events = self._events, []
+            parts.setdefault("events", []).append(events_table(events))
         return {table: pa.concat_tables(rows).combine_chunks() for table, rows in parts.items()}
 
 

@@ -153,7 +153,7 @@ async def test_what_is_left_of_an_abandoned_group_leaves_with_it(uri: str) -> No
         (early.trajectory_id, Reason.GROUP_ABANDONED),
         (late.trajectory_id, Reason.GROUP_EVICTED),
     ]
-    assert actor._rows == {}
+    assert not actor._service.held
 
 
 async def test_a_filter_drops_rows_and_says_so(uri: str) -> None:
@@ -225,7 +225,7 @@ async def test_a_group_that_a_filter_refuses_is_evicted_whole_and_said(uri: str)
     await actor.put(sent(*mixed("g00000001"), *mixed("g00000003")))
     batch = await actor.get_batch(1, 0, SIZE)
     assert set(batch.group_ids) == {"g00000001", "g00000003"}
-    assert not set(actor._rows) & {"g00000000-00", "g00000002-00"}
+    assert not actor._service.held & {"g00000000-00", "g00000002-00"}
     await actor.close(RunStatus.FINISHED)
     assert dropped(uri) == [
         (f"{name}-{attempt:02d}", Reason.GROUP_FILTERED)
@@ -263,11 +263,11 @@ async def test_a_filter_of_groups_holds_also_where_its_eviction_was_lost(uri: st
     await admit(first, "g00000000", "g00000001")
     await first.put(sent(*group("g00000000"), *mixed("g00000001")))
     second = await started(uri, varied=varied())
-    assert second._samples.complete_groups == 1
+    assert second._service.index.complete_groups == 1
     await second.close(RunStatus.FINISHED)
     assert [reason for _, reason in dropped(uri)] == [Reason.GROUP_FILTERED] * 2
     third = await started(uri, varied=varied())
-    assert third._samples.complete_groups == 1
+    assert third._service.index.complete_groups == 1
     await third.close(RunStatus.FINISHED)
     assert len(dropped(uri)) == 2, "evicted once"
 
@@ -321,5 +321,5 @@ async def test_memory_holds_only_what_is_pending(uri: str) -> None:
         batch = await actor.get_batch(step, step, SIZE)
         await actor.commit({"batches": encode(manifest(step, list(batch.trajectory_ids)))})
         assert isinstance(decode(await actor.rows(step)), pa.Table)
-    assert not actor._rows
+    assert not actor._service.held
     await actor.close(RunStatus.FINISHED)

@@ -47,7 +47,7 @@ def writer(tmp_path: Path) -> Watched:
 
 
 def committer(writer: Watched, *, rows: int = 100, seconds: float = NEVER_S) -> Committer:
-    return Committer(writer, max_rows=rows, interval_s=seconds, take_events=lambda: None)
+    return Committer(writer, max_rows=rows, interval_s=seconds)
 
 
 def one(attempt: int) -> dict[str, pa.Table]:
@@ -93,16 +93,10 @@ async def test_what_arrives_while_a_commit_is_under_way_is_committed_next_in_ord
 
 
 async def test_events_travel_with_rows_and_by_themselves(writer: Watched) -> None:
-    waiting = [Event(EventKind.ADMIT, "g00000000")]
-
-    def take() -> pa.Table | None:
-        taken, waiting[:] = [(NOW, event) for event in waiting], []
-        return events_table(taken) if taken else None
-
-    group = Committer(writer, max_rows=1, interval_s=0.0, take_events=take)
+    group = committer(writer, rows=1, seconds=0.0)
+    group.report(Event(EventKind.ADMIT, "g00000000"), NOW)
     await group.commit(one(0))
-    waiting.append(Event(EventKind.CRASH, "w"))
-    group.wake()
+    group.report(Event(EventKind.CRASH, "w"))
     await group.close()
     events = Run(writer.uri).events.sort("seq").collect()
     assert events["kind"].to_list() == ["admit", "crash"]

@@ -1,0 +1,245 @@
+"""BufferService: commits rows of every table and forms batches of committed trajectories.
+
+All logic of the buffer's process. In a run a Ray actor serves it over Delta tables; the simulator
+and the fuzzer run the same class over a model of storage. The invariants: `put` returns once rows
+are durable, and only then does the SampleBuffer learn of them, so that every row of a batch is in
+the table; the first commit of a trajectory wins; rows of a step, a manifest or an evaluation are
+committed once; the rows in memory are those of pending trajectories and of untrained batches.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Generic
+
+from rollart_flow.control.buffer.drop_event import drop_event
+from rollart_flow.control.buffer.sample_buffer import SampleBuffer
+from rollart_flow.control.buffer.storage import R, RowCommitter, RowFormat
+from rollart_flow.control.protocols import Change
+from rollart_flow.control.schedule.schedules import Schedule
+from rollart_flow.types import Batch, Event, EventKind, Reason, Sample
+
+NUMBERED = {"steps": "step", "batches": "step", "evaluations": "policy_version"}
+"""Tables whose rows are committed once for each number, in ascending order, and the column of that
+number."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBuffer(Generic[R]):
+    """The state of a buffer as the tables of its run tell it."""
+
+    pending: Sequence[Sample]
+    """Trajectories that were neither trained on, dropped nor evicted, in commit order."""
+    rows: R
+    """Their rows, aligned with `pending`."""
+    known: Sequence[str] = ()
+    """Ids of the other committed trajectories, the oldest first."""
+    closed: Mapping[str, Reason] = field(default_factory=dict)
+    """Groups that left, with the reason for which late members are dropped."""
+    batches: Sequence[Batch] = ()
+    """Batches whose manifest is written: at least the newest, if there is any."""
+    untrained: Mapping[int, R] = field(default_factory=dict)
+    """Rows of batches that are not trained yet, by step."""
+    newest: Mapping[str, int] = field(default_factory=dict)
+    """By table of `NUMBERED`, the largest number that is committed; 0 if it is missing."""
+    changes: Sequence[Change] = ()
+    """Changes that a scheduler which outlived the earlier buffer may not have read."""
+
+
+@dataclass(frozen=True, slots=True)
+class _NumberedCommit:
+    """The newest commit to one numbered table."""
+
+    number: int
+    durable: asyncio.Future[None] | None = None
+    """Done once it is durable; None if the tables had it when the buffer started."""
+
+
+class BufferService(Generic[R]):
+    """Serves `control.protocols.Buffered`, and commits of every table.
+
+    Args:
+        schedule: its bound and its selection decide what a batch may hold.
+        group_size: trajectories of one task that are trained together.
+        row_format: operations on rows.
+        committer: makes rows and events durable.
+        cursor: where `changes` starts; above all cursors of a buffer that this one replaces.
+    """
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        group_size: int,
+        row_format: RowFormat[R],
+        committer: RowCommitter[R],
+        *,
+        cursor: int = 0,
+    ) -> None:
+        self._format = row_format
+        self._committer = committer
+        self.index = SampleBuffer(
+            schedule.bound,
+            group_size,
+            committer.report,
+            selection=schedule.selection,
+            judge=self._judge,
+            cursor=cursor,
+        )
+        self._rows: dict[str, R] = {}
+        """Rows of pending trajectories, by id."""
+        self._batches: dict[int, R] = {}
+        """Rows of batches that are not trained yet, by step."""
+        self._committing: dict[str, asyncio.Future[None]] = {}
+        self._committed = 0
+        self._numbered = {table: _NumberedCommit(0) for table in NUMBERED}
+
+    @property
+    def held(self) -> frozenset[str]:
+        """Ids of the trajectories whose rows are in memory as pending."""
+        return frozenset(self._rows)
+
+    def restore(self, stored: StoredBuffer[R]) -> None:
+        """Continue from the tables, before anything was put."""
+        self._committed = len(stored.pending) + len(stored.known)
+        self._numbered |= {table: _NumberedCommit(n) for table, n in stored.newest.items()}
+        self._batches.update(stored.untrained)
+        # A filter may have refused a row whose DROP event was not committed any more.
+        refused = self._format.refusals(stored.rows)
+        accepted = []
+        for place, sample in enumerate(stored.pending):
+            if refused[place] is None:
+                accepted.append(sample)
+                self._rows[sample.trajectory_id] = self._format.take(stored.rows, [place])
+        self.index.restore(
+            accepted,
+            batches=stored.batches,
+            known=stored.known,
+            closed=stored.closed,
+            changes=stored.changes,
+        )
+        for sample, by in zip(stored.pending, refused, strict=True):
+            if by is not None:
+                self.index.put(sample, refused=Reason.FILTERED, by=by)
+        self._release_rows()
+
+    def report(self, events: Sequence[tuple[datetime, Event]]) -> None:
+        """Record events of another process with their UTC times. Does not wait."""
+        for at, event in events:
+            self._committer.report(event, at)
+        for _, event in events:
+            self.note(event)
+
+    def note(self, event: Event) -> None:
+        """Act on an event: the pending members of an abandoned group are evicted."""
+        if event.kind is EventKind.ABANDON:
+            self.index.evict(event.subject, Reason.GROUP_ABANDONED)
+            self._release_rows()
+
+    async def put(self, rows: R) -> None:
+        """Commit trajectories of the training split; return once they are durable.
+
+        A trajectory that was committed before is passed over: the first commit wins.
+
+        Raises:
+            StoreError: none of the new rows was written.
+        """
+        arrived = self._format.samples(rows)
+        under_way = [
+            self._committing[sample.trajectory_id]
+            for sample in arrived
+            if sample.trajectory_id in self._committing
+        ]
+        places = [place for place, sample in enumerate(arrived) if self._is_new(sample)]
+        if places:
+            fresh = rows if len(places) == len(arrived) else self._format.take(rows, places)
+            await self._commit_trajectories(fresh, [arrived[place] for place in places])
+        if under_way:
+            await asyncio.gather(*under_way)
+
+    def _is_new(self, sample: Sample) -> bool:
+        key = sample.trajectory_id
+        return key not in self._committing and not self.index.knows(key)
+
+    async def _commit_trajectories(self, rows: R, new: Sequence[Sample]) -> None:
+        done = asyncio.get_running_loop().create_future()
+        self._committing.update({sample.trajectory_id: done for sample in new})
+        try:
+            await self._committer.commit({"trajectories": rows})
+        except BaseException as error:
+            done.set_exception(error)
+            done.exception()  # retrieved here, since no other caller may wait for it
+            raise
+        else:
+            done.set_result(None)
+        finally:
+            for sample in new:
+                del self._committing[sample.trajectory_id]
+        self._committed += len(new)
+        self._add_to_index(rows, new)
+
+    def _add_to_index(self, rows: R, new: Sequence[Sample]) -> None:
+        refused = self._format.refusals(rows)
+        for place, sample in enumerate(new):
+            by = refused[place]
+            if sample.trainable:
+                self._rows[sample.trajectory_id] = self._format.take(rows, [place])
+            self.index.put(sample, refused=None if by is None else Reason.FILTERED, by=by)
+            if by is not None and sample.filtered:  # before reward, so that it is never scored
+                self._committer.report(drop_event(EventKind.DROP, sample, Reason.FILTERED, by=by))
+        self._release_rows()
+
+    def _judge(self, members: Sequence[str]) -> str | None:
+        """The filter that refuses a complete group; a `control.buffer.sample_buffer.Judge`."""
+        return self._format.group_refusal([self._rows[trajectory_id] for trajectory_id in members])
+
+    def _release_rows(self) -> None:
+        """Drop rows from memory that the SampleBuffer holds no longer."""
+        if len(self._rows) > len(self.index):
+            pending = self.index.pending_ids
+            self._rows = {key: row for key, row in self._rows.items() if key in pending}
+
+    async def commit(self, tables: Mapping[str, R]) -> int:
+        """Commit rows of any tables, together and at once; return once they are durable.
+
+        Rows of a table of `NUMBERED` are committed once for each number: an operator that died and
+        runs again sends them again.
+
+        Returns:
+            Trajectories of the training split that the run has committed by then.
+        """
+        table = next((name for name in NUMBERED if name in tables), None)
+        if table is None:
+            await self._committer.commit(tables, at_once=True)
+            return self._committed
+        number = self._format.newest(tables[table], NUMBERED[table])
+        recorded = self._numbered[table]
+        if number > recorded.number:
+            durable = asyncio.ensure_future(self._committer.commit(tables, at_once=True))
+            self._numbered[table] = recorded = _NumberedCommit(number, durable)
+        if recorded.durable is not None:
+            await asyncio.shield(recorded.durable)
+        if table == "steps":
+            self._batches.pop(number, None)
+        return self._committed
+
+    async def get_batch(self, step: int, version: int, size: int) -> Batch:
+        """The batch of a step, as `control.protocols.Buffered.get_batch` describes it."""
+        batch = await self.index.get_batch(step, version, size)
+        if step not in self._batches:
+            rows = self._format.join([self._rows[key] for key in batch.trajectory_ids])
+            self._batches[step] = self._format.with_staleness(rows, batch.staleness)
+            self._release_rows()
+        return batch
+
+    def batch_rows(self, step: int) -> R:
+        """Rows of a batch that was formed and is not trained yet, in its order.
+
+        They have `staleness`; those that were read from the tables have `advantage` and `weight`
+        too.
+        """
+        return self._batches[step]
+
+    async def changes(self, after: int) -> tuple[int, tuple[Change, ...]]:
+        """Changes past a cursor, as `control.protocols.Buffered.changes` describes them."""
+        return await self.index.changes(after)

@@ -1,0 +1,70 @@
+"""The protocols through which the buffer handles rows and makes them durable.
+
+Rows are opaque to the control plane: Arrow tables in a run, small records in a simulation.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Protocol, TypeVar
+
+from rollart_flow.types import Event, Sample
+
+R = TypeVar("R")
+R_contra = TypeVar("R_contra", contravariant=True)
+
+
+class RowFormat(Protocol[R]):
+    """Operations on rows of one representation. Each is a pure function."""
+
+    def samples(self, rows: R) -> Sequence[Sample]:
+        """One sample for each row of `trajectories`, in order."""
+        ...
+
+    def take(self, rows: R, places: Sequence[int]) -> R:
+        """The rows at these positions, in this order."""
+        ...
+
+    def join(self, parts: Sequence[R]) -> R:
+        """Rows of all parts, in order; there is at least one part."""
+        ...
+
+    def with_staleness(self, rows: R, staleness: Sequence[int]) -> R:
+        """The rows with their staleness [versions] added."""
+        ...
+
+    def refusals(self, rows: R) -> Sequence[str | None]:
+        """For each row of `trajectories`, the name of the filter that refuses it, or None."""
+        ...
+
+    def group_refusal(self, members: Sequence[R]) -> str | None:
+        """The name of the filter that refuses a complete group, or None; one part per member."""
+        ...
+
+    def newest(self, rows: R, column: str) -> int:
+        """The largest value of an integer column."""
+        ...
+
+
+class RowCommitter(Protocol[R_contra]):
+    """Makes rows durable: what is queued first is committed first."""
+
+    async def commit(self, tables: Mapping[str, R_contra], *, at_once: bool = False) -> None:
+        """Commit rows of one or more tables, all or none; return once they are durable.
+
+        Args:
+            tables: rows by table.
+            at_once: do not wait for more rows, since a caller is blocked until this commit.
+
+        Raises:
+            StoreError: the rows could not be written.
+        """
+        ...
+
+    def report(self, event: Event, at: datetime | None = None) -> None:
+        """Queue an event, which is committed with the next rows. Does not wait.
+
+        Args:
+            event: to record.
+            at: UTC time of the event; None: now.
+        """
+        ...
