@@ -1,47 +1,61 @@
-"""Algorithms of a policy gradient: frozen settings that load no torch until they run."""
+"""Algorithms of a policy gradient: frozen settings that load no torch until they run.
 
-from rollart_flow.algorithms.algorithm import Algorithm
-from rollart_flow.algorithms.cispo import cispo
-from rollart_flow.algorithms.corrections import icepop, opsm, tis
-from rollart_flow.algorithms.critic import Critic
-from rollart_flow.algorithms.dapo import dapo
-from rollart_flow.algorithms.decoupled_ppo import decoupled_ppo
-from rollart_flow.algorithms.double_sided import double_sided
-from rollart_flow.algorithms.dr_grpo import dr_grpo
-from rollart_flow.algorithms.grpo import grpo
-from rollart_flow.algorithms.gspo import gspo
-from rollart_flow.algorithms.impala import impala
-from rollart_flow.algorithms.ipa import ipa
-from rollart_flow.algorithms.kimi import kimi
-from rollart_flow.algorithms.ppo import ppo
-from rollart_flow.algorithms.reinforce_plus_plus import reinforce_plus_plus
-from rollart_flow.algorithms.rloo import rloo
-from rollart_flow.algorithms.staleness import Decayed
-from rollart_flow.algorithms.tis_loss import tis_loss
-from rollart_flow.algorithms.topr import topr
-from rollart_flow.control.scheduler.curriculum import Curriculum
+Recipes (`grpo`, ...) and corrections (`tis`, ...) are found by `algorithms.registry` and imported
+when they are first used. Adding one takes one file in `recipes` or `corrections`; the imports for
+type checkers below only tell editors the signatures of those that are listed.
+"""
 
-__all__ = [
-    "Algorithm",
-    "Critic",
-    "Curriculum",
-    "Decayed",
-    "cispo",
-    "dapo",
-    "decoupled_ppo",
-    "double_sided",
-    "dr_grpo",
-    "grpo",
-    "gspo",
-    "icepop",
-    "impala",
-    "ipa",
-    "kimi",
-    "opsm",
-    "ppo",
-    "reinforce_plus_plus",
-    "rloo",
-    "tis",
-    "tis_loss",
-    "topr",
-]
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rollart_flow.algorithms.algorithm import Algorithm as Algorithm
+    from rollart_flow.algorithms.corrections.icepop import icepop as icepop
+    from rollart_flow.algorithms.corrections.opsm import opsm as opsm
+    from rollart_flow.algorithms.corrections.tis import tis as tis
+    from rollart_flow.algorithms.parts.critic import Critic as Critic
+    from rollart_flow.algorithms.parts.staleness import Decayed as Decayed
+    from rollart_flow.algorithms.recipes.cispo import cispo as cispo
+    from rollart_flow.algorithms.recipes.dapo import dapo as dapo
+    from rollart_flow.algorithms.recipes.decoupled_ppo import decoupled_ppo as decoupled_ppo
+    from rollart_flow.algorithms.recipes.double_sided import double_sided as double_sided
+    from rollart_flow.algorithms.recipes.dr_grpo import dr_grpo as dr_grpo
+    from rollart_flow.algorithms.recipes.grpo import grpo as grpo
+    from rollart_flow.algorithms.recipes.gspo import gspo as gspo
+    from rollart_flow.algorithms.recipes.impala import impala as impala
+    from rollart_flow.algorithms.recipes.ipa import ipa as ipa
+    from rollart_flow.algorithms.recipes.kimi import kimi as kimi
+    from rollart_flow.algorithms.recipes.ppo import ppo as ppo
+    from rollart_flow.algorithms.recipes.reinforce_plus_plus import (
+        reinforce_plus_plus as reinforce_plus_plus,
+    )
+    from rollart_flow.algorithms.recipes.rloo import rloo as rloo
+    from rollart_flow.algorithms.recipes.tis_loss import tis_loss as tis_loss
+    from rollart_flow.algorithms.recipes.topr import topr as topr
+    from rollart_flow.control.scheduler.curriculum import Curriculum as Curriculum
+
+_SETTINGS = {
+    "Algorithm": "rollart_flow.algorithms.algorithm",
+    "Critic": "rollart_flow.algorithms.parts.critic",
+    "Curriculum": "rollart_flow.control.scheduler.curriculum",
+    "Decayed": "rollart_flow.algorithms.parts.staleness",
+}
+"""Module of each class that pipelines name."""
+
+
+def __getattr__(name: str) -> Any:
+    if name in _SETTINGS:
+        return getattr(import_module(_SETTINGS[name]), name)
+    if not name.startswith("_"):
+        from rollart_flow.algorithms.registry import CORRECTIONS, RECIPES
+
+        for registry in (RECIPES, CORRECTIONS):
+            if name in registry.names():
+                return registry.load(name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    from rollart_flow.algorithms.registry import CORRECTIONS, RECIPES
+
+    return sorted([*globals(), *_SETTINGS, *RECIPES.names(), *CORRECTIONS.names()])

@@ -1,8 +1,9 @@
-"""`Algorithm`: what `train` runs: a loss, an estimator of advantages, an aggregation and the rest.
+"""`Algorithm`: the settings of `train`: a loss, an estimator of advantages, an aggregation and
+more.
 
-The recipes beside this file (`grpo`, ...) fill it with the defaults of a paper; every part can be
-replaced by another one. The invariant: every setting is checked here, where a pipeline is built,
-none is ignored, and the way from the behavior policy to the trained one is corrected for once.
+The recipes (`grpo`, ...) fill it with the defaults of a paper; every part can be replaced. The
+invariant: every setting is checked here, where a pipeline is built, none is ignored, and the way
+from the behavior policy to the trained one is corrected for once.
 """
 
 from __future__ import annotations
@@ -12,14 +13,9 @@ from typing import TYPE_CHECKING, get_args
 
 import pyarrow as pa
 
-from rollart_flow.algorithms.aggregation import (
-    Aggregation,
-    aggregation_weights,
-    check_aggregation,
-)
 from rollart_flow.algorithms.base import (
+    COMPUTED,
     Advantages,
-    Column,
     Correction,
     Estimator,
     Floats,
@@ -28,51 +24,60 @@ from rollart_flow.algorithms.base import (
     Tokens,
 )
 from rollart_flow.algorithms.corrections.exact import Exact
-from rollart_flow.algorithms.critic import Critic
-from rollart_flow.algorithms.divergence import KLEstimator, divergence
-from rollart_flow.algorithms.staleness import StalenessWeight
+from rollart_flow.algorithms.parts.aggregation import (
+    Aggregation,
+    aggregation_weights,
+    check_aggregation,
+)
+from rollart_flow.algorithms.parts.critic import Critic
+from rollart_flow.algorithms.parts.divergence import KLEstimator, divergence
+from rollart_flow.algorithms.parts.staleness import Decayed
 from rollart_flow.errors import SettingsError
 from rollart_flow.validation import check_choice, check_count, check_kind, check_number
 
 if TYPE_CHECKING:
     import torch
 
+TARGETS = "targets"
+"""Column of `batches` that a critic is trained towards."""
+
 
 @dataclass(frozen=True, slots=True)
 class Algorithm:
-    """One policy gradient, whole."""
+    """One policy gradient algorithm, with all of its parts."""
 
     name: str
-    """Recipe that it was made by, for plans and records."""
+    """Name of its recipe, for plans and records."""
     loss: Loss
     advantage: Estimator
     aggregation: Aggregation = "token"
-    """How losses of tokens become one number, see `aggregation`."""
+    """How losses of tokens become one number, see `parts.aggregation`."""
     kl: float = 0.0
     """Factor of the divergence from the reference policy; 0 needs no reference."""
     entropy: float = 0.0
     """Factor of the entropy bonus; 0 gives none."""
     kl_estimator: KLEstimator = "k3"
-    """How the divergence is estimated, see `divergence`."""
+    """How the divergence is estimated, see `parts.divergence`."""
     reference: int = 0
-    """Version of the policy that is the reference. One later than the version that the run starts
-    from becomes it once it is there: until then there is no penalty."""
+    """Version of the policy that is the reference. If it is later than the version that the run
+    starts from, there is no penalty until the run reaches it."""
     correction: Correction | None = None
-    """What stands for pi_old / mu. None: all of it where the loss has a ratio to pi_old, nothing
+    """Stands for pi_old / mu. None: the exact weight where the loss has a ratio to pi_old, no
+    factor
     where the loss reaches the behavior policy by itself or has no ratio."""
     critic: Critic | None = None
     """The value head that the estimator needs; None where it needs none."""
-    staleness: StalenessWeight | None = None
-    """What a stale trajectory still counts; None: all of it."""
+    staleness: Decayed | None = None
+    """Factor on the loss of a stale trajectory; None: stale trajectories count in full."""
     constant_tokens: int = 0
-    """What the aggregation `constant` divides by [tokens]; 0 with the others."""
+    """Divisor of the aggregation `constant` [tokens]; 0 with the others."""
 
     def __post_init__(self) -> None:
         check_kind("loss", self.loss, Loss)
         check_kind("advantage", self.advantage, Estimator)
         check_kind("correction", self.correction, Correction, optional=True)
         check_kind("critic", self.critic, Critic, optional=True)
-        check_kind("staleness", self.staleness, StalenessWeight, optional=True)
+        check_kind("staleness", self.staleness, Decayed, optional=True)
         self._check_numbers()
         self._check_corrections()
         self._check_critic()
@@ -107,39 +112,44 @@ class Algorithm:
 
     @property
     def needs_reference(self) -> bool:
-        """Whether `Tokens.reference_logprobs` must be there, once the version is."""
+        """Whether `Tokens.reference_logprobs` is needed once the reference version is reached."""
         return self.kl > 0
 
     @property
     def factor(self) -> Correction | None:
-        """What every token's loss is multiplied by; None for nothing."""
+        """Correction that multiplies every token's loss; None where there is none."""
         if self.correction is None and self.loss.anchor == "old":
             return Exact()
         return self.correction
 
     @property
-    def needs(self) -> frozenset[Column]:
-        """Fields of `Tokens` that must be there, the reference's left out."""
+    def needs(self) -> frozenset[str]:
+        """Names that loss and correction need of `Tokens`, without the reference's."""
         factor = self.factor
         return self.loss.needs | (frozenset() if factor is None else factor.needs)
 
+    @property
+    def columns(self) -> frozenset[str]:
+        """Columns of a batch that loss, correction and critic read, by name."""
+        critic = frozenset() if self.critic is None else frozenset({TARGETS})
+        return (self.needs - COMPUTED) | critic
+
     def advantages(self, batch: pa.Table) -> Advantages:
-        """Advantages of a batch. See `Estimator`."""
+        """Advantages of a batch, by the estimator."""
         return self.advantage(batch)
 
     def weights(self, batch: pa.Table) -> Floats:
-        """Factor on each trajectory's loss [trajectories]; mean over action tokens otherwise."""
+        """Factor on each trajectory's loss [trajectories], from aggregation and staleness."""
         weights = aggregation_weights(batch, self.aggregation, self.constant_tokens)
         return weights if self.staleness is None else weights * self.staleness(batch)
 
     def token_loss(self, tokens: Tokens) -> TokenLoss:
         """Loss of each action token, corrected, with its divergence from the reference policy.
 
-        The divergence is left out where there are no reference logprobs: before the version that is
-        the reference (`reference`).
+        The divergence is left out before the run reaches the reference version (`reference`).
 
         Raises:
-            TrainerError: something that the algorithm needs is missing.
+            TrainerError: a field or column that the algorithm needs is missing.
         """
         found = self.loss(tokens)
         loss: torch.Tensor = found.loss

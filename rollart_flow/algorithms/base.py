@@ -1,14 +1,15 @@
-"""The protocols that an algorithm is composed of. One variant, one short file beside this one.
+"""The protocols that an algorithm is composed of. One variant, one short file.
 
-Two sides. An `Estimator` sees Arrow columns of one batch, before it is trained on; what it gives is
-stored with the batch. A `Loss` sees tensors of action tokens, while the batch is trained on. Both
-are frozen settings that a pipeline file can name without loading torch, and pure.
+An `Estimator` sees Arrow columns of one batch before it is trained on; its result is stored with
+the batch. A `Loss` sees tensors of action tokens while the batch is trained on. Both are frozen
+settings that a pipeline file can name without loading torch, and pure.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
@@ -21,25 +22,26 @@ if TYPE_CHECKING:
 
 Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
 
-RatioTo = Literal["behavior", "old"]
-"""Policy that an importance ratio is taken to. `behavior`: the one that drew the token, so that one
-ratio corrects for everything. `old`: the one that the step starts from; the rest of the way, from
-it to the behavior policy, is then a factor of its own (a correction)."""
+Rows = tuple[np.ndarray[tuple[int], np.dtype[np.float32]], ...]
+"""An array of numbers for each trajectory of a batch, in its order."""
 
-Column = Literal["reference_logprobs", "old_logprobs", "rewards", "rows", "chunks", "lags"]
-"""A field of `Tokens` that is there only where somebody needs it."""
+RatioTo = Literal["behavior", "old"]
+"""Policy that an importance ratio is taken to. `behavior`: the one that sampled the token, so that
+one ratio corrects for everything. `old`: the one that the step starts from; the rest of the way,
+from it to the behavior policy, is then a factor of its own (a correction)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Advantages:
-    """Per trajectory of a batch, in its order."""
+    """Advantages of the trajectories of a batch, in its order."""
 
-    values: tuple[np.ndarray[tuple[int], np.dtype[np.float32]], ...]
+    values: Rows
     """Each of shape [1] (one for all action tokens) or [action tokens]."""
     zero_variance_groups: int
     """Groups whose rewards were all equal."""
-    targets: tuple[np.ndarray[tuple[int], np.dtype[np.float32]], ...] | None = None
-    """What a critic is trained towards, each [action tokens]; only where values are needed."""
+    columns: Mapping[str, Rows] = field(default_factory=dict)
+    """Further columns of `batches` to store, by name: `targets` is what a critic is trained
+    towards, each [action tokens]."""
 
 
 class Estimator(ABC):
@@ -53,7 +55,7 @@ class Estimator(ABC):
 
     @abstractmethod
     def __call__(self, batch: pa.Table) -> Advantages:
-        """Advantages from group_id, domain, reward, turns, action_mask of a batch.
+        """Advantages of a batch, from any column of `trajectories`.
 
         Raises:
             TrainerError: a trajectory has no reward.
@@ -74,32 +76,38 @@ class Tokens:
     old_logprobs: torch.Tensor | None = None
     """log pi_old: recomputed under the weights that the step starts from, the same in all of its
     updates; None where the algorithm does not need it."""
-    rewards: torch.Tensor | None = None
-    """Final reward of the token's trajectory; None where the batch has none."""
     rows: torch.Tensor | None = None
-    """int64: which trajectory of these the token is of, from 0."""
+    """int64: index of the token's trajectory among these, from 0."""
     chunks: torch.Tensor | None = None
-    """int64: which interaction chunk of these it is of, from 0. A chunk is a run of action tokens
-    between two observations; no two trajectories share one."""
+    """int64: index of the token's interaction chunk among these, from 0. A chunk is a run of action
+    tokens between two observations; no two trajectories share one."""
     lags: torch.Tensor | None = None
-    """int64: versions by which the policy that drew it is behind the one that the step starts from;
-    tokens of one trajectory may differ. None where the batch does not say."""
+    """int64: versions by which the policy that sampled the token is behind the one that the step
+    starts from; tokens of one trajectory may differ. None where the batch does not say."""
+    columns: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    """Columns of the batch that the algorithm needs, by name, one value for each token."""
 
-    def need(self, column: Column) -> torch.Tensor:
-        """A field that must be there.
+    def need(self, name: str) -> torch.Tensor:
+        """A field of this class, or a column of the batch, that must be there.
 
         Raises:
             TrainerError: it is not.
         """
-        values: torch.Tensor | None = getattr(self, column)
+        values = getattr(self, name) if name in COMPUTED else self.columns.get(name)
         if values is None:
-            raise TrainerError(f"the algorithm needs {column}, which this batch does not have")
-        return values
+            raise TrainerError(f"the algorithm needs {name}, which this batch does not have")
+        found: torch.Tensor = values
+        return found
+
+
+COMPUTED = frozenset({"reference_logprobs", "old_logprobs", "rows", "chunks", "lags"})
+"""Fields of `Tokens` that a loss may need and the trainer computes; any other name that a loss
+needs is a column of the batch."""
 
 
 @dataclass(frozen=True)
 class TokenLoss:
-    """Per-token loss and what is reported about it; tensors of shape [action tokens]."""
+    """Per-token loss and its statistics; tensors of shape [action tokens]."""
 
     loss: torch.Tensor
     ratio: torch.Tensor
@@ -121,8 +129,12 @@ class Loss(ABC):
         return None
 
     @property
-    def needs(self) -> frozenset[Column]:
-        """Fields of `Tokens` that it reads beyond logprobs and advantages."""
+    def needs(self) -> frozenset[str]:
+        """Names of everything that the loss reads beyond logprobs and advantages.
+
+        Each is one of `COMPUTED`, or the name of a numeric column of `trajectories` or `batches`,
+        which `Tokens.need` then gives token by token (`trainers.batch.columns` says how).
+        """
         return frozenset()
 
     @abstractmethod
@@ -130,12 +142,12 @@ class Loss(ABC):
         """Loss of each action token, before aggregation.
 
         Raises:
-            TrainerError: a field that it needs is missing.
+            TrainerError: a field or column that the loss needs is missing.
         """
 
 
 class Correction(ABC):
-    """How far the behavior policy is from pi_old, as a factor on each token's loss.
+    """Distance of the behavior policy from pi_old, as a factor on each token's loss.
 
     It stands for pi_old / mu and goes with a ratio pi_theta / pi_old, so that the two together
     correct once. Engines and trainers compute the same policy with different kernels, and tokens
@@ -143,8 +155,8 @@ class Correction(ABC):
     """
 
     @property
-    def needs(self) -> frozenset[Column]:
-        """Fields of `Tokens` that it reads beyond logprobs and advantages."""
+    def needs(self) -> frozenset[str]:
+        """Names of everything that the correction reads, as `Loss.needs`."""
         return frozenset({"old_logprobs"})
 
     @abstractmethod

@@ -10,27 +10,27 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import TypedDict
 
-from rollart_flow.algorithms.aggregation import Aggregation
 from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.algorithms.base import Correction, Estimator, Loss, RatioTo
-from rollart_flow.algorithms.critic import Critic
-from rollart_flow.algorithms.divergence import KLEstimator
-from rollart_flow.algorithms.staleness import StalenessWeight
+from rollart_flow.algorithms.parts.aggregation import Aggregation
+from rollart_flow.algorithms.parts.critic import Critic
+from rollart_flow.algorithms.parts.divergence import KLEstimator
+from rollart_flow.algorithms.parts.staleness import Decayed
 from rollart_flow.errors import SettingsError
 
 
 class Common(TypedDict, total=False):
-    """Keywords of every recipe; what is not given has the recipe's default."""
+    """Keywords of every recipe; those that are left out have the recipe's default."""
 
     advantage: Estimator
-    """How rewards become advantages, see `algorithms.advantages`."""
+    """Turns rewards into advantages, see `algorithms.advantages`."""
     aggregation: Aggregation
     """Mean over all action tokens (`token`), over trajectories (`sequence`), over domains
     (`domain`), or over trajectories of sums divided by `constant_tokens` (`constant`)."""
     constant_tokens: int
-    """What `constant` divides by [tokens]."""
+    """Divisor of the aggregation `constant` [tokens]."""
     correction: Correction | None
-    """What stands for pi_old / mu, see `algorithms.corrections`; the ratio is then to pi_old."""
+    """Stands for pi_old / mu, see `algorithms.corrections`; the ratio is then to pi_old."""
     critic: Critic | None
     """Value head, where the estimator needs one."""
     entropy: float
@@ -38,11 +38,11 @@ class Common(TypedDict, total=False):
     kl: float
     """Factor of the divergence from the reference policy; 0 needs no reference."""
     kl_estimator: KLEstimator
-    """k1, k2 or k3, see `algorithms.divergence`."""
+    """k1, k2 or k3, see `algorithms.parts.divergence`."""
     reference: int
     """Version of the policy that is the reference."""
-    staleness: StalenessWeight | None
-    """What a stale trajectory still counts, see `algorithms.staleness`."""
+    staleness: Decayed | None
+    """Factor on the loss of a stale trajectory, see `algorithms.parts.staleness`."""
 
 
 def compose(
@@ -54,7 +54,7 @@ def compose(
     aggregation: Aggregation = "token",
     critic: Critic | None = None,
 ) -> Algorithm:
-    """The algorithm of a recipe: its defaults, and what was given instead.
+    """The algorithm of a recipe: its defaults, and the keywords that replace them.
 
     Raises:
         SettingsError: a keyword that no recipe has, a value out of its range, or a contradiction.
@@ -71,7 +71,7 @@ def compose(
 
 
 def ratio_of(ratio_to: RatioTo | None, common: Common) -> RatioTo:
-    """Policy that a ratio is taken to where none was named: pi_old beside a correction."""
+    """Policy that a ratio is taken to by default: pi_old beside a correction, else mu."""
     if ratio_to is None:
         return "behavior" if common.get("correction") is None else "old"
     return ratio_to

@@ -11,7 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rollart_flow.algorithms import Decayed
-from rollart_flow.algorithms.aggregation import Aggregation, aggregation_weights, check_aggregation
+from rollart_flow.algorithms.parts.aggregation import (
+    Aggregation,
+    aggregation_weights,
+    check_aggregation,
+)
 from rollart_flow.errors import SettingsError, TrainerError
 from tests.algorithms.batches import ROWS, Row, T, table
 

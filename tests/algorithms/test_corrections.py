@@ -12,18 +12,14 @@ from rollart_flow.algorithms import Algorithm, corrections, grpo
 from rollart_flow.algorithms.advantages import Constant
 from rollart_flow.algorithms.base import Correction, Loss, Tokens
 from rollart_flow.algorithms.corrections import OPSM, TIS, Exact, IcePop, icepop, opsm, tis
-from rollart_flow.algorithms.losses import (
-    CISPO,
-    GSPO,
-    IPA,
-    TOPR,
-    Clipped,
-    Decoupled,
-    DoubleSided,
-    Kimi,
-    Truncated,
-    Vanilla,
-)
+from rollart_flow.algorithms.losses import Clipped, Truncated, Vanilla
+from rollart_flow.algorithms.recipes.cispo import CISPO
+from rollart_flow.algorithms.recipes.decoupled_ppo import Decoupled
+from rollart_flow.algorithms.recipes.double_sided import DoubleSided
+from rollart_flow.algorithms.recipes.gspo import GSPO
+from rollart_flow.algorithms.recipes.ipa import IPA
+from rollart_flow.algorithms.recipes.kimi import Kimi
+from rollart_flow.algorithms.recipes.topr import TOPR
 from rollart_flow.errors import SettingsError
 from tests.algorithms.columns import (
     Token,

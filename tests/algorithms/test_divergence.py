@@ -7,7 +7,7 @@ import torch
 
 from rollart_flow.algorithms import grpo
 from rollart_flow.algorithms.base import Tokens
-from rollart_flow.algorithms.divergence import KLEstimator, divergence
+from rollart_flow.algorithms.parts.divergence import KLEstimator, divergence
 from rollart_flow.errors import SettingsError, TrainerError
 
 ESTIMATORS = get_args(KLEstimator)

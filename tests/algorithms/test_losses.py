@@ -11,18 +11,14 @@ import torch
 
 from rollart_flow.algorithms import losses as package
 from rollart_flow.algorithms.base import Loss
-from rollart_flow.algorithms.losses import (
-    CISPO,
-    GSPO,
-    IPA,
-    TOPR,
-    Clipped,
-    Decoupled,
-    DoubleSided,
-    Kimi,
-    Truncated,
-    Vanilla,
-)
+from rollart_flow.algorithms.losses import Clipped, Truncated, Vanilla
+from rollart_flow.algorithms.recipes.cispo import CISPO
+from rollart_flow.algorithms.recipes.decoupled_ppo import Decoupled
+from rollart_flow.algorithms.recipes.double_sided import DoubleSided
+from rollart_flow.algorithms.recipes.gspo import GSPO
+from rollart_flow.algorithms.recipes.ipa import IPA
+from rollart_flow.algorithms.recipes.kimi import Kimi
+from rollart_flow.algorithms.recipes.topr import TOPR
 from rollart_flow.errors import SettingsError, TrainerError
 from tests.algorithms.columns import (
     Token,

@@ -13,7 +13,7 @@ import torch
 from rollart_flow.algorithms import cispo, dr_grpo, grpo, gspo, rloo
 from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.algorithms.base import Tokens
-from rollart_flow.algorithms.critic import Critic
+from rollart_flow.algorithms.parts.critic import Critic
 from tests.algorithms.batches import Row, table
 from tests.algorithms.columns import make_tokens, tensors
 

@@ -41,19 +41,15 @@ from rollart_flow.algorithms.advantages import (
     LeaveOneOut,
     VTrace,
 )
-from rollart_flow.algorithms.losses import (
-    CISPO,
-    GSPO,
-    IPA,
-    TOPR,
-    Clipped,
-    Decoupled,
-    DoubleSided,
-    Kimi,
-    Truncated,
-    Vanilla,
-)
+from rollart_flow.algorithms.losses import Clipped, Truncated, Vanilla
 from rollart_flow.algorithms.recipe import Common
+from rollart_flow.algorithms.recipes.cispo import CISPO
+from rollart_flow.algorithms.recipes.decoupled_ppo import Decoupled
+from rollart_flow.algorithms.recipes.double_sided import DoubleSided
+from rollart_flow.algorithms.recipes.gspo import GSPO
+from rollart_flow.algorithms.recipes.ipa import IPA
+from rollart_flow.algorithms.recipes.kimi import Kimi
+from rollart_flow.algorithms.recipes.topr import TOPR
 from rollart_flow.errors import SettingsError
 
 ROOT = Path(__file__).parents[2]

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from rollart_flow.algorithms.advantages.columns import rewards_of, varied_groups
 from rollart_flow.algorithms.advantages.tokens import action_values, actions_of, discounted
+from rollart_flow.algorithms.algorithm import TARGETS
 from rollart_flow.algorithms.base import Advantages, Estimator
 from rollart_flow.validation import check_number
 
@@ -55,5 +56,5 @@ class GAE(Estimator):
         return Advantages(
             tuple(advantage.astype(np.float32) for advantage in advantages),
             zero_variance_groups=constant,
-            targets=tuple((advantage + value).astype(np.float32) for advantage, value in pairs),
+            columns={TARGETS: tuple((a + value).astype(np.float32) for a, value in pairs)},
         )

@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from rollart_flow.algorithms.advantages.columns import rewards_of, varied_groups
 from rollart_flow.algorithms.advantages.tokens import action_values, actions_of, behavior_logprobs
+from rollart_flow.algorithms.algorithm import TARGETS
 from rollart_flow.algorithms.base import Advantages, Estimator, Floats
 from rollart_flow.errors import SettingsError
 from rollart_flow.validation import check_number
@@ -66,7 +67,7 @@ class VTrace(Estimator):
             advantages.append((each.paid + following - value).astype(np.float32))
             targets.append(target.astype(np.float32))
         _, constant = varied_groups(batch, rewards_of(batch))
-        return Advantages(tuple(advantages), constant, tuple(targets))
+        return Advantages(tuple(advantages), constant, {TARGETS: tuple(targets)})
 
     def _targets(self, paid: Floats, value: Floats, log_ratio: Floats) -> Floats:
         """v of each action token [action tokens]."""

@@ -1,6 +1,6 @@
 """IcePop: sg[pi_old / mu] where it lies in [low, high], else 0.
 
-Tokens that engine and trainer disagree on too much teach nothing, instead of counting as the cap.
+Tokens on which engine and trainer disagree too much teach nothing, instead of counting as the cap.
 
 Source: Ring-1T (2510.18855) section 3: 0.5 to 5; others take an upper end of 2.
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class IcePop(Correction):
-    """See the module."""
+    """The importance weight within a window, and 0 outside of it."""
 
     low: float = 0.5
     """Weight below which a token is dropped."""
@@ -31,7 +31,6 @@ class IcePop(Correction):
         check_number("high", self.high, low=1)
 
     def __call__(self, tokens: Tokens) -> torch.Tensor:
-        """See `Correction`."""
         import torch
 
         weight = torch.exp(tokens.need("old_logprobs") - tokens.behavior_logprobs)

@@ -1,4 +1,4 @@
-"""Off-policy sequence masking: failures that the policy has left behind teach nothing.
+"""Off-policy sequence masking: failures that have become too unlikely teach nothing.
 
     factor = 0       where A < 0 and mean over the trajectory of log pi_old - log pi_theta > delta
              weight  elsewhere
@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rollart_flow.algorithms.base import Column, Correction, Tokens
+from rollart_flow.algorithms.base import Correction, Tokens
 from rollart_flow.algorithms.corrections.exact import Exact
 from rollart_flow.algorithms.losses.segments import segment_means
 from rollart_flow.errors import SettingsError
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class OPSM(Correction):
-    """See the module."""
+    """A correction, and 0 for failures that have become too unlikely."""
 
     delta: float = 1e-4
     """Mean log-ratio beyond which a trajectory's failures are dropped [nats per token]."""
     weight: Correction = field(default_factory=Exact)
-    """What stands for pi_old / mu where nothing is dropped."""
+    """Correction for pi_old / mu of tokens that are not dropped."""
 
     def __post_init__(self) -> None:
         check_number("delta", self.delta, low=0)
@@ -38,12 +38,10 @@ class OPSM(Correction):
             raise SettingsError(f"weight={self.weight!r}: expected a correction such as tis()")
 
     @property
-    def needs(self) -> frozenset[Column]:
-        """See `Correction`."""
+    def needs(self) -> frozenset[str]:
         return self.weight.needs | {"old_logprobs", "rows"}
 
     def __call__(self, tokens: Tokens) -> torch.Tensor:
-        """See `Correction`."""
         behind = tokens.need("old_logprobs") - tokens.logprobs.detach()
         left = segment_means(behind, tokens.need("rows")) > self.delta
         return self.weight(tokens).masked_fill(left & (tokens.advantages < 0), 0.0)
@@ -55,7 +53,7 @@ def opsm(delta: float = 1e-4, *, weight: Correction | None = None) -> OPSM:
     Args:
         delta: mean of log pi_old - log pi_theta over a trajectory's action tokens beyond which its
             tokens with a negative advantage are dropped.
-        weight: what stands for pi_old / mu in what is kept; all of it by default.
+        weight: correction for pi_old / mu of tokens that are not dropped; `Exact` by default.
 
     Raises:
         SettingsError: a value out of its range.

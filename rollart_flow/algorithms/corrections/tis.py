@@ -1,7 +1,7 @@
 """Truncated importance sampling: sg[min(pi_old / mu, cap)].
 
-Sources: ROLL Flash (2510.11345) eq. 12 with a cap of 5; 2 in slime, 1.2 in ROLL's code. Biased by
-what the cap cuts off, with a variance that it bounds.
+Sources: ROLL Flash (2510.11345) eq. 12 with a cap of 5; 2 in slime, 1.2 in ROLL's code. The cap
+bounds the variance, and biases the weight by the part that it cuts off.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TIS(Correction):
-    """See the module."""
+    """The importance weight, truncated at a cap."""
 
     cap: float = 2.0
     """Largest weight."""
@@ -27,7 +27,6 @@ class TIS(Correction):
         check_number("cap", self.cap, low=0, open_low=True)
 
     def __call__(self, tokens: Tokens) -> torch.Tensor:
-        """See `Correction`."""
         import torch
 
         return torch.exp(tokens.need("old_logprobs") - tokens.behavior_logprobs).clamp(max=self.cap)

@@ -1,25 +1,13 @@
-"""Losses of action tokens: one variant, one short file."""
+"""Losses of action tokens that several recipes share, and what such losses are made of.
 
-from rollart_flow.algorithms.losses.cispo import CISPO
-from rollart_flow.algorithms.losses.decoupled import Decoupled
-from rollart_flow.algorithms.losses.double_sided import DoubleSided
-from rollart_flow.algorithms.losses.gspo import GSPO
-from rollart_flow.algorithms.losses.ipa import IPA
-from rollart_flow.algorithms.losses.kimi import Kimi
-from rollart_flow.algorithms.losses.ppo import Clipped
-from rollart_flow.algorithms.losses.topr import TOPR
+A loss that one recipe uses stands in the file of that recipe, see
+`rollart_flow.algorithms.recipes`.
+"""
+
+from rollart_flow.algorithms.losses.clipped import Clipped
+from rollart_flow.algorithms.losses.ratio import RatioLoss
+from rollart_flow.algorithms.losses.segments import segment_maxima, segment_means
 from rollart_flow.algorithms.losses.truncated import Truncated
 from rollart_flow.algorithms.losses.vanilla import Vanilla
 
-__all__ = [
-    "CISPO",
-    "GSPO",
-    "IPA",
-    "TOPR",
-    "Clipped",
-    "Decoupled",
-    "DoubleSided",
-    "Kimi",
-    "Truncated",
-    "Vanilla",
-]
+__all__ = ["Clipped", "RatioLoss", "Truncated", "Vanilla", "segment_maxima", "segment_means"]

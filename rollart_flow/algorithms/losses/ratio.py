@@ -1,11 +1,11 @@
-"""What losses with an importance ratio share: the choice of the policy below the fraction bar."""
+"""The base of losses with an importance ratio: the choice of the policy that it is taken to."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, get_args
 
-from rollart_flow.algorithms.base import Column, Loss, RatioTo, Tokens
+from rollart_flow.algorithms.base import Loss, RatioTo, Tokens
 from rollart_flow.validation import check_choice
 
 if TYPE_CHECKING:
@@ -21,23 +21,21 @@ class RatioLoss(Loss):
     where rho is 1.
     """
 
-    reads: ClassVar[frozenset[Column]] = frozenset()
-    """Fields of `Tokens` that it reads whatever the ratio is taken to."""
+    reads: ClassVar[frozenset[str]] = frozenset()
+    """Names that the loss needs of `Tokens`, whatever the ratio is taken to."""
 
     ratio_to: RatioTo = field(default="behavior", kw_only=True)
-    """See `RatioTo`."""
+    """Policy that the ratio is taken to, see `RatioTo`."""
 
     def __post_init__(self) -> None:
         check_choice("ratio_to", self.ratio_to, get_args(RatioTo))
 
     @property
     def anchor(self) -> RatioTo:
-        """See `Loss`."""
         return self.ratio_to
 
     @property
-    def needs(self) -> frozenset[Column]:
-        """See `Loss`."""
+    def needs(self) -> frozenset[str]:
         return self.reads if self.ratio_to == "behavior" else self.reads | {"old_logprobs"}
 
     def log_ratio(self, tokens: Tokens) -> torch.Tensor:

@@ -2,8 +2,8 @@
 
     loss = -sg[clip(rho, 0, cap)] A log pi_theta
 
-Every token keeps a gradient: a ratio beyond the cap counts as the cap. With 1, what has become
-likelier is not pushed further the more it has.
+Every token has a gradient: a ratio beyond the cap counts as the cap. With a cap of 1, a token that
+has become likelier does not get a larger weight for it.
 
 Sources: ROLL (2506.06122) and its code's loss of that name; IMPALA (1802.01561) for the truncation.
 """
@@ -19,7 +19,7 @@ from rollart_flow.validation import check_number
 
 @dataclass(frozen=True, slots=True)
 class Truncated(RatioLoss):
-    """See the module."""
+    """Weighted log-likelihood of each action token, with a truncated weight."""
 
     cap: float = 1.0
     """Largest ratio that counts."""
@@ -29,7 +29,6 @@ class Truncated(RatioLoss):
         check_number("cap", self.cap, low=0, open_low=True)
 
     def __call__(self, tokens: Tokens) -> TokenLoss:
-        """Weighted log-likelihood of each action token. See `Loss`."""
         import torch
 
         ratio = torch.exp(self.log_ratio(tokens)).detach()

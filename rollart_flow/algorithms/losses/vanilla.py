@@ -12,10 +12,9 @@ from rollart_flow.algorithms.base import Loss, TokenLoss, Tokens
 
 @dataclass(frozen=True, slots=True)
 class Vanilla(Loss):
-    """No ratio, so no correction for staleness."""
+    """Log-likelihood times the advantage; there is no ratio, so no correction for staleness."""
 
     def __call__(self, tokens: Tokens) -> TokenLoss:
-        """Log-likelihood times the advantage. See `Loss`."""
         import torch
 
         ratio = torch.exp(tokens.logprobs.detach() - tokens.behavior_logprobs)

@@ -1,4 +1,4 @@
-"""Decoupled PPO: the clip is around a proximal policy, the behavior policy has a weight.
+"""Decoupled PPO (AReaL): the clip is around a proximal policy, the behavior policy has a weight.
 
     r    = pi_theta / pi_prox,  w = sg[pi_prox / mu]
     loss = -w min(r A, clip(r, 1 - clip, 1 + clip_high) A),  0 where w > cap
@@ -20,9 +20,12 @@ has the interpolation (docs/algorithms/prox_approx.md).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal, Unpack, get_args
 
-from rollart_flow.algorithms.base import Column, Loss, RatioTo, TokenLoss, Tokens
+from rollart_flow.algorithms.advantages.group import GroupNormalized
+from rollart_flow.algorithms.algorithm import Algorithm
+from rollart_flow.algorithms.base import Loss, RatioTo, TokenLoss, Tokens
+from rollart_flow.algorithms.recipe import Common, compose
 from rollart_flow.validation import check_choice, check_number
 
 if TYPE_CHECKING:
@@ -33,7 +36,7 @@ Proximal = Literal["recomputed", "interpolated"]
 
 @dataclass(frozen=True, slots=True)
 class Decoupled(Loss):
-    """See the module. Ratio and weight together reach the behavior policy."""
+    """Weighted clipped surrogate. Ratio and weight together reach the behavior policy."""
 
     clip: float = 0.2
     """How far below 1 the ratio to the proximal policy may go before its gradient is cut."""
@@ -51,16 +54,13 @@ class Decoupled(Loss):
 
     @property
     def anchor(self) -> RatioTo:
-        """See `Loss`."""
         return "behavior"
 
     @property
-    def needs(self) -> frozenset[Column]:
-        """See `Loss`."""
+    def needs(self) -> frozenset[str]:
         return frozenset({"old_logprobs" if self.proximal == "recomputed" else "lags"})
 
     def __call__(self, tokens: Tokens) -> TokenLoss:
-        """Weighted clipped surrogate of each action token. See `Loss`."""
         import torch
 
         proximal = self._proximal(tokens)
@@ -80,3 +80,28 @@ class Decoupled(Loss):
         part = (lags - 1.0).clamp(min=0.0) / lags.clamp(min=1.0)
         behavior = tokens.behavior_logprobs
         return behavior + part * (tokens.logprobs.detach() - behavior)
+
+
+def decoupled_ppo(
+    *,
+    clip: float = 0.2,
+    clip_high: float = 0.2,
+    cap: float = 5.0,
+    proximal: Proximal = "recomputed",
+    **common: Unpack[Common],
+) -> Algorithm:
+    """Decoupled PPO for `train`.
+
+    Args:
+        clip: how far below 1 the ratio may go before its gradient is cut.
+        clip_high: how far above 1.
+        cap: weight beyond which a token is dropped.
+        proximal: `recomputed` (pi_old, one more forward pass where a batch is cut into minibatches)
+            or `interpolated` between the behavior policy and the trained one.
+        **common: see `Common`.
+
+    Raises:
+        SettingsError: a value out of its range, or a contradiction.
+    """
+    loss = Decoupled(clip, clip_high, cap, proximal)
+    return compose("decoupled_ppo", loss, common, advantage=GroupNormalized())

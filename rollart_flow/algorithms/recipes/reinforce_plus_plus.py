@@ -11,7 +11,7 @@ from typing import Unpack
 from rollart_flow.algorithms.advantages.batch_normalized import BatchNormalized
 from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.algorithms.base import RatioTo
-from rollart_flow.algorithms.losses.ppo import Clipped
+from rollart_flow.algorithms.losses.clipped import Clipped
 from rollart_flow.algorithms.recipe import Common, compose, ratio_of
 
 

@@ -1,4 +1,4 @@
-"""CISPO: the importance ratio is clipped, its gradient never.
+"""CISPO: the importance ratio is clipped, its gradient never, so that every token has one.
 
     loss = -sg[clip(rho, 1 - clip, 1 + clip_high)] A log pi_theta
 
@@ -11,15 +11,19 @@ Source: MiniMax-M1 (2506.13585) section 3.1; ROLL's defaults of 0.1.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Unpack
 
-from rollart_flow.algorithms.base import TokenLoss, Tokens
+from rollart_flow.algorithms.advantages.group import GroupNormalized
+from rollart_flow.algorithms.algorithm import Algorithm
+from rollart_flow.algorithms.base import RatioTo, TokenLoss, Tokens
 from rollart_flow.algorithms.losses.ratio import RatioLoss
+from rollart_flow.algorithms.recipe import Common, compose, ratio_of
 from rollart_flow.validation import check_flag, check_number
 
 
 @dataclass(frozen=True, slots=True)
 class CISPO(RatioLoss):
-    """See the module."""
+    """Weighted log-likelihood of each action token, with a clipped weight."""
 
     clip: float = 0.1
     """How far below 1 the ratio counts."""
@@ -35,7 +39,6 @@ class CISPO(RatioLoss):
         check_flag("mask", self.mask)
 
     def __call__(self, tokens: Tokens) -> TokenLoss:
-        """Weighted log-likelihood of each action token. See `Loss`."""
         import torch
 
         ratio = torch.exp(self.log_ratio(tokens)).detach()
@@ -46,3 +49,28 @@ class CISPO(RatioLoss):
             clipped = (above & (tokens.advantages > 0)) | (below & (tokens.advantages < 0))
             weight = weight.masked_fill(clipped, 0.0)
         return TokenLoss(-weight * tokens.advantages * tokens.logprobs, ratio, clipped)
+
+
+def cispo(
+    *,
+    clip: float = 0.1,
+    clip_high: float = 0.1,
+    mask: bool = False,
+    ratio_to: RatioTo | None = None,
+    **common: Unpack[Common],
+) -> Algorithm:
+    """CISPO for `train`.
+
+    Args:
+        clip: how far below 1 the ratio counts.
+        clip_high: how far above 1.
+        mask: drop the tokens that PPO would clip.
+        ratio_to: policy that the ratio is taken to, `behavior` or `old`; `old` beside a correction,
+            else `behavior`.
+        **common: see `Common`.
+
+    Raises:
+        SettingsError: a value out of its range, or a contradiction.
+    """
+    loss = CISPO(clip, clip_high, mask, ratio_to=ratio_of(ratio_to, common))
+    return compose("cispo", loss, common, advantage=GroupNormalized())

@@ -27,7 +27,7 @@ class Critic:
     coefficient: float = 0.5
     """Factor of the value loss, whose gradient reaches the policy's trunk."""
     clip: float = 0.2
-    """How far a value may move in one step and still be pulled further; 0 does not bound it."""
+    """Distance of a value from its old one beyond which it has no gradient; 0 does not bound it."""
     lr_scale: float = 1.0
     """Learning rate of the head, as a multiple of the policy's."""
 
@@ -44,6 +44,6 @@ class Critic:
 
         error = (values - targets) ** 2
         if self.clip > 0:
-            held = old_values + (values - old_values).clamp(-self.clip, self.clip)
-            error = torch.maximum(error, (held - targets) ** 2)
+            bounded = old_values + (values - old_values).clamp(-self.clip, self.clip)
+            error = torch.maximum(error, (bounded - targets) ** 2)
         return error / 2

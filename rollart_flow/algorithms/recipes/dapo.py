@@ -1,11 +1,9 @@
-"""TOPR: what succeeded is imitated, what failed is pushed down only as far as it is still likely.
+"""DAPO: GRPO with a higher upper clip, the mean over all tokens and no penalty towards a reference.
 
-    R > 0:   -positive A log pi_theta
-    R <= 0:  -negative sg[clip(rho, 0, 1)] A log pi_theta
+    -min(rho A, clip(rho, 1 - clip, 1 + clip_high) A),  A = (r - mean) / (std + eps) of the group
 
-R is the trajectory's final reward. Other weights than 1 make it weighted TOPR.
-
-Source: 2503.14286; ROLL for the weights.
+Source: DAPO (2503.14476) section 3. Its dynamic sampling is a filter of the pipeline, which refuses
+groups whose rewards are all equal.
 """
 
 from typing import Unpack
@@ -13,22 +11,22 @@ from typing import Unpack
 from rollart_flow.algorithms.advantages.group import GroupNormalized
 from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.algorithms.base import RatioTo
-from rollart_flow.algorithms.losses.topr import TOPR
+from rollart_flow.algorithms.losses.clipped import Clipped
 from rollart_flow.algorithms.recipe import Common, compose, ratio_of
 
 
-def topr(
+def dapo(
     *,
-    positive: float = 1.0,
-    negative: float = 1.0,
+    clip: float = 0.2,
+    clip_high: float = 0.28,
     ratio_to: RatioTo | None = None,
     **common: Unpack[Common],
 ) -> Algorithm:
-    """TOPR for `train`.
+    """DAPO for `train`.
 
     Args:
-        positive: weight of trajectories whose final reward is above 0.
-        negative: weight of all others.
+        clip: how far below 1 the ratio may go before its gradient is cut.
+        clip_high: how far above 1.
         ratio_to: policy that the ratio is taken to, `behavior` or `old`; `old` beside a correction,
             else `behavior`.
         **common: see `Common`.
@@ -37,8 +35,8 @@ def topr(
         SettingsError: a value out of its range, or a contradiction.
     """
     return compose(
-        "topr",
-        TOPR(positive, negative, ratio_to=ratio_of(ratio_to, common)),
+        "dapo",
+        Clipped(clip, clip_high, ratio_to=ratio_of(ratio_to, common)),
         common,
         advantage=GroupNormalized(),
     )

@@ -12,8 +12,8 @@ from typing import Unpack
 from rollart_flow.algorithms.advantages.gae import GAE
 from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.algorithms.base import RatioTo
-from rollart_flow.algorithms.critic import Critic
-from rollart_flow.algorithms.losses.ppo import Clipped
+from rollart_flow.algorithms.losses.clipped import Clipped
+from rollart_flow.algorithms.parts.critic import Critic
 from rollart_flow.algorithms.recipe import Common, compose, ratio_of
 
 

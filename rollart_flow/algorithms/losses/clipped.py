@@ -20,7 +20,7 @@ from rollart_flow.validation import check_number
 
 @dataclass(frozen=True, slots=True)
 class Clipped(RatioLoss):
-    """See the module."""
+    """Clipped surrogate of each action token."""
 
     clip: float = 0.2
     """How far below 1 the ratio may go before its gradient is cut."""
@@ -38,7 +38,6 @@ class Clipped(RatioLoss):
             check_number("dual", self.dual, low=1, open_low=True)
 
     def __call__(self, tokens: Tokens) -> TokenLoss:
-        """Clipped surrogate of each action token. See `Loss`."""
         import torch
 
         ratio = torch.exp(self.log_ratio(tokens))

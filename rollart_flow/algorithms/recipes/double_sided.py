@@ -12,15 +12,19 @@ do not publish the window, so that DAPO's is the default.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Unpack
 
-from rollart_flow.algorithms.base import Column, Loss, RatioTo, TokenLoss, Tokens
+from rollart_flow.algorithms.advantages.group import GroupNormalized
+from rollart_flow.algorithms.algorithm import Algorithm
+from rollart_flow.algorithms.base import Loss, RatioTo, TokenLoss, Tokens
 from rollart_flow.algorithms.losses.segments import segment_maxima
+from rollart_flow.algorithms.recipe import Common, compose
 from rollart_flow.validation import check_count, check_number
 
 
 @dataclass(frozen=True, slots=True)
 class DoubleSided(Loss):
-    """See the module."""
+    """Weighted log-likelihood of each action token, masked outside of the window."""
 
     clip: float = 0.2
     """How far below 1 the ratio may be."""
@@ -38,16 +42,13 @@ class DoubleSided(Loss):
 
     @property
     def anchor(self) -> RatioTo:
-        """See `Loss`."""
         return "behavior"
 
     @property
-    def needs(self) -> frozenset[Column]:
-        """See `Loss`."""
+    def needs(self) -> frozenset[str]:
         return frozenset() if self.max_lag is None else frozenset({"rows", "lags"})
 
     def __call__(self, tokens: Tokens) -> TokenLoss:
-        """Masked, weighted log-likelihood of each action token. See `Loss`."""
         import torch
 
         ratio = torch.exp(tokens.logprobs.detach() - tokens.behavior_logprobs)
@@ -57,3 +58,25 @@ class DoubleSided(Loss):
             dropped = dropped | (oldest > self.max_lag)
         weight = ratio.masked_fill(dropped, 0.0)
         return TokenLoss(-weight * tokens.advantages * tokens.logprobs, ratio, dropped)
+
+
+def double_sided(
+    *,
+    clip: float = 0.2,
+    clip_high: float = 0.28,
+    max_lag: int | None = None,
+    **common: Unpack[Common],
+) -> Algorithm:
+    """Double-sided masking for `train`.
+
+    Args:
+        clip: how far below 1 the ratio may be.
+        clip_high: how far above 1.
+        max_lag: most versions that a trajectory's oldest token may be behind; None: any.
+        **common: see `Common`.
+
+    Raises:
+        SettingsError: a value out of its range, or a contradiction.
+    """
+    loss = DoubleSided(clip, clip_high, max_lag)
+    return compose("double_sided", loss, common, advantage=GroupNormalized())

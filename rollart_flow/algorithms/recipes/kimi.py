@@ -1,6 +1,6 @@
 """Kimi's loss: the policy gradient with a squared log-ratio that keeps the policy near its start.
 
-    loss = -A log pi_theta + (tau / 2) (log pi_theta - log pi_old)^2
+    loss = -A log pi_theta + (tau / 2) (log pi_theta - log pi_old)^2,  A = r - mean of the group
 
 pi_old is the policy that the step starts from, so that the second term acts from the second update
 of a step on. There is no importance ratio; a correction may still weigh the tokens.
@@ -11,14 +11,18 @@ Source: Kimi k1.5 (2501.12599) section 2.3.2, Kimi K2 (2507.20534) section 3.2.2
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Unpack
 
-from rollart_flow.algorithms.base import Column, Loss, TokenLoss, Tokens
+from rollart_flow.algorithms.advantages.centered import GroupCentered
+from rollart_flow.algorithms.algorithm import Algorithm
+from rollart_flow.algorithms.base import Loss, TokenLoss, Tokens
+from rollart_flow.algorithms.recipe import Common, compose
 from rollart_flow.validation import check_number
 
 
 @dataclass(frozen=True, slots=True)
 class Kimi(Loss):
-    """See the module."""
+    """Log-likelihood times the advantage, and the penalty."""
 
     tau: float = 0.1
     """Factor of the squared log-ratio."""
@@ -27,15 +31,26 @@ class Kimi(Loss):
         check_number("tau", self.tau, low=0)
 
     @property
-    def needs(self) -> frozenset[Column]:
-        """See `Loss`."""
+    def needs(self) -> frozenset[str]:
         return frozenset({"old_logprobs"})
 
     def __call__(self, tokens: Tokens) -> TokenLoss:
-        """Log-likelihood times the advantage, and the penalty. See `Loss`."""
         import torch
 
         moved = tokens.logprobs - tokens.need("old_logprobs")
         ratio = torch.exp(moved).detach()
         loss = -tokens.advantages * tokens.logprobs + self.tau / 2 * moved**2
         return TokenLoss(loss, ratio, torch.zeros_like(ratio, dtype=torch.bool))
+
+
+def kimi(*, tau: float = 0.1, **common: Unpack[Common]) -> Algorithm:
+    """Kimi's loss for `train`.
+
+    Args:
+        tau: factor of the squared log-ratio.
+        **common: see `Common`.
+
+    Raises:
+        SettingsError: a value out of its range, or a contradiction.
+    """
+    return compose("kimi", Kimi(tau), common, advantage=GroupCentered())

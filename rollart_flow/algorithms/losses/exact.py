@@ -13,10 +13,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Exact(Correction):
-    """What a ratio to pi_old is completed with where no other correction is chosen."""
+    """The default correction of a ratio to pi_old."""
 
     def __call__(self, tokens: Tokens) -> torch.Tensor:
-        """See `Correction`."""
         import torch
 
         return torch.exp(tokens.need("old_logprobs") - tokens.behavior_logprobs)

@@ -1,4 +1,4 @@
-"""IPA: interaction chunks as the actions of a chunked decision process.
+"""IPA: interaction chunks as the actions of a chunked decision process, with discounted returns.
 
 A chunk c is a run of action tokens between two observations, len(c) of them, and
 
@@ -10,22 +10,26 @@ A chunk c is a run of action tokens between two observations, len(c) of them, an
 
 at each token.
 
-Source: ROLL's agentic report (2512.24873), chunk-level optimization; `high` is that of a
-contributor's settings, since the report gives none.
+Source: ROLL's agentic report (2512.24873), chunk-level optimization; `gamma` and `high` are those
+of a contributor's settings, since the report gives none.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Unpack
 
-from rollart_flow.algorithms.base import Column, Loss, RatioTo, TokenLoss, Tokens
+from rollart_flow.algorithms.advantages.chunk_returns import ChunkReturns
+from rollart_flow.algorithms.algorithm import Algorithm
+from rollart_flow.algorithms.base import Loss, RatioTo, TokenLoss, Tokens
 from rollart_flow.algorithms.losses.segments import segment_means
+from rollart_flow.algorithms.recipe import Common, compose
 from rollart_flow.validation import check_number
 
 
 @dataclass(frozen=True, slots=True)
 class IPA(Loss):
-    """See the module. Ratio and mask together deal with the behavior policy."""
+    """Masked log-likelihood of each action token. Ratio and mask reach the behavior policy."""
 
     high: float = 5.0
     """Mean ratio of pi_old to the behavior policy beyond which a chunk is dropped."""
@@ -35,16 +39,13 @@ class IPA(Loss):
 
     @property
     def anchor(self) -> RatioTo:
-        """See `Loss`."""
         return "behavior"
 
     @property
-    def needs(self) -> frozenset[Column]:
-        """See `Loss`."""
+    def needs(self) -> frozenset[str]:
         return frozenset({"old_logprobs", "chunks"})
 
     def __call__(self, tokens: Tokens) -> TokenLoss:
-        """Masked log-likelihood of each action token. See `Loss`."""
         import torch
 
         chunks, old = tokens.need("chunks"), tokens.need("old_logprobs")
@@ -54,3 +55,17 @@ class IPA(Loss):
         weight = (taken * tokens.advantages).masked_fill(dropped, 0.0)
         clipped = dropped | ((tokens.advantages <= 0) & (ratio > 1.0))
         return TokenLoss(-weight * tokens.logprobs, ratio, clipped)
+
+
+def ipa(*, gamma: float = 0.95, high: float = 5.0, **common: Unpack[Common]) -> Algorithm:
+    """IPA for `train`.
+
+    Args:
+        gamma: discount of one chunk.
+        high: mean ratio of pi_old to the behavior policy beyond which a chunk is dropped.
+        **common: see `Common`.
+
+    Raises:
+        SettingsError: a value out of its range, or a contradiction.
+    """
+    return compose("ipa", IPA(high), common, advantage=ChunkReturns(gamma))

@@ -47,12 +47,12 @@ def aggregation_weights(
 
     Args:
         batch: with action_mask and domain.
-        aggregation: which one.
-        constant_tokens: what `constant` divides a trajectory's sum by [tokens], such as the most
-            that an action may have; 0 with the others.
+        aggregation: the chosen mean.
+        constant_tokens: divisor of a trajectory's sum with `constant` [tokens], such as the most
+            tokens of an action; 0 with the others.
 
     Raises:
-        SettingsError: see `check_aggregation`.
+        SettingsError: as `check_aggregation`.
         TrainerError: a trajectory has no action token.
     """
     check_aggregation(aggregation, constant_tokens)

@@ -12,19 +12,22 @@ Source: 2507.18071, eq. 5 to 7 and section 5.1.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Unpack
 
-from rollart_flow.algorithms.base import Column, TokenLoss, Tokens
+from rollart_flow.algorithms.advantages.group import GroupNormalized
+from rollart_flow.algorithms.algorithm import Algorithm
+from rollart_flow.algorithms.base import RatioTo, TokenLoss, Tokens
 from rollart_flow.algorithms.losses.ratio import RatioLoss
 from rollart_flow.algorithms.losses.segments import segment_means
+from rollart_flow.algorithms.recipe import Common, compose, ratio_of
 from rollart_flow.validation import check_number
 
 
 @dataclass(frozen=True, slots=True)
 class GSPO(RatioLoss):
-    """See the module."""
+    """Clipped surrogate of a trajectory, at each of its action tokens."""
 
-    reads: ClassVar[frozenset[Column]] = frozenset({"rows"})
+    reads: ClassVar[frozenset[str]] = frozenset({"rows"})
 
     clip: float = 3e-4
     """How far below 1 a trajectory's ratio may go before its gradient is cut."""
@@ -37,7 +40,6 @@ class GSPO(RatioLoss):
         check_number("clip_high", self.clip_high, low=0, open_low=True)
 
     def __call__(self, tokens: Tokens) -> TokenLoss:
-        """Clipped surrogate of its trajectory at each action token. See `Loss`."""
         import torch
 
         ratio = torch.exp(segment_means(self.log_ratio(tokens), tokens.need("rows")))
@@ -46,3 +48,26 @@ class GSPO(RatioLoss):
         return TokenLoss(
             -torch.minimum(surrogate, bounded), ratio.detach(), (bounded < surrogate).detach()
         )
+
+
+def gspo(
+    *,
+    clip: float = 3e-4,
+    clip_high: float = 4e-4,
+    ratio_to: RatioTo | None = None,
+    **common: Unpack[Common],
+) -> Algorithm:
+    """GSPO for `train`.
+
+    Args:
+        clip: how far below 1 a trajectory's ratio may go before its gradient is cut.
+        clip_high: how far above 1.
+        ratio_to: policy that the ratio is taken to, `behavior` or `old`; `old` beside a correction,
+            else `behavior`.
+        **common: see `Common`.
+
+    Raises:
+        SettingsError: a value out of its range, or a contradiction.
+    """
+    loss = GSPO(clip, clip_high, ratio_to=ratio_of(ratio_to, common))
+    return compose("gspo", loss, common, advantage=GroupNormalized(), aggregation="sequence")

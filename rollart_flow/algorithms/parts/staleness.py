@@ -1,14 +1,12 @@
-"""What a stale trajectory still counts: factors on its loss. One variant, one class.
+"""Factors on the losses of stale trajectories.
 
-The bound drops what is too old (ROLLART section 6.2); among what it lets through, older
-trajectories may count for less, since the variance of corrections grows with their lag (study notes
-on staleness, seed 004, section 7). The invariant: a fresh trajectory counts in full, and an older
-one never more than a younger one.
+The bound drops trajectories that are too old (ROLLART section 6.2); among the others, older ones
+may count for less, since the variance of corrections grows with their lag. The invariant: a fresh
+trajectory counts in full, and an older one never more than a younger one.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,24 +18,12 @@ from rollart_flow.errors import TrainerError
 from rollart_flow.validation import check_count, check_number
 
 
-class StalenessWeight(ABC):
-    """Factors of one batch from how many versions its trajectories are behind."""
-
-    @abstractmethod
-    def __call__(self, batch: pa.Table) -> Floats:
-        """Factors [trajectories] in (0, 1] from the column `staleness` of a batch [versions].
-
-        Raises:
-            TrainerError: a trajectory has no staleness.
-        """
-
-
 @dataclass(frozen=True, slots=True)
-class Decayed(StalenessWeight):
-    """factor^max(0, staleness - after): each version of lag takes the same share away."""
+class Decayed:
+    """factor^max(0, staleness - after): each version of lag multiplies the weight by `factor`."""
 
     factor: float = 0.9
-    """What is left of a trajectory's weight with each version; 1 takes nothing away."""
+    """Factor on a trajectory's weight for each version; 1 changes nothing."""
     after: int = 0
     """Versions of lag that cost nothing."""
 
@@ -46,13 +32,17 @@ class Decayed(StalenessWeight):
         check_count("after", self.after, low=0)
 
     def __call__(self, batch: pa.Table) -> Floats:
-        """See `StalenessWeight`."""
+        """Factors [trajectories] in (0, 1] from the column `staleness` of a batch [versions].
+
+        Raises:
+            TrainerError: a trajectory has no staleness.
+        """
         lag = np.maximum(staleness_of(batch) - self.after, 0.0)
         return np.asarray(self.factor**lag)
 
 
 def staleness_of(batch: pa.Table) -> Floats:
-    """Versions that each trajectory is behind [trajectories].
+    """Staleness of each trajectory [trajectories], in versions.
 
     Raises:
         TrainerError: a trajectory has no staleness.

@@ -1,0 +1,1 @@
+"""Parts of an algorithm that any recipe can use: aggregation, divergence, critic, staleness."""
