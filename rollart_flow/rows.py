@@ -1,4 +1,8 @@
-"""Frozen values to rows of the tables and back. The only place that knows both."""
+"""Frozen values to rows of the tables and back: the only module that knows both.
+
+A field of `Trajectory` is a column of `trajectories` of the same name. A new field of numbers,
+texts or lists of them needs no change here.
+"""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -81,7 +85,7 @@ def trajectory_row(trajectory: Trajectory) -> dict[str, Any]:
 
 def trajectory_from_row(row: Mapping[str, Any]) -> Trajectory:
     """A `Trajectory` from one row as a mapping; `seq` and `committed_at` are left aside."""
-    values = {name: row[name] for name in _NAMES[Trajectory]}
+    values = {name: _tuples(row[name]) for name in _NAMES[Trajectory]}
     sampling = dict(row["sampling"])
     for name in ("stop_token_ids", "allowed_token_ids"):
         sampling[name] = tuple(sampling[name])
@@ -90,15 +94,17 @@ def trajectory_from_row(row: Mapping[str, Any]) -> Trajectory:
     values["split"] = Split(row["split"])
     values["reason"] = None if row["reason"] is None else Reason(row["reason"])
     values["turns"] = tuple(Turn(**turn) for turn in row["turns"])
-    for name in ("token_ids", "action_mask", "logprobs", "token_versions"):
-        values[name] = tuple(row[name])
-    if row["kept_token_ids"] is not None:
-        values["kept_token_ids"] = tuple(tuple(ids) for ids in row["kept_token_ids"])
-    if row["prefill_workers"] is not None:
-        values["prefill_workers"] = tuple(row["prefill_workers"])
     if row["reward_parts"] is not None:
         values["reward_parts"] = {part["name"]: part["value"] for part in row["reward_parts"]}
     return Trajectory(**values)
+
+
+def _tuples(value: Any) -> Any:
+    """A value of a row with tuples for its lists, at any depth."""
+    if not isinstance(value, list):
+        return value
+    nested = bool(value) and isinstance(value[0], list)
+    return tuple(map(_tuples, value)) if nested else tuple(value)
 
 
 def samples(trajectories: pa.Table) -> list[Sample]:

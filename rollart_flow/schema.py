@@ -1,10 +1,12 @@
 """The tables of a run as Arrow schemas, read from `schemas/*.json`.
 
 Those files (Delta StructType JSON) are the only place where a column is declared; nothing else
-spells a column's type. `SCHEMA_VERSION` grows by one whenever a file changes; older runs stay
-readable.
+spells a column's type. A column that is added stands last, may be null, and has the next version
+as `since` in its metadata: `SCHEMA_VERSION` is the highest of them, and older runs stay readable. A
+list that losses may read says in `per` what its items belong to (`trainers.batch.columns`).
 """
 
+import json
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
@@ -16,7 +18,6 @@ from deltalake import Schema as DeltaSchema
 
 from rollart_flow.errors import SchemaError
 
-SCHEMA_VERSION = 4
 TABLES = ("trajectories", "batches", "steps", "weights", "events", "bindings", "evaluations")
 WRITER_COLUMNS = ("seq", "committed_at")
 """Columns that the writer fills in at commit; rows on their way to it are without them."""
@@ -25,6 +26,18 @@ WRITER_COLUMNS = ("seq", "committed_at")
 def _schemas_folder() -> Path:
     inside_wheel = Path(__file__).parent / "schemas"
     return inside_wheel if inside_wheel.is_dir() else Path(__file__).parent.parent / "schemas"
+
+
+def _newest() -> int:
+    """The highest `since` of all columns; columns without it are of version 1."""
+    since = 1
+    for table in TABLES:
+        declared = json.loads((_schemas_folder() / f"{table}.json").read_text())
+        since = max(since, *(int(f["metadata"].get("since", 1)) for f in declared["fields"]))
+    return since
+
+
+SCHEMA_VERSION = _newest()
 
 
 @cache

@@ -1,6 +1,5 @@
 """What the README says is true: its pipeline, its commands and its Python run here."""
 
-import inspect
 import re
 import shlex
 import shutil
@@ -15,6 +14,7 @@ from ray.autoscaler._private.kuberay.autoscaling_config import (
 )
 
 from rollart_flow import algorithms
+from rollart_flow.algorithms.registry import CORRECTIONS, RECIPES
 from rollart_flow.pipeline import load_pipeline
 from rollart_flow.store import Run
 from tests.cli.shell import rollart
@@ -83,14 +83,15 @@ def test_its_composed_reward_can_be_built() -> None:
 
 
 def test_its_recipes_are_all_there_are_and_can_be_called() -> None:
-    recipes = {name for name, f in vars(algorithms).items() if inspect.isfunction(f)}
+    recipes = {*RECIPES.names(), *CORRECTIONS.names()}
     (paragraph,) = [part for part in README.split("\n\n") if "made by a recipe" in part]
     words = set(re.findall(r"`(\w+)`", paragraph))
     assert words - {"steps", "mismatch_kl", "mismatch_ratio_max", "ess", "lags"} == recipes
     calls = re.findall(r"`(\w+\(.*?\))`", paragraph)
     assert len(calls) == 2
+    made = {name: getattr(algorithms, name) for name in recipes}
     for call in calls:
-        assert isinstance(eval(call, dict(vars(algorithms))), algorithms.Algorithm)
+        assert isinstance(eval(call, made), algorithms.Algorithm)
 
 
 def test_its_query_in_python_works_on_a_run(mine: Run, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,5 +1,4 @@
-"""`Algorithm`: the settings of `train`: a loss, an estimator of advantages, an aggregation and
-more.
+"""`Algorithm`: the settings of `train`: a loss, an estimator of advantages and everything beside.
 
 The recipes (`grpo`, ...) fill it with the defaults of a paper; every part can be replaced. The
 invariant: every setting is checked here, where a pipeline is built, none is ignored, and the way
@@ -15,6 +14,7 @@ import pyarrow as pa
 
 from rollart_flow.algorithms.base import (
     COMPUTED,
+    TARGETS,
     Advantages,
     Correction,
     Estimator,
@@ -23,7 +23,6 @@ from rollart_flow.algorithms.base import (
     TokenLoss,
     Tokens,
 )
-from rollart_flow.algorithms.corrections.exact import Exact
 from rollart_flow.algorithms.parts.aggregation import (
     Aggregation,
     aggregation_weights,
@@ -31,15 +30,13 @@ from rollart_flow.algorithms.parts.aggregation import (
 )
 from rollart_flow.algorithms.parts.critic import Critic
 from rollart_flow.algorithms.parts.divergence import KLEstimator, divergence
+from rollart_flow.algorithms.parts.exact import Exact
 from rollart_flow.algorithms.parts.staleness import Decayed
 from rollart_flow.errors import SettingsError
 from rollart_flow.validation import check_choice, check_count, check_kind, check_number
 
 if TYPE_CHECKING:
     import torch
-
-TARGETS = "targets"
-"""Column of `batches` that a critic is trained towards."""
 
 
 @dataclass(frozen=True, slots=True)

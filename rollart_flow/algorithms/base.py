@@ -40,8 +40,8 @@ class Advantages:
     zero_variance_groups: int
     """Groups whose rewards were all equal."""
     columns: Mapping[str, Rows] = field(default_factory=dict)
-    """Further columns of `batches` to store, by name: `targets` is what a critic is trained
-    towards, each [action tokens]."""
+    """Further columns of `batches` to store, by name (`TARGETS`), in the type
+    that the schema declares."""
 
 
 class Estimator(ABC):
@@ -99,6 +99,9 @@ class Tokens:
         found: torch.Tensor = values
         return found
 
+
+TARGETS = "targets"
+"""Column of `batches` that a critic is trained towards."""
 
 COMPUTED = frozenset({"reference_logprobs", "old_logprobs", "rows", "chunks", "lags"})
 """Fields of `Tokens` that a loss may need and the trainer computes; any other name that a loss

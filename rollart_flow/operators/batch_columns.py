@@ -54,10 +54,9 @@ def prepare(
     weights = pa.array(algorithm.weights(rows), pa.float64())
     rows = rows.append_column("advantage", _lists(advantages.values))
     rows = rows.append_column("weight", weights).append_column("trained_version", trained)
-    stored = _COLUMNS
-    if advantages.targets is not None:
-        rows = rows.append_column("targets", _lists(advantages.targets))
-        stored = (*stored, "targets")
+    for name, values in advantages.columns.items():
+        rows = rows.append_column(name, _lists(values))
+    stored = (*_COLUMNS, *advantages.columns)
     return Prepared(rows, stored, advantages.zero_variance_groups)
 
 

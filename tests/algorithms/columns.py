@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from random import Random
+from typing import Any
 
 import torch
 
@@ -14,14 +15,14 @@ from rollart_flow.algorithms.base import TokenLoss, Tokens
 
 @dataclass(frozen=True)
 class Token:
-    """One action token; fields are those of `Tokens`, one number each."""
+    """One action token; fields are those of `Tokens` and the column `reward`, one number each."""
 
     logprobs: float
     behavior_logprobs: float
     advantages: float
     reference_logprobs: float
     old_logprobs: float
-    rewards: float
+    reward: float
     rows: int
     chunks: int
     lags: int
@@ -62,7 +63,7 @@ def make_tokens(trajectories: int = 60, seed: int = 0, spread: float = 0.4) -> l
                         advantages=advantage,
                         reference_logprobs=behavior + random.gauss(0, spread),
                         old_logprobs=old,
-                        rewards=reward,
+                        reward=reward,
                         rows=row,
                         chunks=chunk,
                         lags=max(0, lag - random.randint(0, 1)),
@@ -90,7 +91,9 @@ def tensors(tokens: Sequence[Token]) -> Tokens:
     for name in ("rows", "chunks"):
         columns[name] = torch.unique(columns[name], return_inverse=True)[1]
     columns["logprobs"].requires_grad_()
-    return Tokens(**columns)
+    stored = {"reward": columns.pop("reward")}
+    arguments: dict[str, Any] = columns
+    return Tokens(**arguments, columns=stored)
 
 
 def loss_and_slope(

@@ -61,7 +61,7 @@ def reference(
     return loss, slope
 
 
-def tokens(count: int, seed: int = 0) -> dict[str, torch.Tensor]:
+def tokens(count: int, seed: int = 0) -> dict[str, Any]:
     """Random arguments of `token_loss`, float64, with ratios far on both sides of the clip."""
     generator = torch.Generator().manual_seed(seed)
     behavior = -3 * torch.rand(count, generator=generator, dtype=torch.float64)

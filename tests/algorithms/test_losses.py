@@ -9,7 +9,6 @@ from typing import Any, cast
 import pytest
 import torch
 
-from rollart_flow.algorithms import losses as package
 from rollart_flow.algorithms.base import Loss
 from rollart_flow.algorithms.losses import Clipped, Truncated, Vanilla
 from rollart_flow.algorithms.recipes.cispo import CISPO
@@ -19,6 +18,7 @@ from rollart_flow.algorithms.recipes.gspo import GSPO
 from rollart_flow.algorithms.recipes.ipa import IPA
 from rollart_flow.algorithms.recipes.kimi import Kimi
 from rollart_flow.algorithms.recipes.topr import TOPR
+from rollart_flow.algorithms.registry import RECIPES
 from rollart_flow.errors import SettingsError, TrainerError
 from tests.algorithms.columns import (
     Token,
@@ -80,7 +80,7 @@ def cispo(loss: CISPO, t: Token) -> Pair:
 
 
 def topr(loss: TOPR, t: Token) -> Pair:
-    weight = loss.positive if t.rewards > 0 else loss.negative * min(rho(loss, t), 1.0)
+    weight = loss.positive if t.reward > 0 else loss.negative * min(rho(loss, t), 1.0)
     return policy_gradient(weight, t)
 
 
@@ -158,9 +158,13 @@ VARIANTS = [make() for make in OTHER] + [
 EVERY = [make(**changes) for make, changes in OTHER.items()]
 
 
+REQUIRED = {"dr_grpo": {"constant_tokens": 64}}
+"""Arguments that a recipe must be given."""
+
+
 def test_every_loss_has_a_reference_here() -> None:
-    exported = {getattr(package, name) for name in package.__all__}
-    assert exported == set(OTHER) == set(BY_TOKEN) | set(BY_TRAJECTORY)
+    made = {type(recipe(**REQUIRED.get(name, {})).loss) for name, recipe in RECIPES.variants()}
+    assert made == set(OTHER) == set(BY_TOKEN) | set(BY_TRAJECTORY)
 
 
 @pytest.mark.parametrize("loss", VARIANTS + EVERY, ids=str)
@@ -185,7 +189,7 @@ def test_on_policy_it_is_the_plain_policy_gradient(loss: Loss) -> None:
     slopes = loss_and_slope(loss, tokens)[1]
     expected = [-t.advantages for t in tokens]
     if isinstance(loss, TOPR):  # its weights are on top
-        weights = [loss.positive if t.rewards > 0 else loss.negative for t in tokens]
+        weights = [loss.positive if t.reward > 0 else loss.negative for t in tokens]
         expected = [w * slope for w, slope in zip(weights, expected, strict=True)]
     if isinstance(loss, DoubleSided) and loss.max_lag is not None:
         expected = [pair[1] for pair in reference(loss, tokens)]

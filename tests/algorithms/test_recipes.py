@@ -2,6 +2,7 @@
 
 import inspect
 import pickle
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -50,6 +51,7 @@ from rollart_flow.algorithms.recipes.gspo import GSPO
 from rollart_flow.algorithms.recipes.ipa import IPA
 from rollart_flow.algorithms.recipes.kimi import Kimi
 from rollart_flow.algorithms.recipes.topr import TOPR
+from rollart_flow.algorithms.registry import CORRECTIONS, RECIPES
 from rollart_flow.errors import SettingsError
 
 ROOT = Path(__file__).parents[2]
@@ -88,8 +90,7 @@ def own_keywords(recipe: Recipe) -> list[str]:
 
 
 def test_defaults_are_those_of_the_papers() -> None:
-    functions = {f for f in vars(algorithms).values() if inspect.isfunction(f)}
-    made = {f for f in functions if f.__name__ not in ("icepop", "opsm", "tis")}
+    made = {recipe for _, recipe in RECIPES.variants()}
     assert made == {*DEFAULTS, dr_grpo}, "a recipe without a line here"
     for recipe, expected in DEFAULTS.items():
         assert recipe() == expected
@@ -154,7 +155,7 @@ def test_a_common_keyword_is_used_or_refused(recipe: Recipe, name: str) -> None:
         (grpo, {"correction": tis}, r"correction=<.*or a Correction; call it: tis"),
         (grpo, {"correction": Decayed()}, r"expected None or a Correction$"),
         (grpo, {"advantage": None}, r"advantage=None: expected a"),
-        (grpo, {"staleness": 0.9}, r"staleness=0.9: expected None or a StalenessWeight$"),
+        (grpo, {"staleness": 0.9}, r"staleness=0.9: expected None or a Decayed$"),
         (grpo, {"critic": True, "advantage": GAE()}, r"critic=True: expected None or a Critic$"),
         (ppo, {"lam": 1.5}, r"lam=1.5: expected"),
         (Critic, {"coefficient": 0.0}, r"critic.coefficient=0.0: expected"),
@@ -195,8 +196,42 @@ def test_what_a_recipe_makes_is_a_value(recipe: Recipe) -> None:
 
 def test_recipes_load_no_torch() -> None:
     code = (
-        "import inspect, sys, rollart_flow.algorithms as a; "
-        "[f() for f in vars(a).values() if inspect.isfunction(f) and f is not a.dr_grpo]; "
+        "import sys; from rollart_flow.algorithms.registry import RECIPES; "
+        "[recipe() for name, recipe in RECIPES.variants() if name != 'dr_grpo']; "
         "assert not {'torch', 'ray', 'transformers'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+
+
+def test_a_recipe_is_found_by_its_name_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One new file in the folder of recipes makes `rollart_flow.algorithms.NAME`."""
+    package = Path(algorithms.__file__).parent
+    shutil.copytree(package, tmp_path / "algorithms")
+    source = (package / "recipes" / "rloo.py").read_text()
+    (tmp_path / "algorithms" / "recipes" / "mine.py").write_text(source.replace("rloo", "mine"))
+    code = (
+        f"import rollart_flow; rollart_flow.__path__.insert(0, {str(tmp_path)!r}); "
+        "from rollart_flow.algorithms import mine; print(mine().name)"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True
+    )
+    assert said.stdout.strip() == "mine"
+
+
+def test_names_of_algorithms_are_listed_and_others_are_refused() -> None:
+    assert {*RECIPES.names(), *CORRECTIONS.names(), "Algorithm", "Critic"} <= set(dir(algorithms))
+    assert set(CORRECTIONS.names()) == {"icepop", "opsm", "tis"}
+    with pytest.raises(AttributeError, match="no attribute 'grop'"):
+        _ = algorithms.grop
+
+
+def test_importing_the_package_loads_no_recipe() -> None:
+    code = (
+        "import sys, rollart_flow.algorithms as a; "
+        "assert not {'torch', 'numpy', 'pyarrow'} & set(sys.modules); a.grpo(); "
+        "assert 'rollart_flow.algorithms.recipes.ppo' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)

@@ -18,8 +18,7 @@ import pyarrow as pa
 
 from rollart_flow.algorithms.advantages.columns import rewards_of, varied_groups
 from rollart_flow.algorithms.advantages.tokens import action_values, actions_of, discounted
-from rollart_flow.algorithms.algorithm import TARGETS
-from rollart_flow.algorithms.base import Advantages, Estimator
+from rollart_flow.algorithms.base import TARGETS, Advantages, Estimator
 from rollart_flow.validation import check_number
 
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rollart_flow.algorithms.base import Correction, Tokens
-from rollart_flow.algorithms.corrections.exact import Exact
 from rollart_flow.algorithms.losses.segments import segment_means
+from rollart_flow.algorithms.parts.exact import Exact
 from rollart_flow.errors import SettingsError
 from rollart_flow.validation import check_number
 

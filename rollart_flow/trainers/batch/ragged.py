@@ -50,6 +50,19 @@ def read_lists(table: pa.Table, column: str, value_type: pa.DataType) -> Ragged:
     return Ragged(_flat(lists), _starts(lists))
 
 
+def read_structs(table: pa.Table, column: str, field: str, value_type: pa.DataType) -> Ragged:
+    """One field of a column of lists of structs.
+
+    Raises:
+        TrainerError: the column is missing or of another type.
+    """
+    if column not in table.column_names:
+        raise TrainerError(f"the batch has no column {column!r}; there: {table.column_names}")
+    lists = table[column].combine_chunks()
+    values: Array = pc.struct_field(lists.flatten(), field).cast(value_type).to_numpy()
+    return Ragged(values, _starts(lists))
+
+
 def read_nested_lists(
     table: pa.Table, column: str, value_type: pa.DataType
 ) -> tuple[Array, Ragged]:

@@ -1,6 +1,6 @@
 """A stored batch as the trainer sees it: flat arrays, cut into padded micro-batches.
 
-The invariant (design, token fidelity): every action token appears once, with the behavior logprob,
+The invariant (token fidelity): every action token appears once, with the behavior logprob,
 advantage, weight and sampling it was stored with; nothing is re-tokenized, and a row that the
 trainer could not score as it was sampled is refused.
 
@@ -9,6 +9,7 @@ Shapes: B rows of a micro-batch, T their longest, A action tokens in row order, 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -16,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 
+from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.errors import TrainerError
 from rollart_flow.trainers.batch.columns import Columns, read_columns
 from rollart_flow.trainers.batch.ragged import Array, Ragged, read_column, read_lists, refuse
@@ -48,12 +50,10 @@ class MicroBatch:
     """int64 [A]: row of each action token in the micro-batch."""
     chunks: torch.Tensor
     """int64 [A]: its run of action tokens without an observation between them, from 0."""
-    rewards: torch.Tensor | None
-    """float32 [A]: final reward of its trajectory; None where the batch has none."""
     lags: torch.Tensor | None
     """int64 [A]: versions that its policy is behind; None where the batch does not say."""
-    value_targets: torch.Tensor | None
-    """float32 [A]: what a critic is trained towards; None where there is none."""
+    columns: Mapping[str, torch.Tensor]
+    """[A] each: columns that the algorithm reads, by name."""
 
     def to(self, device: torch.device) -> MicroBatch:
         """The same with all tensors on a device."""
@@ -63,7 +63,8 @@ class MicroBatch:
         moved: dict[str, Any] = {
             k: v.to(device) for k, v in values.items() if isinstance(v, torch.Tensor)
         }
-        return replace(self, **moved)
+        columns = {name: tensor.to(device) for name, tensor in self.columns.items()}
+        return replace(self, **moved, columns=columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +106,7 @@ class TrainingBatch:
             TrainerError: an action token is not among those that its sampling could draw.
         """
         lengths = self.used_lengths[rows]
+        columns = self.columns
         width = int(lengths.max())
         inside = np.arange(width) < lengths[:, None]
         token_ids = np.zeros((len(rows), width), dtype=np.int64)
@@ -131,22 +133,9 @@ class TrainingBatch:
             at=at,
             rows=torch.from_numpy(owners),
             chunks=torch.from_numpy(_chunks(places, owners)),
-            **self._optional(rows, at, owners),
+            lags=None if columns.lags is None else torch.from_numpy(columns.lags[at]),
+            columns={name: torch.from_numpy(values[at]) for name, values in columns.values.items()},
         )
-
-    def _optional(self, rows: Array, at: Array, owners: Array) -> dict[str, torch.Tensor | None]:
-        """The fields of a micro-batch that some batches lack."""
-        columns = self.columns
-        rewards = None if columns.rewards is None else columns.rewards[rows][owners]
-        found = {
-            "rewards": rewards,
-            "lags": None if columns.lags is None else columns.lags[at],
-            "value_targets": None if columns.targets is None else columns.targets[at],
-        }
-        return {
-            name: None if values is None else torch.from_numpy(values)
-            for name, values in found.items()
-        }
 
     def check(self, vocabulary: int) -> None:
         """Refuse rows that cannot be scored.
@@ -176,14 +165,14 @@ class TrainingBatch:
                 )
 
 
-def read_batch(table: pa.Table) -> TrainingBatch:
-    """Rows of `trajectories` joined with `advantage` and `weight` of `batches`.
+def read_batch(table: pa.Table, algorithm: Algorithm | None = None) -> TrainingBatch:
+    """Rows of `trajectories` joined with `batches`, with the columns that an algorithm reads.
 
     Raises:
         TrainerError: a column is missing, of another type or not aligned with the others.
     """
     weights = read_column(table, "weight", pa.float64()).to_numpy()
-    return _read(table, read_lists(table, "advantage", pa.float32()), weights)
+    return _read(table, read_lists(table, "advantage", pa.float32()), weights, algorithm)
 
 
 def read_scorable(table: pa.Table) -> TrainingBatch:
@@ -194,10 +183,12 @@ def read_scorable(table: pa.Table) -> TrainingBatch:
     """
     count = table.num_rows
     nothing = Ragged(np.zeros(count, dtype=np.float32), np.arange(count + 1))
-    return _read(table, nothing, np.ones(count))
+    return _read(table, nothing, np.ones(count), None)
 
 
-def _read(table: pa.Table, advantages: Ragged, weights: Array) -> TrainingBatch:
+def _read(
+    table: pa.Table, advantages: Ragged, weights: Array, algorithm: Algorithm | None
+) -> TrainingBatch:
     named = "trajectory_id" in table.column_names
     every = np.arange(table.num_rows)
     names = tuple(table["trajectory_id"].to_pylist() if named else map(str, every))
@@ -214,16 +205,17 @@ def _read(table: pa.Table, advantages: Ragged, weights: Array) -> TrainingBatch:
     single = np.repeat(advantages.lengths == 1, counts)
     spread = np.repeat(advantages.starts[:-1], counts)
     offsets = np.arange(len(at)) - np.repeat(starts[:-1], counts)
+    actions = Ragged(at - np.repeat(mask.starts[:-1], counts), starts)
     return TrainingBatch(
         names=names,
         tokens=Ragged(tokens.values.astype(np.int64), tokens.starts),
-        actions=Ragged(at - np.repeat(mask.starts[:-1], counts), starts),
+        actions=actions,
         behavior_logprobs=logprobs.values[at],
         advantages=advantages.values[spread + np.where(single, 0, offsets)],
         weights=weights.astype(np.float32),
         temperature=read_column(table, "sampling.temperature", pa.float32()).to_numpy(),
         support=read_sampling_mask(table, names, counts),
-        columns=read_columns(table, at, counts),
+        columns=read_columns(table, at, actions, algorithm),
     )
 
 

@@ -81,9 +81,8 @@ class CoreTrainer(Trainer):
         if step != self._version + 1:
             raise TrainerError(f"step {step} cannot follow version {self._version}")
         started = time.perf_counter()
-        rows = read_batch(batch)
+        rows = read_batch(batch, self.algorithm)
         rows.check(self._model.config.vocab_size)
-        rows.columns.check(self.algorithm)
         self._check_passes(rows)
         if rows.rows < self.settings.minibatches:
             raise TrainerError(

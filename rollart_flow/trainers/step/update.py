@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from rollart_flow.algorithms.algorithm import Algorithm
-from rollart_flow.algorithms.base import TokenLoss, Tokens
+from rollart_flow.algorithms.base import TARGETS, TokenLoss, Tokens
 from rollart_flow.trainers.batch.passes import passes
 from rollart_flow.trainers.batch.ragged import Array
 from rollart_flow.trainers.batch.training_batch import MicroBatch, TrainingBatch
@@ -174,10 +174,10 @@ class Updater:
             advantages=micro.advantages,
             reference_logprobs=reference,
             old_logprobs=None if start is None else self._tensor(start.logprobs[micro.at]),
-            rewards=micro.rewards,
             rows=micro.rows,
             chunks=micro.chunks,
             lags=micro.lags,
+            columns=micro.columns,
         )
 
     def _value_loss(
@@ -187,11 +187,10 @@ class Updater:
         settings, values = self.algorithm.critic, scores.values
         assert settings is not None
         assert values is not None
-        assert micro.value_targets is not None
         old = values.detach()
         if start is not None and start.values is not None:
             old = self._tensor(start.values[micro.at])
-        loss = settings.loss(values, micro.value_targets, old)
+        loss = settings.loss(values, micro.columns[TARGETS], old)
         tally.value_loss += float(loss.detach().double().sum())
         return settings.coefficient * loss
 

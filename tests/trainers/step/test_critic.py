@@ -178,5 +178,5 @@ def test_what_is_assessed_is_what_estimators_read(estimator: Estimator) -> None:
         "group_id", pa.array(["a", "a", "b"])
     )
     made = estimator(table)
-    assert made.targets is not None
-    assert [len(each) for each in made.targets] == [len(row.actions) for row in rows]
+    assert "targets" in made.columns
+    assert [len(each) for each in made.columns["targets"]] == [len(row.actions) for row in rows]
