@@ -52,7 +52,7 @@ def full_batch(step: int) -> pa.Table:
 
 def gradient(trainer: CoreTrainer, batch: pa.Table) -> tuple[float, dict[str, Any]]:
     """Loss and gradient of a batch, whole, under Hugging Face names. Called in every rank."""
-    rows, learned, tally = read_batch(batch), trainer._learned, Tally()
+    rows, learned, tally = read_batch(batch, trainer.algorithm), trainer._learned, Tally()
     with pinned(1):
         trainer._updater().accumulate(rows, np.arange(rows.rows), 1.0, tally)
         learned.clip()

@@ -77,7 +77,7 @@ def gradient(
 ) -> torch.Tensor:
     """Gradient of an update that is not the first: pi_old is another policy."""
     weights = near(1.0)
-    batch = read_batch(whole.take(list(order)))
+    batch = read_batch(whole.take(list(order)), algorithm)
     with pinned(threads=1):
         start = recompute_old_logprobs(near(1.02), batch, micro_batch_tokens)
         updater = Updater(weights, algorithm, None, micro_batch_tokens)
