@@ -19,7 +19,7 @@ from rollart_flow.weights.folder_store import opened
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What one training step computed. Field names are columns of `steps`."""
+    """Results of one training step. Field names are columns of `steps`."""
 
     step: int
     loss: float
@@ -44,7 +44,7 @@ class StepResult:
     mismatch_ratio_max: float | None = None
     ess: float | None = None
     lags: list[LagStatistics] | None = None
-    """This and the three before it: see `Mismatch`; None where pi_old was not computed."""
+    """See `Mismatch`, as for the three fields before; None where pi_old was not computed."""
 
 
 class Trainer(ABC):
@@ -73,7 +73,7 @@ class Trainer(ABC):
 
     @abstractmethod
     def recompute_old_logprobs(self, batch: pa.Table) -> pa.Table:
-        """What the current weights say of a batch, for estimators that need it.
+        """Logprobs and values of a batch under the current weights, for estimators that need them.
 
         Args:
             batch: rows of `trajectories`, as of `train_step`.
@@ -96,7 +96,7 @@ class Trainer(ABC):
 
     @abstractmethod
     def snapshot(self) -> Checkpoint:
-        """Everything that `save` saves, in memory and whole, for whoever goes on differently."""
+        """All tensors that `save` writes, in memory and whole, for a fork."""
 
     @abstractmethod
     def save(self, folder: Path) -> None:
@@ -122,7 +122,7 @@ class Trainer(ABC):
 
     @abstractmethod
     def load(self, folder: Path) -> None:
-        """Restore what `save` wrote.
+        """Restore a checkpoint that `save` wrote.
 
         Raises:
             TrainerError: no checkpoint there, or one of another model.

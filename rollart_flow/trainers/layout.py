@@ -1,4 +1,4 @@
-"""How the ranks of a trainer share one model, as frozen settings, which load no torch.
+"""The split of one model over the ranks of a trainer, as frozen settings, which load no torch.
 
 The invariant: ranks = tensor x pipeline x data, so that every rank has one place.
 

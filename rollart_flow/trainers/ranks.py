@@ -1,7 +1,7 @@
-"""The processes that train one policy together, and what they tell each other.
+"""The processes that train one policy together, and their exchanges.
 
-The invariant: whatever a rank learns here, every rank learns, so that all of them take the same
-decision at the same place and none waits for one that went another way.
+The invariant: every exchange gives the same result in every rank, so that all of them take the same
+decision at the same place and none waits for a rank that took another branch.
 
 Trust: gloo and NCCL connections are neither encrypted nor authenticated, as all of Ray's are, so
 that the network between trainer ranks must be closed to others. Beside those connections only the
@@ -36,7 +36,7 @@ _ANSWER_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """This process among those that train together; by default it is alone."""
+    """This process among those that train together; by default the only one."""
 
     rank: int = 0
     count: int = 1
@@ -46,34 +46,35 @@ class Ranks:
     background: dist.ProcessGroup | None = None
     """gloo, of all ranks: for a thread that writes while the others exchange."""
     watch: dist.ProcessGroup | None = None
-    """gloo, of all ranks: used only to find out who is still there."""
-    share: int = 0
-    """Which part of a batch's rows this process computes, of `shares`. Ranks that split a layer
-    among them compute the same rows."""
-    shares: int = 1
+    """gloo, of all ranks: used only to find out whether all ranks still answer."""
+    replica: int = 0
+    """Index of the model replica that this process belongs to, of `replicas`. Each replica computes
+    rows of its own; ranks that split a layer are of one replica."""
+    replicas: int = 1
     stages: int = 1
-    """Parts that the layers of a share are cut into; the ranks of the last one alone see losses."""
+    """Pipeline stages of a replica; only the ranks of the last stage see losses."""
     peers: dist.ProcessGroup | None = None
-    """One rank of each stage of each share, this one among them; None where each rank has a share
+    """One rank of each stage of each replica, this one among them; None where each rank is a
+    replica
     of its own."""
     timeout_s: float = COLLECTIVE_TIMEOUT_S
     """Longest wait for the others in one exchange."""
 
     def sum(self, values: Array) -> Array:
-        """The sum over all shares, in the dtype of `values`; every rank gives the same shape, and
-        those that see no losses give zeros."""
-        if self.shares * self.stages == 1:
+        """Sum over all replicas, in the dtype of `values`; every rank gives the same shape, and
+        ranks that see no losses give zeros."""
+        if self.replicas * self.stages == 1:
             return values
         return self._reduced(values, dist.ReduceOp.SUM, self.peers)
 
     def max(self, value: float) -> float:
-        """The largest value of all ranks."""
+        """Maximum over all ranks."""
         if self.count == 1:
             return value
         return float(self._reduced(np.array([value]), dist.ReduceOp.MAX, None)[0])
 
     def told(self, text: str, group: dist.ProcessGroup | None = None) -> list[str]:
-        """What each rank of a group says, in order; of all by default. No rank says nothing."""
+        """Texts of all ranks of a group, in order; by default of all ranks. No text is empty."""
         said = torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8).to(self.device)
         count = dist.get_world_size(group)
         sizes = [torch.zeros(1, dtype=torch.int64, device=self.device) for _ in range(count)]
@@ -88,7 +89,7 @@ class Ranks:
         ]
 
     def all_answer(self) -> bool:
-        """Whether every rank asks this too, within moments."""
+        """Whether every rank makes this call too, within moments."""
         try:
             dist.monitored_barrier(self.watch, timedelta(seconds=min(_ANSWER_S, self.timeout_s)))
         except RuntimeError:
@@ -109,14 +110,14 @@ ALONE = Ranks()
 
 
 def training_device(rank: int) -> torch.device:
-    """Where a rank trains: on a GPU of its node if it sees one, else on the CPU."""
+    """The device of a rank: a GPU of its node if the process sees one, else the CPU."""
     if torch.cuda.is_available():
         return torch.device("cuda", rank % torch.cuda.device_count())
     return CPU
 
 
 class Rendezvous:
-    """Where the ranks meet: a store in rank 0, whose address the others are told."""
+    """The rendezvous of all ranks: a store in rank 0, at an address that the others are given."""
 
     def __init__(self, host: str, count: int, timeout_s: float = COLLECTIVE_TIMEOUT_S) -> None:
         """Listen on one address of this machine, at a port that is free."""
@@ -151,7 +152,7 @@ def join_at(
         timeout_s: longest wait for the others, here and in each exchange.
 
     Raises:
-        RanksLostError: nobody answers there, or another rank did not come.
+        RanksLostError: no process answers at the address, or another rank did not join.
     """
     host, _, port = address.rpartition(":")
     try:
@@ -196,21 +197,21 @@ def _join(store: Store, rank: int, count: int, patience: timedelta, *, loopback:
         mesh,
         background,
         watch,
-        share=rank,
-        shares=count,
+        replica=rank,
+        replicas=count,
         timeout_s=patience.total_seconds(),
     )
 
 
 @contextmanager
 def lost_rank(ranks: Ranks) -> Iterator[None]:
-    """Convert what a broken exchange raises, once, into one line.
+    """Convert the error of a broken exchange, once, into one line.
 
-    Backends raise the errors that torch raises for anything. Where all ranks are there after one,
-    it is none of an exchange: all of them met the same.
+    Backends raise RuntimeError, as torch does for anything. If all ranks still answer after one, no
+    exchange was broken: all of them met the same error.
 
     Raises:
-        RanksLostError: a rank does not answer any more; this one is of no use either.
+        RanksLostError: a rank does not answer any more; this one cannot go on either.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""What trainers of every backend are told; loads no torch."""
+"""Settings of trainers of every backend; loads no torch."""
 
 from dataclasses import dataclass, field
 
@@ -38,7 +38,7 @@ class TrainerSettings:
     threads: int = 1
     """Intra-op threads, pinned and recorded."""
     seed: int = 0
-    """Of the order in which minibatches are drawn from a batch."""
+    """Seed of the order in which a batch is cut into minibatches."""
     mismatch: bool = False
     """Recompute the logprobs of a batch before the first of several minibatches, so that `steps`
     can say how far the engines are off. With one minibatch they are known anyway."""

@@ -163,7 +163,9 @@ def test_an_override_that_contradicts_is_refused_as_in_the_file() -> None:
         pipeline.override({"loss.ratio_to": "new"})
     with pytest.raises(SettingsError, match="need kl above 0"):
         pipeline.override({"kl_estimator": "k1"})
-    with pytest.raises(SettingsError, match="is an object; set it in the pipeline file"):
+    with pytest.raises(SettingsError, match=r"algorithm\.staleness is wrong"):
         pipeline.override({"algorithm.staleness": "Decayed"})
+    stale = pipeline.override({"algorithm.staleness": '{"factor": 0.5}'})
+    assert stale.train.algorithm.staleness == Decayed(0.5)
     with pytest.raises(SettingsError, match="is an object; set it in the pipeline file"):
         two_domains().override({"algorithm.correction": "tis"})

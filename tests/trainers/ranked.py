@@ -52,14 +52,14 @@ def full_batch(step: int) -> pa.Table:
 
 def gradient(trainer: CoreTrainer, batch: pa.Table) -> tuple[float, dict[str, Any]]:
     """Loss and gradient of a batch, whole, under Hugging Face names. Called in every rank."""
-    rows, learned, tally = read_batch(batch, trainer.algorithm), trainer._learned, Tally()
+    rows, state, tally = read_batch(batch, trainer.algorithm), trainer._train_state, Tally()
     with pinned(1):
         trainer._updater().accumulate(rows, np.arange(rows.rows), 1.0, tally)
-        learned.clip()
-    tally.share(trainer._ranks)
-    found = learned.whole(learned.everything(_gradient_of))
+        state.clip()
+    tally.all_reduce(trainer._ranks)
+    found = state.whole(state.everything(_gradient_of))
     copies = {name: tensor.numpy().copy() for name, tensor in found.items()}
-    learned.forget_gradient()  # Megatron's buffers become zeros
+    state.forget_gradient()  # Megatron's buffers become zeros
     return tally.loss, copies
 
 
@@ -156,7 +156,7 @@ class RankedParity:
         rows = make_rows(6, seed=1)
         sick = replace(rows[3], sampling=Sampling(allowed_token_ids=(0,)))
         assert any(rows[3].token_ids[at] for at in rows[3].actions)
-        with pytest.raises(TrainerError, match="could not draw"):
+        with pytest.raises(TrainerError, match="has probability 0"):
             several.train_step(1, table([*rows[:3], sick, *rows[4:]]))
         assert several.version == 0
         assert several.train_step(1, batch_of(1)).step == 1

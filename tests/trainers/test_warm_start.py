@@ -137,7 +137,7 @@ def test_a_mixture_is_taught_too(tmp_path: Path) -> None:
     after = load_folder(tmp_path / "model")[1]
     assert before.keys() == after.keys()
     changed = {name for name, tensor in after.items() if not tensor.equal(before[name])}
-    assert changed == before.keys(), "every expert has learned"
+    assert changed == before.keys(), "every expert has state"
 
 
 def test_a_dtype_stays(tmp_path: Path) -> None:

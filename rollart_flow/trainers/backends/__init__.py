@@ -1,1 +1,1 @@
-"""One trainer, one module: where weights and optimizer are held, and how ranks share them."""
+"""Trainer backends, one module each: where weights and optimizer lie, and how ranks split them."""

@@ -1,4 +1,4 @@
-"""Trainers of many processes: what they share, however each spreads the policy over its ranks.
+"""The base of trainers of many processes, for any sharding of the policy.
 
 Every rank is given the whole stored batch and computes the rows that `passes` gives it. The
 invariants: losses, gradients and weights are those of the embedded trainer but for the order of
@@ -31,33 +31,30 @@ class DistributedTrainer(CoreTrainer):
     """One rank of a policy's trainer. All ranks make the same calls in the same order."""
 
     def __init__(
-        self, learned: ShardedState, algorithm: Algorithm, settings: TrainerSettings, ranks: Ranks
+        self, state: ShardedState, algorithm: Algorithm, settings: TrainerSettings, ranks: Ranks
     ) -> None:
-        """See `CoreTrainer`."""
-        self._spread = learned
-        super().__init__(learned, algorithm, settings, ranks)
+        self._sharded_state = state
+        super().__init__(state, algorithm, settings, ranks)
 
     def train_step(self, step: int, batch: pa.Table) -> StepResult:
-        """Train on one batch together. See `Trainer.train_step`.
+        """Train on one batch, in all ranks together (`Trainer.train_step`).
 
         Raises:
-            RanksLostError: another rank died or hangs; this one is of no use any more.
+            RanksLostError: another rank died or hangs; this one cannot go on either.
         """
         with lost_rank(self._ranks):
             return super().train_step(step, batch)
 
     def recompute_old_logprobs(self, batch: pa.Table) -> pa.Table:
-        """One forward pass over a batch, together. See `Trainer.recompute_old_logprobs`."""
         with lost_rank(self._ranks):
             return super().recompute_old_logprobs(batch)
 
     def weights(self) -> dict[str, torch.Tensor]:
-        """Gathered from all ranks. See `Trainer.weights`."""
         with lost_rank(self._ranks):
             return super().weights()
 
     def save(self, folder: Path) -> None:
-        """Write a checkpoint; one that is there is replaced. See `Trainer.save`.
+        """Write a checkpoint, which replaces an older one in the folder.
 
         Raises:
             TrainerError: it cannot be written; an older one is as it was.
@@ -65,9 +62,9 @@ class DistributedTrainer(CoreTrainer):
         self.begin_save(folder)()
 
     def begin_save(self, folder: Path) -> Callable[[], None]:
-        """Copy what is to be saved, and write it in a thread. See `Trainer.begin_save`."""
+        """Copy the tensors, and write them in a thread."""
         with lost_rank(self._ranks):
-            weights, state = self._spread.policy(), self._state()
+            weights, state = self._sharded_state.policy(), self._checkpoint_tensors()
             checkpoint = replace(self._checkpoint(), weights=weights, state=state)
             finish_writing = begin_writing(Path(folder), checkpoint, self._ranks)
 
@@ -78,14 +75,11 @@ class DistributedTrainer(CoreTrainer):
         return finish
 
     def load(self, folder: Path) -> None:
-        """Go on from a checkpoint of any number of ranks, or of the embedded trainer.
-
-        See `Trainer.load`.
-        """
+        """Go on from a checkpoint of any number of ranks, or of the embedded trainer."""
         place = Path(folder)
         if is_checkpoint(place):
             self._restore(read_checkpoint(place), place)
             return
         with lost_rank(self._ranks):
-            found = read_shards(place, self._spread, self._ranks, self._check_shape)
+            found = read_shards(place, self._sharded_state, self._ranks, self._check_shape)
             self._restore(found, place)

@@ -47,11 +47,11 @@ class EmbeddedTrainer(CoreTrainer):
         """
         chosen = settings or TrainerSettings()
         alone = Ranks(device=computing_device(chosen.device))
-        learned = TrainState(config, tensors, algorithm, chosen.optimizer, alone.device)
-        super().__init__(learned, algorithm, chosen, alone)
+        state = TrainState(config, tensors, algorithm, chosen.optimizer, alone.device)
+        super().__init__(state, algorithm, chosen, alone)
 
     def save(self, folder: Path) -> None:
-        """Write a checkpoint; one that is there is replaced. See `Trainer.save`.
+        """Write a checkpoint, which replaces an older one in the folder.
 
         Raises:
             TrainerError: it cannot be written; an older one is as it was.
@@ -59,5 +59,4 @@ class EmbeddedTrainer(CoreTrainer):
         write_checkpoint(Path(folder), self.snapshot())
 
     def load(self, folder: Path) -> None:
-        """Go on from a checkpoint, under this trainer's own settings. See `Trainer.load`."""
         self._restore(read_checkpoint(Path(folder)), Path(folder))

@@ -1,6 +1,6 @@
 """The trainer that shards the policy over ranks by torch's `fully_shard` (FSDP2).
 
-The invariant: see `DistributedTrainer`; every rank computes rows of its own.
+The invariant: that of `DistributedTrainer`; every rank computes rows of its own.
 
 Source: ROLLART section 5.1 (ActorTrain); torch.distributed.fsdp.fully_shard.
 """
@@ -37,11 +37,11 @@ class Fsdp2Trainer(DistributedTrainer):
             tensors: initial weights in Hugging Face names, whole and the same in every rank.
             algorithm: the loss.
             settings: how a batch is cut, the optimizer, threads.
-            ranks: who trains together; by default this process by itself.
+            ranks: the ranks of the trainer; by default this process alone.
 
         Raises:
             WeightsError: the tensors do not fit the shape.
         """
         chosen, group = settings or TrainerSettings(backend="fsdp2"), ranks or by_itself()
-        learned = FsdpState(config, tensors, algorithm, chosen.optimizer, group)
-        super().__init__(learned, algorithm, chosen, group)
+        state = FsdpState(config, tensors, algorithm, chosen.optimizer, group)
+        super().__init__(state, algorithm, chosen, group)

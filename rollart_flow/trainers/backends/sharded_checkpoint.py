@@ -82,7 +82,7 @@ def begin_writing(folder: Path, checkpoint: Checkpoint, ranks: Ranks) -> Callabl
 
 def read_shards(
     folder: Path,
-    learned: ShardedState,
+    state: ShardedState,
     ranks: Ranks,
     check_shape: Callable[[Mapping[str, Any], Path], None],
 ) -> Checkpoint:
@@ -90,12 +90,12 @@ def read_shards(
 
     Args:
         folder: of the checkpoint.
-        learned: whose layout the tensors get; it is not changed.
+        state: whose layout the tensors get; it is not changed.
         ranks: who reads.
         check_shape: refuses a model of another shape.
 
     Returns:
-        Weights whole; the optimizer's tensors as `learned` has them.
+        Weights whole; the optimizer's tensors as `state` has them.
 
     Raises:
         TrainerError: there is none, it is damaged, or it was written by a newer version.
@@ -113,7 +113,7 @@ def read_shards(
     with _agreed(ranks, f"checkpoint {folder} cannot be read"):
         if ranks.rank == 0 and _checksums(folder) != meta["files"]:
             raise TrainerError(f"checkpoint {folder} is damaged: a file differs from its checksum")
-    tensors = _places(meta["tensors"], learned)
+    tensors = _places(meta["tensors"], state)
     with warnings.catch_warnings():
         # A process that is alone has nobody to plan with, and is told so.
         warnings.simplefilter("ignore")
@@ -127,7 +127,7 @@ def read_shards(
         settings=meta["settings"],
         learning_rate=meta["learning_rate"],
         reference=meta["reference"],
-        weights=learned.whole(weights),
+        weights=state.whole(weights),
         state={k.removeprefix(_STATE): v for k, v in tensors.items() if k.startswith(_STATE)},
     )
 
@@ -154,9 +154,9 @@ def _checksums(folder: Path) -> dict[str, str]:
     return found
 
 
-def _places(names: list[str], learned: ShardedState) -> dict[str, torch.Tensor]:
-    """Empty tensors to read into, laid out as `learned` is; only for what it has."""
-    parameters = learned.everything()
+def _places(names: list[str], state: ShardedState) -> dict[str, torch.Tensor]:
+    """Empty tensors to read into, laid out as `state` is; only for what it has."""
+    parameters = state.everything()
     places = {}
     for full in names:
         name, _, kind = full.removeprefix(_STATE).removeprefix(_WEIGHTS).partition("/")
@@ -165,7 +165,7 @@ def _places(names: list[str], learned: ShardedState) -> dict[str, torch.Tensor]:
         elif kind == "step":
             places[full] = torch.zeros(())
         elif kind == REFERENCE:
-            places[full] = torch.zeros(learned.shapes[name])
+            places[full] = torch.zeros(state.shapes[name])
         elif name in parameters:
             places[full] = torch.zeros_like(parameters[name])
     return places

@@ -1,4 +1,4 @@
-"""What a training step changes, spread over ranks as DTensors: which part of what each one holds.
+"""State that a training step changes, sharded over ranks as DTensors.
 
 The invariant: every tensor that leaves is either whole or says itself which part it is, so that any
 other number of ranks can take it.

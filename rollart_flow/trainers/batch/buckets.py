@@ -1,4 +1,4 @@
-"""Which trajectories share a micro-batch, so that little of it is padding.
+"""Grouping of trajectories into micro-batches with little padding.
 
 Rows are sorted by length and cut where the padded size plus the fixed cost of each micro-batch is
 least; the cut is exact (dynamic programming), and a function of the lengths alone.
@@ -9,7 +9,7 @@ import numpy as np
 from rollart_flow.trainers.batch.ragged import Array
 
 FIXED_COST_TOKENS = 256
-"""What one more micro-batch costs, in padded tokens; measured for small models on a CPU."""
+"""Cost of one more micro-batch in padded tokens; measured for small models on a CPU."""
 
 
 def buckets(lengths: Array, micro_batch_tokens: int) -> list[Array]:

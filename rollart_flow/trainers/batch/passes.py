@@ -1,6 +1,6 @@
-"""Which rows of a minibatch each rank computes, in which micro-batches.
+"""Assignment of the rows of a minibatch to ranks and micro-batches.
 
-Every rank knows the whole batch and cuts it for all ranks, so that nobody asks anybody. The
+Every rank knows the whole batch and cuts it for all ranks, so that no exchange is needed. The
 invariants: every row is in one micro-batch of one rank; all ranks take part in the same number of
 passes, since each pass gathers weights that are spread over all of them.
 """
@@ -22,17 +22,17 @@ class Passes:
     own: list[Array]
     """Rows of each micro-batch."""
     blank: list[Array]
-    """Further micro-batches, in which only others have something to compute: one short row each,
-    whose result counts for nothing."""
+    """Further micro-batches, in which only other ranks have rows to compute: one short row each,
+    whose result is discarded."""
 
     @property
     def count(self) -> int:
-        """Of all of them; the same in every rank."""
+        """Number of all passes; the same in every rank."""
         return len(self.own) + len(self.blank)
 
 
 def passes(
-    lengths: Array, rows: Array, micro_batch_tokens: int, share: int = 0, count: int = 1
+    lengths: Array, rows: Array, micro_batch_tokens: int, replica: int = 0, replicas: int = 1
 ) -> Passes:
     """The passes of one rank over a minibatch.
 
@@ -40,25 +40,25 @@ def passes(
         lengths: tokens of every row of the batch, int64 [rows of the batch].
         rows: the minibatch.
         micro_batch_tokens: see `buckets`.
-        share: which part of the rows: `Ranks.share`.
-        count: of shares.
+        replica: index of the model replica that this rank belongs to, see `Ranks.replica`.
+        replicas: number of replicas.
     """
     cut = [
         [own[bucket] for bucket in buckets(lengths[own], micro_batch_tokens)]
-        for own in shares(lengths, np.sort(rows), count)
+        for own in split_rows(lengths, np.sort(rows), replicas)
     ]
     most = max(map(len, cut))
     shortest = rows[[int(lengths[rows].argmin())]]
-    return Passes(cut[share], [shortest] * (most - len(cut[share])))
+    return Passes(cut[replica], [shortest] * (most - len(cut[replica])))
 
 
-def shares(lengths: Array, rows: Array, ranks: int) -> list[Array]:
-    """Rows of each rank, balanced by tokens: the longest first, each to who has the fewest."""
-    if ranks == 1:
+def split_rows(lengths: Array, rows: Array, replicas: int) -> list[Array]:
+    """Rows of each replica, balanced by tokens: longest first, each to the least-loaded replica."""
+    if replicas == 1:
         return [rows]
-    loads = np.zeros(ranks, dtype=np.int64)
+    loads = np.zeros(replicas, dtype=np.int64)
     owners = np.zeros(len(rows), dtype=np.int64)
     for at in np.argsort(-lengths[rows], kind="stable"):
         owners[at] = loads.argmin()
         loads[owners[at]] += lengths[rows[at]]
-    return [rows[owners == rank] for rank in range(ranks)]
+    return [rows[owners == replica] for replica in range(replicas)]

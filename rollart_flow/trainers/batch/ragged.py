@@ -96,7 +96,7 @@ def read_column(table: pa.Table, column: str, column_type: pa.DataType) -> pa.Ch
 
 
 def refuse(names: tuple[str, ...], wrong: Array, rows: Array, what: str) -> None:
-    """Raise for the first `wrong` entry; `rows` says which row each entry is of."""
+    """Raise a TrainerError for the first `wrong` entry; `rows` is the row of each entry."""
     if wrong.any():
         raise TrainerError(f"trajectory {names[int(rows[int(wrong.argmax())])]} {what}")
 

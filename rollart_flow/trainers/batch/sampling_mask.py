@@ -1,4 +1,5 @@
-"""Which tokens a stored action could have been at all: what its sampling allowed and kept.
+"""The tokens that could have been sampled for each stored action: allowed, and left by top-p or
+top-k.
 
 Shapes: A action tokens in row order, V vocabulary.
 """
@@ -23,41 +24,42 @@ from rollart_flow.trainers.batch.ragged import (
 
 @dataclass(frozen=True, slots=True)
 class SamplingMask:
-    """Which tokens could be drawn at all: allowed by the sampling, kept by top-p or top-k."""
+    """Tokens with a probability above 0: allowed by the sampling, and left by top-p or top-k."""
 
     allowed: Ragged
-    """Allowed token ids of each trajectory; empty allows all."""
-    kept_starts: Array
-    """Index into `kept` of the first action token of each trajectory [rows + 1]."""
-    kept: Ragged
-    """Kept token ids of each action token of the trajectories that have any."""
+    """Allowed token ids of each trajectory; an empty list allows all."""
+    left_starts: Array
+    """Index into `left` of the first action token of each trajectory [rows + 1]."""
+    left: Ragged
+    """Token ids that top-p or top-k left, of each action token; only of trajectories that have any."""
 
     def mask(self, rows: Array, owners: Array, vocabulary: int) -> torch.Tensor | None:
-        """bool [A, V] for action tokens of `rows`; `owners` [A] says which row each is of."""
+        """bool [A, V] for the action tokens of `rows`; `owners` [A] is the row of each. None: all
+        true."""
         by_row = self.allowed.lengths[rows] > 0
-        by_token = np.diff(self.kept_starts)[rows] > 0
+        by_token = np.diff(self.left_starts)[rows] > 0
         if not by_row.any() and not by_token.any():
             return None
         allowed = np.repeat(~by_row[:, None], vocabulary, axis=1)
         at, row = self.allowed.positions(rows)
         allowed[row, self.allowed.values[at]] = True
         mask = allowed[owners]
-        of_token, _ = Ragged(self.kept.starts, self.kept_starts).positions(rows)
+        of_token, _ = Ragged(self.left.starts, self.left_starts).positions(rows)
         tokens = np.flatnonzero(by_token[owners])
         kept = np.zeros((len(tokens), vocabulary), dtype=bool)
-        at, token = self.kept.positions(of_token)
-        kept[token, self.kept.values[at]] = True
+        at, token = self.left.positions(of_token)
+        kept[token, self.left.values[at]] = True
         mask[tokens] &= kept
         return torch.from_numpy(mask)
 
 
 def read_sampling_mask(table: pa.Table, names: tuple[str, ...], counts: Array) -> SamplingMask:
-    """Support of the rows of a batch.
+    """Sampling mask of the rows of a batch.
 
     Args:
         table: with `sampling` and `kept_token_ids`.
-        names: of the rows, for messages.
-        counts: action tokens of each row.
+        names: names of the rows, for error messages.
+        counts: number of action tokens of each row.
 
     Raises:
         TrainerError: a column is missing, of another type or not aligned with the action tokens.

@@ -42,21 +42,21 @@ class MicroBatch:
     """float32 [A]"""
     temperature: torch.Tensor
     """float32 [A]"""
-    support: torch.Tensor | None
-    """bool [A, V]: the tokens that could be drawn; None where all could."""
+    sampling_mask: torch.Tensor | None
+    """bool [A, V]: tokens with a probability above 0; None where all have one."""
     at: Array
     """int64 [A]: place of each action token among those of the whole batch."""
     rows: torch.Tensor
     """int64 [A]: row of each action token in the micro-batch."""
     chunks: torch.Tensor
-    """int64 [A]: its run of action tokens without an observation between them, from 0."""
+    """int64 [A]: index of the token's run of action tokens between two observations, from 0."""
     lags: torch.Tensor | None
-    """int64 [A]: versions that its policy is behind; None where the batch does not say."""
+    """int64 [A]: versions that the sampling policy is behind; None where the batch does not say."""
     columns: Mapping[str, torch.Tensor]
     """[A] each: columns that the algorithm reads, by name."""
 
     def to(self, device: torch.device) -> MicroBatch:
-        """The same with all tensors on a device."""
+        """A copy with all tensors on a device."""
         if device.type == "cpu":
             return self
         values = {field.name: getattr(self, field.name) for field in fields(self)}
@@ -72,7 +72,7 @@ class TrainingBatch:
     """All rows of a batch, in order of position."""
 
     names: tuple[str, ...]
-    """For messages: trajectory ids, or positions."""
+    """Trajectory ids, or positions, for error messages."""
     tokens: Ragged
     """int64 token ids of each row."""
     actions: Ragged
@@ -85,17 +85,18 @@ class TrainingBatch:
     """float32 [rows]"""
     temperature: Array
     """float32 [rows]"""
-    support: SamplingMask
+    sampling_mask: SamplingMask
     columns: Columns
 
     @property
     def rows(self) -> int:
-        """Trajectories."""
+        """Number of trajectories."""
         return len(self.names)
 
     @property
     def used_lengths(self) -> Array:
-        """Tokens of each row that a forward pass needs: those before its last action token."""
+        """Number of tokens of each row that a forward pass needs: those before its last action
+        token."""
         last: Array = self.actions.values[self.actions.starts[1:] - 1]
         return last
 
@@ -103,7 +104,7 @@ class TrainingBatch:
         """Pad some rows into one micro-batch.
 
         Raises:
-            TrainerError: an action token is not among those that its sampling could draw.
+            TrainerError: an action token has probability 0 under its stored sampling settings.
         """
         lengths = self.used_lengths[rows]
         columns = self.columns
@@ -115,12 +116,10 @@ class TrainingBatch:
         at, owners = self.actions.positions(rows)
         places = self.actions.values[at]
         targets = self.tokens.values[self.tokens.starts[rows][owners] + places]
-        support = self.support.mask(rows, owners, vocabulary)
-        if support is not None:
-            drawable = support.numpy()[np.arange(len(targets)), targets]
-            refuse(
-                self.names, ~drawable, rows[owners], "has an action token that it could not draw"
-            )
+        allowed = self.sampling_mask.mask(rows, owners, vocabulary)
+        if allowed is not None:
+            possible = allowed.numpy()[np.arange(len(targets)), targets]
+            self._check_possible(possible, rows[owners], targets)
         return MicroBatch(
             token_ids=torch.from_numpy(token_ids),
             predictors=torch.from_numpy(owners * width + places - 1),
@@ -129,13 +128,22 @@ class TrainingBatch:
             advantages=torch.from_numpy(self.advantages[at]),
             weights=torch.from_numpy(self.weights[rows][owners]),
             temperature=torch.from_numpy(self.temperature[rows][owners]),
-            support=support,
+            sampling_mask=allowed,
             at=at,
             rows=torch.from_numpy(owners),
             chunks=torch.from_numpy(_chunks(places, owners)),
             lags=None if columns.lags is None else torch.from_numpy(columns.lags[at]),
             columns={name: torch.from_numpy(values[at]) for name, values in columns.values.items()},
         )
+
+    def _check_possible(self, possible: Array, rows: Array, targets: Array) -> None:
+        """Refuse an action token that its sampling settings exclude; all arguments are [A]."""
+        if not possible.all():
+            at = int((~possible).argmax())
+            raise TrainerError(
+                f"trajectory {self.names[int(rows[at])]}: action token {int(targets[at])} has "
+                "probability 0 under the stored sampling settings"
+            )
 
     def check(self, vocabulary: int) -> None:
         """Refuse rows that cannot be scored.
@@ -148,17 +156,25 @@ class TrainingBatch:
             raise TrainerError("the batch is empty")
         every = np.arange(self.rows)
         refuse(
-            self.names, ~(self.temperature > 0), every, "was sampled greedily; only samples train"
+            self.names,
+            ~(self.temperature > 0),
+            every,
+            "was sampled greedily (temperature 0), which has no logprobs to train on",
         )
         refuse(self.names, self.actions.lengths == 0, every, "has no action token")
         first = self.actions.values[self.actions.starts[:-1]]
-        refuse(self.names, first == 0, every, "begins with an action token, which nothing predicts")
+        refuse(
+            self.names,
+            first == 0,
+            every,
+            "begins with an action token, which has no context to be predicted from",
+        )
         owners = np.repeat(every, self.tokens.lengths)
         outside = (self.tokens.values < 0) | (self.tokens.values >= vocabulary)
         refuse(
             self.names, outside, owners, f"has a token id outside the vocabulary of {vocabulary}"
         )
-        for ids in (self.support.allowed.values, self.support.kept.values):
+        for ids in (self.sampling_mask.allowed.values, self.sampling_mask.left.values):
             if len(ids) and (ids.min() < 0 or ids.max() >= vocabulary):
                 raise TrainerError(
                     f"a sampling names a token outside the vocabulary of {vocabulary}"
@@ -214,7 +230,7 @@ def _read(
         advantages=advantages.values[spread + np.where(single, 0, offsets)],
         weights=weights.astype(np.float32),
         temperature=read_column(table, "sampling.temperature", pa.float32()).to_numpy(),
-        support=read_sampling_mask(table, names, counts),
+        sampling_mask=read_sampling_mask(table, names, counts),
         columns=read_columns(table, at, actions, algorithm),
     )
 

@@ -1,8 +1,8 @@
-"""One training step of any `Algorithm` on the Qwen3 model, whoever holds the weights, float32.
+"""One training step of any `Algorithm` on the Qwen3 model, in float32, for every backend.
 
 Recomputes the logprobs of the stored tokens under their stored sampling, takes one or more AdamW
 updates on a batch, and becomes the next version. What differs between trainers is where the weights
-lie (`TrainState`) and who computes which rows (`Ranks`). The invariant (design, replay): the same
+lie (`TrainState`) and which rank computes which rows (`Ranks`). The invariant (replay): the same
 weights, optimizer state and stored batch give the same loss, gradient norm and weights to the last
 bit, in as many processes on the same machine and kind of device; a step that fails leaves no trace.
 """
@@ -45,22 +45,22 @@ class CoreTrainer(Trainer):
     """Trains a Qwen3 model. Not for use from two threads; every rank makes the same calls."""
 
     def __init__(
-        self, learned: TrainState, algorithm: Algorithm, settings: TrainerSettings, ranks: Ranks
+        self, state: TrainState, algorithm: Algorithm, settings: TrainerSettings, ranks: Ranks
     ) -> None:
         """Start at version 0.
 
         Args:
-            learned: the initial weights and an optimizer; the weights are also the reference
+            state: the initial weights and an optimizer; the weights are also the reference
                 policy where the algorithm needs one.
             algorithm: the loss.
             settings: how a batch is cut, the optimizer, threads.
-            ranks: who trains together.
+            ranks: the ranks of the trainer.
         """
         self.settings = settings
         self.algorithm = algorithm
-        self._learned = learned
+        self._train_state = state
         self._ranks = ranks
-        self._model, self._critic = self._computed(learned.model), learned.critic
+        self._model, self._critic = self._computed(state.model), state.critic
         self._generator = torch.Generator().manual_seed(settings.seed)
         self._version = 0
         self._checksum: str | None = None
@@ -68,16 +68,15 @@ class CoreTrainer(Trainer):
 
     @property
     def version(self) -> int:
-        """Number of the last finished step; 0 before the first."""
         return self._version
 
     @property
     def checksum(self) -> str | None:
-        """See `Trainer.checksum`; the fingerprint of a step is that of its critic too."""
+        """Fingerprint of `weights()`; None with a critic, whose fingerprint of a step covers its
+        head."""
         return self._checksum
 
     def train_step(self, step: int, batch: pa.Table) -> StepResult:
-        """Train on one batch. See `Trainer.train_step`."""
         if step != self._version + 1:
             raise TrainerError(f"step {step} cannot follow version {self._version}")
         started = time.perf_counter()
@@ -90,14 +89,14 @@ class CoreTrainer(Trainer):
                 f"{self.settings.minibatches} minibatches; lower train.minibatches"
             )
         rate = self.settings.optimizer.learning_rate(step)
-        learned, several = self._learned, self.settings.minibatches * self.settings.epochs > 1
-        undone = undone_on_error(learned, self._generator, several=several)
+        state, several = self._train_state, self.settings.minibatches * self.settings.epochs > 1
+        undone = undone_on_error(state, self._generator, several=several)
         with pinned(self.settings.threads), undone:
-            tally, grad_norm, start = self._train(step, rows, rate)
+            tally, grad_norm, old_policy = self._train(step, rows, rate)
         self._version, self._checksum = step, None
         self._reference.reached(step, self.weights)
         train_s = time.perf_counter() - started
-        made = fingerprint(learned.whole(learned.everything()))
+        made = fingerprint(state.whole(state.everything()))
         self._checksum = made if self._critic is None else None
         return StepResult(
             step=step,
@@ -116,17 +115,16 @@ class CoreTrainer(Trainer):
             threads=self.settings.threads,
             kernels=describe_kernels(self._ranks, self.settings.dtype),
             value_loss=None if self._critic is None else tally.value_loss / tally.count,
-            **_mismatch(start, rows),
+            **_mismatch(old_policy, rows),
         )
 
     def recompute_old_logprobs(self, batch: pa.Table) -> pa.Table:
-        """One forward pass over a batch. See `Trainer.recompute_old_logprobs`."""
         rows = read_scorable(batch)
         rows.check(self._model.config.vocab_size)
         self._check_passes(rows)
         with pinned(self.settings.threads):
-            start = self._assess(rows)
-        found = {"old_logprobs": start.logprobs, "values": start.values}
+            old_policy = self._recompute(rows)
+        found = {"old_logprobs": old_policy.logprobs, "values": old_policy.values}
         starts = pa.array(rows.actions.starts, pa.int32())
         return pa.table(
             {
@@ -137,16 +135,14 @@ class CoreTrainer(Trainer):
         )
 
     def weights(self) -> dict[str, torch.Tensor]:
-        """Copies of the current weights in Hugging Face names, float32."""
-        learned = self._learned
-        return {name: tensor.clone() for name, tensor in learned.whole(learned.policy()).items()}
+        state = self._train_state
+        return {name: tensor.clone() for name, tensor in state.whole(state.policy()).items()}
 
     def snapshot(self) -> Checkpoint:
-        """Whole tensors of everything that a checkpoint needs. See `Trainer.snapshot`."""
         return replace(
             self._checkpoint(),
-            weights=self._learned.whole(self._learned.policy()),
-            state=self._learned.whole(self._state()),
+            weights=self._train_state.whole(self._train_state.policy()),
+            state=self._train_state.whole(self._checkpoint_tensors()),
         )
 
     def _checkpoint(self) -> Checkpoint:
@@ -161,12 +157,12 @@ class CoreTrainer(Trainer):
             state={},
         )
 
-    def _state(self) -> dict[str, torch.Tensor]:
-        """What a checkpoint needs beside the policy's weights, laid out as it is trained."""
+    def _checkpoint_tensors(self) -> dict[str, torch.Tensor]:
+        """Tensors of a checkpoint beside the policy's weights, laid out as they are trained."""
         return {
             RNG: self._generator.get_state(),
             **self._reference.state(),
-            **self._learned.state(),
+            **self._train_state.state(),
         }
 
     def _check_shape(self, model: Mapping[str, Any], folder: Path) -> None:
@@ -174,76 +170,79 @@ class CoreTrainer(Trainer):
             raise TrainerError(f"checkpoint {folder} is of a model of another shape")
 
     def _restore(self, found: Checkpoint, folder: Path) -> None:
-        """Go on from a checkpoint, under this trainer's own settings."""
+        """Continue from a checkpoint, with this trainer's own settings."""
         self._check_shape(found.model, folder)
-        self._learned.check(found, folder)
+        self._train_state.check(found, folder)
         self._reference.restore(found, folder)
-        self._learned.restore(found)
+        self._train_state.restore(found)
         self._generator.set_state(found.state[RNG])
         self._version, self._checksum = found.version, None
 
     def _train(
         self, step: int, batch: TrainingBatch, rate: float
     ) -> tuple[Tally, float, OldPolicy | None]:
-        """All updates of one step: (sums, norm of the last gradient before clipping, the start)."""
-        tally, start = Tally(), self._start(batch)
-        updater, learned = self._updater(), self._learned
-        learned.set_rate(rate)
+        """All updates of one step: (sums, last gradient norm before clipping, the old policy)."""
+        tally, old_policy = Tally(), self._begin(batch)
+        updater, state = self._updater(), self._train_state
+        state.set_rate(rate)
         grad_norm = math.nan
         for _ in range(self.settings.epochs):
             for rows in self._minibatches(batch.rows):
-                learned.forget_gradient()
+                state.forget_gradient()
                 share = len(rows) / batch.rows / self.settings.epochs
-                updater.accumulate(batch, rows, share, tally, start)
-                grad_norm = learned.clip()
+                updater.accumulate(batch, rows, share, tally, old_policy)
+                grad_norm = state.clip()
                 loss = float(self._ranks.sum(np.array([tally.loss]))[0])
                 if not (math.isfinite(loss) and math.isfinite(grad_norm)):
                     raise TrainerError(
                         f"step {step}: loss {loss} or gradient norm {grad_norm} is not "
                         "finite; weights are unchanged, look at the batch's logprobs and advantages"
                     )
-                learned.update()
-        learned.forget_gradient()
-        tally.share(self._ranks)
-        return tally, grad_norm, start
+                state.update()
+        state.forget_gradient()
+        tally.all_reduce(self._ranks)
+        return tally, grad_norm, old_policy
 
     def _updater(self) -> Updater:
         frozen = self._reference.model
         return Updater(
             self._model, self.algorithm, None if frozen is None else self._computed(frozen),
-            self.settings.micro_batch_tokens, self._critic, self._ranks, self._learned.run,
+            self.settings.micro_batch_tokens, self._critic, self._ranks, self._train_state.run,
         )  # fmt: skip
 
     def _computed(self, model: PolicyModel) -> PolicyModel:
         """A model as passes compute it."""
         return computed_in(self.settings.dtype, model, self._ranks.device)
 
-    def _start(self, batch: TrainingBatch) -> OldPolicy | None:
-        """Where the step starts from: still to be filled in by the first update, which sees the
-        whole batch, or recomputed where somebody needs it and it does not."""
+    def _begin(self, batch: TrainingBatch) -> OldPolicy | None:
+        """Scores under the weights that the step starts from.
+
+        With one minibatch the first update sees the whole batch and fills them in. Otherwise they
+        are recomputed if the algorithm or a statistic needs them, and None if not.
+        """
         if self.settings.minibatches == 1:
             return OldPolicy.empty(batch, self._critic)
         critic = self.algorithm.critic
         clips_values = critic is not None and critic.clip > 0
         if clips_values or self.settings.mismatch or "old_logprobs" in self.algorithm.needs:
-            return self._assess(batch)
+            return self._recompute(batch)
         return None
 
     def _check_passes(self, batch: TrainingBatch) -> None:
-        """Refuse in every rank what one of them would refuse while the others wait for it."""
+        """Refuse a bad row in every rank, so that none waits for a rank that refuses it alone."""
         if self._ranks.count > 1:
             for rows in buckets(batch.used_lengths, self.settings.micro_batch_tokens):
                 batch.micro_batch(rows, self._model.config.vocab_size)
 
-    def _assess(self, batch: TrainingBatch) -> OldPolicy:
+    def _recompute(self, batch: TrainingBatch) -> OldPolicy:
         tokens = self.settings.micro_batch_tokens
         try:
-            run = self._learned.run
+            run = self._train_state.run
             return recompute_old_logprobs(
                 self._model, batch, tokens, self._critic, self._ranks, run
             )
         finally:
-            self._learned.settle()
+            self._train_state.settle()
 
     def _minibatches(self, rows: int) -> list[Array]:
         """Rows of each minibatch, shuffled unless there is only one."""
@@ -253,9 +252,9 @@ class CoreTrainer(Trainer):
         return list(np.array_split(order, self.settings.minibatches))
 
 
-def _mismatch(start: OldPolicy | None, batch: TrainingBatch) -> dict[str, Any]:
-    """Columns of `steps` about the mismatch; none where the start of the step is not known."""
-    if start is None:
+def _mismatch(old_policy: OldPolicy | None, batch: TrainingBatch) -> dict[str, Any]:
+    """Columns of `steps` about the mismatch; none where the old policy was not computed."""
+    if old_policy is None:
         return {}
-    found = measure(start.logprobs, batch.behavior_logprobs, batch.columns.lags)
+    found = measure(old_policy.logprobs, batch.behavior_logprobs, batch.columns.lags)
     return {field.name: getattr(found, field.name) for field in fields(found)}

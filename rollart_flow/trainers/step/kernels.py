@@ -45,7 +45,7 @@ def describe_kernels(ranks: Ranks, dtype: str) -> str:
     """JSON of what else the bits depend on; the column `kernels` of `steps`.
 
     Args:
-        ranks: who trains together; other numbers of them sum in another order.
+        ranks: the ranks of the trainer; another number of ranks sums in another order.
         dtype: that passes are computed in.
     """
     staged = {"pipeline_parallel": ranks.stages} if ranks.stages > 1 else {}
@@ -53,7 +53,7 @@ def describe_kernels(ranks: Ranks, dtype: str) -> str:
         {
             "device": ranks.device.type,
             "ranks": ranks.count,
-            "tensor_parallel": ranks.count // (ranks.shares * ranks.stages),
+            "tensor_parallel": ranks.count // (ranks.replicas * ranks.stages),
             **staged,
             "dtype": dtype,
             "deterministic": True,
@@ -66,7 +66,7 @@ def describe_kernels(ranks: Ranks, dtype: str) -> str:
 
 
 def _of_gpu(device: torch.device) -> dict[str, str | None]:
-    """Its model, and the libraries that bring its kernels."""
+    """Model of the GPU, and the version of CUDA."""
     if device.type != "cuda":
         return {}
     return {"gpu": torch.cuda.get_device_name(device), "cuda": torch.version.cuda}

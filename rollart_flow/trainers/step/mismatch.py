@@ -1,12 +1,11 @@
-"""How far the policy that drew a batch is from the one that its step starts from.
+"""Distance of the policy that sampled a batch from the one that its step starts from.
 
-With w = pi_old / mu of each action token, where pi_old is recomputed by the trainer and mu is what
-the engine said. Tokens of a lag of 0 were drawn by the very weights that the step starts from:
-there any difference is one of kernels, precision or sampling, not of staleness. The invariant: the
+With w = pi_old / mu of each action token, where pi_old is recomputed by the trainer and mu is the
+engine's. Tokens with a lag of 0 were sampled by the very weights that the step starts from: there
+any difference is one of kernels, precision or sampling, not of staleness. The invariant: the
 numbers depend on the tokens alone, not on how they were cut or ordered, but for rounding.
 
-Source: study notes on agent RL (seed 004) section 7, effective sample size; ROLL Flash
-(2510.11345) A.1 for the engine's mismatch.
+Source: ROLL Flash (2510.11345) A.1 for the engine's mismatch.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class LagStatistics:
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """Of one step. Field names are columns of `steps`."""
+    """Mismatch statistics of one step. Field names are columns of `steps`."""
 
     mismatch_kl: float
     """KL of the tokens with a lag of 0, or of all where there are none."""
@@ -43,7 +42,7 @@ class Mismatch:
     ess: float
     """Effective sample size of the same tokens."""
     lags: list[LagStatistics] | None
-    """By lag, ascending; None where the batch does not say which version drew a token."""
+    """By lag, ascending; None where the batch does not say which version sampled a token."""
 
 
 def measure(old_logprobs: Array, behavior_logprobs: Array, lags: Array | None) -> Mismatch:

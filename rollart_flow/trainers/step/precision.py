@@ -28,7 +28,7 @@ class Autocast:
 
     @property
     def config(self) -> ModelConfig:
-        """Its shape."""
+        """Shape of the model."""
         return self._model.config
 
     def __call__(self, token_ids: torch.Tensor, /) -> torch.Tensor:
@@ -43,10 +43,10 @@ class Autocast:
             return self._model.logits(hidden).float()
 
     def named_parameters(self) -> Iterable[tuple[str, torch.nn.Parameter]]:
-        """Those of the model."""
+        """Parameters of the wrapped model."""
         return self._model.named_parameters()
 
 
 def computed_in(dtype: str, model: PolicyModel, device: torch.device) -> PolicyModel:
-    """The model itself for float32, which its weights are; otherwise one around it."""
+    """The model itself for float32, the dtype of its weights; otherwise an `Autocast` of it."""
     return model if dtype == "float32" else Autocast(model, getattr(torch, dtype), device)

@@ -23,11 +23,11 @@ REFERENCE = "reference"
 """Kind of a tensor of a checkpoint's state that is the reference policy's parameter."""
 
 Weights = Callable[[], Mapping[str, torch.Tensor]]
-"""Gives whole weights under Hugging Face names; not called where nobody needs them."""
+"""Returns whole weights under Hugging Face names; called only where they are needed."""
 
 
 class Reference:
-    """Holds the reference policy, once it is there."""
+    """Holds the reference policy from its version on."""
 
     def __init__(
         self,
@@ -42,22 +42,22 @@ class Reference:
         self._wanted = algorithm.reference if algorithm.needs_reference else None
         self.model: Qwen3 | None = None
         self.name: str | None = None
-        """Fingerprint of its weights; None while it is not there."""
+        """Fingerprint of its weights; None before its version is reached."""
         self.reached(0, weights)
 
     def reached(self, version: int, weights: Weights) -> None:
-        """The trainer has become a version, with the weights that a call gives."""
+        """Note that the trainer has reached a version; `weights` returns its weights."""
         if version == self._wanted:
             self._take(weights())
 
     def state(self) -> dict[str, torch.Tensor]:
-        """What a checkpoint needs of it, unless that is in the run's folder anyway."""
+        """Tensors of the reference for a checkpoint; none if it is the run's initial policy."""
         if self.model is None or self._wanted == 0:
             return {}
         return {f"{name}/{REFERENCE}": p for name, p in self.model.state_dict().items()}
 
     def restore(self, found: Checkpoint, folder: Path) -> None:
-        """Become what it was when a checkpoint was made.
+        """Restore the reference of a checkpoint.
 
         Raises:
             TrainerError: the checkpoint was trained towards another one.
@@ -65,7 +65,7 @@ class Reference:
         if self._wanted is None:
             return
         ending = f"/{REFERENCE}"
-        kept = {
+        stored = {
             name.removesuffix(ending): tensor
             for name, tensor in found.state.items()
             if name.endswith(ending)
@@ -75,8 +75,8 @@ class Reference:
         elif self._wanted == 0:
             if found.reference != self.name:
                 raise TrainerError(f"checkpoint {folder} was trained towards another reference")
-        elif kept:
-            self._take(kept)
+        elif stored:
+            self._take(stored)
         elif found.version == self._wanted or found.reference == fingerprint(found.weights):
             self._take(found.weights)  # it is this very version, or a fork starts from it
         else:

@@ -1,6 +1,7 @@
-"""How a model goes over micro-batches: forward, what is made of its hidden states, and backward.
+"""Passes of micro-batches through a model: forward, a caller's visit of hidden states, and
+backward.
 
-What is made of them is the caller's; in which order layers compute is that of who holds them. The
+The visit computes the loss; a `Runner` decides in which order layers compute. The
 invariant: every pass is visited once, in the order given, in each process that holds the last layer
 of its rows; in no other.
 """
@@ -18,11 +19,11 @@ from rollart_flow.trainers.batch.training_batch import MicroBatch
 
 
 class PolicyModel(Protocol):
-    """A model as trainers use it, whoever holds its layers: see `models.qwen3.Qwen3`."""
+    """Interface of models in trainers, see `models.qwen3.Qwen3`; layers may lie in other ranks."""
 
     @property
     def config(self) -> ModelConfig:
-        """Its shape."""
+        """Shape of the model."""
         ...
 
     def __call__(self, token_ids: torch.Tensor, /) -> torch.Tensor:
@@ -34,7 +35,7 @@ class PolicyModel(Protocol):
         ...
 
     def named_parameters(self) -> Iterable[tuple[str, torch.nn.Parameter]]:
-        """What is trained of it in this process, under its own names."""
+        """Parameters that this process trains, under the model's own names."""
         ...
 
 
@@ -65,12 +66,11 @@ class Runner(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class OneByOne:
-    """A model whose layers are all here."""
+    """Runs a model whose layers are all in this process."""
 
     model: PolicyModel
 
     def __call__(self, passes: Iterator[Pass], count: int, *, gradient: bool) -> None:
-        """See `Runner`."""
         for each in passes:
             with torch.set_grad_enabled(gradient):
                 loss = each.visit(self.model(each.micro.token_ids))

@@ -1,6 +1,6 @@
-"""Log-probabilities of action tokens under a model, as their sampling drew them.
+"""Log-probabilities of action tokens under a model and their stored sampling settings.
 
-The invariant: recomputed under the weights that drew a token, the value is the engine's behavior
+The invariant: recomputed under the weights that sampled a token, the value is the engine's behavior
 logprob but for rounding: temperature, allowed tokens and kept tokens are applied again.
 """
 
@@ -24,14 +24,14 @@ EXCLUDED_LOGIT = -1e30
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """What a model says of the action tokens of a micro-batch; float32 [A] each."""
+    """Logprobs, entropies and values of the action tokens of a micro-batch; float32 [A] each."""
 
     logprobs: torch.Tensor
-    """Natural log, of the distribution that was drawn from."""
+    """Natural logarithms, of the distribution that the token was sampled from."""
     entropies: torch.Tensor
-    """Of that distribution, in nats."""
+    """Entropies of that distribution, in nats."""
     values: torch.Tensor | None
-    """Of the states that the tokens were drawn in; None without a critic."""
+    """Values of the states that the tokens were sampled in; None without a critic."""
 
 
 def score(
@@ -53,8 +53,8 @@ def score(
     """
     hidden = states.flatten(0, 1).index_select(0, micro.predictors)
     logits = model.logits(hidden).float() / micro.temperature[:, None]
-    if micro.support is not None:
-        logits = logits.masked_fill(~micro.support, EXCLUDED_LOGIT)
+    if micro.sampling_mask is not None:
+        logits = logits.masked_fill(~micro.sampling_mask, EXCLUDED_LOGIT)
     every = torch.log_softmax(logits, dim=-1)
     logprobs = every.gather(1, micro.targets[:, None]).squeeze(1)
     spread = every if entropy_gradient else every.detach()
@@ -64,9 +64,9 @@ def score(
 
 @dataclass(slots=True)
 class OldPolicy:
-    """What the weights that a step starts from say of its batch; [action tokens of all rows] each.
+    """Scores of a batch under the weights that its step starts from; [action tokens of all rows].
 
-    It is filled in before any of them changes, and the same in all updates of the step.
+    They are filled in before the weights change, and are the same in all updates of the step.
     """
 
     logprobs: Array
@@ -74,23 +74,23 @@ class OldPolicy:
     values: Array | None
     """float32; None without a critic."""
     complete: bool = False
-    """Whether every token is filled in; until then, each pass fills in what it sees."""
+    """Whether every token is filled in; until then, each pass fills in its own tokens."""
 
     @classmethod
     def empty(cls, batch: TrainingBatch, critic: ValueHead | None) -> "OldPolicy":
-        """Of a batch that nothing has been computed of."""
+        """The scores of a batch before any of them is computed."""
         count = int(batch.actions.starts[-1])
         values = None if critic is None else np.zeros(count, dtype=np.float32)
         return cls(np.zeros(count, dtype=np.float32), values)
 
     def fill(self, micro: MicroBatch, scores: Scores) -> None:
-        """Take in the scores of a micro-batch under the weights of the start."""
+        """Store the scores of a micro-batch under the weights that the step starts from."""
         self.logprobs[micro.at] = scores.logprobs.detach().cpu().numpy()
         if self.values is not None and scores.values is not None:
             self.values[micro.at] = scores.values.detach().cpu().numpy()
 
-    def share(self, ranks: Ranks) -> None:
-        """Every rank has filled in its rows: from now on it is complete, in all of them."""
+    def all_reduce(self, ranks: Ranks) -> None:
+        """Sum over all ranks, each of which has filled in its rows: the scores are complete."""
         self.logprobs = ranks.sum(self.logprobs)
         if self.values is not None:
             self.values = ranks.sum(self.values)
@@ -105,7 +105,8 @@ def recompute_old_logprobs(
     ranks: Ranks = ALONE,
     run: Runner | None = None,
 ) -> OldPolicy:
-    """One forward pass over a batch, of which each rank computes its share; alone by default.
+    """One forward pass over a batch, of which each replica computes some rows; one process by
+    default.
 
     Args: `run` takes micro-batches through the model; by default this process has all its layers.
 
@@ -114,9 +115,9 @@ def recompute_old_logprobs(
     """
     vocabulary = model.config.vocab_size
     batch.check(vocabulary)
-    start = OldPolicy.empty(batch, critic)
+    old_policy = OldPolicy.empty(batch, critic)
     every = np.arange(batch.rows)
-    todo = passes(batch.used_lengths, every, micro_batch_tokens, ranks.share, ranks.shares)
+    todo = passes(batch.used_lengths, every, micro_batch_tokens, ranks.replica, ranks.replicas)
 
     def each() -> Iterator[Pass]:
         for at, rows in enumerate([*todo.own, *todo.blank]):
@@ -126,11 +127,11 @@ def recompute_old_logprobs(
     def fill(micro: MicroBatch, states: torch.Tensor, *, blank: bool) -> None:
         scores = score(model, states, micro, critic=critic)
         if not blank:
-            start.fill(micro, scores)
+            old_policy.fill(micro, scores)
 
     (run or OneByOne(model))(each(), todo.count, gradient=False)
-    start.share(ranks)
-    return start
+    old_policy.all_reduce(ranks)
+    return old_policy
 
 
 def recompute_logprobs(

@@ -1,8 +1,8 @@
-"""What a training step changes: the policy, its critic's head where there is one, the optimizer.
+"""State that a training step changes: policy, value head of a critic, and optimizer.
 
-Whatever leaves this object has Hugging Face names, the head's begin with `value_head`, and is laid
-out as the parameters are. The invariant: what `state` gives is what `restore` needs, and only the
-policy is ever published.
+Tensors that methods return have Hugging Face names, the head's begin with `value_head`, and the
+layout of the parameters. The invariant: `restore` needs exactly the tensors of `state`, and only
+the policy is ever published.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class TrainState:
 
     @property
     def parameters(self) -> list[torch.nn.Parameter]:
-        """Those of the policy and of the head, as they are trained."""
+        """Parameters of the policy and of the head, as they are trained."""
         return [*self._trained.values(), *self._head.values()]
 
     def policy(self) -> dict[str, torch.Tensor]:
@@ -75,7 +75,7 @@ class TrainState:
         return self._named({**self._trained, **self._head}, of)
 
     def remember(self) -> Callable[[], None]:
-        """Copy weights and the optimizer's state; what is answered puts them back."""
+        """Copy weights and the optimizer's state; the function that is returned puts them back."""
         weights = [p.detach().clone() for p in self.parameters]
         state = {
             parameter: {kind: tensor.clone() for kind, tensor in tensors.items()}
@@ -92,7 +92,7 @@ class TrainState:
         return put_back
 
     def forget_gradient(self) -> None:
-        """Begin a new one."""
+        """Drop the gradient, so that the next pass begins a new one."""
         self.optimizer.zero_grad(set_to_none=True)
 
     def update(self) -> None:
@@ -100,7 +100,7 @@ class TrainState:
         self.optimizer.step()
 
     def set_rate(self, rate: float) -> None:
-        """The learning rate of the next updates."""
+        """Set the learning rate of the next updates."""
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group["lr_scale"]
 
@@ -125,11 +125,11 @@ class TrainState:
         return model
 
     def _optimizer(self, critic_lr_scale: float) -> torch.optim.AdamW:
-        """Of the policy's parameters and the head's."""
+        """The optimizer of the policy's and the head's parameters."""
         return self._settings.build(self._trained.values(), self._head.values(), critic_lr_scale)
 
     def _runner(self) -> Runner | None:
-        """What takes micro-batches through the layers, where not all of them are here."""
+        """The runner of a model whose layers are not all in this process; None otherwise."""
         return None
 
     def _placed(self, head: ValueHead) -> ValueHead:
@@ -145,7 +145,7 @@ class TrainState:
         return (tensor,)
 
     def _joined(self, parameter: str, parts: Sequence[torch.Tensor]) -> torch.Tensor:
-        """The other way around; parts may be whole."""
+        """A parameter's layout from the tensors of `_names`, which may be whole."""
         return parts[0].to(self._device)
 
     def _named(
@@ -169,11 +169,11 @@ class TrainState:
     def _take_moments(
         self, parameter: torch.nn.Parameter, moments: Mapping[str, torch.Tensor]
     ) -> None:
-        """The other way around."""
+        """Set the optimizer's tensors of a parameter."""
         self.optimizer.state[parameter] = dict(moments)
 
     def state(self) -> dict[str, torch.Tensor]:
-        """What a checkpoint needs beside the policy's weights, as `<parameter>/<tensor>`."""
+        """Tensors of a checkpoint beside the policy's weights, as `<parameter>/<tensor>`."""
         state = {f"{name}/{VALUE}": p for name, p in self._named(self._head, lambda p: p).items()}
         for own, parameter in {**self._trained, **self._head}.items():
             names = self._names(own)
@@ -183,7 +183,7 @@ class TrainState:
         return state
 
     def check(self, found: Checkpoint, folder: Path) -> None:
-        """Refuse a checkpoint that lacks what is needed.
+        """Refuse a checkpoint that lacks a tensor of this state.
 
         Raises:
             TrainerError: it has no critic.
@@ -192,7 +192,7 @@ class TrainState:
             raise TrainerError(f"checkpoint {folder} has no critic: {missing[0]} is not in it")
 
     def restore(self, found: Checkpoint) -> None:
-        """Become what a checkpoint that was checked holds."""
+        """Take over the tensors of a checkpoint that was checked."""
         with torch.no_grad():
             for own, parameter in self._trained.items():
                 weights = [found.weights[name] for name in self._names(own)]

@@ -12,23 +12,23 @@ from rollart_flow.trainers.step.train_state import TrainState
 
 @contextmanager
 def undone_on_error(
-    learned: TrainState, generator: torch.Generator, *, several: bool
+    state: TrainState, generator: torch.Generator, *, several: bool
 ) -> Iterator[None]:
     """Put everything back if anything within fails.
 
     Args:
-        learned: what is trained.
-        generator: draws the order of minibatches.
+        state: the state that a step changes.
+        generator: its random state decides the order of minibatches.
         several: whether anything may fail after a first update; with one update, nothing has
             changed before it, and nothing is copied.
     """
-    put_back = learned.remember() if several else None
-    drawn = generator.get_state()
+    put_back = state.remember() if several else None
+    before = generator.get_state()
     try:
         yield
     except BaseException:
-        learned.forget_gradient()
-        generator.set_state(drawn)
+        state.forget_gradient()
+        generator.set_state(before)
         if put_back is not None:
             put_back()
         raise

@@ -32,7 +32,7 @@ from rollart_flow.trainers.step.scoring import OldPolicy, Scores, score
 
 @dataclass(slots=True)
 class Tally:
-    """Sums over action tokens, of all updates of a step."""
+    """Sums over the action tokens of all updates of a step."""
 
     loss: float = 0.0
     """Already a mean over the batch and its epochs."""
@@ -56,8 +56,8 @@ class Tally:
         self.entropy += float(scores.entropies.detach().double().sum())
         self.count += len(found.ratio)
 
-    def share(self, ranks: Ranks) -> None:
-        """Become the sums of all ranks."""
+    def all_reduce(self, ranks: Ranks) -> None:
+        """Replace the sums by those over all ranks."""
         names = ("loss", "ratio", "clipped", "kl", "entropy", "value_loss", "count")
         sums = ranks.sum(np.array([getattr(self, name) for name in names], dtype=np.float64))
         for name, value in zip(names, sums.tolist(), strict=True):
@@ -73,11 +73,11 @@ class Updater:
     model: PolicyModel
     algorithm: Algorithm
     reference: PolicyModel | None
-    """Frozen; None where the algorithm needs none, or it is not there yet."""
+    """Frozen; None where the algorithm needs none, or before the run reaches its version."""
     micro_batch_tokens: int
     critic: ValueHead | None = None
     ranks: Ranks = ALONE
-    """Each accumulates the gradient of its share of the rows."""
+    """Each replica accumulates the gradient of its rows."""
     run: Runner | None = None
     """Takes micro-batches through the model; by default this process has all its layers."""
 
@@ -87,33 +87,36 @@ class Updater:
         rows: Array,
         share: float,
         tally: Tally,
-        start: OldPolicy | None = None,
+        old_policy: OldPolicy | None = None,
     ) -> None:
         """Add the gradient of a minibatch to the parameters' `grad`.
 
         Args:
-            batch: all of it.
+            batch: the whole batch.
             rows: the minibatch, as rows of the batch.
-            share: part of the step's loss that the minibatch stands for; weighs the tally only.
-            tally: added to.
-            start: what the weights that the step starts from say; one that is not complete is
-                filled in, from all rows, before they change. None where nobody needs it.
+            share: fraction of the step's loss that the minibatch makes up; weighs the tally only.
+            tally: the statistics to add to.
+            old_policy: scores under the weights that the step starts from; if they are not
+            complete,
+                they are filled in from all rows before the weights change. None: not needed.
         """
         every = batch.actions.starts[-1]
         scale = 1.0 / (float(every) * len(rows) / batch.rows)
-        own_share, shares = self.ranks.share, self.ranks.shares
-        todo = passes(batch.used_lengths, rows, self.micro_batch_tokens, own_share, shares)
+        ranks = self.ranks
+        todo = passes(
+            batch.used_lengths, rows, self.micro_batch_tokens, ranks.replica, ranks.replicas
+        )
 
         def each() -> Iterator[Pass]:
             for own in todo.own:
-                yield self.passing(batch, own, scale, share, tally, start)
+                yield self.passing(batch, own, scale, share, tally, old_policy)
             for blank in todo.blank:
                 micro = self._micro(batch, blank)
-                yield Pass(micro, partial(self._nothing, micro))
+                yield Pass(micro, partial(self._zero_loss, micro))
 
         (self.run or OneByOne(self.model))(each(), todo.count, gradient=True)
-        if start is not None and not start.complete:
-            start.share(self.ranks)
+        if old_policy is not None and not old_policy.complete:
+            old_policy.all_reduce(self.ranks)
 
     def passing(
         self,
@@ -122,13 +125,13 @@ class Updater:
         scale: float,
         share: float,
         tally: Tally,
-        start: OldPolicy | None = None,
+        old_policy: OldPolicy | None = None,
     ) -> Pass:
         """The pass of one micro-batch, whose gradient is that of its loss times `scale`."""
         micro = self._micro(batch, rows)
 
         def visit(states: torch.Tensor) -> torch.Tensor:
-            loss = self._loss(micro, states, tally, start) * scale
+            loss = self._loss(micro, states, tally, old_policy) * scale
             tally.loss += share * float(loss.detach())
             return loss
 
@@ -137,32 +140,32 @@ class Updater:
     def _micro(self, batch: TrainingBatch, rows: Array) -> MicroBatch:
         return batch.micro_batch(rows, self.model.config.vocab_size).to(self.ranks.device)
 
-    def _nothing(self, micro: MicroBatch, states: torch.Tensor) -> torch.Tensor:
-        """Take part in a pass of other ranks, and add nothing to the gradient."""
+    def _zero_loss(self, micro: MicroBatch, states: torch.Tensor) -> torch.Tensor:
+        """A zero loss, by which this rank takes part in a pass that only other ranks need."""
         scores = score(self.model, states, micro, critic=self.critic)
-        nothing = scores.logprobs.sum() * 0.0
-        return nothing if scores.values is None else nothing + scores.values.sum() * 0.0
+        zero = scores.logprobs.sum() * 0.0
+        return zero if scores.values is None else zero + scores.values.sum() * 0.0
 
     def _loss(
-        self, micro: MicroBatch, states: torch.Tensor, tally: Tally, start: OldPolicy | None
+        self, micro: MicroBatch, states: torch.Tensor, tally: Tally, old_policy: OldPolicy | None
     ) -> torch.Tensor:
         """Weighted sum of the losses of a micro-batch's action tokens."""
         bonus = self.algorithm.entropy
         critic = self.critic
         scores = score(self.model, states, micro, critic=critic, entropy_gradient=bonus > 0)
-        if start is not None and not start.complete:
-            start.fill(micro, scores)
-        found = self.algorithm.token_loss(self._tokens(micro, scores, start))
+        if old_policy is not None and not old_policy.complete:
+            old_policy.fill(micro, scores)
+        found = self.algorithm.token_loss(self._tokens(micro, scores, old_policy))
         tally.add(found, scores, micro)
         losses = found.loss
         if bonus > 0:
             losses = losses - bonus * scores.entropies
         if critic is not None:
-            losses = losses + self._value_loss(micro, scores, start, tally)
+            losses = losses + self._value_loss(micro, scores, old_policy, tally)
         return (micro.weights * losses).sum()
 
-    def _tokens(self, micro: MicroBatch, scores: Scores, start: OldPolicy | None) -> Tokens:
-        """What the algorithm sees of a micro-batch."""
+    def _tokens(self, micro: MicroBatch, scores: Scores, old_policy: OldPolicy | None) -> Tokens:
+        """The inputs of the algorithm for a micro-batch."""
         reference = None
         if self.reference is not None:
             with torch.no_grad():
@@ -173,7 +176,9 @@ class Updater:
             behavior_logprobs=micro.behavior_logprobs,
             advantages=micro.advantages,
             reference_logprobs=reference,
-            old_logprobs=None if start is None else self._tensor(start.logprobs[micro.at]),
+            old_logprobs=None
+            if old_policy is None
+            else self._tensor(old_policy.logprobs[micro.at]),
             rows=micro.rows,
             chunks=micro.chunks,
             lags=micro.lags,
@@ -181,15 +186,15 @@ class Updater:
         )
 
     def _value_loss(
-        self, micro: MicroBatch, scores: Scores, start: OldPolicy | None, tally: Tally
+        self, micro: MicroBatch, scores: Scores, old_policy: OldPolicy | None, tally: Tally
     ) -> torch.Tensor:
         """Loss of the critic at each action token, times its coefficient."""
         settings, values = self.algorithm.critic, scores.values
         assert settings is not None
         assert values is not None
         old = values.detach()
-        if start is not None and start.values is not None:
-            old = self._tensor(start.values[micro.at])
+        if old_policy is not None and old_policy.values is not None:
+            old = self._tensor(old_policy.values[micro.at])
         loss = settings.loss(values, micro.columns[TARGETS], old)
         tally.value_loss += float(loss.detach().double().sum())
         return settings.coefficient * loss

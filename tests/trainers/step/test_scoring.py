@@ -88,7 +88,7 @@ BAD = {
     "different lengths": replace(GOOD, logprobs=[0.0, -1.0]),
     "one advantage": replace(GOOD, advantage=[1.0, 1.0, 1.0]),
     "needs kept_token_ids": replace(GOOD, sampling=Sampling(top_k=2)),
-    "could not draw": replace(GOOD, sampling=Sampling(allowed_token_ids=(1, 2, 3))),
+    "has probability 0": replace(GOOD, sampling=Sampling(allowed_token_ids=(1, 2, 3))),
     "names a token": replace(GOOD, sampling=Sampling(allowed_token_ids=(2, 4, VOCABULARY))),
 }
 

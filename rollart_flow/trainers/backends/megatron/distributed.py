@@ -1,7 +1,7 @@
 """What a training step changes, where Megatron-core's own training stack holds it: on GPUs.
 
 `DistributedDataParallel` keeps gradients in its buffers and sums them over data-parallel ranks
-while a backward pass goes on; the distributed optimizer of each of these ranks updates its share of
+while a backward pass goes on; the distributed optimizer of each of these ranks updates its shard of
 every buffer, and all gather the weights. The invariants: losses are divided by the whole batch
 already, so that gradients are summed and never averaged; what leaves is laid out as in
 `MegatronState`, so that a checkpoint says nothing of the stack that wrote it.
@@ -83,7 +83,7 @@ class Distributed(MegatronState):
     """Model, head and optimizer of all ranks, of which this process holds a part."""
 
     def clip(self) -> float:
-        """Sum the gradient over ranks, and scale it down; see `Learned.clip`."""
+        """Sum the gradient over ranks, and scale it down."""
         groups = self._groups.collection(with_embedding=True)
         finalize_model_grads([self._chunk], None, pg_collection=groups)
         if self._groups.layout.pipeline > 1:
@@ -97,7 +97,7 @@ class Distributed(MegatronState):
         return norm
 
     def update(self) -> None:
-        """Every rank updates its share, and gathers the others'; see `Learned.update`."""
+        """Every rank updates its shard, and gathers the others'."""
         self._stack.step_with_ready_grads()
         self._updates += 1
 
@@ -106,7 +106,6 @@ class Distributed(MegatronState):
         self._chunk.zero_grad_buffer()
 
     def remember(self) -> Callable[[], None]:
-        """See `Learned.remember`."""
         put_all_back, updates = super().remember(), self._updates
 
         def put_back() -> None:
@@ -116,7 +115,7 @@ class Distributed(MegatronState):
         return put_back
 
     def _optimizer(self, critic_lr_scale: float) -> torch.optim.AdamW:
-        """Wrap model and head, and make the optimizer of this rank's share of both."""
+        """Wrap model and head, and make the optimizer of this rank's shard of both."""
         self._updates = 0
         self._mark()
         if self.critic is not None:
@@ -157,7 +156,7 @@ class Distributed(MegatronState):
         return Scheduled(self._chunk, self._groups, self._ranks.device)
 
     def _moments(self, parameter: torch.nn.Parameter) -> Mapping[str, torch.Tensor]:
-        """Gathered from the data-parallel ranks, each of which has those of its share.
+        """Gathered from the data-parallel ranks, each of which has those of its shard.
 
         So does Megatron for its own checkpoints of the kind "fully_reshardable".
         """
@@ -166,9 +165,9 @@ class Distributed(MegatronState):
         found = {"step": torch.tensor(float(self._updates))}
         for kind in _MOMENTS:
             flat = torch.zeros(parameter.numel(), device=parameter.device)
-            share = self._share(parameter)
-            if share is not None:
-                main, own = share
+            shard = self._shard(parameter)
+            if shard is not None:
+                main, own = shard
                 flat[own] = self.optimizer.state[main][kind]
             dist.all_reduce(flat, group=self._groups.data)
             found[kind] = flat.view_as(parameter)
@@ -178,17 +177,17 @@ class Distributed(MegatronState):
         self, parameter: torch.nn.Parameter, moments: Mapping[str, torch.Tensor]
     ) -> None:
         self._count(int(moments["step"]) if moments else 0)
-        share = self._share(parameter)
-        if share is None:
+        shard = self._shard(parameter)
+        if shard is None:
             return
-        main, own = share
+        main, own = shard
         state = {kind: moments[kind].reshape(-1)[own].clone() for kind in _MOMENTS if moments}
         if moments and self._counts_each:
             state["step"] = torch.tensor(float(self._updates))
         self.optimizer.state[main] = state
 
-    def _share(self, parameter: torch.nn.Parameter) -> tuple[torch.Tensor, slice] | None:
-        """What the optimizer of this rank has of a parameter, and where that is in it."""
+    def _shard(self, parameter: torch.nn.Parameter) -> tuple[torch.Tensor, slice] | None:
+        """Main tensor of this rank's shard of a parameter and its slice; None without a shard."""
         at = self._sharded.model_param_group_index_map.get(parameter)
         if at is None:
             return None

@@ -1,4 +1,4 @@
-"""Who of the ranks splits a layer with this one, and who shares rows with it.
+"""Process groups of the ranks that split a layer and of those that compute the same rows.
 
 Tensor ranks stand side by side, then copies of the model, then pipeline stages: Megatron's own
 order. The invariant: every rank makes the same groups in the same order.
@@ -59,12 +59,12 @@ class Groups:
         """Whether the output projection is here."""
         return self.stage == self.layout.pipeline - 1
 
-    def sharing(self, ranks: Ranks) -> Ranks:
-        """The ranks, told who computes which rows."""
+    def with_replicas(self, ranks: Ranks) -> Ranks:
+        """The ranks, with the replica that each belongs to."""
         return replace(
             ranks,
-            share=self.data_rank,
-            shares=self.layout.data,
+            replica=self.data_rank,
+            replicas=self.layout.data,
             stages=self.layout.pipeline,
             peers=self.peers,
         )

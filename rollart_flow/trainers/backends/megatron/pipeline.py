@@ -29,7 +29,7 @@ Shape = tuple[int, ...]
 
 
 class Scheduled:
-    """Takes micro-batches through the stages; see `Runner`. All ranks of a share call it."""
+    """A `Runner` that takes micro-batches through the stages; all ranks of a replica call it."""
 
     def __init__(self, chunk: Any, groups: Groups, device: torch.device) -> None:
         """Take the part of the model that is here.
@@ -44,7 +44,6 @@ class Scheduled:
         self._run = get_forward_backward_func(pp_size=groups.layout.pipeline)
 
     def __call__(self, passes: Iterator[Pass], count: int, *, gradient: bool) -> None:
-        """See `Runner`."""
         feed = MicroBatchFeed(passes, self._chunk.module.between)
         with torch.set_grad_enabled(gradient), _cuda_is(self._device):
             self._run(

@@ -57,7 +57,7 @@ class MegatronState(ShardedState):
         super().__init__(config, tensors, algorithm, settings, ranks)
 
     def clip(self) -> float:
-        """Sum the gradient over ranks, and scale it down; see `Learned.clip`."""
+        """Sum the gradient over ranks, and scale it down."""
         self._sum_gradients()
         split: list[torch.nn.Parameter] = []
         whole = list(self._head.values()) if self._groups.last else []
@@ -102,7 +102,7 @@ class MegatronState(ShardedState):
         return [p for own, p in self._trained.items() if own == self._copied or own == _EMBEDDING]
 
     def _summed_squares(self, split: Sequence[torch.nn.Parameter]) -> float:
-        """Of the gradients of all ranks that split the layers."""
+        """Sum over all ranks that split the layers of the squared gradients."""
         return self._summed(_squares(split), self._groups.layout.tensor, self._groups.tensor)
 
     def _of_stages(self, value: float) -> float:
@@ -117,7 +117,7 @@ class MegatronState(ShardedState):
         return float(found)
 
     def whole(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Gathered from all ranks and stages; see `ShardedState.whole`."""
+        """Gathered from all ranks and stages."""
         here = super().whole(tensors)
         one = self._groups.layout.pipeline == 1
         return here if one else of_all_stages(here, self._groups, self._ranks)

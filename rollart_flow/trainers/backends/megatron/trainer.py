@@ -1,6 +1,6 @@
 """The trainer that splits the policy's layers over ranks with Megatron-core.
 
-The invariant: see `DistributedTrainer`; ranks that split a layer, and the stages of a pipeline,
+The invariant: that of `DistributedTrainer`; ranks that split a layer, and the stages of a pipeline,
 compute the same rows.
 
 Source: ROLLART section 5.1 (ActorTrain); Megatron-LM (1909.08053) section 3, tensor parallel;
@@ -40,8 +40,8 @@ class MegatronTrainer(DistributedTrainer):
             tensors: initial weights in Hugging Face names, whole and the same in every rank.
             algorithm: the loss.
             settings: how a batch is cut, how the ranks share the model, the optimizer, threads.
-            ranks: who trains together; by default this process by itself, which then has the whole
-                model whatever the settings say of ranks.
+            ranks: the ranks of the trainer; by default this process alone, which then has the whole
+                model whatever `settings.ranks` is.
 
         Raises:
             SettingsError: the model does not divide over the ranks, or what is asked for does not
@@ -65,7 +65,7 @@ class MegatronTrainer(DistributedTrainer):
             expert=None if config.experts is None else config.experts.moe_intermediate_size,
         )
         groups = make_groups(layout, every)
-        group = groups.sharing(every)
+        group = groups.with_replicas(every)
         way = Distributed if there.stack else MegatronState
-        learned = way(config, tensors, algorithm, chosen.optimizer, group, groups, there)
-        super().__init__(learned, algorithm, chosen, group)
+        state = way(config, tensors, algorithm, chosen.optimizer, group, groups, there)
+        super().__init__(state, algorithm, chosen, group)

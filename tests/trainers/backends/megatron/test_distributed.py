@@ -49,8 +49,8 @@ def trainer(ranks: Gang, layout: Mapping[str, Any], settings: TrainerSettings) -
 
 def what_computes(trainer: Any) -> tuple[str, str, str]:
     """Names of the classes that hold the model, and its optimizer. Called in every rank."""
-    learned = trainer._learned
-    held = (learned, learned._chunk, learned._sharded)
+    state = trainer._train_state
+    held = (state, state._chunk, state._sharded)
     one, other, third = (type(each).__name__ for each in held)
     return one, other, third
 
@@ -162,17 +162,17 @@ def test_a_checkpoint_goes_through_all_layouts_and_loses_no_bit(
 def kept_as_megatron_keeps_it(trainer: Any) -> bool:
     """Whether the moments in our checkpoints are those in Megatron's own kind of checkpoints that
     any number of ranks can read. Called in every rank."""
-    learned = trainer._learned
+    state = trainer._train_state
     kind = {
         "distrib_optim_sharding_type": "fully_reshardable",
-        "dp_cp_group": learned._groups.data,
+        "dp_cp_group": state._groups.data,
     }
-    model = learned._mcore.module.sharded_state_dict(metadata=kind)
-    theirs = learned._stack.sharded_state_dict(model, metadata=kind)["param_state"]
-    parameters = [p for buffer in learned._sharded.buffers for p in buffer.param_index_map]
-    assert len(parameters) == len(theirs) == len(learned._trained)
+    model = state._mcore.module.sharded_state_dict(metadata=kind)
+    theirs = state._stack.sharded_state_dict(model, metadata=kind)["param_state"]
+    parameters = [p for buffer in state._sharded.buffers for p in buffer.param_index_map]
+    assert len(parameters) == len(theirs) == len(state._trained)
     return all(
-        bool(torch.equal(learned._moments(parameter)[moment], theirs[at][moment].data))
+        bool(torch.equal(state._moments(parameter)[moment], theirs[at][moment].data))
         for at, parameter in enumerate(parameters)
         for moment in ("exp_avg", "exp_avg_sq")
     )

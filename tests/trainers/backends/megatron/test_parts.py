@@ -109,7 +109,7 @@ def test_a_stage_has_layers_from_its_first_one_on_and_the_last_one_the_tied_embe
 
 
 def test_stages_are_among_what_the_bits_depend_on_only_where_there_are_several() -> None:
-    alone = Ranks(count=4, shares=2)
+    alone = Ranks(count=4, replicas=2)
     assert "pipeline_parallel" not in describe_kernels(alone, "float32")
     assert '"tensor_parallel": 2' in describe_kernels(alone, "float32")
     staged = describe_kernels(replace(alone, stages=2), "float32")
