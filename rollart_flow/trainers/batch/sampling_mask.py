@@ -31,7 +31,7 @@ class SamplingMask:
     left_starts: Array
     """Index into `left` of the first action token of each trajectory [rows + 1]."""
     left: Ragged
-    """Token ids that top-p or top-k left, of each action token; only of trajectories that have any."""
+    """Token ids that top-p or top-k left of each action token, where the trajectory has any."""
 
     def mask(self, rows: Array, owners: Array, vocabulary: int) -> torch.Tensor | None:
         """bool [A, V] for the action tokens of `rows`; `owners` [A] is the row of each. None: all
