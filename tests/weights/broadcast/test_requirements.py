@@ -6,7 +6,7 @@ import pytest
 
 from rollart_flow import Pipeline, Policy, buffer, reward, rollout, tasks, train
 from rollart_flow.algorithms import grpo
-from rollart_flow.engines import registry
+from rollart_flow.engines.vllm import variant
 from rollart_flow.engines.vllm.receiver import Sent
 from rollart_flow.engines.worker import sent_to
 from rollart_flow.envs import FrozenLake
@@ -14,7 +14,7 @@ from rollart_flow.errors import PipelineError, SettingsError, WeightsError
 from rollart_flow.resources import CPU, Placement
 from rollart_flow.weights.broadcast.requirements import Sending, check_placed
 
-FITTING = Sending("vllm", frozenset({"H20"}), sliding_workers=1, ranks=1)
+FITTING = Sending("vllm", True, frozenset({"H20"}), sliding_workers=1, ranks=1)
 
 
 def pipeline(weights: str, policy: Policy, affinity: dict[str, str] | None = None) -> Pipeline:
@@ -34,7 +34,11 @@ def test_what_fits_is_taken(kind: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "changes", "why"),
     [
-        ("nccl", {"engine": "embedded"}, "not the embedded engine; take policy.engine=vllm"),
+        (
+            "nccl",
+            {"engine": "embedded", "engine_receives": False},
+            "not the embedded engine; take policy.engine=vllm",
+        ),
         ("nccl", {"classes": {"CPU"}}, "every engine is bound to CPU; name another class"),
         ("ipc", {"sliding_workers": 0}, "trainer's own GPU only.*set sliding_workers"),
         ("ipc", {"ranks": 2}, "one rank sends, on one GPU, but train.ranks=2; take 1"),
@@ -50,7 +54,7 @@ def test_what_cannot_be_sent_is_refused_in_one_line(
 def test_a_pipeline_says_who_would_send_and_receive(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(PipelineError, match=r"^train: train\.weights='nccl': only vLLM receives"):
         pipeline("nccl", Policy.tiny())
-    monkeypatch.setattr(registry, "find_spec", lambda name: object())  # vLLM need not be there
+    monkeypatch.setattr(variant, "find_spec", lambda name: object())  # vLLM need not be there
     policy = Policy.tiny(hidden=32, heads=2, engine="vllm")
     with pytest.raises(PipelineError, match="every engine is bound to CPU"):
         pipeline("nccl", policy)

@@ -1,0 +1,30 @@
+"""The description of the embedded engine; loads no torch."""
+
+from rollart_flow.engines.base import Engine
+from rollart_flow.engines.variant import EngineCapabilities, EngineOptions, EngineVariant
+from rollart_flow.models.policy import Policy
+
+
+class EmbeddedVariant(EngineVariant):
+    """The engine in its caller's process."""
+
+    capabilities = EngineCapabilities(follows_policy_device=True)
+
+    def check(self, policy: Policy, *, prefill_workers: int) -> None:
+        pass
+
+    def build(self, policy: Policy, folder: str, options: EngineOptions) -> Engine:
+        from rollart_flow.engines.embedded import EmbeddedEngine
+
+        return EmbeddedEngine.from_folder(
+            folder,
+            seed=options.seed,
+            dtype=policy.computes_in,
+            device=policy.device,
+            max_context=policy.max_context,
+            max_batch=policy.max_batch,
+            eager=policy.eager,
+        )
+
+
+VARIANT = EmbeddedVariant()

