@@ -19,6 +19,8 @@
     │   └── EndpointTroubleError (ConnectionError)  it cannot be reached now; worth another try
     ├── EngineError (RuntimeError)              an inference engine died
     │   ├── RequestRefusedError (ValueError)    it refused one request and is well otherwise
+    │   ├── WorkerAwayError                     no node can run its worker now; it may come back
+    │   ├── WorkerLeftError                     its worker was told to stop serving; others serve
     │   └── WorkerLostError                     it died for good: no process takes its place
     ├── WeightsError (RuntimeError)             a version that is missing, torn or damaged
     ├── TrainerError (RuntimeError)             a step or checkpoint that cannot be computed

@@ -29,7 +29,7 @@ from rollart_flow.engines.vllm.receiver import Sent
 from rollart_flow.engines.weight_prefetcher import WeightPrefetcher
 from rollart_flow.errors import EngineError, WorkerLeftError
 from rollart_flow.models.policy import Policy
-from rollart_flow.resources import CPU, ActorGen, Placement
+from rollart_flow.resources import CPU, ActorGen, Placement, register
 from rollart_flow.types import GenerationRequest
 from rollart_flow.weights import open_weights
 from rollart_flow.weights.broadcast.requirements import SENT
@@ -80,6 +80,7 @@ class EngineWorker(ActorGen):
         """Told to serve nothing until `serve`."""
         self._commands = asyncio.Lock()
 
+    @register()
     async def ping(self) -> None:
         """A sign of life, whatever the engine does; only a process that hangs gives none."""
         self._end_if_failed()
@@ -119,18 +120,21 @@ class EngineWorker(ActorGen):
             return self._incarnation, 0, ()
         return self._incarnation, *await self._feed(client).read(after)
 
+    @register()
     async def abort(self, request_ids: Sequence[str]) -> None:
         """End requests; their streams end with the tokens they have."""
         for request_id in request_ids:
             await self._engine.abort(request_id)
 
     @ray.method(max_task_retries=-1)
+    @register()
     async def suspend(self) -> None:
         """Return once the engine draws no token."""
         async with self._command():
             await self._engine.suspend()
 
     @ray.method(max_task_retries=-1)
+    @register()
     async def release(self) -> int:
         """Give back the memory that only generation needs, until `serve`; its bytes."""
         async with self._command():
@@ -138,6 +142,7 @@ class EngineWorker(ActorGen):
             return await self._engine.release()
 
     @ray.method(max_task_retries=-1)
+    @register()
     async def leave(self) -> int:
         """End what is in flight with WorkerLeftError, after the tokens that it has, take no more
         until `serve`, and give back the memory that only generation needs; its bytes."""
@@ -150,6 +155,7 @@ class EngineWorker(ActorGen):
             await asyncio.gather(*tasks, return_exceptions=True)
             return await self._engine.release()
 
+    @register()
     async def prefetch(self, version: int) -> None:
         """Begin to read a version from the weight store, while tokens are drawn; nothing where the
         trainer will send it."""
@@ -157,12 +163,14 @@ class EngineWorker(ActorGen):
             self._pulls.begin(version)
 
     @ray.method(max_task_retries=-1)
+    @register()
     async def update(self, version: int) -> PullStats:
         """Swap to a version of the weight store; nothing to do if it is held."""
         async with self._command():
             return await self._hold(version)
 
     @ray.method(max_task_retries=-1)
+    @register()
     async def serve(self, version: int) -> bool:
         """Go on, or begin, under a version: swap to it if it is not held, then draw tokens.
 
@@ -189,6 +197,7 @@ class EngineWorker(ActorGen):
     def _gone(self) -> WorkerLeftError:
         return WorkerLeftError(f"worker {self.placement.worker} serves nothing for now")
 
+    @register()
     async def version(self) -> int:
         """The policy version that is served."""
         return self._engine.version

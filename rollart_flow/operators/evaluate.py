@@ -91,7 +91,7 @@ class EvaluateOperator:
         """Watch over the evaluator's engine, as the coordinator does over those of the rollout."""
         context = self._context
         driver = Driver(context.rollout, self._recover)
-        await context.rollout.engines.execute_all_async("serve", version)
+        await context.rollout.engines.serve.aio(version)
         commands = [RemoteCommands(worker) for worker in context.rollout.engines.workers]
         self._fleet = EngineGroup(commands, version, driver.emit)
         self._health = asyncio.create_task(watch(self._fleet, driver.emit, context.health))

@@ -76,7 +76,7 @@ class TrainOperator:
             zero_variance = estimate(algorithm, rows, self._assess).zero_variance_groups
         else:
             rows, zero_variance = self._write_manifest(batch, rows)
-        result = self._context.trainers.execute_all("train_step", step, encode(rows))[0]
+        result = self._context.trainers.train_step(step, encode(rows))
         return self._record(rows, result, zero_variance)
 
     def _write_manifest(self, batch: Mapping[str, Any], rows: pa.Table) -> tuple[pa.Table, int]:
@@ -95,8 +95,7 @@ class TrainOperator:
         return prepared.rows, prepared.zero_variance_groups
 
     def _assess(self, rows: pa.Table) -> pa.Table:
-        answers = self._context.trainers.execute_all("recompute_old_logprobs", encode(rows))
-        return decode(answers[0])
+        return decode(self._context.trainers.recompute_old_logprobs(encode(rows)))
 
     def _record(self, rows: pa.Table, result: StepResult, zero_variance: int) -> pa.Table:
         """Publish, checkpoint, commit the rows of the step, and report it as trained."""
@@ -104,13 +103,13 @@ class TrainOperator:
         checkpoint = step % context.checkpoint_every == 0 or step == context.steps
         if checkpoint:
             folder = checkpoint_folder(context.checkpoints, step)
-            context.trainers.execute_all("begin_save", folder)
+            context.trainers.begin_save(folder)
         started = time.monotonic()
         published = self._publish(step, checkpoint=checkpoint)
         publish_s = time.monotonic() - started
         events = []
         if checkpoint:
-            context.trainers.execute_all("finish_save")
+            context.trainers.finish_save()
             events = [Event(EventKind.CHECKPOINT, str(step), policy_version=step, step=step)]
         ended, now = time.monotonic(), datetime.now(UTC)
         row = {
@@ -133,7 +132,7 @@ class TrainOperator:
         push_s = None if published.under_way else publish_s
         self._retain(step, ray.get(context.coordinator.trained.remote(step, push_s)))
         if not published.under_way:
-            context.trainers.execute_all("finish_publish")
+            context.trainers.finish_publish()
         return pa.table(
             {
                 "steps": [encode(tables["steps"])],
@@ -146,13 +145,13 @@ class TrainOperator:
         """Publish the version of a step, or begin to, once the one before it is published."""
         context = self._context
         # Not in the call that gathers the weights: the other ranks would wait, but not for long.
-        context.trainers.execute_all("finish_publish")
+        context.trainers.finish_publish()
         lasting = checkpoint or step in context.evaluated
         published: Publication
         if lasting or not context.beside:
-            published = context.trainers.execute_all("publish", lasting=lasting)[0]
+            published = context.trainers.publish(lasting=lasting)
         else:
-            published = context.trainers.execute_all("begin_publish", context.coordinator)[0]
+            published = context.trainers.begin_publish(context.coordinator)
         return published
 
     def _retain(self, step: int, needed: frozenset[int]) -> None:
@@ -160,7 +159,7 @@ class TrainOperator:
         context = self._context
         checkpointed = range(0, step + 1, context.checkpoint_every)
         keep = needed | {context.start, *checkpointed}
-        context.trainers.execute_all("retain", context.keep_versions, keep)
+        context.trainers.retain(context.keep_versions, keep)
 
     def _commit(self, tables: Mapping[str, pa.Table]) -> int:
         """Commit rows together; trajectories that the run has committed by then."""

@@ -64,7 +64,8 @@ def register(
 
     Args:
         mode: "execute_all" broadcasts the arguments and returns the list of results in worker
-            order; "rank_zero" calls the first worker and returns its result; "split" cuts every
+            order; "first_result" broadcasts them too and returns the first worker's result;
+            "rank_zero" calls the first worker alone and returns its result; "split" cuts every
             argument along its first axis into one part for each data-parallel rank and returns
             the results joined in the same order (lists, tuples, Arrow tables, numpy arrays,
             torch tensors, and mappings of these).

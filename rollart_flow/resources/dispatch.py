@@ -133,6 +133,7 @@ def _join_arrays(results: list[Any]) -> Any:
 
 MODES: Mapping[str, Mode] = {
     "execute_all": Mode(_broadcast, list, by_rank=False),
+    "first_result": Mode(_broadcast, _only, by_rank=False),
     "rank_zero": Mode(_first, _only),
     "split": Mode(split, join),
 }

@@ -67,8 +67,8 @@ class RunProcesses:
         the coordinator drive the run."""
         version = self.recovered.version
         if version not in self.kept.versions():
-            self.trainers.execute_all("publish", lasting=False)
-        self.engines.execute_all("serve", version)
+            self.trainers.publish(lasting=False)
+        self.engines.serve(version)
         ray.get(self.coordinator.start.remote(self.recovered, self.buffer, self.engines))
 
     def dead(self) -> tuple[str, ...]:

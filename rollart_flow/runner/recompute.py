@@ -33,11 +33,11 @@ class _Workers:
 
     def load_from(self, address: str) -> None:
         """Load a checkpoint in all of them."""
-        self._trainers.execute_all("load", address)
+        self._trainers.load(address)
 
     def train_step(self, step: int, batch: pa.Table) -> StepResult:
         """Train in all of them; what the first one computed."""
-        result: StepResult = self._trainers.execute_all("train_step", step, encode(batch))[0]
+        result: StepResult = self._trainers.train_step(step, encode(batch))
         return result
 
 

@@ -81,6 +81,7 @@ class TrainWorker(ActorTrain):
         self._rendezvous = Rendezvous(host, self.placement.world_size, self._timeout_s)
         return self._rendezvous.address
 
+    @register()
     def join(self, address: str) -> None:
         """Become a rank of the process group of all workers, and build the trainer.
 
@@ -94,6 +95,7 @@ class TrainWorker(ActorTrain):
             join_at(address, rank, count, self._rendezvous, self._timeout_s)
         )
 
+    @register("first_result")
     def train_step(self, step: int, batch: bytes) -> StepResult:
         """Train on one batch, given as an Arrow IPC stream; see `Trainer.train_step`.
 
@@ -104,6 +106,7 @@ class TrainWorker(ActorTrain):
                 self._result = self._trainer.train_step(step, pa.ipc.open_stream(batch).read_all())
         return self._result
 
+    @register("first_result")
     def recompute_old_logprobs(self, batch: bytes) -> bytes:
         """What the current weights say of a batch, both as Arrow IPC; see
         `Trainer.recompute_old_logprobs`."""
@@ -114,6 +117,7 @@ class TrainWorker(ActorTrain):
             writer.write_table(found)
         return bytes(sink.getvalue())
 
+    @register("first_result")
     def publish(self, *, lasting: bool) -> Publication | None:
         """Publish the current weights under the current version; None from other ranks.
 
@@ -126,6 +130,7 @@ class TrainWorker(ActorTrain):
         trainer = self._trainer
         return self._publisher.publish(trainer.version, weights, trainer.checksum, lasting=lasting)
 
+    @register("first_result")
     def begin_publish(self, coordinator: Any) -> Publication | None:
         """Begin to publish the current weights, which need not last, under the current version.
 
@@ -142,6 +147,7 @@ class TrainWorker(ActorTrain):
         trainer = self._trainer
         return self._publisher.begin(trainer.version, weights, trainer.checksum, announce)
 
+    @register()
     def finish_publish(self) -> None:
         """Return once what was begun is published; raises what kept it from that."""
         self._publisher.finish()
@@ -151,12 +157,14 @@ class TrainWorker(ActorTrain):
         with self._noticing():
             return self._trainer.weights()
 
+    @register()
     def retain(self, newest: int, keep: frozenset[int]) -> None:
         """Remove published versions but the newest and those in `keep`, after what is being
         published."""
         if not self.placement.rank:
             self._publisher.retain(newest, keep)
 
+    @register()
     def begin_save(self, folder: str) -> None:
         """Begin to save a checkpoint of the current version; see `Trainer.begin_save`.
 
@@ -168,6 +176,7 @@ class TrainWorker(ActorTrain):
             self._finish_save = self._trainer.begin_save(place.workshop(name))
         self._put_in_place = partial(place.finish, name)
 
+    @register()
     def finish_save(self) -> None:
         """Return once the checkpoint that was begun is saved."""
         if self._finish_save is not None:
@@ -177,6 +186,7 @@ class TrainWorker(ActorTrain):
                 self._put_in_place()
         self._finish_save = None
 
+    @register()
     def load(self, folder: str) -> int:
         """Restore the checkpoint at an address; its version."""
         self._result = None
@@ -184,10 +194,12 @@ class TrainWorker(ActorTrain):
             self._trainer.load_from(folder)
         return self._trainer.version
 
+    @register()
     def version(self) -> int:
         """Number of the last finished step."""
         return self._trainer.version
 
+    @register()
     def lost(self) -> bool:
         """Whether this rank has lost another one, which died or hangs."""
         return self._lost

@@ -9,7 +9,7 @@ import pytest
 import ray
 
 from rollart_flow.errors import RunFailedError, StoreError
-from rollart_flow.resources import CPU, Cluster, Placement, Request, Worker
+from rollart_flow.resources import CPU, Cluster, Placement, Request, Worker, register
 from rollart_flow.resources.reasons import is_ours, reason
 from rollart_flow.runner.cluster import ray_cluster
 from tests.local_ray import tolerating_ray
@@ -30,6 +30,12 @@ class Counter(Worker):
         """Add a number some times."""
         self.count += number * times
         return f"{self.placement.worker}={self.count}"
+
+    @register("first_result")
+    def reset(self) -> str:
+        """Start from 0 again."""
+        self.count = 0
+        return self.placement.worker
 
     def stumble(self) -> None:
         """Raise an error of somebody else."""
@@ -68,6 +74,14 @@ def test_one_call_reaches_every_worker_in_order() -> None:
     assert cluster.execute_all("add", 1) == ["a=8", "b=8"]
     assert asyncio.run(cluster.execute_all_async("add", 1)) == ["a=9", "b=9"]
     assert cluster.add.__doc__ == "Add a number some times."
+    cluster.shutdown()
+
+
+def test_first_result_runs_on_every_worker_and_returns_what_the_first_one_returned() -> None:
+    cluster = counters("a", "b", start=1)
+    assert cluster.reset() == "a"
+    assert cluster.add(2) == ["a=2", "b=2"], "both were reset"
+    assert asyncio.run(cluster.reset.aio()) == "a"
     cluster.shutdown()
 
 

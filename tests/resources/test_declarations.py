@@ -87,7 +87,9 @@ def test_classes_that_all_methods_want_are_put_together() -> None:
 
 
 def test_what_cannot_work_is_refused_where_it_is_declared() -> None:
-    with pytest.raises(SettingsError, match="no mode 'all'; there are execute_all, rank_zero"):
+    with pytest.raises(
+        SettingsError, match="no mode 'all'; there are execute_all, first_result, rank_zero"
+    ):
         register(mode="all")
     with pytest.raises(SettingsError, match="collect needs a dispatch"):
         register(collect=sum)

@@ -71,7 +71,7 @@ def test_neither_the_step_nor_its_rows_wait_for_a_version_and_no_engine_moves_be
         batch = ray.get(plant.coordinator.next_batch.remote(2))
         assert batch.step == 2, "it may be trained on"
         assert watched.store.versions() == (0,)
-        assert plant.engines.execute_all("version") == [0]
+        assert plant.engines.version() == [0]
         held.close()
 
     watched = Watched(tmp_path, hold, look)

@@ -163,18 +163,18 @@ def test_the_next_step_is_trained_while_a_version_is_published(
     coordinator = remote.options(num_cpus=0).remote()
     first, second = (encode(table(make_rows(4, seed))) for seed in (1, 2))
     with locked(Path(store.folder)):
-        (one,) = trainers.execute_all("train_step", 1, first)
-        (begun,) = trainers.execute_all("begin_publish", coordinator)
-        trainers.execute_all("retain", 2, frozenset())
-        (two,) = trainers.execute_all("train_step", 2, second)
+        one = trainers.train_step(1, first)
+        begun = trainers.begin_publish(coordinator)
+        trainers.retain(2, frozenset())
+        two = trainers.train_step(2, second)
         assert two.step == 2
         assert store.versions() == (), "nobody can read version 1"
         assert ray.get(coordinator.heard.remote()) == []
-    trainers.execute_all("finish_publish")
+    trainers.finish_publish()
     assert ray.get(coordinator.heard.remote()) == [1]
     assert store.manifest(1) == begun.manifest
     assert fingerprint(store.read(1)) == one.fingerprint, "not those of step 2"
-    (published,) = trainers.execute_all("publish", lasting=True)
+    published = trainers.publish(lasting=True)
     assert not published.under_way
     assert published.manifest.checksum == two.fingerprint
     assert store.versions() == (1, 2)
