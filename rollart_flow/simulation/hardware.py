@@ -25,12 +25,10 @@ class Device:
     """Bandwidth of the memory [TB/s]."""
     link_gb_s: float
     """NVLink, both directions together [GB/s]."""
-    cost: float
-    """Price of a device hour, normalized to the H20."""
 
 
-H20 = Device("H20", tflops=148, memory_gb=96, bandwidth_tb_s=4.0, link_gb_s=900, cost=1.0)
-H800 = Device("H800", tflops=989.5, memory_gb=80, bandwidth_tb_s=3.35, link_gb_s=400, cost=2.85)
+H20 = Device("H20", tflops=148, memory_gb=96, bandwidth_tb_s=4.0, link_gb_s=900)
+H800 = Device("H800", tflops=989.5, memory_gb=80, bandwidth_tb_s=3.35, link_gb_s=400)
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,7 +128,7 @@ def recorded_scenario(run: Run) -> Recorded:
         model=LanguageModel("stored", tables.weight_bytes / 2, 0, 0, 0, 0),
         domains=(),
         rollout=(),
-        training=Pool(Device("trainer", *[_UNKNOWN] * 5), tables.trainers),
+        training=Pool(Device("trainer", *[_UNKNOWN] * 4), tables.trainers),
         batch_size=batch_size,
         group_size=group_size,
         hw_affinity=dict(tables.affinity) if len(measured.engines) > 1 else {},

@@ -16,7 +16,7 @@ from rollart_flow.simulation.models.batching import MAX_SEQUENCES, ContinuousBat
 from rollart_flow.simulation.models.job import Job
 
 ROOMY = Roofline(QWEN3_8B, H800)
-TIGHT = Roofline(QWEN3_8B, Device("tight", 989.5, 20.0, 3.35, 400, 1.0))
+TIGHT = Roofline(QWEN3_8B, Device("tight", 989.5, 20.0, 3.35, 400))
 """Room for about 10,000 tokens: a few sequences."""
 FOREVER = 1e9
 
@@ -286,7 +286,7 @@ def test_sequences_that_do_not_fit_are_preempted_and_all_end() -> None:
     assert all(drawn(job) == room // 4 for job in jobs)
     assert seen.batch.recomputed_tokens > 0
     assert list(seen.done_at) == ["0", "1", "2"]
-    alone = Seen(ContinuousBatch(Roofline(QWEN3_8B, Device("roomy", 989.5, 80, 3.35, 400, 1))))
+    alone = Seen(ContinuousBatch(Roofline(QWEN3_8B, Device("roomy", 989.5, 80, 3.35, 400))))
     for i in range(3):
         alone.submit(job(str(i), room // 3 - 50, room // 4))
     alone.until(FOREVER)
