@@ -4,8 +4,8 @@ One expression, three uses: `filter(up, varied())` in a pipeline, where what is 
 with the reason and replaced; `run.trajectories.filter(varied())` on a stored run; and
 `rollart query RUN --filter varied`. Those of trajectories look at one row. Those of groups compare
 the attempts of a group with `.over("group_id")` and give all of them the same answer: a pipeline
-asks them once the group is complete, and evicts it whole. Source: study notes (seed 004, section
-6, filtering pipeline); DAPO (2503.14476) and ROLL Flash section 5.1.1 for dynamic sampling.
+asks them once the group is complete, and evicts it whole. Sources of
+dynamic sampling: DAPO (2503.14476) and ROLL Flash section 5.1.1.
 
 The invariant: where a value is missing, as the reward of what was never scored, the answer is not
 true.

@@ -21,7 +21,7 @@ from rollart_flow.validation import check_number
 
 @dataclass(frozen=True, slots=True)
 class BatchNormalized(Estimator):
-    """See the module."""
+    """Rewards less the mean of their group, on one scale for the batch."""
 
     eps: float = 1e-6
     """Added to the standard deviation over the batch."""
@@ -30,7 +30,6 @@ class BatchNormalized(Estimator):
         check_number("eps", self.eps, low=0, open_low=True)
 
     def __call__(self, batch: pa.Table) -> Advantages:
-        """See `Estimator`."""
         values, constant = centered_in_groups(batch)
         values /= values.std() + self.eps
         return Advantages(one_each(values), zero_variance_groups=constant)

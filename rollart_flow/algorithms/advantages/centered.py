@@ -2,7 +2,7 @@
 
     A_i = r_i - mean(r)                         over the attempts i of one group
 
-Source: Dr.GRPO (2503.20783), named in the tour of agentic frameworks (seed 003). Without the
+Source: Dr.GRPO (2503.20783). Without the
 division by the standard deviation, groups that are nearly solved or nearly hopeless do not count
 for more than others. Its aggregation is `constant`. The invariant: a group whose rewards are all
 equal teaches exactly nothing, and is counted.
@@ -20,9 +20,8 @@ from rollart_flow.algorithms.base import Advantages, Estimator
 
 @dataclass(frozen=True, slots=True)
 class GroupCentered(Estimator):
-    """See the module."""
+    """Rewards less the mean of their group."""
 
     def __call__(self, batch: pa.Table) -> Advantages:
-        """See `Estimator`."""
         values, constant = centered_in_groups(batch)
         return Advantages(one_each(values), zero_variance_groups=constant)

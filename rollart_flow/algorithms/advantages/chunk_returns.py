@@ -3,7 +3,7 @@
     G_k = gamma^(chunks from k to the last) R   over the chunks k of one trajectory
 
 A chunk is what the policy generates between two observations; R is the trajectory's reward. Source:
-chunked MDP of ROLL's IPA (seed 003), default of gamma as in its public file (facts on losses). As
+chunked MDP of ROLL's IPA (2512.24873), with the default of gamma of its public file. As
 there, rewards within the trajectory are no part of it, and there is no baseline.
 """
 
@@ -22,7 +22,7 @@ from rollart_flow.validation import check_number
 
 @dataclass(frozen=True, slots=True)
 class ChunkReturns(Estimator):
-    """See the module."""
+    """Discounted returns of interaction chunks."""
 
     gamma: float = 0.95
     """Discount of one chunk."""
@@ -31,7 +31,7 @@ class ChunkReturns(Estimator):
         check_number("gamma", self.gamma, low=0, high=1)
 
     def __call__(self, batch: pa.Table) -> Advantages:
-        """See `Estimator`. Each of shape [action tokens].
+        """Advantages of a batch, each [action tokens].
 
         Raises:
             TrainerError: a trajectory has no reward, or an action token outside its turns.

@@ -13,6 +13,5 @@ class Constant(Estimator):
     """1 for every trajectory."""
 
     def __call__(self, batch: pa.Table) -> Advantages:
-        """See `Estimator`."""
         ones = tuple(np.ones(1, dtype=np.float32) for _ in range(batch.num_rows))
         return Advantages(ones, zero_variance_groups=0)

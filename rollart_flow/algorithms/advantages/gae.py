@@ -24,7 +24,7 @@ from rollart_flow.validation import check_number
 
 @dataclass(frozen=True, slots=True)
 class GAE(Estimator):
-    """See the module."""
+    """Generalized advantages from a critic's values."""
 
     needs_values: ClassVar[bool] = True
 
@@ -38,7 +38,7 @@ class GAE(Estimator):
         check_number("lam", self.lam, low=0, high=1)
 
     def __call__(self, batch: pa.Table) -> Advantages:
-        """See `Estimator`. Each of shape [action tokens], targets too.
+        """Advantages and targets of a batch, each [action tokens].
 
         Raises:
             TrainerError: a trajectory has no reward, an action token outside its turns, or not one

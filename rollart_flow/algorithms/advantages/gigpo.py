@@ -29,7 +29,7 @@ from rollart_flow.validation import check_number
 
 @dataclass(frozen=True, slots=True)
 class GiGPO(Estimator):
-    """See the module."""
+    """Advantages of episodes and of turns that began in equal states."""
 
     gamma: float = 0.95
     """Discount of one turn."""
@@ -44,7 +44,7 @@ class GiGPO(Estimator):
         check_number("eps", self.eps, low=0, open_low=True)
 
     def __call__(self, batch: pa.Table) -> Advantages:
-        """See `Estimator`. Each of shape [action tokens].
+        """Advantages of a batch, each [action tokens].
 
         Raises:
             TrainerError: a trajectory has no reward, or an action token outside its turns.

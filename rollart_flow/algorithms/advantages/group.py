@@ -21,7 +21,7 @@ from rollart_flow.validation import check_number
 
 @dataclass(frozen=True, slots=True)
 class GroupNormalized(Estimator):
-    """See the module."""
+    """Rewards normalized within each group."""
 
     eps: float = 1e-6
     """Added to the standard deviation of a group's rewards."""
@@ -30,7 +30,6 @@ class GroupNormalized(Estimator):
         check_number("eps", self.eps, low=0, open_low=True)
 
     def __call__(self, batch: pa.Table) -> Advantages:
-        """See `Estimator`."""
         rewards = rewards_of(batch)
         values = np.zeros(len(rewards))
         varied, constant = varied_groups(batch, rewards)

@@ -19,10 +19,9 @@ from rollart_flow.algorithms.base import Advantages, Estimator
 
 @dataclass(frozen=True, slots=True)
 class LeaveOneOut(Estimator):
-    """See the module."""
+    """Rewards less the mean of the other attempts."""
 
     def __call__(self, batch: pa.Table) -> Advantages:
-        """See `Estimator`."""
         rewards = rewards_of(batch)
         values = np.zeros(len(rewards))
         varied, constant = varied_groups(batch, rewards)

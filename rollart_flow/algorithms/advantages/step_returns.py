@@ -3,7 +3,7 @@
     A_t = r_t + gamma A_(t+1)                   over the turns t of one trajectory
 
 r_t is what the environment gave for the turn; the last turn also has what the trajectory's reward
-differs from the sum of all. Source: step-level MDP of agentic RL (SkyRL's transitions, seed 003).
+differs from the sum of all. Source: step-level MDP of agentic RL (SkyRL's transitions).
 There is no baseline: a group of equal rewards is counted, and still teaches its returns.
 """
 
@@ -22,7 +22,7 @@ from rollart_flow.validation import check_number
 
 @dataclass(frozen=True, slots=True)
 class StepReturns(Estimator):
-    """See the module."""
+    """Discounted returns of turns."""
 
     gamma: float = 0.95
     """Discount of one turn."""
@@ -31,7 +31,7 @@ class StepReturns(Estimator):
         check_number("gamma", self.gamma, low=0, high=1)
 
     def __call__(self, batch: pa.Table) -> Advantages:
-        """See `Estimator`. Each of shape [action tokens].
+        """Advantages of a batch, each [action tokens].
 
         Raises:
             TrainerError: a trajectory has no reward, or an action token outside its turns.

@@ -1,12 +1,13 @@
-"""V-trace: a critic's targets, corrected for what an older policy drew (IMPALA).
+"""V-trace: a critic's targets, corrected for tokens that an older policy sampled (IMPALA).
 
     rho_t    = min(rho_bar, pi/mu)    c_t = min(c_bar, pi/mu)      pi: the step's first weights
     delta_t  = rho_t (r_t + gamma V_(t+1) - V_t)
     target_t = v_t = V_t + delta_t + gamma c_t (v_(t+1) - V_(t+1))
     A_t      = r_t + gamma v_(t+1) - V_t
 
-Source: Espeholt et al. 2018 (1802.01561) section 4.1; study notes on staleness (seed 004, section
-7). IMPALA's gradient is rho_t A_t grad log pi: that factor is the loss's, `tis` has it, so that
+Source: Espeholt et al. 2018 (1802.01561) section 4.1.
+
+IMPALA's gradient is rho_t A_t grad log pi: that factor is the loss's, `tis` has it, so that
 nothing is corrected twice. A turn's reward is paid to its last action token; after the last token
 everything is 0.
 """
@@ -28,7 +29,7 @@ from rollart_flow.validation import check_number
 
 @dataclass(frozen=True, slots=True)
 class VTrace(Estimator):
-    """See the module."""
+    """V-trace targets and advantages from a critic's values."""
 
     needs_values: ClassVar[bool] = True
     needs_old_logprobs: ClassVar[bool] = True
@@ -48,7 +49,7 @@ class VTrace(Estimator):
             raise SettingsError(f"c_bar={self.c_bar!r}: expected at most rho_bar={self.rho_bar!r}")
 
     def __call__(self, batch: pa.Table) -> Advantages:
-        """See `Estimator`. Each of shape [action tokens], targets too.
+        """Advantages and targets of a batch, each [action tokens].
 
         Raises:
             TrainerError: a trajectory has no reward, an action token outside its turns, or not one

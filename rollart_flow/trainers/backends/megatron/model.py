@@ -118,7 +118,7 @@ class LayerChunk(torch.nn.Module):
         self.config = model.module.config
 
     def forward(self, token_ids: torch.Tensor) -> torch.Tensor:
-        """See `MegatronModel.forward`."""
+        """Hidden states of the micro-batch, as `MegatronModel.forward` returns them."""
         states: torch.Tensor = self.module(token_ids)
         return states
 
