@@ -7,8 +7,9 @@ A pipeline is composed from `tasks`, `rollout`, `filter`, `reward`, `buffer`, `t
 when they are first used, so that `import rollart_flow` is quick and loads neither Ray nor torch.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from rollart_flow.exports import lazy_exports
 
 if TYPE_CHECKING:
     from rollart_flow import errors
@@ -39,17 +40,19 @@ __all__ = [
     "train",
 ]
 
-_HOME = {"Policy": "rollart_flow.models.policy", "open_run": "rollart_flow.store"}
-"""Where a name is defined, if not in `rollart_flow.pipeline`."""
-
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if name == "errors":
-        return import_module("rollart_flow.errors")
-    return getattr(import_module(_HOME.get(name, "rollart_flow.pipeline")), name)
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "Pipeline": "pipeline",
+        "Policy": "models.policy",
+        "buffer": "pipeline",
+        "errors": "",
+        "evaluate": "pipeline",
+        "filter": "pipeline",
+        "open_run": "store.run",
+        "reward": "pipeline",
+        "rollout": "pipeline",
+        "tasks": "pipeline",
+        "train": "pipeline",
+    },
+)

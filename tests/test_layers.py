@@ -9,7 +9,10 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "rollart_flow"
 
 LAYERS = (
-    ("errors", "types", "schema", "rows", "telemetry", "calls", "validation", "registry"),
+    (
+        "errors", "types", "schema", "rows", "telemetry", "calls", "validation", "registry",
+        "exports",
+    ),
     ("control", "isolation"),
     ("store",),
     ("models",),
@@ -19,7 +22,7 @@ LAYERS = (
     ("operators",),
     ("pipeline", "runner", "replay", "simulation", "analysis"),
     ("cli",),
-)
+)  # fmt: skip
 """From the lowest up. Rooms of one layer may import each other."""
 
 CONTROL_NEVER_IMPORTS = {

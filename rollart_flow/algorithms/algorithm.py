@@ -10,8 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, get_args
 
-import pyarrow as pa
-
 from rollart_flow.algorithms.base import (
     COMPUTED,
     TARGETS,
@@ -36,6 +34,7 @@ from rollart_flow.errors import SettingsError
 from rollart_flow.validation import check_choice, check_count, check_kind, check_number
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     import torch
 
 

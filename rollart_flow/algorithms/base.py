@@ -10,19 +10,18 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Literal
-
-import numpy as np
-import pyarrow as pa
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
 
 from rollart_flow.errors import TrainerError
 
 if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
     import torch
 
-Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
+Floats: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.float64]]"
 
-Rows = tuple[np.ndarray[tuple[int], np.dtype[np.float32]], ...]
+Rows: TypeAlias = "tuple[np.ndarray[tuple[int], np.dtype[np.float32]], ...]"
 """An array of numbers for each trajectory of a batch, in its order."""
 
 RatioTo = Literal["behavior", "old"]

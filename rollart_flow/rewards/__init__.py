@@ -4,9 +4,9 @@ Names are imported when they are first used: a reward's process starts with what
 little else. `majority` is imported at once, since its module has the same name.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from rollart_flow.exports import lazy_exports
 from rollart_flow.rewards.majority import majority
 
 if TYPE_CHECKING:
@@ -33,23 +33,20 @@ __all__ = [
     "regex",
 ]
 
-_HOMES = {
-    "base": ("RewardFunction", "Score", "environment_reward"),
-    "completions": ("ChatCompletions", "Completes"),
-    "composition": ("Part", "compose"),
-    "judge": ("Judge",),
-    "judgements": ("Judgements",),
-    "rules": ("exact", "numeric", "regex"),
-}
-"""Names by the module that defines them."""
-
-
-def __getattr__(name: str) -> Any:
-    for module, names in _HOMES.items():
-        if name in names:
-            return getattr(import_module(f"{__name__}.{module}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "ChatCompletions": "completions",
+        "Completes": "completions",
+        "Judge": "judge",
+        "Judgements": "judgements",
+        "Part": "composition",
+        "RewardFunction": "base",
+        "Score": "base",
+        "compose": "composition",
+        "environment_reward": "base",
+        "exact": "rules",
+        "numeric": "rules",
+        "regex": "rules",
+    },
+)

@@ -8,8 +8,9 @@ and one to answer (`endpoint`, `server`). Names are imported when they are first
 a transport is before it is.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from rollart_flow.exports import lazy_exports
 
 if TYPE_CHECKING:
     from rollart_flow.serverless.client import ServerlessReward
@@ -27,15 +28,15 @@ __all__ = [
     "serve_app",
 ]
 
-_HOME = {"CallPolicy": "policy", "Endpoint": "endpoint", "ServerlessReward": "client"}
-"""Module of a name, if not `server`."""
-
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOME.get(name, 'server')}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "CallPolicy": "policy",
+        "Endpoint": "endpoint",
+        "ServerlessReward": "client",
+        "http_app": "server",
+        "http_target": "server",
+        "lambda_handler": "server",
+        "serve_app": "server",
+    },
+)

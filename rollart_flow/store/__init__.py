@@ -1,11 +1,20 @@
-"""Delta tables of a run: create, commit, scan, time travel; local or in S3."""
+"""Delta tables of a run: create, commit, scan, time travel; local or in S3.
 
-from rollart_flow.store.info import Parent, RunInfo, RunStatus, read_info
-from rollart_flow.store.layout import list_runs, new_run_uri, resolve, store_uri
-from rollart_flow.store.owner import Owner
-from rollart_flow.store.run import Run, open_run
-from rollart_flow.store.snapshot import Snapshot
-from rollart_flow.store.writer import RunWriter
+Names are imported when they are first used, since the modules of paths and files are light and
+those of tables load polars and deltalake.
+"""
+
+from typing import TYPE_CHECKING
+
+from rollart_flow.exports import lazy_exports
+
+if TYPE_CHECKING:
+    from rollart_flow.store.info import Parent, RunInfo, RunStatus, read_info
+    from rollart_flow.store.layout import list_runs, new_run_uri, resolve, store_uri
+    from rollart_flow.store.owner import Owner
+    from rollart_flow.store.run import Run, open_run
+    from rollart_flow.store.snapshot import Snapshot
+    from rollart_flow.store.writer import RunWriter
 
 __all__ = [
     "Owner",
@@ -22,3 +31,22 @@ __all__ = [
     "resolve",
     "store_uri",
 ]
+
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "Owner": "owner",
+        "Parent": "info",
+        "Run": "run",
+        "RunInfo": "info",
+        "RunStatus": "info",
+        "RunWriter": "writer",
+        "Snapshot": "snapshot",
+        "list_runs": "layout",
+        "new_run_uri": "layout",
+        "open_run": "run",
+        "read_info": "info",
+        "resolve": "layout",
+        "store_uri": "layout",
+    },
+)

@@ -1,14 +1,22 @@
-"""Weight stores: versions of a policy, published whole or not at all."""
+"""Weight stores: versions of a policy, published whole or not at all.
 
-from rollart_flow.weights.base import Manifest, TensorEntry, WeightCapabilities, WeightStore
+Names are imported when they are first used, but for `fingerprint`, whose module has the same name.
+"""
+
+from typing import TYPE_CHECKING
+
+from rollart_flow.exports import lazy_exports
 from rollart_flow.weights.fingerprint import fingerprint
-from rollart_flow.weights.local import LocalWeightStore
-from rollart_flow.weights.registry import (
-    WEIGHT_STORES,
-    check_weights,
-    kept_weights,
-    open_weights,
-)
+
+if TYPE_CHECKING:
+    from rollart_flow.weights.base import Manifest, TensorEntry, WeightCapabilities, WeightStore
+    from rollart_flow.weights.local import LocalWeightStore
+    from rollart_flow.weights.registry import (
+        WEIGHT_STORES,
+        check_weights,
+        kept_weights,
+        open_weights,
+    )
 
 __all__ = [
     "WEIGHT_STORES",
@@ -22,3 +30,18 @@ __all__ = [
     "kept_weights",
     "open_weights",
 ]
+
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "LocalWeightStore": "local",
+        "Manifest": "base",
+        "TensorEntry": "base",
+        "WEIGHT_STORES": "registry",
+        "WeightCapabilities": "base",
+        "WeightStore": "base",
+        "check_weights": "registry",
+        "kept_weights": "registry",
+        "open_weights": "registry",
+    },
+)

@@ -11,12 +11,13 @@ standard deviation is over trajectories, so that long ones do not count for more
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
-from rollart_flow.algorithms.advantages.columns import centered_in_groups, one_each
 from rollart_flow.algorithms.base import Advantages, Estimator
 from rollart_flow.validation import check_number
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,8 @@ class BatchNormalized(Estimator):
         check_number("eps", self.eps, low=0, open_low=True)
 
     def __call__(self, batch: pa.Table) -> Advantages:
+        from rollart_flow.algorithms.advantages.columns import centered_in_groups, one_each
+
         values, constant = centered_in_groups(batch)
         values /= values.std() + self.eps
         return Advantages(one_each(values), zero_variance_groups=constant)

@@ -11,11 +11,12 @@ equal teaches exactly nothing, and is counted.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
-from rollart_flow.algorithms.advantages.columns import centered_in_groups, one_each
 from rollart_flow.algorithms.base import Advantages, Estimator
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,5 +24,7 @@ class GroupCentered(Estimator):
     """Rewards less the mean of their group."""
 
     def __call__(self, batch: pa.Table) -> Advantages:
+        from rollart_flow.algorithms.advantages.columns import centered_in_groups, one_each
+
         values, constant = centered_in_groups(batch)
         return Advantages(one_each(values), zero_variance_groups=constant)

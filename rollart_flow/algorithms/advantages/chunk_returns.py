@@ -10,14 +10,13 @@ there, rewards within the trajectory are no part of it, and there is no baseline
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import numpy as np
-import pyarrow as pa
-
-from rollart_flow.algorithms.advantages.columns import rewards_of, varied_groups
-from rollart_flow.algorithms.advantages.tokens import actions_of
 from rollart_flow.algorithms.base import Advantages, Estimator
 from rollart_flow.validation import check_number
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +35,11 @@ class ChunkReturns(Estimator):
         Raises:
             TrainerError: a trajectory has no reward, or an action token outside its turns.
         """
+        import numpy as np
+
+        from rollart_flow.algorithms.advantages.columns import rewards_of, varied_groups
+        from rollart_flow.algorithms.advantages.tokens import actions_of
+
         rewards = rewards_of(batch)
         values = tuple(
             (reward * self.gamma ** (actions.chunks[-1] - actions.chunks)).astype(np.float32)

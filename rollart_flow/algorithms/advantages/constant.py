@@ -1,11 +1,14 @@
 """Every action is an example to follow: rewards play no role."""
 
-from dataclasses import dataclass
+from __future__ import annotations
 
-import numpy as np
-import pyarrow as pa
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from rollart_flow.algorithms.base import Advantages, Estimator
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,5 +16,7 @@ class Constant(Estimator):
     """1 for every trajectory."""
 
     def __call__(self, batch: pa.Table) -> Advantages:
+        import numpy as np
+
         ones = tuple(np.ones(1, dtype=np.float32) for _ in range(batch.num_rows))
         return Advantages(ones, zero_variance_groups=0)

@@ -11,15 +11,13 @@ is worth anything after the last token, also where the episode was truncated: V 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-import numpy as np
-import pyarrow as pa
-
-from rollart_flow.algorithms.advantages.columns import rewards_of, varied_groups
-from rollart_flow.algorithms.advantages.tokens import action_values, actions_of, discounted
 from rollart_flow.algorithms.base import TARGETS, Advantages, Estimator
 from rollart_flow.validation import check_number
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +42,11 @@ class GAE(Estimator):
             TrainerError: a trajectory has no reward, an action token outside its turns, or not one
                 finite value for each.
         """
+        import numpy as np
+
+        from rollart_flow.algorithms.advantages.columns import rewards_of, varied_groups
+        from rollart_flow.algorithms.advantages.tokens import action_values, actions_of, discounted
+
         actions = actions_of(batch)
         values = action_values(batch, "values", [len(each.turns) for each in actions])
         advantages = []

@@ -17,14 +17,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import numpy as np
-import pyarrow as pa
-
-from rollart_flow.algorithms.advantages.columns import groups_of, rewards_of, varied_groups
-from rollart_flow.algorithms.advantages.tokens import Actions, actions_of, discounted
 from rollart_flow.algorithms.base import Advantages, Estimator, Floats
 from rollart_flow.validation import check_number
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from rollart_flow.algorithms.advantages.tokens import Actions
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,11 @@ class GiGPO(Estimator):
         Raises:
             TrainerError: a trajectory has no reward, or an action token outside its turns.
         """
+        import numpy as np
+
+        from rollart_flow.algorithms.advantages.columns import groups_of, rewards_of, varied_groups
+        from rollart_flow.algorithms.advantages.tokens import actions_of
+
         rewards, actions = rewards_of(batch), actions_of(batch)
         values = [np.zeros(len(each.rewards)) for each in actions]
         varied, constant = varied_groups(batch, rewards)
@@ -65,6 +71,10 @@ class GiGPO(Estimator):
 
     def _add_steps(self, values: list[Floats], actions: list[Actions], members: list[int]) -> None:
         """Add the advantages of turns of one group to the values of its members [turns]."""
+        import numpy as np
+
+        from rollart_flow.algorithms.advantages.tokens import discounted
+
         states: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
         returns = {place: discounted(actions[place].rewards, self.gamma) for place in members}
         for place in members:
@@ -77,4 +87,6 @@ class GiGPO(Estimator):
                     values[place][turn] += self.step_weight * value
 
     def _normalized(self, values: Floats) -> Floats:
+        import numpy as np
+
         return np.asarray((values - values.mean()) / (values.std() + self.eps))

@@ -10,13 +10,13 @@ nothing, and is counted.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import numpy as np
-import pyarrow as pa
-
-from rollart_flow.algorithms.advantages.columns import one_each, rewards_of, varied_groups
 from rollart_flow.algorithms.base import Advantages, Estimator
 from rollart_flow.validation import check_number
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,10 @@ class GroupNormalized(Estimator):
         check_number("eps", self.eps, low=0, open_low=True)
 
     def __call__(self, batch: pa.Table) -> Advantages:
+        import numpy as np
+
+        from rollart_flow.algorithms.advantages.columns import one_each, rewards_of, varied_groups
+
         rewards = rewards_of(batch)
         values = np.zeros(len(rewards))
         varied, constant = varied_groups(batch, rewards)

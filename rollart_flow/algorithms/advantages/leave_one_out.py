@@ -9,12 +9,12 @@ not depend on it, so that the gradient has no bias. An attempt without others te
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import numpy as np
-import pyarrow as pa
-
-from rollart_flow.algorithms.advantages.columns import one_each, rewards_of, varied_groups
 from rollart_flow.algorithms.base import Advantages, Estimator
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +22,10 @@ class LeaveOneOut(Estimator):
     """Rewards less the mean of the other attempts."""
 
     def __call__(self, batch: pa.Table) -> Advantages:
+        import numpy as np
+
+        from rollart_flow.algorithms.advantages.columns import one_each, rewards_of, varied_groups
+
         rewards = rewards_of(batch)
         values = np.zeros(len(rewards))
         varied, constant = varied_groups(batch, rewards)

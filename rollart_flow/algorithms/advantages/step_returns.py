@@ -10,14 +10,13 @@ There is no baseline: a group of equal rewards is counted, and still teaches its
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import numpy as np
-import pyarrow as pa
-
-from rollart_flow.algorithms.advantages.columns import rewards_of, varied_groups
-from rollart_flow.algorithms.advantages.tokens import actions_of, discounted
 from rollart_flow.algorithms.base import Advantages, Estimator
 from rollart_flow.validation import check_number
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +35,11 @@ class StepReturns(Estimator):
         Raises:
             TrainerError: a trajectory has no reward, or an action token outside its turns.
         """
+        import numpy as np
+
+        from rollart_flow.algorithms.advantages.columns import rewards_of, varied_groups
+        from rollart_flow.algorithms.advantages.tokens import actions_of, discounted
+
         values = tuple(
             discounted(actions.rewards, self.gamma)[actions.turns].astype(np.float32)
             for actions in actions_of(batch)

@@ -15,16 +15,14 @@ everything is 0.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-import numpy as np
-import pyarrow as pa
-
-from rollart_flow.algorithms.advantages.columns import rewards_of, varied_groups
-from rollart_flow.algorithms.advantages.tokens import action_values, actions_of, behavior_logprobs
 from rollart_flow.algorithms.base import TARGETS, Advantages, Estimator, Floats
 from rollart_flow.errors import SettingsError
 from rollart_flow.validation import check_number
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +53,15 @@ class VTrace(Estimator):
             TrainerError: a trajectory has no reward, an action token outside its turns, or not one
                 finite value and one recomputed logprob for each.
         """
+        import numpy as np
+
+        from rollart_flow.algorithms.advantages.columns import rewards_of, varied_groups
+        from rollart_flow.algorithms.advantages.tokens import (
+            action_values,
+            actions_of,
+            behavior_logprobs,
+        )
+
         actions = actions_of(batch)
         counts = [len(each.turns) for each in actions]
         values = action_values(batch, "values", counts)
@@ -71,6 +78,8 @@ class VTrace(Estimator):
 
     def _targets(self, paid: Floats, value: Floats, log_ratio: Floats) -> Floats:
         """v of each action token [action tokens]."""
+        import numpy as np
+
         rho = np.exp(np.minimum(log_ratio, np.log(self.rho_bar)))
         trace = self.gamma * np.minimum(rho, self.c_bar)
         correction = rho * (paid + self.gamma * np.append(value[1:], 0.0) - value)

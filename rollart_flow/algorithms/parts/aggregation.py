@@ -6,15 +6,14 @@ it any other of the usual means; the factors are stored with the batch (`batches
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
-import numpy as np
-import pyarrow as pa
-
-from rollart_flow.algorithms.advantages.columns import action_counts
 from rollart_flow.algorithms.base import Floats
 from rollart_flow.errors import SettingsError
 from rollart_flow.validation import check_choice, check_count
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Aggregation = Literal["token", "sequence", "domain", "constant"]
 """`token`: mean over all action tokens of the batch (DAPO, 2503.14476); `sequence`: mean over
@@ -55,6 +54,10 @@ def aggregation_weights(
         SettingsError: as `check_aggregation`.
         TrainerError: a trajectory has no action token.
     """
+    import numpy as np
+
+    from rollart_flow.algorithms.advantages.columns import action_counts
+
     check_aggregation(aggregation, constant_tokens)
     tokens = action_counts(batch)
     if aggregation == "token":

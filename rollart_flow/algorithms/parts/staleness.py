@@ -8,14 +8,14 @@ trajectory counts in full, and an older one never more than a younger one.
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
+from typing import TYPE_CHECKING
 
 from rollart_flow.algorithms.base import Floats
 from rollart_flow.errors import TrainerError
 from rollart_flow.validation import check_count, check_number
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,8 @@ class Decayed:
         Raises:
             TrainerError: a trajectory has no staleness.
         """
+        import numpy as np
+
         lag = np.maximum(staleness_of(batch) - self.after, 0.0)
         return np.asarray(self.factor**lag)
 
@@ -47,6 +49,9 @@ def staleness_of(batch: pa.Table) -> Floats:
     Raises:
         TrainerError: a trajectory has no staleness.
     """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     column = batch["staleness"]
     if column.null_count:
         at = pc.index(pc.is_null(column), value=True).as_py()

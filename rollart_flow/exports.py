@@ -1,0 +1,36 @@
+"""Names that a package exports and imports when they are first used (PEP 562).
+
+    __getattr__, __dir__ = lazy_exports(__name__, {"Run": "run", "open_run": "run"})
+
+A package whose modules differ in weight says so here: a process that uses the light ones never
+loads the libraries of the others. A name that is also the name of its module is imported at once
+instead: the import system binds the module under that name.
+"""
+
+import sys
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+
+def lazy_exports(
+    package: str, homes: Mapping[str, str]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """`__getattr__` and `__dir__` of a package.
+
+    Args:
+        package: `__name__` of the package.
+        homes: module within the package that defines each exported name; "" for a module itself.
+    """
+
+    def load(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        if not homes[name]:
+            return import_module(f"{package}.{name}")
+        return getattr(import_module(f"{package}.{homes[name]}"), name)
+
+    def names() -> list[str]:
+        return sorted({*vars(sys.modules[package]), *homes})
+
+    return load, names
