@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+from rollart_flow.control.buffer.buffer_service import BufferService
 from rollart_flow.control.buffer.pending import PendingGroup, PendingGroups
 from rollart_flow.control.buffer.sample_buffer import SampleBuffer
 from rollart_flow.control.inference.engine_group import EngineGroup
@@ -22,8 +23,8 @@ from rollart_flow.control.scheduler.group_registry import GroupRegistry
 from rollart_flow.control.scheduler.groups import Group
 from rollart_flow.control.scheduler.lifecycle import GroupLifecycle
 from rollart_flow.errors import SettingsError
-from rollart_flow.types import Chunk, Outcome, Reason, Sample, Trajectory
-from tests.dst.process import BufferProcess
+from rollart_flow.types import Chunk, Outcome, Reason, Sample
+from tests.dst.process import FaultyCommitter
 from tests.dst.tables import Commit
 
 
@@ -42,9 +43,8 @@ def _skip_eviction(self: SampleBuffer, groups: Iterable[PendingGroup]) -> None:
     return None
 
 
-async def _acknowledge_first(self: BufferProcess, row: Trajectory) -> None:
-    asyncio.ensure_future(self._durable(row))  # noqa: RUF006  the bug: nothing awaits the commit
-    self._monitor.acknowledged(row.trajectory_id)
+async def _acknowledge_first(self: BufferService[Any], rows: Any) -> None:
+    asyncio.ensure_future(_put(self, rows))  # noqa: RUF006  the bug: nothing awaits the commit
 
 
 async def _resume_with_old_weights(self: EngineGroup, version: int) -> PullStats:
@@ -88,7 +88,7 @@ def _append_all(self: GenerationBuilder, chunk: Chunk) -> None:
     _add(self, replace(chunk, offset=len(self) - self._base))
 
 
-def _new_transaction(self: BufferProcess, commit: Commit) -> Commit:
+def _new_transaction(self: FaultyCommitter, commit: Commit) -> Commit:
     self._transactions += 1
     return replace(commit, transaction=f"{self._incarnation}.{self._transactions}")
 
@@ -99,15 +99,22 @@ def _evict_in_silence(self: SampleBuffer, group_id: str, *_: object) -> bool:
 
 _close, _read, _run = GroupRegistry.close, ReplayableQueue.read, AsyncController._run
 _add, _take = GenerationBuilder.add, SampleBuffer._take
+_put = BufferService.put
 
 BUGS: Mapping[str, Bug] = {
     "skip-eviction": Bug(SampleBuffer, "_evict_stale", _skip_eviction, ("whole fresh batches",)),
-    "acknowledge-before-commit": Bug(BufferProcess, "put", _acknowledge_first, ("durability",)),
+    "acknowledge-before-commit": Bug(BufferService, "put", _acknowledge_first, ("durability",)),
     "resume-old-weights": Bug(EngineGroup, "update", _resume_with_old_weights, ("atomic weights",)),
     "keep-surplus": Bug(
         GroupLifecycle, "_cancel_all", _forget_the_surplus, ("surplus is cancelled",)
     ),
-    "train-on-failed": Bug(SampleBuffer, "_take", _take_failed, ("whole fresh batches",)),
+    "train-on-failed": Bug(
+        # The service holds no row of a failed trajectory, so that it cannot judge its group.
+        SampleBuffer,
+        "_take",
+        _take_failed,
+        ("whole fresh batches", "KeyError"),
+    ),
     "return-two-credits": Bug(GroupRegistry, "close", _return_two_credits, ("credits",)),
     "forget-unacknowledged": Bug(
         ReplayableQueue, "read", _forget_what_was_sent, ("progress", "credits")
@@ -118,7 +125,7 @@ BUGS: Mapping[str, Bug] = {
     ),
     "append-repeated-chunk": Bug(GenerationBuilder, "add", _append_all, ("token fidelity",)),
     "write-twice": Bug(
-        BufferProcess, "_sent", _new_transaction, ("durability", "one batch per step")
+        FaultyCommitter, "_sent", _new_transaction, ("durability", "one batch per step")
     ),
     "evict-in-silence": Bug(SampleBuffer, "evict", _evict_in_silence, ("departures",)),
 }

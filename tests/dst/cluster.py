@@ -139,7 +139,7 @@ class Cluster:
         await self._trained.wait()
         await self._rollout.all_acknowledged()
         buffer = await self._buffer.reached()
-        self._world.monitor.finished(self._rollout.admitted, buffer.samples.pending_ids)
+        self._world.monitor.finished(self._rollout.admitted, buffer.service.index.pending_ids)
 
     # Starting processes, for the first time and again.
 
@@ -162,8 +162,8 @@ class Cluster:
         """Send an event of the coordinator to the buffer, which evicts abandoned groups."""
         self._emit(event)
         if event.kind is EventKind.ABANDON:
-            abandon = partial(BufferProcess.abandon, group_id=event.subject)
-            call = self._world.network.call(self._buffer, abandon)
+            note = partial(BufferProcess.note, event=event)
+            call = self._world.network.call(self._buffer, note)
             self.tasks.start(call, f"report {event.subject}")
 
     def _start_coordinator(self, cursor: int) -> None:
@@ -243,7 +243,7 @@ class Cluster:
         for task in self._serving:
             task.cancel()
         await asyncio.sleep(down_s)
-        cursor = (await self._buffer.reached()).samples.cursor
+        cursor = (await self._buffer.reached()).service.index.cursor
         self._start_coordinator(cursor)
         self._world.log.write("restart", "coordinator")
         await self._rollout.reconnect()

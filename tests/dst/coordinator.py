@@ -53,6 +53,7 @@ class Coordinator:
             first_step=first_step,
             served=self.engine_group.version,
             pending=tables.batches.get(first_step),
+            suspended=self.engine_group.suspended,
         )
         if tables.published >= plan.steps:
             self.scheduler.stop()  # the trainer asks for no further batch

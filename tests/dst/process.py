@@ -1,16 +1,18 @@
-"""The buffer's process: the real SampleBuffer behind commits that fail, as in the buffer actor.
+"""The buffer's process: the real BufferService over commits that fail, as in the buffer actor.
 
-The invariant: a trajectory is acknowledged, and known to the SampleBuffer, only once it is durable.
+The invariant: what the monitor is shown are the service's own answers.
 """
 
 import asyncio
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
 
-from rollart_flow.control.buffer.sample_buffer import SampleBuffer
+from rollart_flow.control.buffer.buffer_service import BufferService, StoredBuffer
 from rollart_flow.control.protocols import Change, Emit
 from rollart_flow.errors import StoreError
-from rollart_flow.types import Batch, Reason, Sample, Trajectory
+from rollart_flow.types import Batch, Event, Sample, Trajectory
 from tests.dst.log import Log
 from tests.dst.monitor import Monitor
 from tests.dst.plans import Plan
@@ -18,9 +20,122 @@ from tests.dst.tables import Commit, Tables, Writer, sample_of
 
 _AGAIN_S = 0.05
 
+Rows = tuple[Any, ...]
+"""Rows of one table: trajectories, the batch of a manifest, or the number of a trained step."""
+
+
+class TupleRows:
+    """Rows in tuples; implements `control.buffer.storage.RowFormat`."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+
+    def samples(self, rows: Rows) -> list[Sample]:
+        return [sample_of(row) for row in rows]
+
+    def take(self, rows: Rows, places: Sequence[int]) -> Rows:
+        return tuple(rows[place] for place in places)
+
+    def join(self, parts: Sequence[Rows]) -> Rows:
+        return tuple(row for part in parts for row in part)
+
+    def with_staleness(self, rows: Rows, staleness: Sequence[int]) -> Rows:
+        return rows
+
+    def refusals(self, rows: Rows) -> list[str | None]:
+        return ["luck" if self._refuses(row.trajectory_id) else None for row in rows]
+
+    def _refuses(self, trajectory_id: str) -> bool:
+        """Whether the filter refuses a row: a pure function of the row."""
+        draw = zlib.crc32(f"{self._plan.seed}/{trajectory_id}".encode()) / 2**32
+        return draw < self._plan.faults.filtered
+
+    def group_refusal(self, members: Sequence[Rows]) -> str | None:
+        return None
+
+    def newest(self, rows: Rows, column: str) -> int:
+        return max(row.step if isinstance(row, Batch) else row for row in rows)
+
+
+class FaultyCommitter:
+    """Commits what is queued, again and again; implements `control.buffer.storage.RowCommitter`.
+
+    Args:
+        incarnation: number of the process within a run.
+    """
+
+    def __init__(self, writer: Writer, log: Log, emit: Emit, incarnation: int) -> None:
+        self._writer = writer
+        self._log = log
+        self._emit = emit
+        self._incarnation = incarnation
+        self._transactions = 0
+        self._queue: list[Mapping[str, Rows]] = []
+        self._one_writer = asyncio.Lock()
+        self._callers: dict[asyncio.Task[Any] | None, None] = {}
+
+    def report(self, event: Event, at: datetime | None = None) -> None:
+        self._emit(event)
+
+    async def commit(self, tables: Mapping[str, Rows], *, at_once: bool = False) -> None:
+        """Commit rows together with all rows that wait; return once they are durable."""
+        self._queue.append(tables)
+        caller = asyncio.current_task()
+        self._callers[caller] = None
+        try:
+            async with self._one_writer:
+                queue, self._queue = self._queue, []
+                if queue:
+                    await self._write(queue)
+        finally:
+            del self._callers[caller]
+
+    async def _write(self, queue: Sequence[Mapping[str, Rows]]) -> None:
+        """Repeat a commit under the same transaction id until it succeeds."""
+        self._transactions += 1
+        rows = {
+            table: tuple(row for each in queue for row in each.get(table, ()))
+            for table in ("trajectories", "batches", "steps")
+        }
+        commit = Commit(
+            f"{self._incarnation}.{self._transactions}",
+            rows["trajectories"],
+            next(iter(rows["batches"]), None),
+            next(iter(rows["steps"]), None),
+        )
+        while True:
+            try:
+                await self._writer.write(self._sent(commit))
+            except StoreError as error:
+                self._log.write("fault", "commit", detail=str(error))
+                await asyncio.sleep(_AGAIN_S)
+            else:
+                return
+
+    def _sent(self, commit: Commit) -> Commit:
+        """The commit of one try; `bugs` replaces this method."""
+        return commit
+
+    def die(self) -> None:
+        """Cancel the commits in flight, which may have been written or not."""
+        for caller in self._callers:
+            if caller is not None:
+                caller.cancel()
+
+
+class WatchedBuffer(BufferService[Rows]):
+    """The real service; it also tells the monitor which trajectories it has indexed."""
+
+    monitor: Monitor
+
+    def _add_to_index(self, rows: Rows, new: Sequence[Sample]) -> None:
+        super()._add_to_index(rows, new)
+        for sample in new:
+            self.monitor.indexed(sample, len(self.index))
+
 
 class BufferProcess:
-    """Commits rows and forms batches of committed rows; restored from the tables alone.
+    """Serves a BufferService that is restored from the tables alone.
 
     Args:
         incarnation: number of the process within a run.
@@ -36,120 +151,62 @@ class BufferProcess:
         emit: Emit,
         incarnation: int,
     ) -> None:
-        self._plan = plan
-        self._writer = writer
         self._monitor = monitor
-        self._log = log
-        self._incarnation = incarnation
-        self._transactions = 0
-        self._queue: list[Trajectory] = []
-        self._one_writer = asyncio.Lock()
-        self._committing: dict[str, asyncio.Task[None]] = {}
-        self._recorded = {batch.step: batch for batch in tables.manifests}
-        self._trained = tables.published
-        self.samples = SampleBuffer(
-            plan.schedule.bound,
+        self._committer = FaultyCommitter(writer, log, emit, incarnation)
+        self.service = WatchedBuffer(
+            plan.schedule,
             plan.group_size,
-            emit,
-            selection=plan.schedule.selection,
+            TupleRows(plan),
+            self._committer,
             cursor=incarnation << 32,
         )
-        self._restore(tables)
+        self.service.monitor = monitor
+        self.service.restore(_stored(tables))
+        for sample in tables.recovered().pending:
+            monitor.indexed(sample, len(self.service.index))
 
-    def _restore(self, tables: Tables) -> None:
-        recovered = tables.recovered()
-        self.samples.restore(
-            recovered.pending,
-            batches=self._recorded.values(),
-            known=recovered.known,
-            closed=recovered.closed,
-            changes=recovered.changes,
-        )
-        for sample in recovered.pending:
-            self._monitor.indexed(sample, len(self.samples))
-            if self._refuses(sample.trajectory_id):
-                self.samples.drop(sample.trajectory_id, Reason.FILTERED)
-
-    async def abandon(self, group_id: str) -> None:
-        """Evict the remaining members of an abandoned group."""
-        self.samples.evict(group_id, Reason.GROUP_ABANDONED)
+    async def note(self, event: Event) -> None:
+        """Act on an event of the coordinator."""
+        self.service.note(event)
 
     async def put(self, row: Trajectory) -> None:
         """Commit a trajectory, and return once it is durable. The first commit wins."""
-        await self._durable(row)
+        await self.service.put((row,))
         self._monitor.acknowledged(row.trajectory_id)
 
-    async def _durable(self, row: Trajectory) -> None:
-        key = row.trajectory_id
-        if key not in self._committing:
-            if self.samples.knows(key):
-                return
-            self._committing[key] = asyncio.ensure_future(self._commit_row(row))
-            self._committing[key].add_done_callback(lambda done: self._committing.pop(key))
-        await asyncio.shield(self._committing[key])
-
-    async def _commit_row(self, row: Trajectory) -> None:
-        """Commit a row together with all rows that wait."""
-        self._queue.append(row)
-        async with self._one_writer:
-            rows, self._queue = self._queue, []
-            if rows:
-                await self._write(rows)
-                for written in rows:
-                    self._index(sample_of(written))
-
-    async def _write(
-        self, rows: Sequence[Trajectory] = (), batch: Batch | None = None, step: int | None = None
-    ) -> None:
-        """Repeat a commit under the same transaction id until it succeeds."""
-        self._transactions += 1
-        transaction = f"{self._incarnation}.{self._transactions}"
-        commit = Commit(transaction, tuple(rows), batch, step)
-        while True:
-            try:
-                await self._writer.write(self._sent(commit))
-            except StoreError as error:
-                self._log.write("fault", "commit", detail=str(error))
-                await asyncio.sleep(_AGAIN_S)
-            else:
-                return
-
-    def _sent(self, commit: Commit) -> Commit:
-        """The commit of one try; `bugs` replaces this method."""
-        return commit
-
-    def _index(self, sample: Sample) -> None:
-        refused = Reason.FILTERED if self._refuses(sample.trajectory_id) else None
-        self.samples.put(sample, refused)
-        self._monitor.indexed(sample, len(self.samples))
-
-    def _refuses(self, trajectory_id: str) -> bool:
-        """Whether the filter refuses a row: a pure function of the row."""
-        draw = zlib.crc32(f"{self._plan.seed}/{trajectory_id}".encode()) / 2**32
-        return draw < self._plan.faults.filtered
-
     async def get_batch(self, step: int, version: int, size: int) -> Batch:
-        """Form the batch of a step, and commit its manifest."""
-        batch = await self.samples.get_batch(step, version, size)
-        async with self._one_writer:
-            if step not in self._recorded:
-                await self._write(batch=batch)
-                self._recorded[step] = batch
-        self._monitor.formed(self._recorded[step], self.samples.pending_ids)
-        return self._recorded[step]
+        """Form the batch of a step, and commit its manifest as the train operator does."""
+        batch = await self.service.get_batch(step, version, size)
+        await self.service.commit({"batches": (batch,)})
+        self._monitor.formed(batch, self.service.index.pending_ids)
+        return batch
 
     async def record_step(self, step: int) -> None:
         """Commit the row of a trained step, once."""
-        async with self._one_writer:
-            if step > self._trained:
-                await self._write(step=step)
-                self._trained = step
+        await self.service.commit({"steps": (step,)})
 
     async def changes(self, after: int) -> tuple[int, tuple[Change, ...]]:
         """Changes for the scheduler past a cursor."""
-        return await self.samples.changes(after)
+        return await self.service.changes(after)
 
     def die(self) -> None:
-        """Cancel the commits in flight, which may have been written or not."""
-        for task in self._committing.values():
-            task.cancel()
+        """Cancel the commits in flight."""
+        self._committer.die()
+
+
+def _stored(tables: Tables) -> StoredBuffer[Rows]:
+    recovered, published = tables.recovered(), tables.published
+    return StoredBuffer(
+        pending=recovered.pending,
+        rows=tuple(tables.rows[sample.trajectory_id] for sample in recovered.pending),
+        known=recovered.known,
+        closed=recovered.closed,
+        batches=tables.manifests,
+        untrained={
+            batch.step: tuple(tables.rows[name] for name in batch.trajectory_ids)
+            for batch in tables.manifests
+            if batch.step > published
+        },
+        newest={"batches": max(tables.batches, default=0), "steps": published},
+        changes=recovered.changes,
+    )

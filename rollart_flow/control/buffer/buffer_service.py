@@ -155,7 +155,8 @@ class BufferService(Generic[R]):
             fresh = rows if len(places) == len(arrived) else self._format.take(rows, places)
             await self._commit_trajectories(fresh, [arrived[place] for place in places])
         if under_way:
-            await asyncio.gather(*under_way)
+            # Shielded: a caller that is cancelled must not cancel the commit for the others.
+            await asyncio.gather(*map(asyncio.shield, under_way))
 
     def _is_new(self, sample: Sample) -> bool:
         key = sample.trajectory_id
@@ -226,7 +227,8 @@ class BufferService(Generic[R]):
     async def get_batch(self, step: int, version: int, size: int) -> Batch:
         """The batch of a step, as `control.protocols.Buffered.get_batch` describes it."""
         batch = await self.index.get_batch(step, version, size)
-        if step not in self._batches:
+        # A repeated question may come after the step is recorded, when its rows are gone.
+        if step not in self._batches and step > self._numbered["steps"].number:
             rows = self._format.join([self._rows[key] for key in batch.trajectory_ids])
             self._batches[step] = self._format.with_staleness(rows, batch.staleness)
             self._release_rows()

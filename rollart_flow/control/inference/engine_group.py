@@ -82,6 +82,11 @@ class EngineGroup:
         return await self._joined.read(after)
 
     @property
+    def suspended(self) -> bool:
+        """Whether the workers are suspended."""
+        return self._suspended
+
+    @property
     def version(self) -> int:
         """Policy version that they serve, or will once they are resumed."""
         return self._version

@@ -35,6 +35,7 @@ class AsyncController:
         served: policy version that the engines hold.
         pending: batch of `first_step`, if it was formed before a restart. Its training may be
             under way, so that `trained` comes without another `next_batch`.
+        suspended: whether an earlier controller left the engines suspended.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class AsyncController:
         first_step: int = 1,
         served: int = 0,
         pending: Batch | None = None,
+        suspended: bool = False,
     ) -> None:
         self._buffered = buffered
         self._inference = inference
@@ -60,6 +62,7 @@ class AsyncController:
         self._steps = steps
         self._served = served
         self._pending = pending
+        self._left_suspended = suspended
         self._batch: Batch | None = None
         self._trained = first_step - 1
         self._published = Published(first_step - 1)
@@ -114,7 +117,9 @@ class AsyncController:
         if self._trained > 0 and self._schedule.after_training:
             for phase in (Phase.SUSPEND, *self._schedule.after_training):
                 await self._run(phase, self._trained, version=self._trained)
-        elif self._trained > 0 and (self._schedule.overlapped or self._served < self._trained - 1):
+        elif self._trained > 0 and (
+            self._schedule.overlapped or self._left_suspended or self._served < self._trained - 1
+        ):
             # Engines that started anew may hold the newest weights already.
             version = max(self._served, self._trained - 1)
             for phase in self._schedule.before_training:

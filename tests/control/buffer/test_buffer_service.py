@@ -122,6 +122,25 @@ async def test_a_put_beside_a_commit_of_the_same_trajectory_waits_for_that_commi
     await first
 
 
+async def test_a_cancelled_caller_leaves_the_commit_to_the_others() -> None:
+    buffer = service(storage := Storage())
+    first = asyncio.create_task(buffer.put((row("g00000000", 0),)))
+    second = asyncio.create_task(buffer.put((row("g00000000", 0),)))
+    await asyncio.sleep(0)
+    second.cancel()
+    await first
+    assert second.cancelled()
+    assert storage.trajectories == ["g00000000-00"]
+
+
+async def test_a_repeated_question_for_a_recorded_step_gets_the_same_batch() -> None:
+    buffer = service(Storage())
+    await buffer.put(group("g00000000"))
+    batch = await buffer.get_batch(1, 0, 2)
+    await buffer.commit({"steps": (Row(number=1),)})
+    assert await buffer.get_batch(1, 0, 2) == batch
+
+
 async def test_a_failed_commit_reaches_every_caller_and_indexes_nothing() -> None:
     buffer = service(storage := Storage())
     storage.error = StoreError("no space left")

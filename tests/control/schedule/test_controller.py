@@ -9,7 +9,7 @@ from rollart_flow.control.loop.waits import Signal
 from rollart_flow.control.protocols import Change, PullStats
 from rollart_flow.control.schedule.controller import AsyncController
 from rollart_flow.control.schedule.phases import PhaseSeconds
-from rollart_flow.control.schedule.schedules import Schedule, rollart, sync
+from rollart_flow.control.schedule.schedules import Schedule, one_off, rollart, sync
 from rollart_flow.errors import RunFailedError
 from rollart_flow.types import Batch, EventKind
 from tests.control.samples import batch_of
@@ -101,6 +101,7 @@ def controller(
     first_step: int = 1,
     served: int = 0,
     pending: Batch | None = None,
+    suspended: bool = False,
     log: EventLog | None = None,
 ) -> AsyncController:
     return AsyncController(
@@ -114,6 +115,7 @@ def controller(
         first_step=first_step,
         served=served,
         pending=pending,
+        suspended=suspended,
     )
 
 
@@ -237,6 +239,20 @@ async def test_engines_that_a_restart_found_two_behind_catch_up_before_the_next_
     """The earlier controller had yet to swap to a version that was being published."""
     stage = Stage()
     control = controller(stage, rollart(1), steps=9, first_step=5, served=2)
+    await control.next_batch(5)
+    assert stage.said()[:5] == [
+        "suspend",
+        "update(3)",
+        "scheduler hears 3",
+        "resume",
+        "get_batch(5, 3)",
+    ]
+
+
+async def test_engines_that_an_earlier_controller_left_suspended_are_resumed() -> None:
+    """The earlier one died after the update of step 4, and step 4 was recorded meanwhile."""
+    stage = Stage()
+    control = controller(stage, one_off(), steps=9, first_step=5, served=3, suspended=True)
     await control.next_batch(5)
     assert stage.said()[:5] == [
         "suspend",
