@@ -15,6 +15,7 @@ from rollart_flow.pipeline import Pipeline
 from rollart_flow.pipeline.checks import stand_ins
 from rollart_flow.resources import CPU, ActorGen, ActorTrain, Placement, Request, ResourceManager
 from rollart_flow.resources.gpus import gpu_share, on_gpus
+from rollart_flow.trainers.layout import CAPABILITIES
 from rollart_flow.trainers.worker import TrainWorker
 
 _EVALUATOR = "evaluator-0"
@@ -131,7 +132,7 @@ def _on_gpus(
     """What the embedded engine and trainer compute on, if no class of accelerators was granted."""
     follows = engine_capabilities(pipeline.policy).follows_policy_device
     generates = engines if follows else []
-    trains = training if pipeline.train.backend == "embedded" else []
+    trains = training if CAPABILITIES[pipeline.train.backend].follows_policy_device else []
     count = sum(placement.granted == CPU for placement in (*generates, *trains))
     if not count:
         return engines, training

@@ -12,8 +12,29 @@ from dataclasses import dataclass
 from rollart_flow.errors import SettingsError
 from rollart_flow.validation import check_choice, check_count, check_flag
 
-TRAINERS = ("embedded", "fsdp2", "megatron")
-MANY_RANKS = ("fsdp2", "megatron")
+
+@dataclass(frozen=True, slots=True)
+class TrainerCapabilities:
+    """What a trainer can do."""
+
+    many_ranks: bool = False
+    """Whether it trains in several processes."""
+    splits_model: bool = False
+    """Whether ranks split layers and stages among them."""
+    mixed_precision: bool = False
+    """Whether passes are computed in another dtype than float32."""
+    follows_policy_device: bool = False
+    """Whether it computes on `policy.device`; otherwise on the GPUs that its process sees."""
+
+
+CAPABILITIES = {
+    "embedded": TrainerCapabilities(mixed_precision=True, follows_policy_device=True),
+    "fsdp2": TrainerCapabilities(many_ranks=True, mixed_precision=True),
+    "megatron": TrainerCapabilities(many_ranks=True, splits_model=True),
+}
+"""What each trainer can do, by its name."""
+TRAINERS = tuple(CAPABILITIES)
+MANY_RANKS = tuple(name for name, can in CAPABILITIES.items() if can.many_ranks)
 """Those that can train in several processes."""
 COLLECTIVE_TIMEOUT_S = 300.0
 """Longest wait for the others in one exchange [s], unless `train.collective_timeout_s` says
@@ -85,13 +106,14 @@ def layout_of(
     check_count("train.tensor_parallel", tensor_parallel, low=1)
     check_count("train.pipeline_parallel", pipeline_parallel, low=1)
     check_flag("train.sequence_parallel", sequence_parallel)
-    if ranks > 1 and backend not in MANY_RANKS:
+    can = CAPABILITIES[backend]
+    if ranks > 1 and not can.many_ranks:
         raise SettingsError(
             f"train.ranks={ranks}: the {backend} trainer is one process; "
             f"set backend to {' or '.join(MANY_RANKS)}, or ranks to 1"
         )
     split = tensor_parallel * pipeline_parallel
-    if backend != "megatron" and (split > 1 or sequence_parallel):
+    if not can.splits_model and (split > 1 or sequence_parallel):
         raise SettingsError(
             f"train: the {backend} trainer has no tensor, pipeline or sequence parallel; "
             "set backend to megatron"

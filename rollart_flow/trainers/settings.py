@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from rollart_flow.errors import SettingsError
 from rollart_flow.models.policy import DEVICES, DTYPES
-from rollart_flow.trainers.layout import COLLECTIVE_TIMEOUT_S, Layout, layout_of
+from rollart_flow.trainers.layout import CAPABILITIES, COLLECTIVE_TIMEOUT_S, Layout, layout_of
 from rollart_flow.trainers.optimizer import AdamW
 from rollart_flow.validation import check_choice, check_count, check_flag, check_number
 
@@ -47,8 +47,10 @@ class TrainerSettings:
         self.layout  # noqa: B018  refuses what does not divide
         check_choice("train: device", self.device, DEVICES)
         check_choice("train: dtype", self.dtype, DTYPES)
-        if self.backend == "megatron" and self.dtype != "float32":
-            raise SettingsError("train: the megatron trainer computes in float32; set dtype to it")
+        if self.dtype != "float32" and not CAPABILITIES[self.backend].mixed_precision:
+            raise SettingsError(
+                f"train: the {self.backend} trainer computes in float32; set dtype to it"
+            )
         check_number("train.collective_timeout_s", self.collective_timeout_s, low=1)
         check_count("train.minibatches", self.minibatches, low=1)
         check_count("train.epochs", self.epochs, low=1)
