@@ -91,3 +91,26 @@ def test_the_vocabulary_needs_no_ray_and_no_torch() -> None:
     for name in LAYERS[0]:
         found = {module.split(".")[0] for _, module in imports(PACKAGE / f"{name}.py")}
         assert not found & {"ray", "torch", "transformers", "vllm"}
+
+
+CONTROL_ORDER = (
+    "protocols", "ids", "loop", "schedule", "buffer", "scheduler", "inference", "rollout",
+    "recovery",
+)  # fmt: skip
+"""Rooms of the control plane from the lowest up. Each imports only itself and those before it."""
+
+
+def test_rooms_of_the_control_plane_import_only_those_below_them() -> None:
+    control = PACKAGE / "control"
+    backward = []
+    for path in modules(control):
+        here = path.relative_to(control).parts[0].removesuffix(".py")
+        if here == "__init__":
+            continue
+        below = {*CONTROL_ORDER[: CONTROL_ORDER.index(here)], here}
+        backward += [
+            f"{path}:{line} imports {name}"
+            for line, name in imports(path)
+            if name.startswith("rollart_flow.control.") and name.split(".")[2] not in below
+        ]
+    assert not backward
