@@ -10,6 +10,7 @@ when they are first used, so that `import rollart_flow` is quick and loads neith
 from typing import TYPE_CHECKING
 
 from rollart_flow.exports import lazy_exports
+from rollart_flow.former_modules import find_former_modules
 
 if TYPE_CHECKING:
     from rollart_flow import errors
@@ -56,3 +57,5 @@ __getattr__, __dir__ = lazy_exports(
         "train": "pipeline",
     },
 )
+
+find_former_modules()

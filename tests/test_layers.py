@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).parent.parent / "rollart_flow"
 LAYERS = (
     (
         "errors", "types", "schema", "rows", "telemetry", "calls", "validation", "registry",
-        "exports",
+        "exports", "former_modules",
     ),
     ("control", "isolation"),
     ("store",),

@@ -78,3 +78,8 @@ class LatencyMixture:
         weights = [weight for weight, _ in self.parts]
         part = chance.choices([part for _, part in self.parts], weights)[0]
         return part.draw(chance)
+
+
+Constant = FixedLatency
+Mixture = LatencyMixture
+"""Names of earlier versions, which scenario files use."""

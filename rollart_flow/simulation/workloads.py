@@ -251,3 +251,7 @@ def draw_script(
 
 def _tokens(lengths: Distribution, chance: Random) -> int:
     return max(1, round(lengths.draw(chance)))
+
+
+Domain = SimulatedDomain
+"""The name of earlier versions, which scenario files use."""

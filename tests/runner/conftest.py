@@ -17,5 +17,5 @@ def plants(monkeypatch: pytest.MonkeyPatch) -> list[RunProcesses]:
         started.append(start_processes(*arguments, **settings))
         return started[-1]
 
-    monkeypatch.setattr(session, "start_plant", start)
+    monkeypatch.setattr(session, "start_processes", start)
     return started

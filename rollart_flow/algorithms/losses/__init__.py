@@ -9,5 +9,20 @@ from rollart_flow.algorithms.losses.ratio import RatioLoss
 from rollart_flow.algorithms.losses.segments import segment_maxima, segment_means
 from rollart_flow.algorithms.losses.truncated import Truncated
 from rollart_flow.algorithms.losses.vanilla import Vanilla
+from rollart_flow.exports import lazy_exports
 
 __all__ = ["Clipped", "RatioLoss", "Truncated", "Vanilla", "segment_maxima", "segment_means"]
+
+__getattr__, _ = lazy_exports(
+    "rollart_flow.algorithms",
+    {
+        "CISPO": "recipes.cispo",
+        "Decoupled": "recipes.decoupled_ppo",
+        "DoubleSided": "recipes.double_sided",
+        "GSPO": "recipes.gspo",
+        "IPA": "recipes.ipa",
+        "Kimi": "recipes.kimi",
+        "TOPR": "recipes.topr",
+    },
+)
+"""Losses of single recipes under the names that earlier versions gave them here."""

@@ -9,7 +9,7 @@ rows shared by data-parallel ranks.
     model           the model of one rank
     groups          who splits a layer, who shares rows
     pipeline        Megatron's schedules over the stages
-    split           weights, gradients and optimizer of one rank
+    state           weights, gradients and optimizer of one rank
     distributed     the same in Megatron's own data parallelism and distributed optimizer: on GPUs
     trainer         one rank of the trainer
 
