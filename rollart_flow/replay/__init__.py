@@ -1,4 +1,4 @@
-"""Recomputes what a run has stored and compares: a training step, or a trajectory."""
+"""Replay of a stored training step or trajectory, compared with the recorded values."""
 
 from rollart_flow.replay.step import StepReplay, replay_step
 from rollart_flow.replay.trajectory import TrajectoryReplay, replay_trajectory

@@ -1,9 +1,9 @@
-"""Compare a trajectory with its replay; pure functions over what was gathered.
+"""Comparison of a recorded trajectory with its replay; pure functions over replayed data.
 
-Turn by turn, in the order in which a turn came to be: observation, its tokens, the action's text,
-its logprobs, the environment's reward, and whether the episode ended; after the last turn the final
-reward. The invariant: what is reported is the first thing that is not as it was recorded. Text,
-rewards and ends must be equal, logprobs within a tolerance.
+The comparison goes turn by turn, in the order in which the parts of a turn are produced:
+observation, observation tokens, action text, logprobs, environment reward, and end of the episode.
+The final reward follows the last turn. Invariant: the reported divergence is the first one in this
+order. Text, rewards, and episode ends must be equal; logprobs must agree within a tolerance.
 """
 
 from collections.abc import Callable
@@ -16,34 +16,34 @@ from rollart_flow.replay.logprobs import ScoredToken
 from rollart_flow.types import TRAINABLE, FinishReason, Outcome, Reason, Trajectory
 
 _SHOWN = 60
-"""Characters of a text in a message."""
+"""Maximum number of characters of a text that a message quotes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """A stored trajectory and everything that was computed again."""
+    """A stored trajectory together with all of its recomputed values."""
 
     trajectory: Trajectory
     episode: Episode
     codec: Codec
     max_turns: int
-    """Turns after which an attempt in its domain is truncated."""
+    """Number of turns after which an attempt in the trajectory's domain is truncated."""
     tokens: tuple[ScoredToken, ...]
     unscored: str | None
-    """Why its tokens could not be scored again."""
+    """Reason why the tokens could not be scored again, or None if they were."""
     tolerance: float
-    """Largest difference of a logprob that is rounding."""
+    """Largest logprob difference that counts as rounding."""
     scored: Trajectory | None
-    """It was scored again; None where it never was."""
+    """The trajectory with its recomputed reward, or None if it never had a reward."""
 
     def drawn(self, turn: int) -> list[ScoredToken]:
-        """The generated tokens of a turn."""
+        """Return the generated tokens of a turn."""
         recorded = self.trajectory.turns[turn]
         return [t for t in self.tokens if recorded.start <= t.position < recorded.end]
 
 
 def first_divergence(replay: Replay) -> str | None:
-    """The first thing that is not as it was recorded, in one line; None where all is."""
+    """Return the first divergence from the recording as one line, or None if there is none."""
     for turn in range(len(replay.trajectory.turns)):
         for check in _CHECKS:
             if (said := check(replay, turn)) is not None:
@@ -52,7 +52,7 @@ def first_divergence(replay: Replay) -> str | None:
 
 
 def turn_reports(replay: Replay) -> list[dict[str, Any]]:
-    """What was found, by turn, JSON-serializable; null where there is nothing to compare."""
+    """Return one JSON-serializable report per turn; a value is None if it cannot be compared."""
     return [_report(replay, turn) for turn in range(len(replay.trajectory.turns))]
 
 

@@ -1,8 +1,8 @@
-"""Re-run the environment of a stored trajectory with the actions that were recorded.
+"""Re-run of a stored trajectory's environment with the recorded actions.
 
-The environment is opened as the rollout opens it, and reset with the recorded seed and task. Only
-steps whose answers were recorded are asked for again: the last action of an attempt that failed,
-timed out or was cancelled has none.
+The environment is opened in the same way as during rollout, and reset with the recorded seed and
+task. Only steps with a recorded answer are repeated: the last action of an attempt that failed,
+timed out, or was cancelled has no answer.
 """
 
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ from rollart_flow.errors import EnvironmentFailedError, EnvironmentTimeoutError
 from rollart_flow.types import TRAINABLE, Reason, Trajectory
 
 REWARD_FAILED = frozenset({Reason.REWARD_ERROR, Reason.REWARD_TIMEOUT, Reason.REWARD_NOT_FINITE})
-"""Reasons that came after the episode, whose every step was answered."""
+"""Failure reasons that arise after the episode, when every step already has an answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredAnswer:
-    """What the environment answered to an action."""
+    """The environment's answer to one action."""
 
     reward: float
     terminated: bool
@@ -29,20 +29,20 @@ class StoredAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """What the environment did when it was run again."""
+    """Observations and answers of the environment in a replay."""
 
     observations: tuple[str, ...]
-    """Before each action, in order; fewer than were recorded where it ended early."""
+    """Observation before each action, in order; fewer than recorded if the replay ended early."""
     answers: tuple[StoredAnswer, ...]
-    """To each action whose answer was recorded."""
+    """Replayed answer to each action whose answer was recorded."""
     solved: bool | None
-    """What `info["success"]` said last."""
+    """Last value of `info["success"]`, or None if the environment never set it."""
     error: str | None
-    """Why it went no further, where it failed."""
+    """Error message if the environment failed, else None."""
 
 
 def answered(trajectory: Trajectory, turn: int) -> bool:
-    """Whether the environment's answer to the action of a turn was recorded."""
+    """Return whether the environment's answer to the action of a turn was recorded."""
     if turn + 1 < len(trajectory.turns) or trajectory.reason in REWARD_FAILED:
         return True
     last = trajectory.turns[turn]
@@ -56,9 +56,9 @@ async def run_again(
     """Run the environment through the turns of a trajectory, until it ends or fails.
 
     Args:
-        domain: the one that the trajectory is of.
-        trajectory: as it is stored.
-        timeout_s: of reset and each step.
+        domain: domain of the trajectory.
+        trajectory: the stored trajectory.
+        timeout_s: time limit of the reset and of each step [s].
         source: pipeline file, for a domain that cannot be imported by name.
     """
     environment = open_environment(domain, timeout_s=timeout_s, source=source)
@@ -75,7 +75,7 @@ async def run_again(
 
 
 class _Recorder:
-    """What was seen so far, kept also where the environment fails."""
+    """Observations and answers so far, which remain available if the environment fails."""
 
     def __init__(self) -> None:
         self.observations: list[str] = []

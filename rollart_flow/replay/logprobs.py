@@ -1,8 +1,9 @@
-"""Score the recorded tokens of a trajectory again, each under the version that drew it.
+"""Recomputed logprobs of a trajectory's tokens, each under its recorded policy version.
 
-Not to the last bit: the engine drew the tokens one by one, over a KV cache and beside other
-requests, and here one forward pass goes over the whole chain. The sums are the same in another
-order, so that float32 differs in the last digits only; `TOLERANCE` bounds it by dtype.
+The results do not match to the last bit: the engine sampled the tokens one by one, with a KV cache
+and in a batch with other requests, whereas this module runs one forward pass over the whole token
+chain. The sums have the same terms in another order, so that float32 results differ in the last
+digits only. `TOLERANCE` bounds the difference for each dtype.
 """
 
 from collections.abc import Mapping
@@ -28,34 +29,34 @@ from rollart_flow.weights import kept_weights
 from rollart_flow.weights.folder_store import local_path
 
 TOLERANCE = {"float32": 1e-4, "bfloat16": 0.2}
-"""Largest difference of a logprob that is rounding, by what the engine computes in [nats]."""
+"""Largest logprob difference that counts as rounding, by the engine's dtype [nats]."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScoredToken:
-    """A generated token and its logprob, recorded and recomputed."""
+    """A generated token with its recorded and its recomputed logprob."""
 
     position: int
-    """In the chain."""
+    """Position in the trajectory's token chain."""
     version: int
     recorded: float
     recomputed: float
 
     @property
     def gap(self) -> float:
-        """How far they are apart [nats]; NaN where either is."""
+        """Absolute difference of the two logprobs [nats]; NaN if either is NaN."""
         return abs(self.recorded - self.recomputed)
 
 
 def score_again(run: Run, pipeline: Pipeline, trajectory: Trajectory) -> list[ScoredToken]:
-    """Every generated token of a trajectory, in order.
+    """Score every generated token of a trajectory again, in order.
 
-    Temperature, allowed and kept tokens are those that were recorded; a greedy trajectory was
-    recorded with the logprobs of temperature 1. What was drawn with a LoRA adapter is scored with
-    it, from the run's own copy.
+    The recorded temperature, allowed tokens, and kept tokens apply; a greedy trajectory was
+    recorded with the logprobs of temperature 1. Tokens sampled with a LoRA adapter are scored with
+    the run's own copy of that adapter.
 
     Raises:
-        WeightsError: a version is not kept any more, and cannot be recomputed either; or the
+        WeightsError: a version is neither stored any longer nor can it be recomputed; or the
             adapter in the run's folder is not the recorded one.
         TrainerError: the row cannot be scored, such as one with a token outside the vocabulary.
     """
@@ -79,7 +80,7 @@ def score_again(run: Run, pipeline: Pipeline, trajectory: Trajectory) -> list[Sc
 
 
 def _adapter(run: Run, pipeline: Pipeline, trajectory: Trajectory) -> Adapter | None:
-    """What was laid over the weights as a trajectory was drawn."""
+    """Return the LoRA adapter that a trajectory was sampled with, or None if there was none."""
     if trajectory.split is not Split.EVALUATION or pipeline.evaluate is None:
         return None
     return kept_adapter(run, pipeline.evaluate.name)
@@ -92,7 +93,7 @@ def _adapted(
 
 
 def _logprobs(run: Run, tensors: Mapping[str, torch.Tensor], trajectory: Trajectory) -> list[float]:
-    """Logprobs of all generated tokens under one version."""
+    """Compute the logprobs of all generated tokens under one version's weights."""
     model = Qwen3(read_config(local_path(policy_uri(run.uri))))
     model.load_state_dict({name: tensor.float() for name, tensor in tensors.items()})
     if trajectory.sampling.temperature == 0:
@@ -104,7 +105,7 @@ def _logprobs(run: Run, tensors: Mapping[str, torch.Tensor], trajectory: Traject
 
 
 def _weights(run: Run, pipeline: Pipeline, version: int) -> dict[str, torch.Tensor]:
-    """The weights of a version: as published, or trained again where they are not kept."""
+    """Return the weights of a version: the published ones, or retrained ones if not stored."""
     try:
         return kept_weights(weights_uri(run.uri)).read(version)
     except WeightsError as missing:

@@ -1,8 +1,8 @@
-"""Recompute one training step of a stored run, in this process, without Ray.
+"""Recomputation of one training step of a stored run, in this process, without Ray.
 
-From the nearest checkpoint before it, the steps between are trained again on the way. The invariant
-that is checked (design, invariant 4): a stored step recomputed gives the recorded loss, gradient
-norm and weights, to the last bit on the same machine.
+The replay loads the nearest earlier checkpoint and trains the steps in between again. It checks
+this invariant: on the same machine, a recomputed step gives the recorded loss, gradient norm, and
+weights, to the last bit.
 """
 
 from dataclasses import dataclass
@@ -20,33 +20,33 @@ from rollart_flow.store import Run
 
 @dataclass(frozen=True, slots=True)
 class StepReplay:
-    """A step as it was recorded and as it was recomputed."""
+    """Recorded and recomputed results of one training step."""
 
     step: int
     equal: bool
     recorded: Facts
-    """loss, grad_norm and fingerprint, as in `steps`."""
+    """Values of loss, grad_norm, and fingerprint, as in `steps`."""
     recomputed: Facts
-    """The same keys."""
+    """Recomputed values, with the same keys as `recorded`."""
     difference: str | None
-    """The first difference in one line, which may be in a step on the way to this one."""
+    """First difference as one line, possibly in an earlier step that had to be recomputed."""
 
 
 def replay_step(run_uri: str, step: int) -> StepReplay:
     """Recompute a step from its stored batch and the trainer's state before it.
 
-    The threads that were recorded are used; where kernels differ from the recorded ones (another
-    torch, another processor) and the result does too, the difference says so.
+    The replay uses the recorded number of threads. If the result differs and the kernels do too
+    (another torch version, another processor), the message about the difference says so.
 
     Args:
         run_uri: address of the run.
-        step: a recorded one.
+        step: number of a recorded step.
 
     Raises:
         RunNotFoundError: there is no such run.
         SettingsError: the step is not recorded.
         TrainerError: the run was forked and lacks the checkpoint that it started from.
-        StoreError: the batch, or that of a step on the way, is not stored.
+        StoreError: the batch of this step, or of an earlier step to recompute, is not stored.
     """
     run = Run(run_uri)
     threads = recorded_step(run, step)["threads"]

@@ -1,7 +1,7 @@
-"""Re-run a stored trajectory: its environment, its reward, and the logprobs of its tokens.
+"""Replay of a stored trajectory: its environment, its reward, and the logprobs of its tokens.
 
-Works on whatever outcome, up to what was recorded: of an attempt that failed or was cancelled, the
-turns that it has. What is compared, and in which order, is in `replay.compare`.
+A trajectory of any outcome can be replayed, as far as it was recorded: for a failed or cancelled
+attempt, the replay covers its recorded turns. `replay.compare` documents the comparison.
 """
 
 import asyncio
@@ -33,21 +33,21 @@ from rollart_flow.weights.folder_store import local_path
 
 @dataclass(frozen=True, slots=True)
 class TrajectoryReplay:
-    """A trajectory as it was recorded and as it went again."""
+    """Result of replaying one recorded trajectory."""
 
     trajectory_id: str
     equal: bool
     divergence: str | None
-    """The first one in one line: turn, token where there is one, recorded and replayed value."""
+    """First divergence as one line: turn, token if applicable, recorded and replayed value."""
     turns: list[dict[str, Any]]
-    """By turn, see `compare.turn_reports`."""
+    """One report per turn; see `compare.turn_reports`."""
 
 
 def replay_trajectory(run_uri: str, trajectory_id: str) -> TrajectoryReplay:
     """Re-run a trajectory with its recorded actions, and score it again.
 
-    The environment gets the recorded seed and task; each token is scored under the version that
-    drew it, which is trained again from a checkpoint where it is not kept any more.
+    The environment gets the recorded seed and task. Each token is scored under its recorded policy
+    version, which is retrained from a checkpoint if its weights are no longer stored.
 
     Raises:
         RunNotFoundError: there is no such run.
@@ -58,7 +58,7 @@ def replay_trajectory(run_uri: str, trajectory_id: str) -> TrajectoryReplay:
     pipeline = stored_pipeline(run)
     domain, node = _domain(pipeline, trajectory)
     tokens, unscored = _score_tokens(run, pipeline, trajectory)
-    # The environment needs a loop of its own, also where the caller has one running (a notebook).
+    # The environment needs its own event loop: the caller may have a running one (a notebook).
     with ThreadPoolExecutor(1) as thread:
         source = local_file(pipeline_uri(run.uri))
         going = _go_again(pipeline, domain, node, trajectory, source)
@@ -89,7 +89,7 @@ def _read(run: Run, trajectory_id: str) -> Trajectory:
 
 
 def _domain(pipeline: Pipeline, trajectory: Trajectory) -> tuple[Domain, GeneratingNode]:
-    """The domain that ran it, and the node that it ran in."""
+    """Return the trajectory's domain and the pipeline node that generated the trajectory."""
     found: tuple[Domain, ...] = pipeline.tasks.domains
     node: GeneratingNode = pipeline.rollout
     if trajectory.split is Split.EVALUATION and pipeline.evaluate is not None:
@@ -106,7 +106,7 @@ def _domain(pipeline: Pipeline, trajectory: Trajectory) -> tuple[Domain, Generat
 def _score_tokens(
     run: Run, pipeline: Pipeline, trajectory: Trajectory
 ) -> tuple[tuple[ScoredToken, ...], str | None]:
-    """(the generated tokens scored again, why not)."""
+    """Return (rescored tokens, None), or ((), reason) if they cannot be scored again."""
     try:
         return tuple(score_again(run, pipeline, trajectory)), None
     except (WeightsError, TrainerError) as error:
@@ -116,7 +116,7 @@ def _score_tokens(
 async def _go_again(
     pipeline: Pipeline, domain: Domain, node: GeneratingNode, trajectory: Trajectory, source: Path
 ) -> tuple[Episode, Trajectory | None]:
-    """(the episode, the trajectory scored again if it ever was)."""
+    """Return (replayed episode, trajectory with recomputed reward or None if it had no reward)."""
     episode = await run_again(domain, trajectory, timeout_s=node.step_timeout_s, source=source)
     if trajectory.reward is None:
         return episode, None
