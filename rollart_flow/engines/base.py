@@ -1,6 +1,6 @@
-"""The protocol of inference engines. One variant, one short file beside this one.
+"""The base class of inference engines; each variant has a module beside this one.
 
-Every engine passes `tests/engines/conformance.py`.
+Every engine passes the tests in `tests/engines/conformance.py`.
 """
 
 from __future__ import annotations
@@ -17,85 +17,102 @@ from rollart_flow.types import Chunk, GenerationRequest
 
 
 class EnginePhase(StrEnum):
-    """What an engine does where prompts are computed on workers of their own (ROLLART 6.3); the
-    role of workers for prefill alone has its name."""
+    """The role of an engine when separate workers compute prompts (ROLLART section 6.3).
+
+    The role of prefill-only workers has the same name.
+    """
 
     PREFILL = "prefill"
-    """It computes the KV cache of prompts, and holds it until it is fetched."""
+    """The engine computes the KV cache of prompts and holds it until it is fetched."""
     DECODE = "decode"
-    """It fetches that and draws the tokens; what it cannot fetch it computes itself."""
+    """The engine fetches that KV cache and samples the tokens; it computes a KV cache that it
+    cannot fetch.
+    """
 
 
 class Engine(ABC):
     """Token-in-token-out generation under exactly one policy version at a time.
 
-    An engine lives in one asyncio loop. Between two engine steps it obeys commands; a request that
-    is in flight when the weights change keeps its tokens, and its KV cache is rebuilt.
+    An engine belongs to one asyncio loop. Commands take effect between two engine steps. When the
+    weights change, a request in flight keeps its tokens and its KV cache is rebuilt.
     """
 
     @property
     @abstractmethod
     def version(self) -> int:
-        """Policy version that draws the next token."""
+        """The policy version that samples the next token."""
 
     @property
     def failed(self) -> str:
-        """Why this engine can draw nothing any more, so that it must be replaced; empty if not."""
+        """The reason why this engine can no longer sample and must be replaced; empty if it is
+        healthy.
+        """
         return ""
 
     @abstractmethod
     def generate(self, request: GenerationRequest) -> AsyncIterator[Chunk]:
         """Stream a request's tokens, each with its behavior logprob and policy version.
 
-        Logprobs are of the distribution that was drawn from: after temperature, top-p, top-k and
-        allowed tokens, in natural log. Greedy (temperature 0) reports those of temperature 1.
+        Logprobs refer to the distribution used for sampling: after temperature, top-p, top-k and
+        allowed tokens, in natural log. Greedy decoding (temperature 0) reports logprobs at
+        temperature 1.
         Closing the iterator aborts the request.
 
         A request with `prefill_only` is answered with one chunk without tokens, whose `prefix` says
-        where the KV cache of its prompt is held; aborting it later gives that up. One with a
-        `prefix` is decoded from there, unless that is of another version or cannot be fetched.
+        where the KV cache of its prompt is held; aborting the request later frees it. A request
+        with a
+        `prefix` is decoded from that KV cache, unless the cache belongs to another version or
+        cannot be fetched.
 
         Raises:
             EngineError: the request cannot be served (longer than the context, bad token id,
-                `prefill_only` where the engine does not do that).
+                `prefill_only` on an engine that does not compute prompts for others).
         """
 
     @abstractmethod
     async def abort(self, request_id: str) -> None:
-        """End a request: its stream ends with `FinishReason.ABORT` and the tokens it has."""
+        """End a request: its stream ends with `FinishReason.ABORT` and the tokens sampled so
+        far.
+        """
 
     @abstractmethod
     async def suspend(self) -> None:
-        """Return once no token will be drawn until `resume`. New requests are held."""
+        """Stop sampling until `resume`, and return once no further token will be sampled; hold new
+        requests.
+        """
 
     @abstractmethod
     async def release(self) -> int:
-        """Give back the memory that only generation needs until `resume`; bytes, 0 if none is held.
+        """Free the memory that only generation needs, until `resume`, and return the number of
+        bytes.
 
-        Only while suspended. Weights may be loaded meanwhile; requests in flight keep their tokens.
+        The result is 0 if no such memory is held. Call this only while suspended. Weights may be
+        loaded meanwhile; requests in flight keep their tokens.
         """
 
     @abstractmethod
     async def load(self, version: int, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Swap all weights (Hugging Face names) and set the version; drops every cached KV.
+        """Swap all weights (Hugging Face names), set the version and drop every cached KV.
 
         Raises:
             WeightsError: a tensor is missing, unknown or of a wrong shape; nothing was changed.
         """
 
     async def receive(self, version: int) -> bool:
-        """Swap to a version that the trainer sends, as `load` does; False if it is not sent here,
-        or not any more, so that it has to be read and loaded.
+        """Swap to a version that the trainer sends, as `load` does.
+
+        Return False if the trainer does not send it to this engine, or no longer sends it; the
+        version then has to be read and loaded.
 
         Raises:
-            EngineError: it was cut off in the middle; the engine has failed.
+            EngineError: the transfer was interrupted; the engine has failed.
         """
         return False
 
     @abstractmethod
     async def resume(self) -> None:
-        """Go on with held and paused requests."""
+        """Continue with held and paused requests."""
 
     @abstractmethod
     async def close(self) -> None:
-        """Abort what is in flight and release everything."""
+        """Abort all requests in flight and release all resources."""

@@ -1,8 +1,8 @@
-"""The batch that the embedded engine decodes: who is in it, and one step of it.
+"""The batch that the embedded engine decodes: its members and one decode step.
 
 Continuous batching after Orca (Yu et al., OSDI 2022, section 3): requests enter and leave between
-steps. Each row's state lies in arrays, so that a step costs Python per batch, not per row; only
-rows that deliver a chunk or end are visited one by one. Plain synchronous code: no asyncio here.
+steps. The state of the rows is stored in arrays, so the Python cost of a step is per batch, not per
+row; only rows that deliver a chunk or end are visited one by one. This module is synchronous.
 """
 
 from collections import deque
@@ -22,11 +22,13 @@ from rollart_flow.models.qwen3 import ModelConfig
 from rollart_flow.types import FinishReason
 
 PREFILL_TOKENS = 2048
-"""Most new tokens of one prefill, padding included, and about as many between two decode steps."""
+"""Maximum number of new tokens of one prefill, including padding; roughly the same limit applies
+between two decode steps.
+"""
 
 
 class DecodeBatch:
-    """Rows that decode together, under one set of weights."""
+    """A set of rows that decode together under one set of weights."""
 
     def __init__(
         self,
@@ -55,7 +57,7 @@ class DecodeBatch:
         self._max_batch = max_batch
         self._chunk_tokens = chunk_tokens
         self._streams: dict[int, EmbeddedStream] = {}
-        """By row."""
+        """The stream of each row."""
         self._logprobs: FloatArray = np.zeros((rows, max_context + 1), np.float32)
         """Aligned with the cache's chains."""
         self._limits: Int64Array = np.zeros(rows, np.int64)
@@ -70,7 +72,9 @@ class DecodeBatch:
         return len(self._streams)
 
     def admit(self, waiting: deque[EmbeddedStream]) -> None:
-        """Give rows to waiting streams, in order, while there is room; compute their prefixes."""
+        """Assign rows to waiting streams, in order, while there is room, and compute their
+        prefixes.
+        """
         waves: list[list[Fill]] = []
         wave_of: dict[int, int] = {}
         budget = PREFILL_TOKENS
@@ -94,10 +98,11 @@ class DecodeBatch:
             self._fill(fills)
 
     def step(self, version: int) -> list[EmbeddedStream]:
-        """Draw one token in every row and deliver what is due; the streams that ended.
+        """Sample one token in every row, deliver the chunks that are due and return the streams
+        that ended.
 
         Raises:
-            EngineError: the weights give logits that are not finite.
+            EngineError: the weights produce logits that are not finite.
         """
         self._compact()
         rows = self._rows
@@ -117,7 +122,7 @@ class DecodeBatch:
         return [self.remove(int(row)) for row in rows[ended]]
 
     def deliver(self, stream: EmbeddedStream, version: int, reason: FinishReason | None) -> None:
-        """Send the tokens that a stream has and its reader has not."""
+        """Send the tokens of a stream that were not delivered yet."""
         assert stream.row is not None
         span = (stream.row, slice(stream.sent, int(self._cache.held[stream.row]) + 1))
         stream.send(
@@ -126,14 +131,14 @@ class DecodeBatch:
         self._due[stream.row] = stream.sent + self._chunk_tokens
 
     def deliver_all(self, version: int) -> None:
-        """Send whatever was drawn, so that what comes may be of another version."""
+        """Send all sampled tokens, so that later tokens may belong to another version."""
         for stream in self._streams.values():
             assert stream.row is not None
             if self._cache.held[stream.row] + 1 > stream.sent:
                 self.deliver(stream, version, None)
 
     def remove(self, row: int) -> EmbeddedStream:
-        """Take a stream out; its row keeps the prefix for others."""
+        """Remove a stream; its row keeps the prefix for other streams."""
         stream = self._streams.pop(row)
         stream.row = None
         self._cache.release(row)
@@ -141,7 +146,9 @@ class DecodeBatch:
         return stream
 
     def recall(self) -> list[EmbeddedStream]:
-        """Take out every stream with the tokens it has, to wait again, and forget all prefixes."""
+        """Remove every stream with its tokens so that it can wait again, and forget all
+        prefixes.
+        """
         streams = list(self._streams.values())
         for stream in streams:
             assert stream.row is not None
@@ -153,7 +160,9 @@ class DecodeBatch:
         return streams
 
     def release(self) -> int:
-        """Give back the memory of the cache, out of which all streams were taken; its bytes."""
+        """Free the memory of the cache and return its size in bytes; all streams must have been
+        removed.
+        """
         self._graphs = None
         return self._cache.tensors.release()
 
@@ -163,7 +172,7 @@ class DecodeBatch:
         self._graphs = self._graphs or self._new_graphs()
 
     def reset(self) -> None:
-        """Forget everything after a failure, numbers in the cache that are not finite included."""
+        """Clear all state after a failure, including non-finite numbers in the cache."""
         self.recall()
         self._cache.tensors.clear()
 
@@ -182,7 +191,7 @@ class DecodeBatch:
         self._changed = True
 
     def _fill(self, fills: list[Fill]) -> None:
-        """Prefill rows, those of similar length together."""
+        """Prefill rows, grouped by similar length."""
         for fill in fills:
             if fill.source is not None:
                 self._cache.tensors.copy_row(fill.source, fill.row, fill.start)
@@ -203,12 +212,12 @@ class DecodeBatch:
         self.model.prefill(self._cache.tensors, chain, rows, starts, counts)
 
     def _decode(self) -> torch.Tensor:
-        """Feed each row its next token; float32 logits [len(rows), vocab_size]."""
+        """Feed each row its next token and return float32 logits [len(rows), vocab_size]."""
         cache, rows = self._cache, self._rows
         top = int(rows[-1]) + 1
         held = cache.held[:top]
         places = held
-        if top > len(rows):  # idle rows are computed along with the others and written nowhere
+        if top > len(rows):  # idle rows are computed with the others; their results are discarded
             active = cache.active[:top]
             places = np.where(active, held, cache.length)
             held = np.where(active, held, 0)
@@ -219,13 +228,13 @@ class DecodeBatch:
         return self.model.decode(cache.tensors, tokens, held, places, wanted)
 
     def _new_graphs(self) -> DecodeGraphs | None:
-        """Of the memory that there is now; None where every step is computed by itself."""
+        """Build the graphs for the current cache memory; None if decode steps are not captured."""
         if not self._captures:
             return None
         return DecodeGraphs(self.model, self._cache.tensors, len(self._cache.held))
 
     def _compact(self) -> None:
-        """Notice who came and went; where over a fifth of the range is idle, close the gaps."""
+        """Apply changes of membership; close the gaps if over a fifth of the row range is idle."""
         if not self._changed:
             return
         active = self._cache.active

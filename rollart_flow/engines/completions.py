@@ -1,7 +1,8 @@
-"""A judge's model on an inference engine: one that runs already, or one made when it is asked.
+"""Completions of a judge model on an inference engine, either a running one or one created on
+demand.
 
-Invariant: an answer is complete, up to its stop token or the limit of tokens; what an engine
-aborted or refused is an error.
+Invariant: an answer is complete, up to its stop token or the token limit; a request that the engine
+aborts or refuses raises an error.
 """
 
 import asyncio
@@ -22,7 +23,7 @@ GREEDY = Sampling(temperature=0.0, max_tokens=128)
 
 
 class Generates(Protocol):
-    """What draws tokens: `engines.base.Engine` and `control.protocols.Inference` both do."""
+    """A token generator, such as `engines.base.Engine` or `control.protocols.Inference`."""
 
     def generate(self, request: GenerationRequest) -> AsyncIterator[Chunk]:
         """Stream the tokens of one request; the last chunk has a finish reason."""
@@ -31,24 +32,24 @@ class Generates(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EngineCompletions:
-    """A model on an engine of the caller's; implements `Completes`.
+    """A model on an engine that the caller provides; implements `Completes`.
 
-    It goes to another process only as its engine does.
+    An instance can be sent to another process only if its engine can.
     """
 
     engine: Generates
     codec: Codec
-    """Of that model, such as `models.policy.load_codec(folder)`."""
+    """The codec of the model, such as `models.policy.load_codec(folder)`."""
     model: str
-    """Name of the weights that the engine serves: other weights, another name."""
+    """Name of the weights that the engine serves; other weights need another name."""
     sampling: Sampling = GREEDY
-    """With the stop tokens of the model."""
+    """Sampling settings, including the stop tokens of the model."""
 
     async def complete(self, prompt: str) -> str:
-        """The answer to a prompt, which is encoded as a first observation.
+        """Return the answer to a prompt, which is encoded as a first observation.
 
         Raises:
-            RewardFailedError: the engine refused it, aborted it or died.
+            RewardFailedError: the engine refused or aborted the request, or died.
         """
         request = GenerationRequest(
             request_id=f"judge/{uuid4().hex}",
@@ -71,10 +72,11 @@ class EngineCompletions:
 
 @dataclass(frozen=True, slots=True)
 class PolicyCompletions:
-    """A pretrained policy as a judge: settings alone, so that it travels; implements `Completes`.
+    """A pretrained policy as a judge; implements `Completes`. It holds only settings, so it can be
+    sent to other processes.
 
-    Each process and event loop that asks builds one engine of the policy's kind, at its first
-    question, and keeps it. An embedded engine computes in that loop.
+    Each process and event loop builds one engine of the policy's kind at its first call and keeps
+    it. An embedded engine runs in that loop.
 
     Raises:
         SettingsError: the policy has no folder.
@@ -82,7 +84,7 @@ class PolicyCompletions:
 
     policy: Policy
     sampling: Sampling = GREEDY
-    """The stop tokens of the policy are added."""
+    """Sampling settings; the stop tokens of the policy are added."""
 
     def __post_init__(self) -> None:
         if self.policy.path is None:
@@ -93,11 +95,11 @@ class PolicyCompletions:
 
     @property
     def model(self) -> str:
-        """The folder, and what the engine computes in: other weights need another folder."""
+        """The folder and the compute dtype; other weights need another folder."""
         return f"{self.policy.path} {self.policy.computes_in}"
 
     async def complete(self, prompt: str) -> str:
-        """The answer to a prompt; see `EngineCompletions.complete`."""
+        """Return the answer to a prompt; see `EngineCompletions.complete`."""
         opened = _OPENED.setdefault(asyncio.get_running_loop(), {})
         if self not in opened:
             opened[self] = self._open()

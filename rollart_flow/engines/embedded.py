@@ -1,10 +1,10 @@
-"""The embedded engine: small Qwen3 models on torch, in the process and loop of its caller.
+"""The embedded engine: small Qwen3 models on torch, in the process and event loop of the caller.
 
-It serves laptops, tests and demos with the semantics that a fleet of vLLM workers has in ROLLART
-(section 6): continuous batching, shared prefixes, streamed chunks, aborts that keep tokens, and a
+The engine gives laptops, tests and demos the semantics of a group of vLLM workers (ROLLART section
+6): continuous batching, shared prefixes, streamed chunks, aborts that keep tokens, and a
 weight update that interrupted generations survive. Steps run inline in the event loop, one at a
-time. The invariant: a token is drawn under exactly one version, which it carries, and none is
-drawn while the engine is suspended.
+time. The invariant: each token is sampled under exactly one version, which is recorded with it, and
+no token is sampled while the engine is suspended.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 class EmbeddedEngine(Engine):
-    """Token-in-token-out generation; see `Engine` for what each method promises."""
+    """A token-in-token-out engine; see `Engine` for the contract of each method."""
 
     def __init__(
         self,
@@ -52,20 +52,20 @@ class EmbeddedEngine(Engine):
             config: shape of the model.
             tensors: weights in Hugging Face names.
             version: policy version of the weights.
-            seed: of every draw, together with the request id.
-            dtype: what is computed in: float32 or bfloat16; logprobs are float32 either way.
-            device: what is computed on: cpu, or cuda, the first GPU that the process sees.
+            seed: seed of all sampling, combined with the request id.
+            dtype: compute dtype, float32 or bfloat16; logprobs are float32 in both cases.
+            device: compute device: cpu, or cuda for the first GPU visible to the process.
             eager: whether decode steps are never captured as CUDA graphs.
-            max_context: longest chain in tokens, prompt and answer; None: what the model allows.
-            max_batch: requests that decode together; others wait.
+            max_context: longest chain in tokens, prompt and answer; None means the model's limit.
+            max_batch: maximum number of requests that decode together; others wait.
             cached_rows: finished chains whose prefix is kept for reuse, beyond `max_batch` rows;
-                on a GPU fewer where they do not fit.
-            chunk_tokens: tokens that are streamed at once; a shorter answer is one chunk.
+            fewer if they do not fit on the GPU.
+            chunk_tokens: number of tokens per streamed chunk; a shorter answer is one chunk.
 
         Raises:
             SettingsError: a setting is impossible, such as cuda where there is no GPU.
             EngineError: the cache does not fit on the GPU.
-            WeightsError: the weights are not those of the config.
+            WeightsError: the weights do not match the config.
         """
         context = config.max_position_embeddings if max_context is None else max_context
         if dtype not in DTYPES:
@@ -118,7 +118,8 @@ class EmbeddedEngine(Engine):
         cached_rows: int = 64,
         chunk_tokens: int = 32,
     ) -> "EmbeddedEngine":
-        """An engine for the model in a Hugging Face folder; arguments as of the constructor.
+        """Create an engine for the model in a Hugging Face folder; the arguments are those of the
+        constructor.
 
         Raises:
             SettingsError: there is no Qwen3 in the folder, or a setting is impossible.
@@ -141,11 +142,9 @@ class EmbeddedEngine(Engine):
 
     @property
     def version(self) -> int:
-        """Policy version that draws the next token."""
         return self._version
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Chunk]:
-        """Stream a request's tokens; see `Engine.generate`."""
         stream = self._submit(request)
         try:
             finished = False
@@ -157,18 +156,20 @@ class EmbeddedEngine(Engine):
             self._end(request.request_id, stream)
 
     async def abort(self, request_id: str) -> None:
-        """End a request: its stream ends with the tokens it has. Unknown ids are ignored."""
+        """End a request: its stream ends with the tokens sampled so far. Unknown ids are
+        ignored.
+        """
         self._end(request_id, self._streams.get(request_id))
 
     async def suspend(self) -> None:
-        """Return once no token will be drawn until `resume`; tokens so far are delivered."""
-        # Steps run in this loop between two awaits, so none is under way now.
+        """Stop sampling until `resume`; the tokens sampled so far are delivered."""
+        # Steps run in this loop between two awaits, so no step is running now.
         self._suspended = True
         self._batch.deliver_all(self._version)
         self._signal()
 
     async def release(self) -> int:
-        """Drop the KV cache until `resume`; its bytes. See `Engine.release`."""
+        """Drop the KV cache until `resume` and return its size in bytes. See `Engine.release`."""
         self._recall()
         return self._batch.release()
 
@@ -181,17 +182,18 @@ class EmbeddedEngine(Engine):
         self._recall()
 
     def _recall(self) -> None:
-        """Requests in flight wait again, first of all, to have their KV cache rebuilt."""
+        """Put requests in flight back at the head of the queue, so that their KV cache is
+        rebuilt.
+        """
         self._waiting.extendleft(reversed(self._batch.recall()))
 
     async def resume(self) -> None:
-        """Go on with held and paused requests."""
         self._batch.restore()
         self._suspended = False
         self._signal()
 
     async def close(self) -> None:
-        """Abort what is in flight and release everything. May be called twice."""
+        """Abort all requests in flight and release all resources. May be called twice."""
         self._closed = True
         for request_id in tuple(self._streams):
             await self.abort(request_id)
@@ -236,7 +238,9 @@ class EmbeddedEngine(Engine):
         self._signal()
 
     def _signal(self) -> None:
-        """Let the loop run exactly while there is something to do and it may."""
+        """Wake the step loop if there is work and the engine is not suspended; otherwise pause
+        it.
+        """
         if not self._suspended and (self._waiting or len(self._batch)):
             self._work.set()
         else:
@@ -248,7 +252,7 @@ class EmbeddedEngine(Engine):
                 await self._work.wait()
             try:
                 self._step()
-            except Exception as error:  # noqa: BLE001  whoever waits must hear of it, whatever it is
+            except Exception as error:  # noqa: BLE001  any error must reach the waiting readers
                 self._fail(error)
             self._signal()
             await asyncio.sleep(0)  # let readers and new requests in; no time passes
@@ -260,7 +264,7 @@ class EmbeddedEngine(Engine):
             del self._streams[stream.request.request_id]
 
     def _fail(self, error: Exception) -> None:
-        """End every stream with the error; later requests start from a clean cache."""
+        """End every stream with the error; later requests start with a clean cache."""
         line = next(iter(str(error).splitlines()), type(error).__name__)
         for stream in self._streams.values():
             stream.fail(EngineError(f"engine step under version {self._version} failed: {line}"))

@@ -6,7 +6,7 @@ from rollart_flow.models.policy import Policy
 
 
 class EmbeddedVariant(EngineVariant):
-    """The engine in its caller's process."""
+    """The engine that runs in the process of its caller."""
 
     capabilities = EngineCapabilities(follows_policy_device=True)
 

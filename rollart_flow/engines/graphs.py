@@ -1,9 +1,11 @@
-"""Decode steps as CUDA graphs: a step of a small model is hundreds of kernels that are launched one
-after the other, and costs more to launch than to compute.
+"""Decode steps as CUDA graphs.
 
-A graph has fixed shapes and addresses, so that rows and positions are padded to the next power of
-two, and each size is captured when it is first met. The invariant: the logits of the rows that were
-asked for are those of `CachedQwen3.decode`, but for rounding.
+A step of a small model consists of hundreds of kernels that are launched one after the other, and
+launching them costs more than computing them.
+
+A graph has fixed shapes and addresses. Rows and positions are therefore padded to the next power of
+two, and each size is captured at its first use. The invariant: the logits of the requested rows
+equal those of `CachedQwen3.decode`, up to rounding.
 
 Source: torch's documentation of `torch.cuda.CUDAGraph` ("Whole-network capture"). Tried: on CPUs,
 where padded steps are computed instead of captured; see `models.device`.
@@ -19,16 +21,18 @@ from rollart_flow.models.cached import CachedQwen3, Int64Array
 from rollart_flow.models.key_values import KeyValues
 
 Compute: TypeAlias = Callable[[], None]
-"""Reads and writes tensors that stay where they are."""
+"""A computation that reads and writes tensors at fixed addresses."""
 Capture: TypeAlias = Callable[[Compute], Compute]
-"""Gives what does the same again, from the same addresses."""
+"""A function that captures a computation and returns one that repeats it at the same addresses."""
 
 LEAST_POSITIONS = 256
-"""Positions that the shortest graph attends over; fewer would save little and capture more."""
+"""Number of positions that the shortest graph attends over; a smaller value would save little and
+capture more graphs.
+"""
 
 
 class DecodeGraphs:
-    """The graphs of one model over one cache; both must stay where they are."""
+    """The graphs of one model over one cache; neither may move in memory."""
 
     def __init__(
         self, model: CachedQwen3, cache: KeyValues, rows: int, capture: Capture | None = None
@@ -44,18 +48,18 @@ class DecodeGraphs:
         self._graphs: dict[tuple[int, int], Compute] = {}
 
     def __len__(self) -> int:
-        """Graphs that were captured."""
+        """Return the number of captured graphs."""
         return len(self._graphs)
 
     def decode(
         self, tokens: Int64Array, held: Int64Array, places: Int64Array, wanted: Int64Array | None
     ) -> torch.Tensor:
-        """See `CachedQwen3.decode`; the logits hold until the next call."""
+        """Compute logits as `CachedQwen3.decode` does; they are valid until the next call."""
         count, scratch = len(tokens), self._cache.scratch
         rows = min(padded(count), self._rows)
         end = min(padded(int(held.max()) + 1, least=LEAST_POSITIONS), scratch)
         feed: Int64Array = np.zeros((3, rows), np.int64)
-        feed[2] = scratch  # rows beyond the batch write where nothing is kept
+        feed[2] = scratch  # rows beyond the batch write to the scratch position
         feed[:, :count] = tokens, held, places
         self._feed[:, :rows].copy_(torch.from_numpy(feed))
         if (rows, end) not in self._graphs:
@@ -71,19 +75,21 @@ class DecodeGraphs:
 
 
 def padded(count: int, least: int = 1) -> int:
-    """The next power of two that is not below `count` or `least`."""
+    """Return the smallest power of two that is at least `count` and `least`."""
     return int(1 << (max(count, least) - 1).bit_length())
 
 
 def cuda_capture() -> Capture:
-    """Makes CUDA graphs that share their memory, since one is replayed after the other."""
+    """Return a function that captures CUDA graphs in a shared memory pool; only one is replayed at
+    a time.
+    """
     pool = torch.cuda.graph_pool_handle()
 
     def capture(compute: Compute) -> Compute:
         aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         aside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(aside):
-            compute()  # so that libraries are set up; it writes what it writes again
+            compute()  # warm-up that initializes libraries; the capture writes the same values
         torch.cuda.current_stream().wait_stream(aside)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=pool):

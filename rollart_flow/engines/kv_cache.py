@@ -1,6 +1,7 @@
-"""The rows of the engine's key-value cache: who holds which tokens, and what can be reused.
+"""The rows of the engine's key-value cache: which tokens each row holds and which can be reused.
 
-A row is active (a request decodes in it) or idle (it keeps what a finished request left, for the
+A row is active (a request decodes in it) or idle (it keeps the tokens of a finished request, for
+the
 next turn of that trajectory or for another attempt at the same prompt). Idle rows are reused least
 recently used first, so memory is bounded by construction. The invariant: positions below `held` of
 a row are the keys and values of `chain[row, :held]` under the current weights.
@@ -16,14 +17,14 @@ from rollart_flow.models.key_values import KeyValues
 from rollart_flow.models.qwen3 import ModelConfig
 
 MIN_SHARED = 8
-"""Shorter prefixes are computed again: that costs less than copying them."""
+"""Minimum length of a shared prefix; computing a shorter one costs less than copying it."""
 
 SHARE = 0.5
-"""Most of a GPU's free memory that the rows take: others compute there too."""
+"""Maximum fraction of a GPU's free memory for the rows; other work on the GPU needs the rest."""
 
 
 class RowCache:
-    """Keys and values with the token chains that they belong to; plain bookkeeping in numpy."""
+    """Keys and values with the token chains they belong to; the bookkeeping uses numpy."""
 
     def __init__(
         self,
@@ -37,20 +38,21 @@ class RowCache:
         self.length = length
         self.tensors = KeyValues(config, rows, length, dtype, device)
         self.chain: Int64Array = np.zeros((rows, length + 1), np.int64)
-        """Tokens of each row; the one at `held` is the next to be fed."""
+        """Tokens of each row; the token at index `held` is fed next."""
         self.held: Int64Array = np.zeros(rows, np.int64)
-        """Tokens whose keys and values are in the cache."""
+        """Number of tokens of each row whose keys and values are in the cache."""
         self.active = np.zeros(rows, np.bool_)
         self._used: Int64Array = np.full(rows, -1, np.int64)
-        """When each row was released last; -1: it holds nothing."""
+        """Clock value at which each row was last released; -1 means that it holds nothing."""
         self._clock = 0
         self._top = 0
-        """Rows from here on were never taken."""
+        """Index of the first row that was never used."""
 
     def match(self, tokens: Int64Array) -> tuple[int, int]:
-        """(row, length) of the longest common prefix that some row holds; length 0: none.
+        """Return (row, length) of the longest common prefix that any row holds; length 0 means
+        none.
 
-        At equal lengths a row comes first that can be taken over as a whole.
+        At equal lengths, a row that can be taken over as a whole is preferred.
         """
         top = self._top
         if top == 0 or len(tokens) == 0:
@@ -64,19 +66,21 @@ class RowCache:
         return row, best
 
     def oldest(self) -> int:
-        """The idle row to overwrite next: an empty one, else the least recently used."""
+        """Return the idle row to overwrite next: an empty one if any, else the least recently
+        used.
+        """
         return int(np.where(self.active, np.iinfo(np.int64).max, self._used).argmin())
 
     def place(self, tokens: Int64Array) -> tuple[int, int, int | None]:
-        """Give a chain an active row, with as much of it as some row holds already.
+        """Assign an active row to a chain, reusing as many cached tokens as possible.
 
-        All but the last token are to be held; the last is fed by the next decode step.
+        All tokens but the last are to be cached; the next decode step feeds the last one.
 
         Args:
             tokens: the chain, at least one token.
 
         Returns:
-            (row, tokens of it that are valid, row to copy them from or None where none need be).
+            (row, number of valid tokens, row to copy them from, or None if no copy is needed).
         """
         prefix = tokens[:-1]
         source, shared = self.match(prefix)
@@ -92,13 +96,13 @@ class RowCache:
         return row, shared, source if shared and source != row else None
 
     def release(self, row: int) -> None:
-        """Keep an active row's content as idle."""
+        """Mark an active row as idle and keep its content."""
         self.active[row] = False
         self._clock += 1
         self._used[row] = self._clock
 
     def forget(self) -> None:
-        """Forget every row: the weights changed."""
+        """Clear every row after the weights changed."""
         self.active[:] = False
         self.held[:] = 0
         self._used[:] = -1
@@ -112,16 +116,17 @@ class RowCache:
 
 
 def rows_that_fit(wanted: int, least: int, row_bytes: int, free_bytes: int) -> int:
-    """Rows to reserve on a GPU, where all of their memory is taken at once.
+    """Return the number of rows to reserve on a GPU, where all of their memory is allocated at
+    once.
 
     Args:
-        wanted: rows, if there is room.
-        least: as many as decode together.
-        row_bytes: of each.
-        free_bytes: that nobody has taken.
+        wanted: preferred number of rows.
+        least: number of rows that decode together.
+        row_bytes: size of one row.
+        free_bytes: unallocated GPU memory.
 
     Raises:
-        EngineError: not even the least fit.
+        EngineError: fewer than `least` rows fit.
     """
     fits = int(SHARE * free_bytes) // row_bytes
     if fits < least:

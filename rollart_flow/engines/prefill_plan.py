@@ -1,6 +1,6 @@
-"""What the embedded engine computes of prompts: which rows are filled together.
+"""Grouping of the rows that the embedded engine prefills together.
 
-The invariant: every token of every fill is in one group, and little of a group is padding.
+The invariant: every token of every fill is in one group, and padding is a small part of a group.
 """
 
 from collections.abc import Iterator
@@ -9,21 +9,25 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Fill:
-    """Tokens of a row whose keys and values are to be computed."""
+    """A span of a row's tokens whose keys and values are to be computed."""
 
     row: int
     start: int
     count: int
     source: int | None
-    """Row that fills in the same admission, to copy the first `start` tokens from afterwards."""
+    """Row filled in the same admission, from which the first `start` tokens are copied afterwards;
+    None if nothing is copied.
+    """
 
 
 def groups(fills: list[Fill], most: int) -> Iterator[list[Fill]]:
-    """Longest first; at most half of a group's tokens are padding, where it is not tiny.
+    """Yield groups of fills, longest first; at most half of a group's tokens are padding unless the
+    group is tiny.
 
     Args:
-        fills: that are not empty.
-        most: tokens of one group, padding included, unless one fill has more.
+        fills: non-empty fills.
+        most: maximum tokens of one group, including padding; a single larger fill forms its own
+        group.
     """
     group: list[Fill] = []
     for fill in sorted(fills, key=lambda fill: -fill.count):

@@ -1,4 +1,4 @@
-"""Engines by the name that `policy.engine` gives. An engine is imported when it is built."""
+"""Registry of engines by the name in `policy.engine`; an engine is imported when it is built."""
 
 from rollart_flow.engines.base import Engine, EnginePhase
 from rollart_flow.engines.variant import EngineCapabilities, EngineOptions, EngineVariant
@@ -20,7 +20,7 @@ ENGINES: Registry[EngineVariant] = Registry(
 
 
 def engine_capabilities(policy: Policy) -> EngineCapabilities:
-    """What the policy's engine can do; loads no engine.
+    """Return the capabilities of the policy's engine without loading the engine.
 
     Raises:
         SettingsError: no engine has that name.
@@ -31,17 +31,17 @@ def engine_capabilities(policy: Policy) -> EngineCapabilities:
 def check_engine(
     policy: Policy, *, units: int = 1, prefill_workers: int = 0, adapted: bool = False
 ) -> None:
-    """Refuse, before a run starts, an engine that will not serve the policy; loads no engine.
+    """Reject, before a run starts, an engine that cannot serve the policy, without loading it.
 
     Args:
         policy: names the engine.
-        units: units of a resource class that one engine is to compute on.
-        prefill_workers: number of engines that compute prompts for the others.
+        units: number of units of a resource class that one engine computes on.
+        prefill_workers: number of engines that compute prompts for other engines.
         adapted: whether the engine is to generate with a LoRA adapter.
 
     Raises:
-        SettingsError: no engine has that name, or it does not compute a model of this shape, or
-            not on so many units, or no prompts for others, or takes no adapter.
+        SettingsError: no engine has that name, or the engine does not support the shape of the
+        model, the number of units, prefill for other engines, or adapters.
         MissingExtraError: the engine's packages are not installed.
     """
     variant = ENGINES.load(policy.engine)
@@ -77,21 +77,22 @@ def build_engine(
     lora: str | None = None,
     sent: Sent | None = None,
 ) -> Engine:
-    """The engine that `policy.engine` names, serving the model in `folder` as version 0.
+    """Build the engine named by `policy.engine`, which serves the model in `folder` as version 0.
 
     Args:
-        policy: its settings are the engine's.
+        policy: source of the engine's settings.
         folder: a Hugging Face folder.
         seed: seed of all sampling.
         worker: name of the worker that holds the engine.
         units: units of a resource class that the engine computes on.
-        phase: what the engine does where prompts are computed on workers of their own; None: all.
-        lora: folder of a LoRA adapter to generate with; None: the weights alone.
-        sent: how the trainer sends weights to the engine's GPU; None: the engine reads them.
+        phase: role of the engine when separate workers compute prompts; None means both roles.
+        lora: folder of a LoRA adapter to generate with; None means the weights alone.
+        sent: how the trainer sends weights to the engine's GPU; None means that the engine reads
+        them.
 
     Raises:
-        SettingsError, MissingExtraError: as `check_engine`; or the engine is to compute on a GPU,
-            and this process sees none.
+        SettingsError, MissingExtraError: as for `check_engine`, or the engine needs a GPU and this
+        process sees none.
         EngineError: the engine could not start.
     """
     check_engine(
