@@ -1,7 +1,7 @@
 """Delta tables of a run: create, commit, scan, time travel; local or in S3.
 
-Names are imported when they are first used, since the modules of paths and files are light and
-those of tables load polars and deltalake.
+Names are imported on first use: the modules of paths and files are light, and the modules of
+tables load polars and deltalake.
 """
 
 from typing import TYPE_CHECKING

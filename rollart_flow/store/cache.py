@@ -1,7 +1,8 @@
-"""What this machine keeps of runs in S3: copies of files that a process needs as files.
+"""Local cache of files of runs in S3, for processes that need them as local files.
 
-A copy is named by what it holds, so that it is never stale and any number of processes may make it
-at once. What nobody asked for in a day may be removed (`rm -r ~/.cache/rollart_flow` always may).
+A copy is named by the hash of its contents, so that it is never stale and any number of processes
+may create it at once. A copy that has not been requested for a day may be removed;
+`~/.cache/rollart_flow` may be deleted at any time.
 """
 
 import hashlib
@@ -14,21 +15,21 @@ from rollart_flow.errors import StoreError
 from rollart_flow.store import files
 
 KEPT_S = 24 * 3600.0
-"""Time that a copy stays at least after it was asked for."""
+"""Least time that a copy is kept after its last request [s]."""
 _VARIABLE = "XDG_CACHE_HOME"
 
 
 def cache_folder(kind: str) -> Path:
-    """The folder of this user for copies of one kind; it may not exist yet."""
+    """The user's cache folder for copies of one kind; it may not exist yet."""
     base = os.environ.get(_VARIABLE) or Path.home() / ".cache"
     return Path(base) / "rollart_flow" / kind
 
 
 def local_file(uri: str) -> Path:
-    """A file of a store as a file of this machine: itself, or a copy of it.
+    """Local path of a file of a store: the file itself, or a copy of it.
 
     Raises:
-        StoreError: it is not there, or cannot be read.
+        StoreError: the file does not exist, or cannot be read.
     """
     if not files.is_remote(uri):
         return Path(uri)
@@ -44,7 +45,7 @@ def local_file(uri: str) -> Path:
 
 
 def touch(copy: Path) -> None:
-    """Say that a copy is wanted, and remove those beside it that nobody has wanted for long."""
+    """Mark a copy as used, and remove its siblings that were last used more than `KEPT_S` ago."""
     os.utime(copy)
     oldest = time.time() - KEPT_S
     for other in copy.parent.iterdir():

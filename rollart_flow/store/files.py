@@ -1,8 +1,8 @@
 """Small files and folders of a store, local or in S3, by their address.
 
 Everything else in `store/` handles addresses as strings (an absolute path, or `s3://bucket/prefix`)
-and Delta tables. What lies behind an address is told apart here alone (`blobs_at`); `blobs` says
-what both promise. Tables go through deltalake and polars, with `storage_options`.
+and Delta tables. Only this module distinguishes local from remote addresses (`blobs_at`); `blobs`
+states the guarantees of both. Tables go through deltalake and polars, with `storage_options`.
 """
 
 import os
@@ -18,14 +18,14 @@ from rollart_flow.errors import SettingsError, StoreError
 from rollart_flow.store.blobs import Blobs, LocalBlobs
 
 _READ_RETRIES, _READ_RETRY_MS = 100, 60_000
-"""Of polars, as deltalake has them of us; by itself it gives up after two."""
+"""Retry limits for polars, equal to those given to deltalake; the default of polars is two."""
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 
 
 def storage_options(uri: str) -> dict[str, str] | None:
-    """Options for deltalake and polars, as they are now; None for a local path. They are secret.
+    """Current options for deltalake and polars; None for a local path. They contain secrets.
 
     Raises:
         StoreError: the bucket cannot be reached.
@@ -40,17 +40,17 @@ def storage_options(uri: str) -> dict[str, str] | None:
 
 
 def reading_options(uri: str) -> dict[str, Any] | None:
-    """What polars needs besides the storage options of a table that it reads; None if nothing."""
+    """Extra options for polars, besides the storage options of a table; None for a local path."""
     if not is_remote(uri):
         return None
     return {"max_retries": _READ_RETRIES, "retry_timeout_ms": _READ_RETRY_MS}
 
 
 def blobs_at(folder: str) -> Blobs:
-    """What lies in a folder.
+    """The blobs of a folder, local or in S3.
 
     Raises:
-        OSError: it is a bucket that cannot be reached.
+        OSError: the bucket of the folder cannot be reached.
         MissingExtraError: boto3 is not installed.
     """
     if not is_remote(folder):
@@ -61,7 +61,7 @@ def blobs_at(folder: str) -> Blobs:
 
 
 def check_writable(run: str) -> None:
-    """Refuse a run in a store that cannot be written safely; nothing to check for a local one.
+    """Refuse a run in a store that cannot be written safely; a local store always can.
 
     Raises:
         StoreError: the store does not answer, or two writers could overwrite each other.
@@ -80,10 +80,10 @@ def is_remote(uri: str) -> bool:
 
 
 def normalize(address: str | os.PathLike[str]) -> str:
-    """An absolute local path, or `s3://bucket/prefix`, without a slash at the end.
+    """Convert an address to an absolute local path or `s3://bucket/prefix`, without final slash.
 
     Raises:
-        SettingsError: it names neither.
+        SettingsError: the address is neither.
     """
     uri = os.fspath(address)
     scheme = _SCHEME.match(uri)
@@ -95,7 +95,7 @@ def normalize(address: str | os.PathLike[str]) -> str:
 
 
 def _normal_s3(uri: str) -> str:
-    """The same for an address in S3; what is said of a wrong one does not repeat its secrets."""
+    """Normalize an address in S3; error messages do not repeat credentials of the address."""
     parts = urlsplit(uri)
     if "@" in parts.netloc:
         raise SettingsError(
@@ -114,18 +114,18 @@ def _normal_s3(uri: str) -> str:
 
 
 def join(uri: str, *names: str) -> str:
-    """The address of something inside the folder `uri`."""
+    """The address of a file or folder inside the folder `uri`."""
     return "/".join((uri, *names))
 
 
 def split(uri: str) -> tuple[str, str]:
-    """(address of the folder, name of what is in it)."""
+    """Split an address into (address of the folder, name within the folder)."""
     folder, _, name = uri.rpartition("/")
     return folder, name
 
 
 def one_line(error: BaseException) -> str:
-    """The first paragraph of what an error says, without line breaks, colours or arrows."""
+    """The first paragraph of an error message, without line breaks, colors or arrows."""
     paragraph = _COLOUR.sub("", str(error)).strip().split("\n\n", 1)[0]
     line = " ".join(paragraph.split()).replace(" ↳", ":")
     return line or type(error).__name__
@@ -133,7 +133,7 @@ def one_line(error: BaseException) -> str:
 
 @contextmanager
 def converting(doing: str) -> Iterator[None]:
-    """Turn failures of the file system into one `StoreError` that says what was being done."""
+    """Convert failures of the file system to a `StoreError` that names the failed operation."""
     try:
         yield
     except StoreError:
@@ -145,10 +145,10 @@ def converting(doing: str) -> Iterator[None]:
 
 
 def read(uri: str) -> bytes | None:
-    """The bytes of a file, or None where there is no such file.
+    """The bytes of a file, or None if there is no such file.
 
     Raises:
-        StoreError: it is there but cannot be read.
+        StoreError: the file exists but cannot be read.
     """
     folder, name = split(uri)
     with converting(f"cannot read {uri}"):
@@ -156,10 +156,13 @@ def read(uri: str) -> bytes | None:
 
 
 def write(uri: str, data: bytes | memoryview, *, exclusive: bool = False) -> bool:
-    """Write a whole file atomically, making its folder; False if `exclusive` and it is there.
+    """Write a whole file atomically, making its folder.
+
+    Returns:
+        False if `exclusive` is set and the file exists already, otherwise True.
 
     Raises:
-        StoreError: it cannot be written; nothing was changed.
+        StoreError: the file cannot be written; nothing was changed.
     """
     folder, name = split(uri)
     with converting(f"cannot write {uri}"):
@@ -167,10 +170,10 @@ def write(uri: str, data: bytes | memoryview, *, exclusive: bool = False) -> boo
 
 
 def write_new(uri: str, data: memoryview) -> None:
-    """Write a file that nothing names yet (a data file before its commit), in one go.
+    """Write a file that nothing refers to yet (a data file before its commit), in one operation.
 
     Raises:
-        StoreError: it cannot be written; what was written of it is removed.
+        StoreError: the file cannot be written; a partial file is removed.
     """
     folder, name = split(uri)
     with converting(f"cannot write {uri}"):
@@ -178,19 +181,19 @@ def write_new(uri: str, data: memoryview) -> None:
 
 
 def remove(uri: str) -> None:
-    """Remove a file; one that is not there is no error."""
+    """Remove a file; a missing file is not an error."""
     folder, name = split(uri)
     with converting(f"cannot remove {uri}"):
         blobs_at(folder).remove(name)
 
 
 def folders(uri: str) -> list[str]:
-    """Names of the folders inside a folder, sorted; none where it does not exist."""
+    """Names of the folders inside a folder, sorted; empty if the folder does not exist."""
     with converting(f"cannot list {uri}"):
         return blobs_at(uri).folders()
 
 
 def clear(uri: str) -> None:
-    """Remove a folder with all that is in it; one that is not there is no error."""
+    """Remove a folder with all its contents; a missing folder is not an error."""
     with converting(f"cannot remove {uri}"):
         blobs_at(uri).clear()

@@ -1,6 +1,6 @@
-"""Where everything of a run lies, and which run a word on the command line means.
+"""The folder layout of a run, and the run that a path, URI or name refers to.
 
-    <store>/<name>/run.json         what is known of the run
+    <store>/<name>/run.json         information about the run
                    pipeline.py      source of the pipeline that made it
                    tables/<table>/  one Delta table for each of `schema.TABLES`
                    weights/         published policy versions
@@ -8,7 +8,7 @@
                    policy/          the initial policy, a Hugging Face folder
                    adapter/         the LoRA adapter that it is evaluated with, if there is one
 
-A run is found through its folder alone: the folder can be copied or moved.
+A run needs nothing outside its folder, so the folder can be copied or moved.
 """
 
 import difflib
@@ -23,7 +23,7 @@ DEFAULT_STORE = "runs"
 
 
 def store_uri(store: str | os.PathLike[str] | None = None) -> str:
-    """The store that is meant: the given one, else $ROLLART_STORE, else ./runs."""
+    """Address of the store: the given one, else $ROLLART_STORE, else ./runs."""
     return files.normalize(store or os.environ.get(STORE_VARIABLE) or DEFAULT_STORE)
 
 
@@ -58,7 +58,7 @@ def pipeline_uri(run: str) -> str:
 
 
 def write_pipeline(run: str, source: str) -> None:
-    """Keep the source of the pipeline with its run."""
+    """Store the source of the pipeline in the folder of its run."""
     files.write(pipeline_uri(run), source.encode())
 
 
@@ -66,7 +66,7 @@ def read_pipeline(run: str) -> str:
     """Source of the pipeline that made the run.
 
     Raises:
-        StoreError: it was not kept.
+        StoreError: the run has no stored source.
     """
     data = files.read(pipeline_uri(run))
     if data is None:
@@ -75,10 +75,10 @@ def read_pipeline(run: str) -> str:
 
 
 def new_run_uri(name: str, store: str | os.PathLike[str] | None = None) -> str:
-    """Address for a run that is to be made under a name.
+    """Address for a new run of a name.
 
     Raises:
-        SettingsError: the name cannot be that of a folder.
+        SettingsError: the name is not a valid folder name.
     """
     if not name or "/" in name or name.startswith("."):
         raise SettingsError(f"run name {name!r}: use letters, digits, '-', '_' and inner '.'")
@@ -86,10 +86,10 @@ def new_run_uri(name: str, store: str | os.PathLike[str] | None = None) -> str:
 
 
 def resolve(run: str | os.PathLike[str], store: str | os.PathLike[str] | None = None) -> str:
-    """Address of the run that is meant by a path, a URI, or a name in the store.
+    """Address of the run that a path, a URI, or a name in the store refers to.
 
     Raises:
-        RunNotFoundError: there is none; suggests names that are near.
+        RunNotFoundError: there is no such run; the message suggests similar names.
     """
     word = os.fspath(run)
     if "/" in word:
@@ -107,7 +107,7 @@ def resolve(run: str | os.PathLike[str], store: str | os.PathLike[str] | None = 
 
 
 def run_names(store: str | os.PathLike[str] | None = None) -> list[str]:
-    """Names of the runs in a store, sorted; none where there is no store."""
+    """Names of the runs in a store, sorted; empty if the store does not exist."""
     root = store_uri(store)
     return [
         name

@@ -1,8 +1,8 @@
-"""Keeps a live run's tables fast: compaction, vacuum and log checkpoints, beside the writer.
+"""Maintenance of a live run's tables: compaction, vacuum and log checkpoints, beside the writer.
 
-Small files that are neighbours in seq are merged into one, in order, so that the files of a table
-never overlap in seq and a batch is read from few of them. Nothing here changes a row, moves one of
-the writer's marks, or touches rows of a group that is not complete; so commits and readers go on.
+Small files that are adjacent in seq are merged into one, in order, so that the files of a table
+never overlap in seq and a batch is read from few of them. Maintenance never changes a row, moves
+one of the writer's marks, or touches rows of an incomplete group; commits and readers continue.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ from rollart_flow.store.table import (
 )
 
 RETENTION = timedelta(days=1)
-"""How long files that were compacted away stay for readers that still hold a snapshot of them."""
+"""How long compacted files are kept for readers that still hold a snapshot of them."""
 
 _TARGET_BYTES = 64 << 20
 _LEAST_FILES = 8
@@ -39,30 +39,30 @@ _GATHER_BYTES = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class Maintained:
-    """What was done to one table."""
+    """Result of the maintenance of one table."""
 
     merged: int
     """Files that were merged into larger ones."""
     vacuumed: int
     """Files whose bytes were removed."""
     checkpoint: int
-    """Delta version of the newest checkpoint that is known of."""
+    """Delta version of the newest known checkpoint."""
 
 
 def maintain_table(
     run: str, table: str, complete: int, retention: timedelta, checkpoint: int
 ) -> Maintained:
-    """Merge small files, vacuum if there were any, and checkpoint the log if it has grown.
+    """Merge small files, vacuum if any were merged, and checkpoint the log if it has grown.
 
     Args:
         run: address of the run.
-        table: which of its tables.
-        complete: rows beyond this seq are left alone.
-        retention: how long files that were merged stay.
-        checkpoint: Delta version of the newest checkpoint that is known of.
+        table: name of the table.
+        complete: highest seq to compact; files with later rows are left alone.
+        retention: how long merged files are kept.
+        checkpoint: Delta version of the newest known checkpoint.
 
     Raises:
-        StoreError: storage failed; the table is as it was.
+        StoreError: storage failed; the rows of the table are unchanged.
     """
     handle = open_table(run, table)
     uri = table_uri(run, table)
@@ -82,8 +82,11 @@ def maintain_table(
 
 
 def _vacuum(handle: DeltaTable, uri: str, table: str, retention: timedelta) -> int:
-    """Remove files past retention, and with an hour or more also those never committed: a commit
-    under way is younger."""
+    """Remove files past retention.
+
+    With a retention of an hour or more, files that were never committed are removed too: the
+    files of a commit in progress are younger than that.
+    """
     with files.converting(f"{table}: cannot vacuum {uri}"):
         removed = handle.vacuum(
             retention_hours=int(retention / timedelta(hours=1)),
@@ -95,7 +98,7 @@ def _vacuum(handle: DeltaTable, uri: str, table: str, retention: timedelta) -> i
 
 
 def mergeable(live: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    """Runs of neighbouring files, in order of seq, that are worth merging into one file each."""
+    """Sequences of adjacent files, in order of seq, that are each worth merging into one file."""
     runs: list[list[dict[str, Any]]] = []
     current: list[dict[str, Any]] = []
     size = 0
@@ -117,7 +120,7 @@ def _read(uri: str, schema: pa.Schema) -> pa.Table:
 
 
 def _merge(handle: DeltaTable, uri: str, table: str, small: Sequence[dict[str, Any]]) -> None:
-    """Rewrite neighbouring files as one, a few row groups in memory at a time."""
+    """Rewrite adjacent files as one, with a few row groups in memory at a time."""
     schema = stored_schema(table)
     sink = pa.BufferOutputStream()
     gathered: list[pa.Table] = []

@@ -1,4 +1,4 @@
-"""Which process a run belongs to, and whether it still lives."""
+"""The process that owns a run, and whether that process is still alive."""
 
 import os
 import socket
@@ -9,7 +9,10 @@ from typing import Self
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The process that writes a run. `started` tells it from a later process of the same pid."""
+    """The process that writes a run.
+
+    `started` distinguishes it from a later process with the same pid.
+    """
 
     host: str
     pid: int
@@ -17,17 +20,17 @@ class Owner:
 
     @classmethod
     def this_process(cls) -> Self:
-        """The process that asks."""
+        """Return the owner that describes the calling process."""
         return cls(socket.gethostname(), os.getpid(), _process_start(os.getpid()))
 
     @property
     def here(self) -> bool:
-        """Whether it is a process of this host, so that `gone` is known."""
+        """Whether the process runs on this host, so that `gone` can be determined."""
         return self.host == socket.gethostname()
 
     @property
     def gone(self) -> bool:
-        """Whether the process certainly runs no more; unknown (False) on another host."""
+        """Whether the process has certainly ended; False (unknown) for another host."""
         if not self.here:
             return False
         try:
@@ -35,12 +38,12 @@ class Owner:
         except ProcessLookupError:
             return True
         except PermissionError:
-            pass  # it exists and belongs to somebody else
+            pass  # the process exists and belongs to another user
         return _process_start(self.pid) != self.started
 
 
 def _process_start(pid: int) -> str:
-    """Boot and clock tick at which a process began; empty where the system does not tell."""
+    """Boot id and clock tick at which a process began; empty if the system does not report them."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()

@@ -1,7 +1,7 @@
-"""A stored run, to be read: live, after its end, or as of an earlier moment.
+"""Read access to a stored run: live, after its end, or as of an earlier moment.
 
-Reading needs no lock and takes none: a run that another process writes is read as of its last
-complete group of commits. Every access takes a new snapshot; `snapshot()` holds one.
+Reading takes no lock: a run that another process writes is read as of its last complete group of
+commits. Every access takes a new snapshot; `snapshot()` returns one to reuse.
 """
 
 import os
@@ -22,10 +22,10 @@ from rollart_flow.store.watch import Watch
 
 
 class Run:
-    """The tables and the information of one run. Make it with `open_run`."""
+    """The tables and the information of one run. Use `open_run` to create one."""
 
     def __init__(self, uri: str, seq: int | None = None) -> None:
-        """A run at an address, up to a seq if one is given."""
+        """Open the run at an address, up to a seq if one is given."""
         self.uri = uri
         self._seq = seq
         self._watch = Watch(uri)
@@ -40,21 +40,21 @@ class Run:
 
     @property
     def path(self) -> str:
-        """Same as `uri`; a folder of this machine unless the run is in an object store."""
+        """Same as `uri`; a local folder unless the run is in an object store."""
         return self.uri
 
     @property
     def info(self) -> RunInfo:
-        """What is known of the run besides its rows, read anew."""
+        """The contents of `run.json`, read again at every access."""
         return read_info(self.uri)
 
     @property
     def status(self) -> RunStatus:
-        """How the run stands now, whatever moment is looked at."""
+        """Current status of the run, also for a run opened as of an earlier moment."""
         return self.info.status
 
     def snapshot(self) -> Snapshot:
-        """All tables at one moment, consistent with each other."""
+        """Return all tables at one moment, consistent with each other."""
         return self._watch.snapshot(self._seq)
 
     @property
@@ -79,12 +79,12 @@ class Run:
 
     @property
     def events(self) -> pl.LazyFrame:
-        """What happened in the control plane, with subject and reason."""
+        """Events of the control plane, with subject and reason."""
         return self.snapshot().events
 
     @property
     def bindings(self) -> pl.LazyFrame:
-        """Which worker was asked for which pool, and got which."""
+        """The requested and the granted resource class of each worker."""
         return self.snapshot().bindings
 
     @property
@@ -98,9 +98,9 @@ class Run:
         """The same run as it was at an earlier moment.
 
         Args:
-            step: everything committed up to the row of `steps` of this step.
-            seq: everything up to this seq.
-            time: everything committed up to this moment (with a time zone).
+            step: include everything committed up to the row of `steps` of this step.
+            seq: include everything up to this seq.
+            time: include everything committed up to this moment (with a time zone).
 
         Raises:
             StoreError: the step is unknown, or not exactly one moment is given.
@@ -119,15 +119,15 @@ class Run:
         return earlier
 
     def batch(self, step: int) -> pa.Table:
-        """What a step trained on, in order of position.
+        """The batch that a step trained on, in order of position.
 
         Returns:
-            Rows of `trajectories` with the columns of `batches` that these have not (step,
-            position, advantage, weight, staleness, policy_version, trained_version), in the
-            declared types. `pl.from_arrow` makes a DataFrame of it without copying.
+            Rows of `trajectories` with the additional columns of `batches` (step, position,
+            advantage, weight, staleness, policy_version, trained_version), in the declared types.
+            `pl.from_arrow` converts the result to a DataFrame without copying.
 
         Raises:
-            StoreError: the step has no batch, or a trajectory of it is not stored.
+            StoreError: the step has no batch, or a trajectory of the batch is not stored.
         """
         snapshot = self.snapshot()
         manifest = snapshot.batches.filter(pl.col("step") == step).sort("position").collect()
@@ -163,12 +163,12 @@ class Run:
         """Run SQL over the seven tables at one moment.
 
         Args:
-            query: over trajectories, batches, steps, weights, events, bindings, evaluations.
-            where: `trajectories` has the rows for which all of these are true; see
-                `rollart_flow.algorithms.filters`.
+            query: SQL over trajectories, batches, steps, weights, events, bindings, evaluations.
+            where: filters of `trajectories`: only rows for which all of them are true are kept;
+                see `rollart_flow.algorithms.filters`.
 
         Raises:
-            StoreError: the query is wrong; says how.
+            StoreError: the query is wrong; the message says how.
         """
         frames = self.snapshot().frames()
         for expression in where:
@@ -180,14 +180,14 @@ class Run:
 
 
 def open_run(run: str | os.PathLike[str], *, store: str | os.PathLike[str] | None = None) -> Run:
-    """Open a run for reading, also while another process writes it.
+    """Open a run for reading; another process may still be writing it.
 
     Args:
         run: a path, a URI, or the name of a run in the store.
-        store: where names are looked up; $ROLLART_STORE or ./runs by default.
+        store: store in which names are looked up; $ROLLART_STORE or ./runs by default.
 
     Raises:
-        RunNotFoundError: there is none; suggests names that are near.
-        StoreError: it is of a newer schema version, or damaged.
+        RunNotFoundError: there is no such run; the message suggests similar names.
+        StoreError: the run has a newer schema version, or is damaged.
     """
     return Run(resolve(run, store))

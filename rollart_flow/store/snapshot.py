@@ -1,7 +1,7 @@
-"""What all tables of a run held at one moment of its commit order.
+"""The contents of all tables of a run at one moment of its commit order.
 
-A cut is a seq: the snapshot shows every row up to it and none beyond. It rests on the rows' own
-seq, not on Delta versions, so that compaction and vacuum cannot change what a moment was.
+A cut is a seq: the snapshot shows every row up to it and none beyond. Snapshots depend on the rows'
+own seq, not on Delta versions, so that compaction and vacuum cannot change them.
 """
 
 from collections.abc import Mapping
@@ -18,16 +18,16 @@ from rollart_flow.store.table import missing_columns
 
 
 class Snapshot:
-    """The seven tables up to one cut. What it holds stays readable for the retention of vacuum."""
+    """The seven tables up to one cut. The rows stay readable for the retention of vacuum."""
 
     def __init__(self, run: str, handles: Mapping[str, DeltaTable], seq: int) -> None:
-        """Use `Run.snapshot`. `handles` hold all rows up to `seq`, and nobody moves them."""
+        """Use `Run.snapshot`. `handles` hold all rows up to `seq` and are never updated."""
         self.run = run
         self.seq = seq
         self._handles = handles
 
     def table(self, name: str) -> pl.LazyFrame:
-        """Rows of one table up to the cut, unsorted; null in columns that an older run lacks."""
+        """Rows of one table up to the cut, unsorted; columns that an older run lacks are null."""
         handle = self._handles[name]
         later = pa.schema(missing_columns(name, handle)).empty_table()
         nulls = [
@@ -62,12 +62,12 @@ class Snapshot:
 
     @property
     def events(self) -> pl.LazyFrame:
-        """What happened in the control plane."""
+        """Events of the control plane."""
         return self.table("events")
 
     @property
     def bindings(self) -> pl.LazyFrame:
-        """Which worker was placed where."""
+        """The placement of each worker."""
         return self.table("bindings")
 
     @property
@@ -79,7 +79,7 @@ class Snapshot:
         """Seq of the row of `steps` of one step.
 
         Raises:
-            StoreError: the step is not there; names the last that is.
+            StoreError: the step is not stored; the message names the last stored step.
         """
         found = self.steps.filter(pl.col("step") == step).select("seq").collect()
         if found.is_empty():
@@ -89,7 +89,7 @@ class Snapshot:
         return int(found.item(0, 0))
 
     def seq_at(self, time: datetime) -> int:
-        """Highest seq that was committed up to a moment; 0 if there was none.
+        """Highest seq that was committed up to a moment; 0 if none was.
 
         Raises:
             StoreError: `time` has no time zone.

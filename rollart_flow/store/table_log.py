@@ -1,7 +1,7 @@
-"""The log of one Delta table as the only writer of its run holds it.
+"""The log of one Delta table, as held by the only writer of its run.
 
-The invariant: of two writers that hold the same table one cannot commit, and it is told so. The
-marks are explained in `table`.
+Invariant: of two writers that hold the same table, one cannot commit and gets an error. The marks
+are explained in `table`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,13 +27,13 @@ from rollart_flow.store.table import (
 )
 
 _REOPEN_AFTER = 50
-"""Commits after which a handle is read anew: it slows down with all that it has seen."""
+"""Commits after which a handle is reopened, because it slows down as its history grows."""
 
 _TAKE_OVER_ATTEMPTS = 1000
 
 
 class TableLog:
-    """One table as its only writer sees it. Not safe for threads; `RunWriter` holds the lock."""
+    """One table as its only writer sees it. Not thread-safe; `RunWriter` holds the lock."""
 
     def __init__(self, run: str, table: str) -> None:
         self.run = run
@@ -50,19 +50,22 @@ class TableLog:
         self._commits = 0
         self._marks: dict[str, int] = {}
         self._behind = False
-        """Whether this writer has committed since it looked; `_marks` are right if only it has."""
+        """Whether this writer has committed since the last refresh.
+
+        `_marks` are correct unless another writer has committed too.
+        """
 
     def mark(self, app: str) -> int:
         """Version of an application transaction in the held state; 0 if none.
 
-        Looking into the log takes milliseconds, so that what this writer set is remembered.
+        A look-up in the log takes milliseconds, so the marks that this writer set are cached.
         """
         if app not in self._marks:
             self._marks[app] = mark(self.handle, app)
         return self._marks[app]
 
     def take_over(self) -> None:
-        """Begin a new epoch, so that the next commit of any other writer is refused.
+        """Start a new epoch, so that the next commit of any other writer is refused.
 
         Raises:
             StoreError: the log cannot be written.
@@ -85,7 +88,7 @@ class TableLog:
         raise StoreError(f"{self.table}: another writer commits too fast to be taken over")
 
     def verify(self) -> None:
-        """Raise FencedError if, in the held state, another writer has taken over."""
+        """Raise FencedError if another writer has taken over in the held state."""
         if self.mark(EPOCH) != self.epoch:
             raise FencedError(
                 f"{self.table}: another writer has taken over the run at {self.run};"
@@ -93,9 +96,10 @@ class TableLog:
             )
 
     def refresh(self, *, reopen: bool = False) -> None:
-        """Bring the held state up to date; reopening is slower but forgets what has piled up.
+        """Bring the held state up to date; reopening is slower but drops the accumulated history.
 
-        A handle keeps the credentials that it was opened with, and these may be renewed.
+        A handle keeps the credentials that it was opened with, so it is also reopened when the
+        credentials have been renewed.
         """
         self._marks.clear()
         options = files.storage_options(self.run)
@@ -108,11 +112,11 @@ class TableLog:
         self._behind = False
 
     def catch_up(self) -> None:
-        """Look at what was committed since the last look, if this writer has committed anything.
+        """Refresh the held state if this writer has committed since the last refresh.
 
-        It takes requests, so it is put off until the next commit is being prepared. Marks that this
-        writer set are remembered, unless another one has committed too. Renewed credentials are
-        taken up in any case.
+        A refresh makes requests, so it is deferred until the next commit is prepared. Cached marks
+        of this writer are kept unless another writer has committed too. Renewed credentials are
+        always picked up.
         """
         if not self._behind and files.storage_options(self.run) == self._options:
             return
@@ -125,11 +129,11 @@ class TableLog:
     def append(self, file: AddAction, marks: Mapping[str, int], note: Mapping[str, Any]) -> None:
         """Commit one written file under new marks, WRITER among them.
 
-        An error of the object store may hide a commit that took place; the log is asked.
+        An error of the object store may hide a commit that took place, so the log is read again.
 
         Raises:
             FencedError: another writer has taken over.
-            StoreError: it was not committed, or nobody can tell now.
+            StoreError: the file was not committed, or the log cannot be read to find out.
         """
         self.catch_up()
         self.verify()
@@ -146,7 +150,7 @@ class TableLog:
         self._commits += 1
 
     def roll_back(self, complete: int) -> None:
-        """Take away files of a group that was never closed: those with rows past `complete`."""
+        """Remove the files of a group that was never closed: those with rows past `complete`."""
         half = [file for file in data_files(self.handle) if file["max.seq"] > complete]
         if half:
             actions = [removal(file, data_change=True) for file in half]
@@ -167,7 +171,7 @@ class TableLog:
 
 @contextmanager
 def catching_up(logs: Sequence[TableLog]) -> Iterator[None]:
-    """Look at logs in threads of their own while what will be committed to them is written.
+    """Refresh logs in background threads while the files to be committed to them are written.
 
     Raises:
         StoreError: a log cannot be read.

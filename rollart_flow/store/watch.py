@@ -1,8 +1,8 @@
-"""The tables of a run as one reader watches them grow.
+"""Snapshots of the tables of a run for one reader, taken while the tables grow.
 
-Handles stay open between snapshots, so that looking again costs little where nothing changed. Two
-kinds are kept apart: those that are moved forward, and those that were shown to somebody and never
-move again.
+Handles stay open between snapshots, so that another snapshot is cheap if nothing changed. Two kinds
+of handles are kept apart: those that are updated, and those that a snapshot holds and that are
+never updated again.
 """
 
 import threading
@@ -15,11 +15,11 @@ from rollart_flow.store.snapshot import Snapshot
 from rollart_flow.store.table import COMPLETE, mark, open_table
 
 _REOPEN_AFTER = 50
-"""Versions after which a handle is read anew: it slows down with all that it has seen."""
+"""Versions after which a handle is reopened, because it slows down as its history grows."""
 
 
 class _Watched:
-    """One table, moved forward at every look."""
+    """One table, whose handle is updated by every `look`."""
 
     def __init__(self, run: str, table: str) -> None:
         self._run = run
@@ -35,7 +35,7 @@ class _Watched:
         self._complete: tuple[int, int] | None = None
 
     def look(self) -> None:
-        """Move to the newest version, with the credentials of now."""
+        """Update the handle to the newest version, with the current credentials."""
         if files.storage_options(self._run) != self._options:
             self._open()
             return
@@ -45,14 +45,14 @@ class _Watched:
             self._open()
 
     def complete(self) -> int:
-        """The COMPLETE mark of the version that was looked at."""
+        """The COMPLETE mark of the version that the handle holds."""
         version = self._handle.version()
         if self._complete is None or self._complete[0] != version:
             self._complete = version, mark(self._handle, COMPLETE)
         return self._complete[1]
 
     def show(self) -> DeltaTable:
-        """A handle at least as new as what was looked at, which nobody moves."""
+        """Return a handle, at least as new as the held version, that is never updated."""
         if self._shown.version() != self._handle.version() or self._shown_with != self._options:
             self._shown, self._shown_with = open_table(self._run, self._table), self._options
         return self._shown
@@ -62,7 +62,7 @@ class Watch:
     """All tables of one run. Any thread may take snapshots."""
 
     def __init__(self, run: str) -> None:
-        """Watch the run at an address; nothing is read yet."""
+        """Watch the run at an address; no table is read yet."""
         self.run = run
         self._lock = threading.Lock()
         self._tables: dict[str, _Watched] = {}
@@ -70,12 +70,12 @@ class Watch:
     def snapshot(self, cut: int | None = None) -> Snapshot:
         """All tables as of the newest complete group of commits, or of an earlier seq.
 
-        The first look finds the newest complete group. All commits before it were finished by
-        then, so a second look at every table sees all rows up to it.
+        The first update of the handles finds the newest complete group. All commits before it had
+        finished by then, so a second update of every handle sees all rows up to it.
 
         Raises:
             StoreError: a table cannot be read.
-            SchemaError: a table is that of something else.
+            SchemaError: a table does not have the declared schema.
         """
         with self._lock:
             for table in TABLES:
