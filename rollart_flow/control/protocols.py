@@ -1,10 +1,10 @@
-"""What the control plane talks to. Each port is implemented in one process, over Ray, and by tests.
+"""Protocols of the control plane. Each has an in-process, a Ray and a test implementation.
 
-Messages through ports are frozen and idempotent: a call that is repeated has the effect of one,
-and a stream is read with a cursor (`after`), so that what was lost on the way is read again and
-what arrives twice is recognized. Reading after a cursor also acknowledges all up to it. Messages
-may be delayed, lost, repeated and reordered; but none that was sent to a process reaches the one
-that takes its place, unless its sender still waits for the answer.
+Messages are frozen and idempotent: a repeated call has the effect of a single call. A stream is
+read with a cursor (`after`), so that lost items are read again and duplicates are recognized;
+reading after a cursor also acknowledges all items up to it. Messages may be delayed, lost,
+repeated and reordered. A message that was sent to a process does not reach the process that
+replaces it, unless the sender still waits for the answer.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -26,7 +26,7 @@ from rollart_flow.types import (
 
 
 class Inference(Protocol):
-    """One inference worker, as a client sees it."""
+    """Client interface of one inference worker."""
 
     @property
     def worker(self) -> str:
@@ -35,68 +35,72 @@ class Inference(Protocol):
 
     @property
     def hardware(self) -> str:
-        """Hardware class that it was granted."""
+        """Hardware class that the worker was granted."""
         ...
 
     @property
     def stands_for(self) -> frozenset[str]:
-        """Classes whose requests it serves: its own, and those that it was granted in place of."""
+        """Hardware classes whose requests the worker serves: its own class, and the classes that it
+        was granted as a substitute for."""
         ...
 
     def generate(self, request: GenerationRequest) -> AsyncIterator[Chunk]:
         """Stream the tokens of one request; the last chunk has a finish reason.
 
-        While the worker is suspended, nothing comes. An abort ends the stream with
+        While the worker is suspended, the stream yields no chunk. An abort ends the stream with
         `FinishReason.ABORT`. Closing the iterator aborts the request.
 
         Raises:
-            WorkerLeftError: it was told to serve no longer; chunks so far stay valid.
-            EngineError: the worker died or refused the request; chunks so far stay valid.
+            WorkerLeftError: the worker was told to stop serving; earlier chunks stay valid.
+            EngineError: the worker died or refused the request; earlier chunks stay valid.
         """
         ...
 
     async def abort(self, request_id: str) -> None:
-        """End a request; its stream ends with the tokens it has. Unknown ids are ignored."""
+        """Abort a request; its stream ends with the tokens generated so far.
+
+        Unknown ids are ignored.
+        """
         ...
 
 
 class Generator(Protocol):
-    """What generates for an EnvManager; the LLMProxy does."""
+    """Generation interface that an EnvManager uses; LLMProxy implements this protocol."""
 
     async def generate(
         self, request: GenerationRequest, on_first: Callable[[int], None] | None = None
     ) -> Generation:
-        """Generate until a finish reason; EngineError where that is impossible."""
+        """Generate until a finish reason; raise EngineError if that is impossible."""
         ...
 
     def abort(self, request_id: str) -> None:
-        """End a generation: it returns what it has, with `FinishReason.ABORT`."""
+        """Abort a generation, which then returns its tokens so far with `FinishReason.ABORT`."""
         ...
 
     def session(self) -> int:
-        """A number that nobody else gets from this generator."""
+        """Return a number that this generator gives to no other caller."""
         ...
 
     def release(self, trajectory_id: str) -> None:
-        """The trajectory is over."""
+        """Forget a trajectory that has ended."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class PullStats:
-    """What it took to read a version of the weights (ROLLART section 7.4, Table 4)."""
+    """Time spent on reading a weight version (ROLLART section 7.4, Table 4)."""
 
     pull_s: float = 0.0
-    """Seconds of reading, accumulated over the workers."""
+    """Seconds of reading, summed over the workers."""
     exposed_s: float = 0.0
-    """Seconds that the swap to it waited for that; of several workers, the longest."""
+    """Seconds that the weight swap waited for the read; the maximum over the workers."""
 
 
 class EngineCommands(Protocol):
-    """One inference worker, as the Fleet commands it. Idempotent each.
+    """Commands that the EngineGroup sends to one inference worker. Each command is idempotent.
 
-    A command waits while another process is being started in the worker's place. Each raises
-    WorkerLostError once none will be.
+    A command waits while a replacement process is being started. Each command raises
+    WorkerLostError once the worker will not be restarted any more.
     """
 
     @property
@@ -105,114 +109,133 @@ class EngineCommands(Protocol):
         ...
 
     async def suspend(self) -> None:
-        """Return once it draws no token."""
+        """Return once the worker samples no more tokens."""
         ...
 
     def prefetch(self, version: int) -> None:
-        """Begin to read a version beside generation. Does not wait; what becomes of it shows in
-        `update`, which reads again what was not read."""
+        """Begin to read a version while generation continues, without waiting.
+
+        A failed read shows in `update`, which reads the version again.
+        """
         ...
 
     async def update(self, version: int) -> PullStats:
-        """Return once it holds exactly this version; without effect where it does already."""
+        """Return once the worker holds exactly this version; no effect if it already does."""
         ...
 
     async def serve(self, version: int) -> bool:
-        """Hold this version and draw tokens; whether a new process begins to with this call."""
+        """Load this version and sample tokens.
+
+        Returns:
+            Whether a new process starts to serve with this call.
+        """
         ...
 
     async def release(self) -> int:
-        """Give back the memory that only generation needs, until `serve`; its bytes."""
+        """Free the memory that only generation needs, until `serve`; return the freed bytes."""
         ...
 
     async def leave(self) -> int:
-        """End what is in flight with WorkerLeftError, take no more until `serve`, and give back
-        the memory that only generation needs; its bytes."""
+        """End the requests in flight with WorkerLeftError and accept none until `serve`.
+
+        Returns:
+            Freed bytes of the memory that only generation needs.
+        """
         ...
 
     async def ping(self) -> None:
-        """Return once it answers, whatever it does besides.
+        """Return once the worker answers, whether or not it is busy.
 
         Raises:
-            WorkerAwayError: the process has died, and no node can take another one now.
-            EngineError: the process has died, and another one is being started.
+            WorkerAwayError: the process has died, and no node can host a replacement now.
+            EngineError: the process has died, and a replacement is being started.
         """
         ...
 
     def restart(self) -> None:
-        """End its process, also one that hangs. Another one is started in its place if that has
-        not happened before; otherwise the worker is lost for good. Does not wait for either."""
+        """End the worker's process, even if it hangs, without waiting.
+
+        A replacement is started if the worker was not restarted before; otherwise the worker is
+        lost permanently.
+        """
         ...
 
 
 class InferenceControl(Protocol):
-    """All inference workers of a run, as the AsyncController sees them. Idempotent each."""
+    """Commands of the AsyncController to all inference workers of a run, each idempotent."""
 
     async def suspend(self) -> None:
-        """Return once no worker generates: new requests are held, those in flight paused."""
+        """Return once no worker generates: new requests are held, requests in flight are paused."""
         ...
 
     def prefetch(self, version: int) -> None:
-        """A version is published, and `update` to it will follow: read it beside rollout. Does not
-        wait, and nothing depends on it but how long that takes."""
+        """Read a published version while rollout continues, ahead of the `update` to it.
+
+        The call does not wait, and only affects how long that `update` takes.
+        """
         ...
 
     async def update(self, version: int) -> PullStats:
-        """Return once every worker holds exactly this version. Only while suspended."""
+        """Return once every worker holds exactly this version; call only while suspended."""
         ...
 
     async def resume(self) -> None:
-        """Go on: paused requests keep their tokens and rebuild their KV under the new weights."""
+        """Resume generation.
+
+        Paused requests keep their tokens and rebuild their KV cache under the new weights.
+        """
         ...
 
     async def to_training(self) -> None:
-        """The devices that rollout and training share go over to training: what is in flight
-        there goes on elsewhere."""
+        """Hand the devices that rollout and training share to training.
+
+        Requests in flight there continue on other workers.
+        """
         ...
 
     async def to_rollout(self) -> None:
-        """They serve again."""
+        """Hand the shared devices back to rollout, where they serve again."""
         ...
 
 
 class AsyncEnvironment(Protocol):
-    """One environment, asynchronous: Gymnasium's five values with text in place of arrays."""
+    """An asynchronous environment with Gymnasium's five step values, and text for observations."""
 
     async def reset(self, seed: int, task: str) -> tuple[str, Mapping[str, object]]:
-        """Start an episode of the task (JSON payload); (observation, info)."""
+        """Start an episode of the task (JSON payload) and return (observation, info)."""
         ...
 
     async def step(self, action: str) -> tuple[str, float, bool, bool, Mapping[str, object]]:
-        """(observation, reward, terminated, truncated, info)."""
+        """Apply an action and return (observation, reward, terminated, truncated, info)."""
         ...
 
     async def close(self) -> None:
-        """Release what the environment holds. May be called at any moment, and twice."""
+        """Release the environment's resources; may be called at any moment, and twice."""
         ...
 
 
 class Codec(Protocol):
-    """Text to tokens and back. Generated tokens are never encoded again."""
+    """Conversion between text and tokens. Generated tokens are never encoded again."""
 
     def encode_observation(self, text: str, *, first: bool, ended: bool = True) -> tuple[int, ...]:
-        """Tokens of one observation, with what precedes it and what invites the next action.
+        """Return the tokens of one observation, with the template tokens before and after it.
 
         Args:
-            text: what the environment said.
-            first: whether it opens the trajectory.
-            ended: whether the action before it ended with a stop token; if not, the marker that
-                ends a turn is put before the observation. Without meaning for the first one.
+            text: text of the observation.
+            first: whether the observation opens the trajectory.
+            ended: whether the previous action ended with a stop token; if not, the end-of-turn
+                marker precedes the observation. Ignored for the first observation.
         """
         ...
 
     def decode(self, token_ids: Sequence[int]) -> str:
-        """Text of generated tokens, without stop tokens."""
+        """Return the text of generated tokens, without stop tokens."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Cancellation:
-    """Stop this attempt; it ends with the outcome and the reason."""
+    """Request to stop an attempt, which then ends with this outcome and reason."""
 
     trajectory_id: str
     outcome: Outcome
@@ -220,93 +243,106 @@ class Cancellation:
 
 
 class Admission(Protocol):
-    """The RolloutScheduler as rollout sees it."""
+    """Interface of the RolloutScheduler for rollout."""
 
     async def admit(self, source: str, index: int) -> Assignment | None:
-        """The index-th attempt for this source; waits for credit. None: the run ends.
+        """Wait for credit and return the index-th attempt for a source, or None if the run ends.
 
-        A source asks for one index after the other. Asked again with the same index it answers
-        the same, so that a source that is restarted neither loses nor doubles an attempt. Beside a
-        scheduler that was restarted too, a restarted source takes a new name.
+        A source asks for consecutive indices. A repeated call with the same index returns the
+        same attempt, so that a restarted source neither loses nor duplicates an attempt. If the
+        scheduler was restarted as well, a restarted source takes a new name.
         """
         ...
 
     async def permit(self, trajectory_id: str, host: str) -> Cancellation | None:
-        """Ask again just before reset, since the attempt may have waited in a queue.
+        """Ask for permission just before reset, since the attempt may have waited in a queue.
 
-        None: go on. A cancellation: do not start, end with this outcome. `host` is who runs the
-        attempt and reads its cancellations.
+        Args:
+            trajectory_id: id of the attempt's trajectory.
+            host: rollout worker that runs the attempt and reads its cancellations.
+
+        Returns:
+            None if the attempt may start; otherwise the cancellation that it ends with.
         """
         ...
 
     async def started(self, trajectory_id: str, version: int) -> None:
-        """The first token was generated, under this policy version."""
+        """Report that the first token was generated, under this policy version."""
         ...
 
     async def cancellations(self, host: str, after: int) -> tuple[int, tuple[Cancellation, ...]]:
-        """Wait for cancellations for this host past the cursor; (new cursor, cancellations)."""
+        """Wait for cancellations for a rollout worker past the cursor.
+
+        Returns:
+            (new cursor, cancellations).
+        """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Something that the buffer did. Exactly one of the fields is set."""
+    """A change of the buffer's contents. Exactly one of the fields is set."""
 
     committed: Sample | None = None
-    """A row of `trajectories` was committed (training split only)."""
+    """Committed row of `trajectories` (training split only)."""
     dropped: tuple[str, Reason] | None = None
-    """(trajectory_id, reason): a committed trajectory was filtered; its group lacks one."""
+    """(trajectory_id, reason) of a filtered committed trajectory, which its group now lacks."""
     evicted: tuple[str, Reason] | None = None
-    """(group_id, reason): a whole group left the buffer without being trained on."""
+    """(group_id, reason) of a whole group that left the buffer without being trained on."""
     consumed: str | None = None
-    """Group id: a batch holds it."""
+    """Id of a group that was put into a batch."""
 
 
 class Buffered(Protocol):
-    """The SampleBuffer as the AsyncController and the RolloutScheduler see it."""
+    """Interface of the SampleBuffer for the AsyncController and the RolloutScheduler."""
 
     async def get_batch(self, step: int, version: int, size: int) -> Batch:
-        """Evict what violates the bound, wait for enough fresh complete groups, form the batch.
+        """Evict groups that violate the bound, wait for enough complete groups, form the batch.
 
-        Asked again for the same step it answers the same batch.
+        A repeated call for the same step returns the same batch.
         """
         ...
 
     async def changes(self, after: int) -> tuple[int, tuple[Change, ...]]:
-        """Wait for changes past the cursor; (new cursor, changes)."""
+        """Wait for changes past the cursor and return (new cursor, changes)."""
         ...
 
 
 class Scheduling(Protocol):
-    """The RolloutScheduler as the AsyncController sees it, in the same process. Idempotent each."""
+    """Interface of the RolloutScheduler for the AsyncController, in the same process.
+
+    Each method is idempotent.
+    """
 
     def batch_ready(self) -> bool:
-        """Whether the buffer holds a whole batch, as far as the scheduler has heard."""
+        """Whether the buffer holds a whole batch, as far as the scheduler knows."""
         ...
 
     def batch_taken(self, batch: Batch) -> None:
-        """The batch is formed and the engines are suspended, or need not be: its credits are free
-        again, and what is admitted with them starts under the version that comes next."""
+        """Free the credits of a formed batch, once the engines are suspended or need not be.
+
+        Groups admitted with these credits start under the next version.
+        """
         ...
 
     async def settled(self, version: int) -> None:
-        """Wait until nothing in flight would be too old under this version."""
+        """Wait until no attempt in flight would be too old under this version."""
         ...
 
     def version_updated(self, version: int) -> None:
-        """The engines hold this version and are still suspended: abort what is too old for it."""
+        """Abort attempts that are too old for a version that the suspended engines now hold."""
         ...
 
     def stop(self) -> None:
-        """No more attempts are needed: cancel those in flight, admit none."""
+        """Cancel the attempts in flight and admit no more."""
         ...
 
     async def failed(self) -> RunFailedError:
-        """Wait until the run cannot go on; why."""
+        """Wait until the run cannot continue and return the cause."""
         ...
 
 
 class Emit(Protocol):
-    """Where the control plane reports events. Must not block."""
+    """Callback through which the control plane reports events; it must not block."""
 
     def __call__(self, event: Event) -> None: ...

@@ -1,1 +1,1 @@
-"""Which attempts run: admission, groups, cancellation, and the recovery of all three."""
+"""Scheduling of attempts: admission, groups and cancellation, with recovery after a restart."""

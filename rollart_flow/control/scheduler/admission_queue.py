@@ -1,7 +1,7 @@
-"""Where sources ask for attempts: the index-th question of a source has one answer, for good.
+"""Admission queue: the requests of sources for attempts, and recent answers.
 
-The invariant: asked again with the same index a source gets the same attempt, so that a source
-that is restarted neither loses nor doubles one.
+The invariant: a source that repeats a request with the same index gets the same attempt, so that
+a restarted source neither loses nor duplicates an attempt.
 """
 
 import asyncio
@@ -15,10 +15,10 @@ _Key = tuple[str, int]
 
 
 class AdmissionQueue:
-    """Open questions in the order in which they were asked, and recent answers.
+    """Open requests in order of arrival, and recent answers.
 
     Args:
-        history: answers that are remembered.
+        history: number of remembered answers.
     """
 
     def __init__(self, history: int) -> None:
@@ -28,14 +28,14 @@ class AdmissionQueue:
 
     @property
     def next_source(self) -> str | None:
-        """Who waits the longest; None where nobody waits."""
+        """The longest-waiting source, or None if the queue is empty."""
         return next(iter(self._asks))[0] if self._asks else None
 
     def answered(self, source: str, index: int) -> Assignment | None:
-        """What this question was answered.
+        """Return the earlier answer to a request, or None if there is none.
 
         Raises:
-            RunFailedError: it was answered too long ago to be remembered.
+            RunFailedError: the request was answered too long ago to be remembered.
         """
         if index <= self._forgotten.get(source, -1):
             raise RunFailedError(
@@ -45,14 +45,14 @@ class AdmissionQueue:
         return self._answers.get((source, index))
 
     def ask(self, source: str, index: int) -> asyncio.Future[Assignment | None]:
-        """Queue a question; its future is shared by all that ask the same."""
+        """Queue a request; identical requests share one future."""
         key = (source, index)
         if key not in self._asks:
             self._asks[key] = asyncio.get_running_loop().create_future()
         return self._asks[key]
 
     def answer(self, assignment: Assignment) -> None:
-        """Answer the oldest question."""
+        """Answer the oldest request."""
         key, future = self._asks.popitem(last=False)
         if (forgotten := self._answers.add(key, assignment)) is not None:
             (source, index), _ = forgotten
@@ -60,6 +60,6 @@ class AdmissionQueue:
         future.set_result(assignment)
 
     def dismiss(self) -> None:
-        """Answer all open questions with None: there is nothing more."""
+        """Answer all open requests with None, since no more attempts are assigned."""
         while self._asks:
             self._asks.popitem()[1].set_result(None)

@@ -1,14 +1,14 @@
-"""Cancellations on their way to the hosts that run the attempts."""
+"""Feeds of cancellations for the rollout workers that run the attempts."""
 
 from rollart_flow.control.loop.replayable_queue import ReplayableQueue
 from rollart_flow.control.protocols import Cancellation
 
 
 class CancellationFeeds:
-    """One feed of cancellations per host. Cursors of one host grow, whatever happens between.
+    """One feed of cancellations per rollout worker, whose cursors only ever grow.
 
     Args:
-        start: above all cursors of the scheduler that this one replaces.
+        start: cursor above all cursors of the scheduler that this one replaces.
     """
 
     def __init__(self, start: int) -> None:
@@ -21,15 +21,15 @@ class CancellationFeeds:
         return self._feeds[host]
 
     def publish(self, host: str, cancellation: Cancellation) -> None:
-        """Send a cancellation to a host."""
+        """Send a cancellation to a rollout worker."""
         self._feed(host).publish(cancellation)
 
     async def read(self, host: str, after: int) -> tuple[int, tuple[Cancellation, ...]]:
-        """Wait for cancellations for a host past the cursor."""
+        """Wait for a rollout worker's cancellations past the cursor."""
         return await self._feed(host).read(after)
 
     def remove(self, host: str) -> None:
-        """A host is lost: forget what was meant for it."""
+        """Discard the feed of a lost rollout worker."""
         if (feed := self._feeds.pop(host, None)) is not None:
             self._start = max(self._start, feed.cursor)
             feed.close()

@@ -1,6 +1,6 @@
-"""A circuit breaker: what can come to nothing stops the run instead of burning it.
+"""Circuit breaker: stops a run that can make no progress.
 
-A domain whose attempts only fail, and a filter that lets nothing through.
+A run makes none if all attempts of a domain fail, or if filters refuse all trajectories.
 """
 
 from dataclasses import dataclass, field
@@ -13,17 +13,17 @@ _BLAMELESS = frozenset({Outcome.STALE, Outcome.REDUNDANT, Outcome.CANCELLED})
 
 @dataclass(slots=True)
 class CircuitBreaker:
-    """Counts failures in a row by domain, and what filters refuse between two batches."""
+    """Counts consecutive failures by domain, and filtered trajectories between two batches."""
 
     limit: int
-    """Failures in a row, without a success between them, that are one too many."""
+    """Number of consecutive failures of a domain that stops the run."""
     refusals_limit: int
-    """Trajectories that filters refuse, without a batch between them, that are one too many."""
+    """Number of filtered trajectories without a batch in between that stops the run."""
     _failures: dict[str, int] = field(default_factory=dict)
     _refusals: int = 0
 
     def record(self, sample: Sample) -> str | None:
-        """Count an ended attempt; the verdict in one line if its domain has failed too often."""
+        """Count an ended attempt and return the error in one line if a limit is reached."""
         if sample.filtered:
             return self._refused(sample.trajectory_id)
         if sample.outcome in _BLAMELESS:
@@ -38,15 +38,15 @@ class CircuitBreaker:
         return f"domain {sample.domain!r}: {count} attempts in a row failed; the last one: {last}"
 
     def dropped(self, trajectory_id: str, reason: Reason) -> str | None:
-        """Count a trajectory that left the buffer alone; the verdict if filters took too many."""
+        """Count a dropped trajectory and return the error if filters refused too many."""
         return self._refused(trajectory_id) if reason is Reason.FILTERED else None
 
     def evicted(self, group_id: str, reason: Reason, members: int) -> str | None:
-        """Count the members of a group that left the buffer whole, as `dropped` counts one."""
+        """Count the members of an evicted group and return the error, as `dropped` does."""
         return self._refused(group_id, members) if reason is Reason.GROUP_FILTERED else None
 
     def trained(self) -> None:
-        """A batch was formed: filters let enough through."""
+        """Reset the count of filtered trajectories, since a batch was formed."""
         self._refusals = 0
 
     def _refused(self, last: str, trajectories: int = 1) -> str | None:

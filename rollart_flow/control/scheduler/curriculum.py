@@ -1,12 +1,12 @@
-"""A curriculum: which of the tasks that come up are admitted, by how often they were solved lately.
+"""Curriculum: admission of tasks by their recent success rate.
 
-Tasks that are never or always solved have groups without variance, which teach nothing; those in
-between teach most. So tasks are in pools of difficulty, and of each pool a share is admitted. What
-is skipped keeps its cursor, so that a cursor still says where a run stands. The invariant: whether
-a task is admitted is a function of the seed, its cursor and the recorded successes; something is
-admitted after at most `draws` tasks, whatever they are; what is remembered is bounded.
+Groups of tasks that are never or always solved have rewards without variance, and thus no learning
+signal. Tasks are therefore assigned to pools of difficulty, and a share of each pool is admitted.
+Skipped tasks keep their cursors, so that a cursor still marks the position of a run. The invariant:
+the admission of a task is a function of the seed, its cursor and the recorded successes; at least
+one of `draws` consecutive tasks is admitted; memory use is bounded.
 
-Source: difficulty-based sampling of agentic RL (WebRL, 2411.02337, study notes in seed 004).
+The method follows the difficulty-based sampling of WebRL (arXiv:2411.02337).
 """
 
 from collections import OrderedDict
@@ -19,14 +19,14 @@ from rollart_flow.errors import SettingsError
 from rollart_flow.types import TRAINABLE, Sample, Task
 
 _TASKS = 65_536
-"""Tasks that are remembered."""
+"""Number of remembered tasks."""
 
 
 class CandidatePool(StrEnum):
-    """How difficult a task is for the policy of late."""
+    """Difficulty of a task for the recent policies."""
 
     NEW = "new"
-    """It has no recent attempt that was scored."""
+    """The task has no recent attempt that was scored."""
     HARD = "hard"
     MEDIUM = "medium"
     EASY = "easy"
@@ -36,8 +36,8 @@ class CandidatePool(StrEnum):
 class Curriculum:
     """Settings of `tasks`. New and medium tasks are always admitted.
 
-    Domains whose tasks never come up twice have no recent attempts, so that nothing changes for
-    them. What is skipped leaves its turn to the next task, of whatever domain.
+    Tasks of a domain that never repeats a task are always new and thus always admitted. A skipped
+    task is replaced by the next task, of any domain.
 
     Raises:
         SettingsError: names the setting that is out of range.
@@ -48,13 +48,13 @@ class Curriculum:
     easy_above: float = 0.8
     """A task that was solved more often than this is easy."""
     hard: float = 0.5
-    """Share of hard tasks that is admitted as they come up."""
+    """Share of hard tasks that is admitted."""
     easy: float = 0.25
-    """Share of easy ones."""
+    """Share of easy tasks that is admitted."""
     window: int = 16
-    """Newest attempts at a task that count."""
+    """Number of newest attempts at a task that determine its success rate."""
     draws: int = 64
-    """One of so many tasks in a row is admitted, however few shares allow."""
+    """Number of consecutive tasks of which at least one is admitted, whatever the shares."""
 
     def __post_init__(self) -> None:
         for name in ("hard_below", "easy_above", "hard", "easy"):
@@ -71,7 +71,7 @@ class Curriculum:
                 raise SettingsError(f"{name}={value!r}: expected a whole number of at least 1")
 
     def pool(self, rate: float | None) -> CandidatePool:
-        """The pool of a task that was solved so often; None: it has no recent attempt."""
+        """Return the pool for a success rate; None means no recent attempt."""
         if rate is None:
             return CandidatePool.NEW
         if rate < self.hard_below:
@@ -79,16 +79,16 @@ class Curriculum:
         return CandidatePool.EASY if rate > self.easy_above else CandidatePool.MEDIUM
 
     def share(self, pool: CandidatePool) -> float:
-        """Share of a pool's tasks that is admitted."""
+        """Return the share of a pool's tasks that is admitted."""
         return {CandidatePool.HARD: self.hard, CandidatePool.EASY: self.easy}.get(pool, 1.0)
 
 
 class Successes:
-    """The newest attempts at each task.
+    """Success rates over the newest attempts at each task.
 
     Args:
-        window: attempts of a task that are remembered.
-        recorded: what the tables have, in the order of its commits.
+        window: number of remembered attempts per task.
+        recorded: trajectories from the tables, in commit order.
     """
 
     def __init__(self, window: int, recorded: Iterable[Sample] = ()) -> None:
@@ -98,9 +98,9 @@ class Successes:
             self.note(sample)
 
     def note(self, sample: Sample) -> None:
-        """Take note of an attempt, where it is known whether it solved its task.
+        """Record an attempt if it is known whether the attempt solved its task.
 
-        Once too often does no harm.
+        Recording an attempt again has no effect.
         """
         if sample.solved is None or sample.outcome not in TRAINABLE:
             return
@@ -113,7 +113,7 @@ class Successes:
             self._tasks.popitem(last=False)
 
     def rate(self, task_id: str) -> float | None:
-        """Share of the newest attempts at a task that solved it; None: there is none."""
+        """Return the success rate of the newest attempts at a task, or None without attempts."""
         attempts = self._tasks.get(task_id)
         return sum(attempts.values()) / len(attempts) if attempts else None
 
@@ -121,13 +121,13 @@ class Successes:
 def by_difficulty(
     tasks: Iterable[tuple[Task, int]], curriculum: Curriculum, successes: Successes, seed: int
 ) -> Iterator[tuple[Task, int]]:
-    """The tasks that are admitted, with their cursors; each is decided when it is asked for.
+    """Yield the admitted tasks with their cursors, deciding on each task lazily.
 
     Args:
         tasks: (task, cursor) pairs.
         curriculum: settings.
-        successes: what is known when a task is asked for; others add to it.
-        seed: of the choice.
+        successes: success rates, which the caller may update between tasks.
+        seed: seed of the random choice.
     """
     skipped = 0
     for task, cursor in tasks:

@@ -1,7 +1,7 @@
-"""The scheduler's book: groups, their attempts, the queue of attempts that nobody has taken.
+"""GroupRegistry: the scheduler's groups, their attempts, and the queue of unassigned attempts.
 
-It keeps records and decides nothing. The invariant: an attempt is in its group and in the index,
-or in neither; a group that holds a credit is not closed.
+The registry keeps records and makes no decisions. The invariant: an attempt is in its group and in
+the index, or in neither; a group that holds a credit is not closed.
 """
 
 import heapq
@@ -13,14 +13,14 @@ from rollart_flow.types import Task
 
 
 class GroupRegistry:
-    """Groups and attempts, by id."""
+    """Registry of groups and attempts by id."""
 
     def __init__(self, settings: RolloutSettings) -> None:
         self._settings = settings
         self._opened = 0
         self._queue: list[tuple[int, int, str]] = []
         self._lacking: list[tuple[int, str]] = []
-        """Heap of groups that lack members, by position; others leave it when they come up."""
+        """Heap of groups that lack members, by position; other entries are removed lazily."""
         self.groups: dict[str, Group] = {}
         self.attempts: dict[str, Attempt] = {}
         self.credits: set[str] = set()
@@ -28,12 +28,12 @@ class GroupRegistry:
 
     @property
     def next_position(self) -> int:
-        """Position that the next group takes."""
+        """Position of the next group."""
         return self._opened
 
     @property
     def oldest_position(self) -> int:
-        """Position of the oldest group that lacks members; `next_position` where none does."""
+        """Position of the oldest group that lacks members, or `next_position` if none does."""
         while self._lacking:
             position, group_id = self._lacking[0]
             group = self.groups.get(group_id)
@@ -43,7 +43,7 @@ class GroupRegistry:
         return self._opened
 
     def count(self, state: GroupState) -> int:
-        """Groups in a state."""
+        """Return the number of groups in a state."""
         return sum(group.state is state for group in self.groups.values())
 
     def open(self, group_id: str, task: Task) -> Group:
@@ -56,12 +56,12 @@ class GroupRegistry:
         return group
 
     def reopen(self, group: Group) -> None:
-        """A complete group has lost a member."""
+        """Mark a complete group that has lost a member as open."""
         group.state = GroupState.OPEN
         heapq.heappush(self._lacking, (group.position, group.group_id))
 
     def resume(self, position: int) -> None:
-        """Positions before this one were given out by an earlier book."""
+        """Skip the positions before this one, which an earlier registry assigned."""
         self._opened = max(self._opened, position)
 
     def launch(self, group: Group) -> Attempt:
@@ -80,7 +80,7 @@ class GroupRegistry:
         heapq.heappush(self._queue, entry)
 
     def take(self, source: str) -> Attempt | None:
-        """Hand the queued attempt of the oldest group to a source; None where none is queued."""
+        """Assign the oldest group's queued attempt to a source; None if the queue is empty."""
         while self._queue:
             _, _, trajectory_id = heapq.heappop(self._queue)
             attempt = self.attempts.get(trajectory_id)
@@ -90,7 +90,7 @@ class GroupRegistry:
         return None
 
     def leave_host(self, host: str) -> int:
-        """Nobody runs the attempts of this host any more; how many there were."""
+        """Detach all attempts from a rollout worker and return their number."""
         left = [attempt for attempt in self.attempts.values() if host in attempt.hosts]
         for attempt in left:
             del attempt.hosts[host]
@@ -100,19 +100,19 @@ class GroupRegistry:
         return len(left)
 
     def unlaunch(self, attempt: Attempt) -> None:
-        """Forget an attempt that nobody has taken; its index may be used again."""
+        """Forget an unassigned attempt; its index may be used again."""
         self.groups[attempt.assignment.group_id].used.discard(attempt.assignment.attempt)
         self.end(attempt)
 
     def end(self, attempt: Attempt) -> None:
-        """An attempt is over. A closed group is forgotten with its last one."""
+        """Remove an ended attempt. A closed group is removed with its last attempt."""
         group = self.groups[attempt.assignment.group_id]
         del self.attempts[attempt.trajectory_id]
         del group.attempts[attempt.trajectory_id]
         self._tidy(group)
 
     def close(self, group: Group) -> None:
-        """A group gives its credit back."""
+        """Close a group and free its credit."""
         group.state = GroupState.CLOSED
         self.credits.discard(group.group_id)
         self._tidy(group)
@@ -122,5 +122,5 @@ class GroupRegistry:
             self.groups.pop(group.group_id, None)
 
     def group_of_member(self, trajectory_id: str) -> Group | None:
-        """The group that counts a committed trajectory as its member."""
+        """Return the group that counts a committed trajectory as its member, or None."""
         return next((g for g in self.groups.values() if trajectory_id in g.members), None)

@@ -14,36 +14,36 @@ class Attempt:
 
     assignment: Assignment
     source: str | None = None
-    """Who took it; None while it is queued."""
+    """Source that took the attempt; None while the attempt is queued."""
     hosts: dict[str, None] = field(default_factory=dict)
-    """Who runs it: nobody before its permission and after its host was lost; more than one where
-    a restarted scheduler handed it out again."""
+    """Rollout workers that run the attempt: none before its permission and after the loss of its
+    rollout worker; more than one if a restarted scheduler assigned the attempt again."""
     again: bool = False
-    """It may have run before, so that a row of it may be on its way while it runs once more."""
+    """Whether the attempt may have run before, so that an earlier run may still commit its row."""
     version: int | None = None
-    """Policy version of its first token; None before that."""
+    """Policy version of the first token; None before that token."""
     cancellation: Cancellation | None = None
 
     @property
     def trajectory_id(self) -> str:
-        """Id of the trajectory that it becomes."""
+        """Id of the attempt's trajectory."""
         return self.assignment.trajectory_id
 
     @property
     def queued(self) -> bool:
-        """Nobody has it yet."""
+        """Whether no source and no rollout worker has the attempt yet."""
         return self.source is None and not self.hosts
 
 
 class GroupState(StrEnum):
-    """A group holds a credit until it is closed."""
+    """State of a group, which holds a credit until it is closed."""
 
     OPEN = "open"
-    """Members are missing."""
+    """The group lacks members."""
     COMPLETE = "complete"
-    """All members are committed; waits in the buffer or is in a batch."""
+    """All members are committed; the group waits in the buffer or is in a batch."""
     CLOSED = "closed"
-    """Trained on, evicted or abandoned; only its last attempts are awaited."""
+    """The group was trained on, evicted or abandoned; only its last attempts are awaited."""
 
 
 @dataclass(slots=True)
@@ -56,43 +56,43 @@ class Group:
     """Place in the order of admission, the same after a restart."""
     state: GroupState = GroupState.OPEN
     attempts: dict[str, Attempt] = field(default_factory=dict)
-    """In flight, by trajectory id."""
+    """Attempts in flight, by trajectory id."""
     members: dict[str, int] = field(default_factory=dict)
     """Policy version that started each committed trainable member, by trajectory id."""
     ended: set[str] = field(default_factory=set)
     """Trajectory ids of attempts that are committed."""
     used: set[int] = field(default_factory=set)
-    """Attempt indices that were given out."""
+    """Assigned attempt indices."""
 
     @property
     def active(self) -> list[Attempt]:
-        """Attempts in flight that are not cancelled."""
+        """Attempts in flight that were not cancelled."""
         return [a for a in self.attempts.values() if a.cancellation is None]
 
     @property
     def reach(self) -> int:
-        """Members that it would have if all active attempts succeeded."""
+        """Number of members that the group would have if all active attempts succeeded."""
         return len(self.members) + len(self.active)
 
     def next_index(self) -> int:
-        """The smallest attempt index that was not given out."""
+        """Return the smallest unassigned attempt index."""
         index = len(self.used)
         if self.used and max(self.used) == index - 1:
             return index
         return next(i for i in range(index + 1) if i not in self.used)
 
     def stale_attempts(self, is_stale: Callable[[int], bool]) -> list[Attempt]:
-        """Active attempts whose first token is too old."""
+        """Return the active attempts whose first token is too old."""
         return [a for a in self.active if a.version is not None and is_stale(a.version)]
 
 
 @dataclass(frozen=True, slots=True)
 class GroupRecord:
-    """What the tables know of a group that was admitted and has not left."""
+    """Stored state of a group that was admitted and has not left."""
 
     group_id: str
     task: Task
     samples: tuple[Sample, ...] = ()
-    """Its committed trajectories of whatever outcome, in the order of their commits."""
+    """Committed trajectories of any outcome, in commit order."""
     dropped: frozenset[str] = frozenset()
-    """Those that were dropped after their commit."""
+    """Ids of trajectories that were dropped after their commit."""

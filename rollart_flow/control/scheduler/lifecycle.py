@@ -1,9 +1,10 @@
-"""What becomes of a group: replaced attempts, completion, surplus, the bound, abandonment.
+"""Lifecycle of a group: retries, completion, redundant attempts, staleness and abandonment.
 
-Two rules apply the bound (ROLLART section 6.2). A group is as old as its oldest committed member
-and is dropped whole when that one is too old, exactly as the buffer evicts it. An attempt in
-flight that is too old is aborted and replaced; where nothing else of its group is left, the group
-is dropped. So scheduler and buffer judge the same records by the same rule and cannot disagree.
+Two rules apply the staleness bound (ROLLART section 6.2). A group is as old as its oldest committed
+member and is dropped whole when that member is too old, exactly as the buffer evicts it. An attempt
+in flight that is too old is aborted and replaced; if all attempts and members that the group could
+still have are such attempts, the group is dropped. The scheduler and the buffer thus apply the same
+rule to the same records and cannot disagree.
 """
 
 from collections.abc import Collection
@@ -18,11 +19,11 @@ from rollart_flow.control.scheduler.rollout_settings import RolloutSettings
 from rollart_flow.types import Event, EventKind, Outcome, Reason, Sample, Task
 
 _GONE_IN_BUFFER = frozenset({Reason.GROUP_EVICTED, Reason.GROUP_COMPLETE})
-"""A member was refused because the buffer is done with its group."""
+"""Reasons for refusing a member of a group that has left the buffer or is already complete."""
 
 
 class GroupLifecycle:
-    """Applies the settings and the bound to the groups of a book."""
+    """Applies the settings and the staleness bound to the groups of a registry."""
 
     def __init__(
         self,
@@ -42,14 +43,14 @@ class GroupLifecycle:
         self._stopped = False
 
     def stop(self) -> None:
-        """Cancel what is in flight and launch nothing any more."""
+        """Cancel the attempts in flight and launch no more."""
         self._stopped = True
         for attempt in list(self._book.attempts.values()):
             if attempt.cancellation is None:
                 self.cancel(attempt, Outcome.CANCELLED, Reason.RUN_STOPPED)
 
     def open(self, group_id: str, task: Task, cursor: int) -> None:
-        """Admit a group and launch its attempts. The event holds all that a restart needs."""
+        """Admit a group and launch its attempts; the event holds all data that a restart needs."""
         group = self._book.open(group_id, task)
         detail = {"cursor": cursor, "task_id": task.task_id, "payload": task.payload}
         self._emit(
@@ -64,7 +65,7 @@ class GroupLifecycle:
         self.refill(group)
 
     def update(self, version: int) -> None:
-        """Apply the bound under a newer version; an older one is an echo."""
+        """Apply the bound under a newer version; versions that are not newer are ignored."""
         if version <= self.version:
             return
         self.version = version
@@ -72,7 +73,7 @@ class GroupLifecycle:
             self.enforce(group)
 
     def committed(self, sample: Sample) -> bool:
-        """An attempt ended and its trajectory is in the table; False where this was known."""
+        """Record an ended attempt with its committed trajectory; False if already recorded."""
         group = self._book.groups.get(sample.group_id)
         if group is None or sample.trajectory_id in group.ended:
             return False
@@ -88,7 +89,7 @@ class GroupLifecycle:
         return True
 
     def _end(self, attempt: Attempt) -> None:
-        """An attempt is over. Where it may run a second time, that run stops."""
+        """Remove an ended attempt, and cancel any second run of the same attempt."""
         if attempt.again or len(attempt.hosts) > 1:
             done = Cancellation(attempt.trajectory_id, Outcome.REDUNDANT, Reason.GROUP_COMPLETE)
             self._tell_hosts(attempt, done)
@@ -99,7 +100,7 @@ class GroupLifecycle:
             self._hosts.publish(host, cancellation)
 
     def restore(self, group: Group, record: GroupRecord) -> None:
-        """Take a recorded group's trajectories into account and launch what it lacks."""
+        """Count a recorded group's trajectories and launch the attempts that it lacks."""
         for sample in record.samples:
             group.ended.add(sample.trajectory_id)
             group.used.add(sample.attempt)
@@ -112,16 +113,18 @@ class GroupLifecycle:
             attempt.again = True
 
     def dropped(self, trajectory_id: str, reason: Reason) -> bool:
-        """A committed trajectory left the buffer alone; False for unknown ones, which do nothing.
+        """Record that one committed trajectory left the buffer without its group.
 
-        A trajectory is unknown after the first time.
+        Returns:
+            False for an unknown trajectory, which has no effect. A trajectory is unknown after
+            the first call.
         """
         group = self._book.group_of_member(trajectory_id)
         if group is None:
             return False
         del group.members[trajectory_id]
         if len(group.members) >= self._settings.group_size:
-            return True  # it came after the group was complete, and counted since a restart
+            return True  # a late member, which only a restart counted
         if reason in _GONE_IN_BUFFER:
             self.close(group, Outcome.STALE, Reason.GROUP_EVICTED)
         elif group.state is GroupState.COMPLETE:
@@ -130,15 +133,15 @@ class GroupLifecycle:
         return True
 
     def complete(self, group: Group) -> None:
-        """All members are committed: cancel the surplus."""
+        """Mark a group as complete and cancel its redundant attempts."""
         if group.state is GroupState.OPEN:
             group.state = GroupState.COMPLETE
             self._cancel_all(group, Outcome.REDUNDANT, Reason.GROUP_COMPLETE)
 
     def trained(self, group: Group, trajectory_ids: Collection[str]) -> None:
-        """A batch has a group: cancel what is not in it and give its credit back.
+        """Cancel a batched group's attempts outside the batch and return its credit.
 
-        The batch may be known before the commits of its members are.
+        The batch may become known before the commits of its members.
         """
         for attempt in group.active:
             if attempt.trajectory_id not in trajectory_ids:
@@ -146,9 +149,10 @@ class GroupLifecycle:
         self._book.close(group)
 
     def close(self, group: Group, outcome: Outcome, reason: Reason) -> bool:
-        """A group leaves: cancel what is in flight of it and give its credit back.
+        """Cancel a group's attempts in flight and return its credit.
 
-        False where it had left.
+        Returns:
+            False if the group was already closed.
         """
         if group.state is GroupState.CLOSED:
             return False
@@ -157,7 +161,7 @@ class GroupLifecycle:
         return True
 
     def enforce(self, group: Group, replaced: Sample | None = None) -> None:
-        """Apply the bound to one group under the current version, then launch what it lacks."""
+        """Apply the bound to one group under the current version, then launch missing attempts."""
         if group.state is GroupState.CLOSED:
             return
         if any(self._is_stale(start) for start in group.members.values()):
@@ -172,7 +176,7 @@ class GroupLifecycle:
         self.refill(group, replaced)
 
     def outlived(self, version: int) -> bool:
-        """Whether something in flight would be too old under a version."""
+        """Whether an attempt in flight or a member beside it would be too old under a version."""
 
         def stale(start: int) -> bool:
             return self._bound.is_stale(version, start)
@@ -195,7 +199,7 @@ class GroupLifecycle:
         self.close(group, Outcome.STALE, Reason.GROUP_EVICTED)
 
     def refill(self, group: Group, replaced: Sample | None = None) -> None:
-        """Launch what an open group lacks; abandon it where it can no longer become complete."""
+        """Launch an open group's missing attempts; abandon a group that cannot become complete."""
         settings = self._settings
         if self._stopped:
             return
@@ -241,7 +245,7 @@ class GroupLifecycle:
             self.cancel(attempt, outcome, reason)
 
     def cancel(self, attempt: Attempt, outcome: Outcome, reason: Reason) -> None:
-        """Stop an attempt. One that nobody has taken vanishes; others end as told."""
+        """Stop an attempt: a queued one is forgotten, any other is told to end."""
         if attempt.queued:
             self._book.unlaunch(attempt)
             return

@@ -1,9 +1,9 @@
-"""RolloutScheduler: which attempts run, when, and which are not wanted any more.
+"""RolloutScheduler: decides which attempts run, when they start, and which are cancelled.
 
 ROLLART section 6.2 (asynchronous bound) and 6.3 (redundant rollouts), ROLL Flash sections 4.3 and
 5.2.2. The invariants: the groups that hold a credit never exceed the limit; every attempt that a
-source has taken ends in exactly one committed trajectory; whatever in flight can no longer meet
-the bound is aborted at the update that makes it so.
+source has taken ends in exactly one committed trajectory; an attempt in flight that can no longer
+meet the bound is aborted at the version update that makes it too old.
 """
 
 import asyncio
@@ -29,14 +29,14 @@ from rollart_flow.types import Assignment, Batch, Event, EventKind, Outcome, Rea
 class RolloutScheduler:
     """Implements the ports `Admission` (for rollout) and `Scheduling` (for the AsyncController).
 
-    What the buffer did is fed to `apply`, in the order of its changes.
+    The changes of the buffer are passed to `apply`, in their order.
 
     Args:
         tasks: (task, cursor) pairs with growing cursors; each admission records its cursor.
         settings: sizes and limits.
-        bound: what is too old, and how many trajectories may be in flight or buffered.
-        emit: where admissions, aborts, retries and abandoned groups are reported.
-        admission: whether one more group may be opened.
+        bound: largest staleness, and the number of trajectories in flight or buffered.
+        emit: receives events for admissions, aborts, retries and abandoned groups.
+        admission: decides whether one more group may be opened.
         version: policy version that the engines serve.
         incarnation: counts the schedulers of a run; a restarted one gets a higher number.
     """
@@ -71,7 +71,7 @@ class RolloutScheduler:
 
     @property
     def version(self) -> int:
-        """Policy version that the engines serve, as far as the scheduler was told."""
+        """Policy version that the engines serve, as last reported to the scheduler."""
         return self._lifecycle.version
 
     @property
@@ -81,7 +81,7 @@ class RolloutScheduler:
 
     @property
     def limit(self) -> int:
-        """Most groups that may hold a credit."""
+        """Largest number of groups that may hold a credit."""
         return self._limit
 
     @property
@@ -90,23 +90,23 @@ class RolloutScheduler:
         return len(self._book.attempts)
 
     def batch_ready(self) -> bool:
-        """See `control.protocols.Scheduling`."""
+        """Whether the buffer holds a whole batch, as far as the scheduler knows."""
         needed = self._settings.batch_size // self._settings.group_size
         return self._book.count(GroupState.COMPLETE) >= needed
 
     @property
     def failure(self) -> RunFailedError | None:
-        """Why the run cannot go on; None while it can."""
+        """Cause of the run's failure; None while the run can continue."""
         return self._failure
 
     async def failed(self) -> RunFailedError:
-        """Wait until the run cannot go on; why."""
+        """Wait until the run cannot continue and return the cause."""
         while self._failure is None:
             await self._failed.wait()
         return self._failure
 
     async def admit(self, source: str, index: int) -> Assignment | None:
-        """The index-th attempt for this source; waits for credit. None: the run ends."""
+        """Wait for credit and return the index-th attempt for a source; None if the run ends."""
         answered = self._desk.answered(source, index)
         if answered is not None or self._stopped:
             return answered
@@ -116,10 +116,10 @@ class RolloutScheduler:
             return await asyncio.shield(answer)
 
     async def permit(self, trajectory_id: str, host: str) -> Cancellation | None:
-        """Whether an attempt may start on this host; None: yes.
+        """Return None if an attempt may start on a rollout worker, else its cancellation.
 
-        Who runs an attempt asks again after the scheduler was restarted, so that it is known.
-        What has ended already, or belongs to a group that has left, is not wanted again.
+        A rollout worker asks again after a restart of the scheduler, which thereby learns of the
+        attempt. An attempt that has already ended, or whose group has left, is refused.
         """
         attempt = self._book.attempts.get(trajectory_id)
         if attempt is None and self._stopped:
@@ -132,7 +132,7 @@ class RolloutScheduler:
         return attempt.cancellation
 
     async def started(self, trajectory_id: str, version: int) -> None:
-        """The first token was generated, under this policy version."""
+        """Record the policy version under which an attempt's first token was generated."""
         attempt = self._book.attempts.get(trajectory_id)
         if attempt is not None:
             attempt.version = max(version, attempt.version or 0)
@@ -140,20 +140,27 @@ class RolloutScheduler:
             self._pump()
 
     async def cancellations(self, host: str, after: int) -> tuple[int, tuple[Cancellation, ...]]:
-        """Wait for cancellations for this host past the cursor; (new cursor, cancellations)."""
+        """Wait for a rollout worker's cancellations past the cursor.
+
+        Returns:
+            (new cursor, cancellations).
+        """
         return await self._hosts.read(host, after)
 
     def host_lost(self, host: str) -> None:
-        """A host died. Its attempts keep their ids and wait for a host that runs them again."""
+        """Record that a rollout worker died.
+
+        Its attempts keep their ids and wait for a rollout worker that runs them again.
+        """
         detail = {"attempts": self._book.leave_host(host)}
         self._hosts.remove(host)
         self._emit(Event(EventKind.CRASH, host, reason=Reason.WORKER_LOST, detail=detail))
 
     def batch_taken(self, batch: Batch) -> None:
-        """What is admitted from now on starts under the version that follows this batch.
+        """Free the credits of a batch; later groups start under the version that follows it.
 
-        Its credits are held back until then: a group that replaces it and starts before the
-        engines are suspended would start one version too early (for alpha 0, in vain).
+        The credits are held until this call: a replacement group that started before the engines
+        are suspended would start one version too early (and, for alpha 0, be too old).
         """
         for group_id in dict.fromkeys(batch.group_ids):
             if (group := self._book.groups.get(group_id)) is not None:
@@ -161,18 +168,18 @@ class RolloutScheduler:
         self._pump()
 
     async def settled(self, version: int) -> None:
-        """Wait until nothing in flight would be too old under this version, or the run stops."""
+        """Wait until no attempt would be too old under this version, or the run stops."""
         while not self._stopped and self._lifecycle.outlived(version):
             with waiting(f"settled({version})"):
                 await self._applied.wait()
 
     def version_updated(self, version: int) -> None:
-        """The engines hold this version: abort and drop what can no longer meet the bound."""
+        """Abort attempts and drop groups that are too old for the engines' new version."""
         self._lifecycle.update(version)
         self._pump()
 
     def apply(self, change: Change) -> None:
-        """Take note of one change of the buffer. Once too often does no harm."""
+        """Apply one change of the buffer. A repeated change has no effect."""
         if change.committed is not None and self._lifecycle.committed(change.committed):
             self._judge(self._breaker.record(change.committed))
         if change.dropped is not None and self._lifecycle.dropped(*change.dropped):
@@ -196,7 +203,7 @@ class RolloutScheduler:
             self._judge(self._breaker.evicted(group_id, reason, self._settings.group_size))
 
     def stop(self) -> None:
-        """No more attempts are needed: admit none, cancel those in flight."""
+        """Admit no more attempts and cancel those in flight."""
         if self._stopped:
             return
         self._stopped = True
@@ -205,7 +212,7 @@ class RolloutScheduler:
         self._applied.notify()
 
     def fail(self, message: str) -> None:
-        """Stop because the run cannot go on. The first reason counts."""
+        """Stop a run that cannot continue; only the first reason is kept."""
         if self._stopped:
             return
         self._failure = RunFailedError(message)
@@ -214,13 +221,13 @@ class RolloutScheduler:
         self._failed.notify()
 
     def restore(self, records: Iterable[GroupRecord], next_cursor: int = 0) -> None:
-        """Continue from the tables: groups that were admitted and have not left, the oldest first.
+        """Continue from the tables with the groups that were admitted and have not left.
 
         Attempts that left no trajectory are launched again under the same ids.
 
         Args:
-            records: the groups.
-            next_cursor: above those of all groups that were ever admitted.
+            records: the groups, the oldest first.
+            next_cursor: cursor above the cursors of all groups ever admitted.
         """
         self._book.resume(next_cursor)
         for record in records:
@@ -229,7 +236,7 @@ class RolloutScheduler:
         self._pump()
 
     def _pump(self) -> None:
-        """Give attempts to those who wait, and open groups for them while credits last."""
+        """Assign attempts to waiting sources, and open groups while credits last."""
         while not self._stopped and (source := self._desk.next_source) is not None:
             attempt = self._book.take(source)
             if attempt is not None:

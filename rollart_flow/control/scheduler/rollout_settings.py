@@ -9,7 +9,7 @@ from rollart_flow.types import Assignment, Sampling, Task
 
 @dataclass(frozen=True, slots=True)
 class RolloutSettings:
-    """How groups are admitted and how much goes into them.
+    """Settings for the admission and the size of groups.
 
     Raises:
         SettingsError: names the setting that is out of range.
@@ -22,19 +22,20 @@ class RolloutSettings:
     redundancy: int = 0
     """Extra attempts per group; the slowest are cancelled once the group is complete."""
     extra_groups: int = 0
-    """Groups in flight beyond what the bound's capacity gives."""
+    """Groups in flight beyond the capacity of the bound."""
     max_attempts: int | None = None
-    """Attempts after which an incomplete group is abandoned; default three per member."""
+    """Attempts after which an incomplete group is abandoned; by default three per member, plus
+    `redundancy`."""
     breaker: int | None = None
-    """Failures in a row of one domain that fail the run; default max(32, 2 * group_size)."""
+    """Consecutive failures of one domain that fail the run; default max(32, 2 * group_size)."""
     refusals: int | None = None
-    """Trajectories that filters refuse between two batches that fail the run; default
+    """Filtered trajectories between two batches that fail the run; default
     max(1000, 16 * batch_size)."""
     sampling: Sampling = field(default_factory=Sampling)
     seed: int = 0
-    """Seed of the environments' seeds."""
+    """Seed from which the environments' seeds are derived."""
     history: int = 10_000
-    """Answers to sources that are remembered."""
+    """Number of remembered answers to sources."""
 
     def __post_init__(self) -> None:
         if self.group_size < 1:
@@ -58,28 +59,28 @@ class RolloutSettings:
 
     @property
     def launched(self) -> int:
-        """Attempts that a group starts with."""
+        """Number of attempts that a group starts with."""
         return self.group_size + self.redundancy
 
     @property
     def attempts_limit(self) -> int:
-        """Most attempts of one group."""
+        """Largest number of attempts of one group."""
         if self.max_attempts is None:
             return 3 * self.group_size + self.redundancy
         return self.max_attempts
 
     @property
     def failures_limit(self) -> int:
-        """Most failures in a row of one domain."""
+        """Number of consecutive failures of one domain that fails the run."""
         return max(32, 2 * self.group_size) if self.breaker is None else self.breaker
 
     @property
     def refusals_limit(self) -> int:
-        """Most trajectories that filters refuse between two batches."""
+        """Number of filtered trajectories between two batches that fails the run."""
         return max(1_000, 16 * self.batch_size) if self.refusals is None else self.refusals
 
     def assignment(self, group_id: str, task: Task, attempt: int) -> Assignment:
-        """One attempt. All attempts of a group start their environment from the same seed."""
+        """Return one attempt of a group; its attempts share one environment seed."""
         return Assignment(
             trajectory_id=f"{group_id}-{attempt:02d}",
             group_id=group_id,

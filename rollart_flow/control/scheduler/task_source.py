@@ -1,4 +1,4 @@
-"""The source of tasks as the scheduler reads it: one task after the other, with its cursor."""
+"""TaskSource: the tasks of a run, one after another, with their cursors."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ from rollart_flow.types import Task
 
 
 class TaskSource:
-    """The tasks of a run, each with the cursor that it has in its source.
+    """Tasks of a run, each with its cursor.
 
     Args:
         tasks: (task, cursor) pairs with growing cursors, from where an earlier scheduler stopped.
@@ -19,7 +19,7 @@ class TaskSource:
         self.exhausted = False
 
     def take(self) -> tuple[Task, int] | None:
-        """The next task and its cursor, or None where there are no more.
+        """Return the next task and its cursor, or None if there are no more.
 
         Raises:
             RunFailedError: the source raised or its cursors do not grow.
@@ -31,7 +31,7 @@ class TaskSource:
             return None
         except RunFailedError:
             raise
-        except Exception as error:  # users write task sources; whatever they raise ends the run
+        except Exception as error:  # task sources are user code: any error ends the run
             raise RunFailedError(f"the tasks raised {type(error).__name__}: {error}") from error
         if self._cursor is not None and cursor <= self._cursor:
             raise RunFailedError(
