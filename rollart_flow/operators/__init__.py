@@ -1,8 +1,8 @@
-"""tasks, rollout, reward, buffer, train and evaluate as Ray Data operators."""
+"""Ray Data operators of a run: tasks, rollout, reward, buffer, train, and evaluate."""
 
 import os
 
-# Ray Data reads this when it is imported. By default a block's metadata is fetched by a thread and
-# the block moves on a turn of the scheduler later, 100 ms at least: between two operators that hold
-# one small block at a time, that is a third of the way of a trajectory to its commit.
+# Ray Data reads this variable on import. By default a thread fetches the metadata of a block, and
+# the block moves on in the scheduler's next iteration, at least 100 ms later. Between two operators
+# that hold one small block at a time, that is a third of a trajectory's latency to its commit.
 os.environ.setdefault("RAY_DATA_METADATA_PREFETCH_ON_THREAD", "0")

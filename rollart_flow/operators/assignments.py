@@ -1,4 +1,4 @@
-"""Assignments as one-row blocks, the form in which the task source yields them."""
+"""Conversion of assignments to and from one-row blocks, as the task source yields them."""
 
 import json
 from dataclasses import asdict
@@ -9,7 +9,7 @@ from rollart_flow.types import Assignment, Sampling, Split, Task
 
 
 def write_assignment(assignment: Assignment) -> pa.Table:
-    """One row: the trajectory's id, its domain, and all of the assignment as JSON."""
+    """Return a one-row table: trajectory id, domain, and the whole assignment as JSON."""
     return pa.table(
         {
             "trajectory_id": [assignment.trajectory_id],
@@ -20,7 +20,7 @@ def write_assignment(assignment: Assignment) -> pa.Table:
 
 
 def read_assignment(block: pa.Table) -> Assignment:
-    """What `write_assignment` wrote."""
+    """Read an assignment from a block that `write_assignment` returned."""
     (text,) = block["assignment"].to_pylist()
     values = json.loads(text)
     sampling = values["sampling"]

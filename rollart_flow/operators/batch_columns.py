@@ -1,7 +1,7 @@
-"""What the train operator adds to the rows of a batch before they are trained on; without Ray.
+"""Columns that the train operator adds to the rows of a batch before training; without Ray.
 
-The invariant: whoever trains on a batch, in a run or beside one, has its columns from here, so that
-advantages and weights are computed in one place.
+Invariant: all code that trains on a batch, within a run or outside one, gets these columns from
+this module, so that advantages and weights are computed in one place.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.algorithms.base import Advantages
 
 Assess = Callable[[pa.Table], pa.Table]
-"""`Trainer.recompute_old_logprobs`: what the trainer's weights say of a batch."""
+"""Type of `Trainer.recompute_old_logprobs`: columns computed under the trainer's weights."""
 
 _COLUMNS: tuple[str, ...] = (
     "trajectory_id", "group_id", "advantage", "weight", "staleness", "trained_version",
@@ -25,26 +25,26 @@ _COLUMNS: tuple[str, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A batch that can be trained on."""
+    """A batch with all columns that training needs."""
 
     rows: pa.Table
-    """As `Trainer.train_step` takes them."""
+    """Rows in the form that `Trainer.train_step` takes."""
     stored: tuple[str, ...]
-    """Columns of `rows` that its manifest in `batches` has."""
+    """Names of the columns of `rows` that the batch's manifest in `batches` contains."""
     zero_variance_groups: int
-    """Groups whose rewards were all equal."""
+    """Number of groups whose rewards were all equal."""
 
 
 def prepare(
     algorithm: Algorithm, rows: pa.Table, trained_version: int, recompute_old_logprobs: Assess
 ) -> Prepared:
-    """Rows of `trajectories` with `staleness` to rows that can be trained on.
+    """Add the columns that training needs to rows of `trajectories` with `staleness`.
 
     Args:
-        algorithm: whose advantages and weights they get.
+        algorithm: algorithm that computes the advantages and weights.
         rows: the batch, in order of position.
         trained_version: version that the step starts from.
-        recompute_old_logprobs: asked only where the estimator needs it.
+        recompute_old_logprobs: called only if the estimator needs it.
 
     Raises:
         TrainerError: a trajectory lacks what the algorithm reads.
@@ -61,7 +61,7 @@ def prepare(
 
 
 def estimate(algorithm: Algorithm, rows: pa.Table, recompute_old_logprobs: Assess) -> Advantages:
-    """Advantages of a batch, whose estimator may ask what the trainer's weights say of it."""
+    """Compute the advantages of a batch, with the trainer's own columns if they are needed."""
     if algorithm.advantage.needs_values or algorithm.advantage.needs_old_logprobs:
         found = recompute_old_logprobs(rows)
         for name in found.column_names:
@@ -70,5 +70,5 @@ def estimate(algorithm: Algorithm, rows: pa.Table, recompute_old_logprobs: Asses
 
 
 def _lists(values: Sequence[np.ndarray[tuple[int], np.dtype[np.float32]]]) -> pa.Array:
-    """Numbers of each trajectory as a column of lists."""
+    """Convert one array per trajectory to a column of lists."""
     return pa.array([each.tolist() for each in values], pa.list_(pa.float32()))

@@ -1,7 +1,7 @@
-"""The buffer between the two pipelines: one Ray actor, and the only committer of the run.
+"""The buffer between producer and consumer: one Ray actor, and the only committer of the run.
 
-`BufferActor` serves a `BufferService` over the Delta tables of the run. It keeps nothing that a
-restart needs: its state is rebuilt from the tables.
+`BufferActor` serves a `BufferService` over the run's Delta tables. A restart needs none of its
+in-memory state, which is rebuilt from the tables.
 """
 
 import asyncio
@@ -33,13 +33,13 @@ class BufferSettings:
     commit_rows: int
     commit_ms: float
     filters: tuple[NamedFilter, ...] = ()
-    """A trajectory passes if all are true of it."""
+    """Filters of trajectories; a trajectory passes if every filter is true for it."""
     group_filters: tuple[NamedFilter, ...] = ()
-    """A complete group passes if all are true of every member."""
+    """Filters of groups; a complete group passes if every filter is true for every member."""
 
 
 class ArrowRows:
-    """Rows as Arrow tables; implements `control.buffer.storage.RowFormat`."""
+    """Row operations on Arrow tables; implements `control.buffer.storage.RowFormat`."""
 
     def __init__(
         self, filters: Sequence[NamedFilter] = (), group_filters: Sequence[NamedFilter] = ()
@@ -51,7 +51,7 @@ class ArrowRows:
         return samples(rows)
 
     def take(self, rows: pa.Table, places: Sequence[int]) -> pa.Table:
-        # A slice of one row shares its memory with the table that it came in.
+        # A slice of one row shares its memory with the original table.
         return rows.slice(places[0], 1) if len(places) == 1 else rows.take(list(places))
 
     def join(self, parts: Sequence[pa.Table]) -> pa.Table:
@@ -74,14 +74,14 @@ class ArrowRows:
 
 
 class BufferActor:
-    """Serves the run's `BufferService`; rows arrive and leave as Arrow IPC streams."""
+    """Actor that serves the run's `BufferService`; rows cross it as Arrow IPC streams."""
 
     def __init__(self, uri: str, settings: BufferSettings) -> None:
         self._uri = uri
         self._settings = settings
 
     async def start(self) -> RecoveredRun:
-        """Become the run's only writer and rebuild the buffer; the state of the run."""
+        """Become the run's only writer, rebuild the buffer, and return the run's state."""
         settings = self._settings
         self._writer = await asyncio.to_thread(RunWriter.open, self._uri)
         recovered = await asyncio.to_thread(recover, Run(self._uri))
@@ -114,30 +114,30 @@ class BufferActor:
         )
 
     async def report(self, events: Sequence[tuple[datetime, Event]]) -> None:
-        """Record events of another process, with UTC times; returns before they are durable."""
+        """Queue events of another process with their UTC times; return before they are durable."""
         self._service.report(events)
 
     async def put(self, data: bytes) -> None:
-        """Commit trajectories of the training split (Arrow IPC), as `BufferService.put` does."""
+        """Commit training trajectories, given as Arrow IPC; see `BufferService.put`."""
         await self._service.put(decode(data))
 
     async def commit(self, tables: Mapping[str, bytes]) -> int:
-        """Commit rows (Arrow IPC) by table, as `BufferService.commit` does."""
+        """Commit rows, given as Arrow IPC by table; see `BufferService.commit`."""
         return await self._service.commit({table: decode(data) for table, data in tables.items()})
 
     async def get_batch(self, step: int, version: int, size: int) -> Batch:
-        """The batch of a step; see `BufferService.get_batch`."""
+        """Return the batch of a step; see `BufferService.get_batch`."""
         return await self._service.get_batch(step, version, size)
 
     async def rows(self, step: int) -> bytes:
-        """Rows of a batch as Arrow IPC; see `BufferService.batch_rows`."""
+        """Return the rows of a batch as Arrow IPC; see `BufferService.batch_rows`."""
         return encode(self._service.batch_rows(step))
 
     async def changes(self, after: int) -> tuple[int, tuple[Change, ...]]:
-        """Changes for the scheduler; see `BufferService.changes`."""
+        """Return the changes that the scheduler applies; see `BufferService.changes`."""
         return await self._service.changes(after)
 
     async def close(self, status: RunStatus, error: str | None = None) -> None:
-        """Commit what is queued and record how the run ended."""
+        """Commit all queued rows and record how the run ended."""
         await self._committer.close()
         await asyncio.to_thread(self._writer.close, status, error)

@@ -1,12 +1,14 @@
-"""Group commit: rows of all tables queue here and reach Delta in micro-batches.
+"""Group commit: rows of all tables are queued and reach Delta in micro-batches.
 
-One writer, one order: what is queued first has the lower `seq`. A call returns when its rows are
-durable. Commits run in a worker thread, so that the event loop keeps answering; maintenance
-(compaction, vacuum, log checkpoints) runs in a second one beside it. Both are joined by `close`.
+There is one writer and one order: rows queued earlier get the lower `seq`. A call returns when its
+rows are durable. Commits run in a worker thread, so that the event loop stays responsive;
+maintenance (compaction, vacuum, log checkpoints) runs concurrently in a second thread. `close`
+joins both threads.
 
-A commit costs tens of milliseconds of CPU however few rows it has. So that trickling rows do not
-take a core from generation and training, the committer rests after each commit that was not full,
-in proportion to what it took, and events do not cause commits of their own at once.
+A commit costs tens of milliseconds of CPU, however few rows it has. To keep a trickle of rows from
+taking a core away from generation and training, the committer gathers rows before each commit that
+is not full, for a time proportional to the duration of the last commit. Events do not trigger
+commits of their own at once.
 """
 
 import asyncio
@@ -23,11 +25,11 @@ from rollart_flow.store import RunWriter
 from rollart_flow.types import Event
 
 _REST = 1.0
-"""Time that rows gather, as a multiple of what the last commit took: half is spent on them."""
+"""Time to gather rows, as a multiple of the last commit's duration."""
 _LONGEST = 5.0
-"""Bound of that, as a multiple of `interval_s`."""
+"""Upper bound of the time to gather rows, as a multiple of `interval_s`."""
 _EVENTS_S = 1.0
-"""Longest time that events wait for rows to be committed with."""
+"""Longest time that events wait for rows to share a commit with [s]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +43,13 @@ class _Queued:
 
 
 class Committer:
-    """Commits what is queued after `interval_s`, or at once when `max_rows` rows wait.
+    """Commits queued rows after `interval_s`, or at once when `max_rows` rows are waiting.
 
     Args:
         writer: the run's only writer; its methods run in this committer's threads.
-        max_rows: rows of a micro-batch.
-        interval_s: time that a row waits for others; up to `_LONGEST` times where commits are slow.
+        max_rows: number of waiting rows that triggers a commit at once.
+        interval_s: time that a row waits for other rows; up to `_LONGEST` times as long if commits
+            are slow.
     """
 
     def __init__(
@@ -72,11 +75,11 @@ class Committer:
         self._task = asyncio.create_task(self._run())
 
     def report(self, event: Event, at: datetime | None = None) -> None:
-        """Queue an event, which is committed with the next rows. Does not wait.
+        """Queue an event, to be committed with the next rows. Does not wait.
 
         Args:
-            event: to record.
-            at: UTC time of the event; None: now.
+            event: event to record.
+            at: UTC time of the event; None means now.
         """
         self._events.append((at or datetime.now(UTC), event))
         self._work.set()
@@ -86,11 +89,11 @@ class Committer:
 
         Args:
             tables: rows by table.
-            at_once: somebody stands still until they are: do not wait for others.
+            at_once: do not wait for more rows, since a caller is blocked until this commit.
 
         Raises:
-            StoreError: they could not be written, or nothing can be written any more.
-            SchemaError: rows do not match their table; nothing can be written any more.
+            StoreError: the rows could not be written, or the committer has failed or is closing.
+            SchemaError: rows do not match their table; later commits fail too.
         """
         if self._failure is not None:
             raise self._failure
@@ -105,7 +108,7 @@ class Committer:
         await queued.done
 
     async def close(self) -> None:
-        """Commit what is queued, then join the threads."""
+        """Commit all queued rows and events, then join the threads."""
         self._closing = True
         self._work.set()
         self._rows.set()
@@ -127,7 +130,7 @@ class Committer:
                 return
 
     async def _gather(self) -> None:
-        """Wait until a commit pays."""
+        """Wait until enough rows or enough time have accumulated for a commit."""
         await _within(_EVENTS_S, self._rows)
         rest_s = min(_REST * self._commit_s, _LONGEST * self._interval_s)
         await _within(max(self._interval_s, rest_s), self._full)
@@ -140,11 +143,11 @@ class Committer:
             if not tables:
                 return
             await loop.run_in_executor(self._threads, self._writer.commit_many, tables)
-        except Exception as error:  # noqa: BLE001  who waits for a commit must hear of any failure
+        except Exception as error:  # noqa: BLE001  callers that wait must get any failure
             self._fail(queue, error)
             return
         for item in queue:
-            if not item.done.done():  # its caller may have gone
+            if not item.done.done():  # the caller may have been cancelled
                 item.done.set_result(None)
         self._commit_s = loop.time() - started
         idle = self._maintenance is None or self._maintenance.done()
@@ -152,7 +155,7 @@ class Committer:
             self._maintenance = loop.run_in_executor(self._threads, self._writer.maintain)
 
     def _fail(self, queue: list[_Queued], error: Exception) -> None:
-        """Nothing is written after a failure: a gap in what is durable would go unnoticed."""
+        """Fail the queued commits and all later ones, so that no gap in the tables can arise."""
         if not isinstance(error, RollartError):
             said = " ".join(str(error).split())
             error = StoreError(f"rows cannot be committed: {type(error).__name__}: {said}")
@@ -173,7 +176,7 @@ class Committer:
 
 
 async def _within(seconds: float, event: asyncio.Event) -> None:
-    """Wait for an event, but no longer than this."""
+    """Wait for an event, but no longer than a number of seconds."""
     try:
         async with asyncio.timeout(seconds):
             await event.wait()

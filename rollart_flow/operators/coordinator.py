@@ -1,8 +1,9 @@
-"""The coordinator: RolloutScheduler and AsyncController in one Ray actor. No token data comes here.
+"""The coordinator: RolloutScheduler and AsyncController in one Ray actor, without token data.
 
-It is the hub of small messages: the task source asks it for attempts, rollout hosts for permission
-and cancellations, the batch source for batches, the train operator reports steps, the evaluation
-source asks which version is due. Its state can be rebuilt from the tables (`operators.recovery`).
+All parts of a run exchange small messages with it: the task source requests attempts, rollout
+workers request permission and cancellations, the batch source requests batches, the train operator
+reports steps, and the evaluation source asks which version is due. Its state can be rebuilt from
+the tables (`operators.recovery`).
 """
 
 import asyncio
@@ -37,12 +38,12 @@ from rollart_flow.resources.reasons import reason
 from rollart_flow.types import Assignment, Batch, Event, Task
 
 STALL_S = 120.0
-"""Without any progress for so long, who waits for what becomes an event."""
+"""Time without any progress after which the pending waits are reported as an event [s]."""
 
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorSettings:
-    """What the coordinator needs to know of the pipeline."""
+    """Settings of the pipeline that the coordinator needs."""
 
     sources: tuple[Any, ...]
     task_seed: int
@@ -50,20 +51,20 @@ class CoordinatorSettings:
     domains: tuple[str, ...]
     """Names of the domains that run tasks."""
     curriculum: Curriculum | None
-    """None: every task is admitted."""
+    """Curriculum that selects tasks, or None to admit every task."""
     rollout: RolloutSettings
     schedule: Schedule
     steps: int
     evaluate_every: int | None
-    """None: nothing is evaluated."""
+    """Number of versions between evaluations, or None if the run has no evaluation."""
     health: HealthLimits
-    """Of engine workers."""
+    """Health limits of engine workers."""
     spawning: Spawning | None
-    """How more engine workers are made, where nodes may join; None where none will."""
+    """How to start more engine workers if nodes may join, or None if no node will join."""
 
 
 class CoordinatorActor:
-    """Serves the ports `Admission` and, to the train operator, the controller."""
+    """Actor that implements the `Admission` port and exposes the controller to the operators."""
 
     def __init__(self, settings: CoordinatorSettings) -> None:
         self._settings = settings
@@ -73,7 +74,7 @@ class CoordinatorActor:
         self._successes: Successes | None = None
 
     async def start(self, recovered: RecoveredRun, buffer: Any, engines: Cluster) -> None:
-        """Build the control plane where the tables say that the run stands."""
+        """Build the control plane at the state that was recovered from the tables."""
         settings, version = self._settings, recovered.version
         self._buffer, self._recorded = buffer, version
         self._due = due_versions(settings, recovered)
@@ -116,7 +117,7 @@ class CoordinatorActor:
         self._watchdog = Watchdog(self.emit, STALL_S)
 
     def _admissible(self, recovered: control.RecoveredControl) -> Iterator[tuple[Task, int]]:
-        """Tasks with their cursors from where an earlier coordinator stopped."""
+        """Return tasks with their cursors, from the position where the last coordinator stopped."""
         settings, cursor = self._settings, recovered.next_cursor
         stream = task_stream(
             settings.sources,
@@ -132,7 +133,7 @@ class CoordinatorActor:
         return by_difficulty(tasks, settings.curriculum, self._successes, settings.task_seed)
 
     async def _follow(self, buffer: RemoteBuffer) -> None:
-        """Tell the curriculum and the scheduler what the buffer did."""
+        """Forward the buffer's changes to the curriculum and the scheduler."""
         cursor = 0
         while True:
             cursor, changes = await buffer.changes(cursor)
@@ -148,26 +149,30 @@ class CoordinatorActor:
     # Port `Admission`.
 
     async def admit(self, source: str, index: int) -> Assignment | None:
-        """See `control.protocols.Admission`."""
+        """Wait for and return the index-th attempt of a source, or None if the run ends."""
         assignment = await self._scheduler.admit(source, index)
         self._all_admitted = assignment is None
         return assignment
 
     async def permit(self, trajectory_id: str, host: str) -> Cancellation | None:
-        """See `control.protocols.Admission`."""
+        """Return None if an attempt may start, or the cancellation that ends it."""
         return await self._scheduler.permit(trajectory_id, host)
 
     async def started(self, trajectory_id: str, version: int) -> None:
-        """See `control.protocols.Admission`."""
+        """Record that an attempt has its first token, and the policy version of that token."""
         await self._scheduler.started(trajectory_id, version)
 
     async def cancellations(self, host: str, after: int) -> tuple[int, Sequence[Cancellation]]:
-        """See `control.protocols.Admission`."""
+        """Wait for a rollout worker's cancellations past a cursor; (new cursor, cancellations)."""
         return await self._scheduler.cancellations(host, after)
 
     async def revive(self, worker: str) -> tuple[WorkerHandle, ...]:
-        """Wait until those serve the current version that take the place of a lost engine worker:
-        itself, or others; none where nobody ever will."""
+        """Wait until the replacements of a lost engine worker serve the current version.
+
+        Returns:
+            The replacements: the restarted worker itself, or other workers; empty if there will
+            never be one.
+        """
         names = await self._engines.revive(worker)
         if self._engines.lost:
             self._scheduler.fail(NO_WORKER)
@@ -186,8 +191,10 @@ class CoordinatorActor:
     # Training.
 
     async def next_batch(self, step: int) -> Batch | None:
-        """See `control.schedule.controller.AsyncController.next_batch`; None also once the run
-        stops."""
+        """Return the batch of a step, or None after the last step or once the run stops.
+
+        See `control.schedule.controller.AsyncController.next_batch`.
+        """
         if self._stopped:
             return None
         batch = asyncio.ensure_future(self._controller.next_batch(step))
@@ -201,10 +208,11 @@ class CoordinatorActor:
         return batch.result()
 
     async def phases(self, step: int) -> dict[str, float]:
-        """Seconds of the phases that led to a step: its wait, and publishing, reading and the swap
-        to the weights of the step before; waits for a swap that is under way.
+        """Return the seconds of the phases that led to a step.
 
-        Where the swap follows training, that is the one after the step before.
+        The phases are the wait for the batch, and publishing, reading, and the swap to the weights
+        of the preceding step. The call waits for a swap that is under way. If the schedule swaps
+        after training, the swap is the one that followed the preceding step.
         """
         await self._controller.exchanged()
         now = self._controller.phases(step)
@@ -214,22 +222,27 @@ class CoordinatorActor:
         return asdict(now)
 
     async def trained(self, step: int, push_s: float | None) -> frozenset[int]:
-        """A step is recorded; versions that evaluation still needs. See
-        `control.schedule.controller.AsyncController.trained`."""
+        """Mark a step as recorded, and return the versions that evaluation still needs.
+
+        See `control.schedule.controller.AsyncController.trained`.
+        """
         self._recorded = max(self._recorded, step)
         self._changed.notify()
         await self._controller.trained(step, push_s)
         return frozenset(self._unevaluated)
 
     async def published(self, version: int, push_s: float) -> None:
-        """See `control.schedule.controller.AsyncController.published`."""
+        """Mark a version as readable from the weight store; publishing took `push_s` seconds."""
         self._controller.published(version, push_s)
 
     # Evaluation.
 
     async def next_evaluation(self, index: int) -> int | None:
-        """The index-th version to evaluate, once its step is recorded, before which what is
-        evaluated is published; None: no more are due."""
+        """Wait for and return the index-th version to evaluate, or None if no more are due.
+
+        The call returns once the version's step is recorded; the weights of a version that is
+        evaluated are published before that.
+        """
         if index >= len(self._due):
             return None
         version = self._due[index]
@@ -239,17 +252,17 @@ class CoordinatorActor:
         return version if self._recorded >= version and not self._stopped else None
 
     async def evaluated(self, version: int) -> None:
-        """A version's scores are recorded."""
+        """Mark a version's scores as recorded."""
         self._unevaluated.discard(version)
 
     # End of the run.
 
     async def admits(self) -> bool:
-        """Whether more attempts may be admitted."""
+        """Return whether more attempts may be admitted."""
         return not (self._stopped or self._all_admitted)
 
     async def failed(self) -> str | None:
-        """Wait until the run cannot go on (why), or has been stopped (None)."""
+        """Wait until the run fails or is stopped; return the failure message if it failed."""
         failure = asyncio.ensure_future(self._scheduler.failed())
         stop = asyncio.ensure_future(self._wait_until_stopped())
         await asyncio.wait((failure, stop), return_when=asyncio.FIRST_COMPLETED)
@@ -258,7 +271,7 @@ class CoordinatorActor:
         return None if self._scheduler.failure is None else self._scheduler.failure.message
 
     async def stop(self) -> None:
-        """Admit nothing more and cancel what is in flight."""
+        """Stop admission and cancel all attempts in flight."""
         self._stopped = True
         self._changed.notify()
         self._scheduler.stop()
@@ -271,12 +284,12 @@ class CoordinatorActor:
             await self._changed.wait()
 
     async def waits(self) -> str:
-        """Who waits for what, in one line."""
+        """Describe all pending waits in one line."""
         return describe(asyncio.get_running_loop())
 
 
 def due_versions(settings: CoordinatorSettings, recovered: RecoveredRun) -> tuple[int, ...]:
-    """Versions to evaluate, the one that the run started from too; those that are not yet."""
+    """Return the versions still to evaluate, in order, including the run's start version."""
     if settings.evaluate_every is None:
         return ()
     every = evaluated_versions(settings.steps, settings.evaluate_every)
@@ -285,6 +298,8 @@ def due_versions(settings: CoordinatorSettings, recovered: RecoveredRun) -> tupl
 
 
 def evaluated_versions(steps: int, every: int | None) -> frozenset[int]:
-    """Versions that are evaluated at some time: the first, every so many, and the last; none where
-    nothing is (None)."""
+    """Return all versions that a run evaluates: version 0, every `every`-th one, and the last.
+
+    The set is empty if `every` is None.
+    """
     return frozenset() if every is None else frozenset({*range(0, steps, every), steps})

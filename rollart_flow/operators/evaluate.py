@@ -1,9 +1,10 @@
-"""The evaluation operator: one version in, its episodes and scores out.
+"""The evaluation operator: takes one version and returns its scores.
 
-A third stream, without credits, on an engine of its own that is pinned to the version under
-evaluation. `success` is the fraction of greedy episodes solved, `success_sampled` that at the
-node's temperature; tasks that training never sees are measured apart, with `/held_out`. Solved is
-what the environment reports, or else a final reward of at least 1.
+Evaluation is a third stream, without credits, on a separate engine that is pinned to the version
+under evaluation. `success` is the fraction of solved episodes with greedy sampling;
+`success_sampled` is the fraction at the node's temperature. Tasks that training never uses are
+measured separately, with the suffix `/held_out`. An episode is solved if the environment reports so
+or, without such a report, if its final reward is at least 1.
 """
 
 import asyncio
@@ -33,7 +34,7 @@ HELD_OUT = "/held_out"
 
 @dataclass(frozen=True, slots=True)
 class EvaluateContext:
-    """What the evaluation operator talks to, and what it measures."""
+    """Handles and settings of the evaluation operator."""
 
     rollout: RolloutContext
     reward: RewardSettings
@@ -43,12 +44,12 @@ class EvaluateContext:
     seed: int
     coordinator: Any
     health: HealthLimits
-    """Of the engine."""
+    """Health limits of the evaluation engine."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Measure:
-    """Episodes of one metric."""
+    """Episodes that determine one metric of one domain."""
 
     domain: str
     metric: str
@@ -56,7 +57,7 @@ class _Measure:
 
 
 class EvaluateOperator:
-    """Evaluates one version after the other."""
+    """Operator that evaluates one version at a time."""
 
     def __init__(self, context: EvaluateContext) -> None:
         self._context = context
@@ -64,7 +65,7 @@ class EvaluateOperator:
         self._reward = RewardOperator(context.reward)
 
     async def __call__(self, block: pa.Table) -> pa.Table:
-        """Evaluate the version of a one-row block and commit its rows; one row with the scores."""
+        """Evaluate the version of a one-row block, commit its rows, and return its scores."""
         (version,) = block["version"].to_pylist()
         context = self._context
         if self._driver is None:
@@ -88,7 +89,7 @@ class EvaluateOperator:
         return pa.table({"version": [version], "scores": [tables["evaluations"]]})
 
     async def _start(self, version: int) -> Driver:
-        """Watch over the evaluator's engine, as the coordinator does over those of the rollout."""
+        """Create the driver, and start to serve a version and to monitor the engine's health."""
         context = self._context
         driver = Driver(context.rollout, self._recover)
         await context.rollout.engines.serve.aio(version)
@@ -98,7 +99,7 @@ class EvaluateOperator:
         return driver
 
     async def _recover(self, worker: Inference) -> Sequence[Inference]:
-        """Wait until a restarted evaluator serves the version that is measured."""
+        """Wait until a restarted evaluator serves the version under evaluation."""
         return [worker] if await self._fleet.revive(worker.worker) else []
 
     def _measures(self, domain: Domain, version: int) -> Iterator[_Measure]:
@@ -137,7 +138,7 @@ class EvaluateOperator:
 
 
 def solved(trajectory: Trajectory) -> bool:
-    """See `solved_by`; what was never scored is not solved."""
+    """Return whether a trajectory is solved (see `solved_by`); an unscored one is not."""
     return bool(solved_by(trajectory.solved, trajectory.reward))
 
 

@@ -1,4 +1,4 @@
-"""Filters of a pipeline, evaluated on uncommitted rows of `trajectories`."""
+"""Evaluation of a pipeline's filters on uncommitted rows of `trajectories`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,14 +9,17 @@ import pyarrow as pa
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NamedFilter:
-    """A node `filter` of a pipeline."""
+    """Name and expression of a pipeline's `filter` node."""
 
     name: str
     expression: pl.Expr
 
 
 def refusals(filters: Sequence[NamedFilter], rows: pa.Table) -> list[str | None]:
-    """For each row, the name of the first filter that is not true of it; null is not true."""
+    """Return, for each row, the name of the first filter that refuses it, or None if all pass.
+
+    A filter refuses a row if its expression is false or null for that row.
+    """
     if not filters or not rows.num_rows:
         return [None] * rows.num_rows
     frame = pl.from_arrow(rows)
@@ -28,5 +31,5 @@ def refusals(filters: Sequence[NamedFilter], rows: pa.Table) -> list[str | None]
 
 
 def group_refusal(filters: Sequence[NamedFilter], rows: pa.Table) -> str | None:
-    """The name of the first filter that is not true of every member of a group; None: kept."""
+    """Return the name of a filter that refuses a member of a group, or None if all pass."""
     return next((name for name in refusals(filters, rows) if name is not None), None)

@@ -1,10 +1,10 @@
-"""Tables as Arrow IPC streams: the form in which rows cross process boundaries."""
+"""Conversion of tables to and from Arrow IPC streams, which carry rows between processes."""
 
 import pyarrow as pa
 
 
 def encode(table: pa.Table) -> bytes:
-    """A table as one Arrow IPC stream."""
+    """Encode a table as one Arrow IPC stream."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table.combine_chunks())
@@ -12,5 +12,5 @@ def encode(table: pa.Table) -> bytes:
 
 
 def decode(data: bytes | pa.Buffer) -> pa.Table:
-    """The table that `encode` wrote, without a copy."""
+    """Decode a table that `encode` wrote, without copying its data."""
     return pa.ipc.open_stream(data).read_all()
