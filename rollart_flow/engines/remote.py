@@ -1,9 +1,9 @@
-"""`RemoteInference`: an engine worker as a rollout process sees it. Loads no torch.
+"""`RemoteInference`: the client of an engine worker in a rollout process. Loads no torch.
 
-Calls are coalesced: requests that are made in one turn of the client's loop travel in one message,
+Calls are coalesced: requests made in one turn of the client's event loop are sent in one message,
 and chunks come back through one long-lived read with a cursor per client. The invariant: every
-request ends, with a finish reason or with an EngineError, also where the worker was restarted
-between two messages and knows nothing of it.
+request ends with a finish reason or an EngineError, even if the worker was restarted between two
+messages and has no record of it.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from rollart_flow.types import Chunk, GenerationRequest
 
 @dataclass(frozen=True, slots=True)
 class EngineFailure:
-    """A request that ended without a finish reason."""
+    """The failure of a request that ended without a finish reason."""
 
     request_id: str
     error: EngineError
@@ -30,7 +30,7 @@ Delivery = Chunk | EngineFailure
 
 
 class RemoteInference:
-    """An `EngineWorker` seen from one client process; implements `control.protocols.Inference`."""
+    """The client of an `EngineWorker`; implements `control.protocols.Inference`."""
 
     def __init__(self, handle: WorkerHandle, client: str) -> None:
         self._handle = handle
@@ -38,24 +38,24 @@ class RemoteInference:
         self._streams: dict[str, asyncio.Queue[Delivery]] = {}
         self._unsent: list[GenerationRequest] = []
         self._incarnation = ""
-        """Process of the worker that the requests in flight were sent to."""
+        """Identifier of the worker process that received the requests in flight."""
         self._cursor = 0
         self._reader: asyncio.Task[None] | None = None
         self._sender: asyncio.Task[None] | None = None
 
     @property
     def worker(self) -> str:
-        """Name of the worker."""
+        """The name of the worker."""
         return self._handle.name
 
     @property
     def hardware(self) -> str:
-        """Resource class that the worker was granted."""
+        """The resource class that the worker was granted."""
         return self._handle.placement.granted
 
     @property
     def stands_for(self) -> frozenset[str]:
-        """See `control.protocols.Inference`."""
+        """The resource classes that the worker stands in for; see `control.protocols.Inference`."""
         return self._handle.placement.stands_for
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Chunk]:
@@ -78,7 +78,7 @@ class RemoteInference:
                 self._handle.actor.abort.remote((request.request_id,))
 
     async def abort(self, request_id: str) -> None:
-        """End a request; its stream ends with the tokens it has.
+        """End a request; its stream ends with the tokens sampled so far.
 
         Raises:
             EngineError: the worker is lost.
@@ -94,7 +94,7 @@ class RemoteInference:
             self._sender = asyncio.create_task(self._flush())
 
     async def _flush(self) -> None:
-        # A task of its own: it runs after everything that is ready in this turn of the loop.
+        # A separate task runs after all callbacks that are ready in this turn of the loop.
         try:
             await self._connect()
         except (ray.exceptions.RayError, EngineError) as error:
@@ -107,12 +107,12 @@ class RemoteInference:
             self._fail(requests, error)
 
     def _take_unsent(self) -> tuple[GenerationRequest, ...]:
-        """What is to be sent now; what comes from here on travels in the next message."""
+        """Return the unsent requests; later requests go into the next message."""
         unsent, self._unsent, self._sender = self._unsent, [], None
         return tuple(request for request in unsent if request.request_id in self._streams)
 
     async def _connect(self) -> None:
-        """Learn which process the worker is, and read what it answers."""
+        """Identify the worker process and start reading its deliveries."""
         if not self._incarnation:
             self._incarnation, self._cursor = await self._handle.actor.connect.remote(), 0
             if not self._incarnation:

@@ -1,7 +1,7 @@
-"""What no engine can serve, refused in one line before anything is computed.
+"""Validation of requests: rejects, before any computation, requests that no engine can serve.
 
-The invariant: a request that passes is of token ids that the model has, and asks for at least one
-token of a distribution that exists.
+The invariant: an accepted request contains only token ids of the model, and asks for at least one
+token from a valid distribution.
 """
 
 from rollart_flow.errors import EngineError
@@ -11,16 +11,16 @@ from rollart_flow.types import GenerationRequest, Sampling
 def check_request(
     request: GenerationRequest, *, context: int, vocabulary: int, prefills: bool = False
 ) -> None:
-    """Refuse what a model cannot serve.
+    """Reject a request that a model cannot serve.
 
     Args:
-        request: what is asked.
+        request: the request to check.
         context: longest chain in tokens, prompt and answer.
         vocabulary: number of token ids.
         prefills: whether the engine computes prompts for others, and does nothing else.
 
     Raises:
-        EngineError: names the request and says what is wrong.
+        EngineError: the request is invalid; the message names it and the fault.
     """
     prompt, allowed = request.prompt_ids, request.sampling.allowed_token_ids
     for wrong, message in (
@@ -43,7 +43,7 @@ def check_request(
 
 
 def refused(request: GenerationRequest, message: str) -> EngineError:
-    """The error of a request that is not served."""
+    """Build the error for a request that is not served."""
     return EngineError(f"request {request.request_id!r}: {message}")
 
 

@@ -1,13 +1,15 @@
-"""Draws the next token of every row at once, with the logprob it was drawn with.
+"""Sampling of the next token of every row in a batch, with its logprob.
 
-The uniform number behind a draw is a hash of (engine seed, request id, position in the chain), not
-the state of a generator. The invariant: what a request draws does not depend on its batch mates,
-beyond the rounding of their shared matrix products; and a request that continues on another worker
+The uniform number used for a sample is a hash of (engine seed, request id, position in the chain),
+not
+the state of a generator. The invariant: the tokens of a request do not depend on the other requests
+of the batch, beyond the rounding of their shared matrix products; and a request that continues on
+another worker
 of the same seed continues the same random sequence.
 
-On a GPU the same numbers meet the same distribution. Probabilities are summed there as whole
-numbers, which give the same sum in whatever order, so that a draw can be repeated, and a token of
-probability zero adds nothing; a CPU adds them in order, in double precision.
+A GPU uses the same uniform numbers and the same distribution. It sums probabilities as integers,
+whose sum does not depend on the order, so that a sample is reproducible and a token of probability
+zero contributes nothing. A CPU sums them in order, in double precision.
 """
 
 from hashlib import blake2b
@@ -22,19 +24,21 @@ from rollart_flow.models.device import CPU
 from rollart_flow.types import Sampling
 
 _KEPT_BITS = 48
-"""Of each uniform number; the product with a total near 1 stays below it in double precision."""
+"""Bits of each uniform number; the product with a total near 1 stays below it in double
+precision.
+"""
 
 FloatArray = np.ndarray[Any, np.dtype[np.float32]]
 BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 Kept = dict[int, tuple[int, ...]]
-"""Ids that top-p or top-k left, by index in the batch."""
+"""Token ids that remain after top-p or top-k, by index in the batch."""
 
 
 class Sampler:
-    """Sampling settings of every row of the cache, and the draw over a selection of them."""
+    """The sampling settings of every cache row, and sampling over a selection of the rows."""
 
     def __init__(self, rows: int, vocab_size: int, seed: int, device: torch.device = CPU) -> None:
-        """Args: `device` of the logits."""
+        """Args: `device` is the device of the logits."""
         self._seed = seed
         self._device = device
         self._vocab_size = vocab_size
@@ -46,10 +50,10 @@ class Sampler:
         self._truncates = np.zeros(rows, np.bool_)
         self._restricted = np.zeros(rows, np.bool_)
         self._allowed: torch.Tensor | None = None
-        """0 or minus infinity, [rows, vocab_size]; made when first needed."""
+        """Additive mask of 0 or minus infinity, [rows, vocab_size]; created at first use."""
 
     def bind(self, row: int, request_id: str, sampling: Sampling) -> None:
-        """Set how a row draws from now on."""
+        """Set the sampling settings of a row."""
         digest = blake2b(f"{self._seed}:{request_id}".encode(), digest_size=8).digest()
         self._keys[row] = int.from_bytes(digest, "little")
         self._greedy[row] = sampling.temperature == 0
@@ -66,7 +70,7 @@ class Sampler:
             self._allowed[row].index_fill_(0, allowed, 0.0)
 
     def select(self, rows: Int64Array) -> None:
-        """Choose the rows, in order, that the next draws are for."""
+        """Select the rows, in order, that the next samples are for."""
         self._chosen_keys = self._keys[rows]
         self._bias = self._allowed_bias(rows)
         self._scale = self._column(self._temperatures[rows], neutral=1.0)
@@ -79,14 +83,14 @@ class Sampler:
     def draw(
         self, logits: torch.Tensor, positions: Int64Array
     ) -> tuple[Int64Array, FloatArray, Kept]:
-        """One token for each selected row.
+        """Sample one token for each selected row.
 
         Args:
             logits: float32 [rows, vocab_size], on the device; may be overwritten.
-            positions: where in its chain each row's token will stand.
+            positions: index of each row's new token in its chain.
 
         Returns:
-            (tokens, logprobs, kept ids of the rows that truncate).
+            (tokens, logprobs, remaining token ids of the rows with top-p or top-k).
 
         Raises:
             EngineError: the logits are not finite.
@@ -103,7 +107,7 @@ class Sampler:
         return tokens.flatten().cpu().numpy(), logprobs.flatten().cpu().numpy(), kept
 
     def _tempered(self, logits: torch.Tensor) -> torch.Tensor:
-        """Of allowed tokens only, at each row's temperature."""
+        """Restrict the logits to allowed tokens and apply each row's temperature."""
         if self._bias is not None:
             logits = logits + self._bias
         return logits if self._scale is None else logits / self._scale
@@ -111,22 +115,26 @@ class Sampler:
     def _choose(
         self, logits: torch.Tensor, uniforms: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """(tokens, logprobs, total probability, which is finite where all is well), [rows, 1]."""
+        """Return (tokens, logprobs, total probability), each [rows, 1]; the total is finite for
+        valid logits.
+        """
         logprobs = torch.log_softmax(logits, -1)
         cumulative, mass = cumulate(logprobs.exp(), whole=self._device != CPU)
-        # the first token whose cumulative probability exceeds the number: never one of zero
+        # the first token whose cumulative probability exceeds the number: its probability is not
+        # zero
         below = (uniforms * cumulative[:, -1:]).to(cumulative.dtype)
         tokens = torch.searchsorted(cumulative, below, right=True)
         if self._greedy_rows is not None:
             tokens = torch.where(self._greedy_rows, logits.argmax(-1, keepdim=True), tokens)
-        tokens = tokens.clamp_max(self._vocab_size - 1)  # only where numbers are not finite
+        tokens = tokens.clamp_max(self._vocab_size - 1)  # needed only if numbers are not finite
         return tokens, logprobs.gather(-1, tokens), mass
 
     def _truncate(self, logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Top-k, then top-p of what is left, as vLLM and transformers do.
+        """Apply top-k, then top-p to the remaining tokens, as vLLM and transformers do.
 
         Returns:
-            (logits, ids of the truncated rows by falling probability, how many of them are kept).
+            (logits, token ids of the truncated rows by descending probability, mask of the kept
+            ids).
         """
         part = logits[self._cut]
         ordered, ids = part.sort(stable=True, dim=-1, descending=True)
@@ -143,7 +151,7 @@ class Sampler:
         return logits, ids, keep
 
     def _kept(self, ids: torch.Tensor, keep: torch.Tensor) -> Kept:
-        # what is kept stands first, and the rest need not be fetched
+        # kept ids come first, so the rest need not be copied from the device
         most = int(np.flatnonzero(keep.any(0).cpu().numpy())[-1]) + 1
         rows = zip(
             self._cut_rows,
@@ -160,11 +168,13 @@ class Sampler:
         if self._allowed is None or not restricted.any():
             return None
         bias = self._allowed[self._there(rows)]
-        # a row that was restricted before still has its entries: they do not count
+        # a row that was restricted before still has mask entries, which are ignored
         return torch.where(self._there(restricted)[:, None], bias, 0.0)
 
     def _column(self, values: np.ndarray[Any, Any], neutral: float | bool) -> torch.Tensor | None:
-        """As [rows, 1]; None where every value is neutral, so that nothing need be computed."""
+        """Return the values as [rows, 1], or None if all are neutral and the operation can be
+        skipped.
+        """
         return None if (values == neutral).all() else self._there(values)[:, None]
 
     def _there(self, values: np.ndarray[Any, Any]) -> torch.Tensor:
@@ -172,12 +182,12 @@ class Sampler:
 
 
 def cumulate(probabilities: torch.Tensor, *, whole: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    """(cumulative probabilities, a total that is finite if every one is).
+    """Return (cumulative probabilities, a total that is finite if every probability is).
 
     Args:
         probabilities: float32 [rows, vocab_size].
-        whole: in int64, as multiples of the least uniform number, rounded down; otherwise in
-            float64.
+        whole: whether to sum in int64, as multiples of the smallest uniform number, rounded down;
+        otherwise in float64.
     """
     if not whole:
         cumulative = probabilities.cumsum(-1, dtype=torch.float64)
@@ -189,7 +199,9 @@ def cumulate(probabilities: torch.Tensor, *, whole: bool) -> tuple[torch.Tensor,
 def _uniforms(
     keys: np.ndarray[Any, np.dtype[np.uint64]], positions: Int64Array
 ) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Uniform in [0, 1): SplitMix64 (Steele, Lea, Flood 2014) as a function of key and counter."""
+    """Return uniform numbers in [0, 1) from SplitMix64 (Steele, Lea, Flood 2014) of key and
+    counter.
+    """
     state = keys + (positions.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
     state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

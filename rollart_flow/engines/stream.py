@@ -1,4 +1,4 @@
-"""One request inside the embedded engine: its tokens, where it decodes, who listens."""
+"""One request inside the embedded engine: its tokens, its cache row and its reader."""
 
 import asyncio
 from collections import deque
@@ -13,25 +13,25 @@ from rollart_flow.types import Chunk, FinishReason, GenerationRequest
 class EmbeddedStream:
     """A request in flight. `row` is None while it waits for a place in the batch.
 
-    Positions count from the start of the chain: `sent` of its tokens were delivered (the prompt
-    counts as delivered), and at `limit` tokens it ends.
+    Positions count from the start of the chain: `sent` is the number of delivered tokens (the
+    prompt counts as delivered), and the request ends at `limit` tokens.
     """
 
     def __init__(self, request: GenerationRequest, limit: int) -> None:
         self.request = request
         self.limit = limit
         self.tokens: Int64Array = np.array(request.prompt_ids, np.int64)
-        """The chain as of when it last waited."""
+        """The token chain at the time when the request last waited."""
         self.row: int | None = None
         self.sent = len(request.prompt_ids)
         self.kept: deque[tuple[int, ...]] = deque()
-        """Of tokens that were drawn and not sent."""
+        """Remaining token ids after truncation, for sampled tokens that were not sent yet."""
         self._inbox: asyncio.Queue[Chunk | EngineError] = asyncio.Queue()
 
     def send(
         self, tokens: list[int], logprobs: list[float], version: int, reason: FinishReason | None
     ) -> None:
-        """Deliver tokens that one version drew; with a reason, the last ones."""
+        """Deliver tokens sampled under one version; a reason marks the last tokens."""
         kept = tuple(self.kept)
         self.kept.clear()
         self._inbox.put_nowait(
@@ -48,11 +48,11 @@ class EmbeddedStream:
         self.sent += len(tokens)
 
     def fail(self, error: EngineError) -> None:
-        """End with an error."""
+        """End the request with an error."""
         self._inbox.put_nowait(error)
 
     async def receive(self) -> Chunk:
-        """The next chunk.
+        """Return the next chunk.
 
         Raises:
             EngineError: the engine failed.

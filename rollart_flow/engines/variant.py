@@ -1,4 +1,4 @@
-"""The description of an engine: what it can do, what it refuses, and how it is built.
+"""The description of an engine: its capabilities, its checks and its construction.
 
 A description loads neither torch nor the engine, so that a pipeline can be checked without them.
 """
@@ -16,25 +16,27 @@ from rollart_flow.models.policy import Policy
 
 @dataclass(frozen=True, slots=True)
 class EngineCapabilities:
-    """What an engine can do."""
+    """The capabilities of an engine."""
 
     splits_model: bool = False
-    """Whether it splits a model over several units of a resource class."""
+    """Whether the engine splits a model over several units of a resource class."""
     prefills: bool = False
-    """Whether it computes prompts for other engines."""
+    """Whether the engine computes prompts for other engines."""
     takes_adapters: bool = False
-    """Whether it generates with a LoRA adapter over the weights."""
+    """Whether the engine generates with a LoRA adapter on top of the weights."""
     serves_mixtures: bool = False
-    """Whether it computes mixtures of experts."""
+    """Whether the engine supports mixture-of-experts models."""
     receives_weights: bool = False
-    """Whether its GPU receives weights that the trainer's GPU sends."""
+    """Whether the engine's GPU receives weights that the trainer's GPU sends."""
     follows_policy_device: bool = False
-    """Whether it computes on `policy.device`; otherwise on the GPUs that its process sees."""
+    """Whether the engine computes on `policy.device`; otherwise it uses the GPUs visible to its
+    process.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """What one engine of a run is told beside the policy's settings."""
+    """Options of one engine of a run, in addition to the policy's settings."""
 
     seed: int
     worker: str = ""
@@ -42,34 +44,34 @@ class EngineOptions:
     units: int = 1
     """Units of a resource class that the engine computes on."""
     phase: EnginePhase | None = None
-    """What the engine does where prompts are computed on workers of their own; None: all."""
+    """Role of the engine when separate workers compute prompts; None means both roles."""
     lora: str | None = None
-    """Folder of a LoRA adapter to generate with; None: the weights alone."""
+    """Folder of a LoRA adapter to generate with; None means the weights alone."""
     sent: Sent | None = None
-    """How the trainer sends weights to the engine's GPU; None: the engine reads them."""
+    """How the trainer sends weights to the engine's GPU; None means that the engine reads them."""
 
 
 class EngineVariant(ABC):
-    """One engine that `policy.engine` can name."""
+    """An engine variant that `policy.engine` can name."""
 
     capabilities: ClassVar[EngineCapabilities]
 
     @abstractmethod
     def check(self, policy: Policy, *, prefill_workers: int) -> None:
-        """Refuse a policy that this engine will not serve, beyond what `capabilities` says.
+        """Reject a policy that this engine cannot serve, beyond the checks of `capabilities`.
 
         Args:
-            policy: names this engine.
-            prefill_workers: number of engines that compute prompts for the others.
+            policy: a policy that names this engine.
+            prefill_workers: number of engines that compute prompts for other engines.
 
         Raises:
-            SettingsError: the engine does not compute a model of this shape.
+            SettingsError: the engine does not support the shape of the model.
             MissingExtraError: the engine's packages are not installed.
         """
 
     @abstractmethod
     def build(self, policy: Policy, folder: str, options: EngineOptions) -> Engine:
-        """The engine, serving the model in a Hugging Face folder as version 0.
+        """Build the engine, which serves the model in a Hugging Face folder as version 0.
 
         Raises:
             SettingsError: a setting is impossible on this machine.

@@ -1,8 +1,8 @@
-"""Weights on their way to one engine, read beside generation (ROLLART section 6.3).
+"""Prefetching of weights for one engine during generation (ROLLART section 6.3).
 
-The version that comes next is read as soon as it is announced, so that the engine is suspended for
-the swap alone. The invariant: at most one version is read or held ahead, and one that could not be
-is read when it is asked for, so that reading ahead changes nothing but how long that takes.
+The next version is read as soon as it is announced, so that the engine is suspended only for the
+swap. The invariant: at most one version is read or held ahead; a version that could not be read
+ahead is read on request, so prefetching affects only the duration.
 """
 
 from __future__ import annotations
@@ -23,20 +23,22 @@ if TYPE_CHECKING:
 
 
 class WeightPrefetcher:
-    """Reads versions in a thread of the running loop; for one caller of `take` at a time."""
+    """A reader of versions in a thread of the running event loop; `take` supports one caller at a
+    time.
+    """
 
     def __init__(self, store: WeightStore) -> None:
         self._store = store
         self._ahead: tuple[int, asyncio.Task[tuple[Tensors, float]]] | None = None
 
     def begin(self, version: int) -> None:
-        """Read a version ahead, in place of an older one; does not wait."""
+        """Start to read a version ahead, in place of an older one, without waiting."""
         if self._ahead is None or self._ahead[0] < version:
             before = None if self._ahead is None else self._ahead[1]
             self._ahead = version, asyncio.create_task(self._read(version, before))
 
     async def take(self, version: int) -> tuple[Tensors, PullStats]:
-        """The tensors of a version, which the caller owns, and what it took to read them.
+        """Return the tensors of a version, which the caller owns, and the read statistics.
 
         Raises:
             WeightsError: the version cannot be read.
@@ -53,8 +55,9 @@ class WeightPrefetcher:
     async def _read(
         self, version: int, before: asyncio.Task[tuple[Tensors, float]] | None = None
     ) -> tuple[Tensors, float]:
-        """Tensors and the seconds that they took, after another read has ended, whose result is let
-        go of."""
+        """Return tensors and the read time in seconds, after another read has ended and its result
+        is dropped.
+        """
         if before is not None:
             await asyncio.gather(before, return_exceptions=True)
             del before

@@ -2,12 +2,12 @@
 
 Its commands are those of ROLL Flash section 4.2: ADD (`submit`), ABORT, and the callback, which is
 a read with a cursor (`poll`). Every message is idempotent: a request id that arrives twice is
-started once, a read that is repeated answers again.
+started once, and a repeated read returns the same answer.
 
-A worker that was restarted holds the initial weights, and one whose engine has failed for good
-ends, so that another is started in its place. The invariant: it takes no request before it
-was told which version to serve (`serve`), and a message that was meant for the process before it
-is answered with the name of this one, so that its sender learns what is lost.
+A restarted worker holds the initial weights. A worker whose engine has failed permanently exits, so
+that another is started in its place. The invariant: a worker accepts no request before `serve` has
+set its version, and answers a message meant for a previous process with the identifier of the
+current one, so that the sender learns which requests are lost.
 """
 
 import asyncio
@@ -36,11 +36,11 @@ from rollart_flow.weights.broadcast.requirements import SENT
 from rollart_flow.weights.folder_store import local_path
 
 PREFIXES = {ActorGen.role: "engine", str(EnginePhase.PREFILL): "prefill"}
-"""Of the workers' names, by role."""
+"""Prefixes of worker names, by role."""
 
 
 class EngineWorker(ActorGen):
-    """Serves one policy version at a time to any number of clients."""
+    """An actor that serves one policy version at a time to any number of clients."""
 
     def __init__(
         self,
@@ -54,9 +54,12 @@ class EngineWorker(ActorGen):
         disaggregated: bool = False,
         lora: str | None = None,
     ) -> None:
-        """Args: `folder` holds the policy's model and tokenizer, `weights_uri` its versions;
-        where prompts and tokens are `disaggregated`, the worker's role says which are its; `lora`
-        holds an adapter that it draws with."""
+        """Create the engine of the worker.
+
+        Args: `folder` holds the policy's model and tokenizer, and `weights_uri` its versions. If
+        prompts and tokens are `disaggregated`, the worker's role selects its part. `lora` holds an
+        adapter to generate with.
+        """
         super().__init__(placement)
         phase = EnginePhase.PREFILL if placement.role == EnginePhase.PREFILL else EnginePhase.DECODE
         sent = sent_to(placement, weights, weights_uri)
@@ -77,16 +80,20 @@ class EngineWorker(ActorGen):
         self._incarnation = uuid4().hex
         self._serves = False
         self._left = False
-        """Told to serve nothing until `serve`."""
+        """Whether the worker was told to serve no request until `serve`."""
         self._commands = asyncio.Lock()
 
     @register()
     async def ping(self) -> None:
-        """A sign of life, whatever the engine does; only a process that hangs gives none."""
+        """Report that the process is alive, whatever the engine is doing; only a hung process does
+        not answer.
+        """
         self._end_if_failed()
 
     async def connect(self) -> str:
-        """What this process is called in `submit` and `poll`; empty before it may serve."""
+        """Return the identifier of this process for `submit` and `poll`; empty before it may
+        serve.
+        """
         return self._incarnation if self._serves else ""
 
     async def submit(
@@ -94,7 +101,7 @@ class EngineWorker(ActorGen):
     ) -> None:
         """Start requests, whose chunks the client reads with `poll`.
 
-        Those for another incarnation are passed over: `poll` tells the client.
+        Requests for another incarnation are ignored; `poll` reports the mismatch to the client.
         """
         if incarnation != self._incarnation:
             return
@@ -112,9 +119,9 @@ class EngineWorker(ActorGen):
     async def poll(
         self, client: str, incarnation: str, after: int
     ) -> tuple[str, int, tuple[Delivery, ...]]:
-        """Wait for chunks past the cursor; (incarnation, new cursor, chunks).
+        """Wait for chunks past the cursor and return (incarnation, new cursor, chunks).
 
-        Asked about another incarnation it answers at once: nothing of that will come any more.
+        A call for another incarnation returns at once, since no more of its chunks will arrive.
         """
         if incarnation != self._incarnation:
             return self._incarnation, 0, ()
@@ -122,30 +129,35 @@ class EngineWorker(ActorGen):
 
     @register()
     async def abort(self, request_ids: Sequence[str]) -> None:
-        """End requests; their streams end with the tokens they have."""
+        """End requests; their streams end with the tokens sampled so far."""
         for request_id in request_ids:
             await self._engine.abort(request_id)
 
     @ray.method(max_task_retries=-1)
     @register()
     async def suspend(self) -> None:
-        """Return once the engine draws no token."""
+        """Suspend the engine, and return once it samples no token."""
         async with self._command():
             await self._engine.suspend()
 
     @ray.method(max_task_retries=-1)
     @register()
     async def release(self) -> int:
-        """Give back the memory that only generation needs, until `serve`; its bytes."""
+        """Free the memory that only generation needs, until `serve`, and return its size in
+        bytes.
+        """
         async with self._command():
-            await self._engine.suspend()  # a process that was restarted meanwhile is not
+            await self._engine.suspend()  # a restarted process is not suspended
             return await self._engine.release()
 
     @ray.method(max_task_retries=-1)
     @register()
     async def leave(self) -> int:
-        """End what is in flight with WorkerLeftError, after the tokens that it has, take no more
-        until `serve`, and give back the memory that only generation needs; its bytes."""
+        """End requests in flight with WorkerLeftError, after the tokens sampled so far.
+
+        The worker accepts no request until `serve`, frees the memory that only generation needs and
+        returns its size in bytes.
+        """
         async with self._command():
             await self._engine.suspend()
             self._left = True
@@ -157,24 +169,26 @@ class EngineWorker(ActorGen):
 
     @register()
     async def prefetch(self, version: int) -> None:
-        """Begin to read a version from the weight store, while tokens are drawn; nothing where the
-        trainer will send it."""
+        """Start to read a version from the weight store during generation; do nothing if the
+        trainer will send it.
+        """
         if version > self._engine.version and self._prefetches:
             self._pulls.begin(version)
 
     @ray.method(max_task_retries=-1)
     @register()
     async def update(self, version: int) -> PullStats:
-        """Swap to a version of the weight store; nothing to do if it is held."""
+        """Swap to a version of the weight store; do nothing if the engine already holds it."""
         async with self._command():
             return await self._hold(version)
 
     @ray.method(max_task_retries=-1)
     @register()
     async def serve(self, version: int) -> bool:
-        """Go on, or begin, under a version: swap to it if it is not held, then draw tokens.
+        """Start or continue to serve a version, after swapping to it if the engine does not hold
+        it.
 
-        Whether this process has begun to serve with this call.
+        Return whether this process began to serve with this call.
         """
         async with self._command():
             await self._hold(version)
@@ -199,12 +213,12 @@ class EngineWorker(ActorGen):
 
     @register()
     async def version(self) -> int:
-        """The policy version that is served."""
+        """Return the policy version that is served."""
         return self._engine.version
 
     @asynccontextmanager
     async def _command(self) -> AsyncIterator[None]:
-        """One command at a time; one that finds the engine dead ends the process."""
+        """Run one command at a time; a command that finds the engine failed ends the process."""
         async with self._commands:
             try:
                 yield
@@ -230,14 +244,17 @@ class EngineWorker(ActorGen):
         except EngineError as error:
             feed.publish(EngineFailure(request.request_id, error))
             self._end_if_failed()
-        except Exception as error:  # noqa: BLE001  the client waits: it must hear of any end
+        except Exception as error:  # noqa: BLE001  the client must be told of any end
             failed = EngineError(f"{type(error).__name__}: {' '.join(str(error).split())}")
             feed.publish(EngineFailure(request.request_id, failed))
 
 
 def sent_to(placement: Placement, weights: str, weights_uri: str) -> Sent | None:
-    """How the trainer sends weights to a worker: to none on CPUs, and by IPC to those on its own
-    device alone; the others read the lasting store."""
+    """Return how the trainer sends weights to a worker.
+
+    The trainer sends no weights to workers on CPUs, and sends by IPC only to workers on its own
+    device; the others read the durable store.
+    """
     if weights not in SENT or placement.granted == CPU:
         return None
     return None if weights == "ipc" and not placement.shares else Sent(weights, weights_uri)

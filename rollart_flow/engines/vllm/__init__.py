@@ -1,1 +1,3 @@
-"""vLLM as an inference engine: the same code on CPUs and GPUs. Loaded only where it is chosen."""
+"""vLLM as an inference engine, with the same code on CPUs and GPUs. It is loaded only if it is
+selected.
+"""

@@ -1,4 +1,4 @@
-"""A LoRA adapter that vLLM draws every token with, over whatever weights the engine holds."""
+"""The LoRA adapter that vLLM applies to every token, on top of the weights the engine holds."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ if TYPE_CHECKING:
     from vllm.lora.request import LoRARequest
 
 _RANKS = (1, 8, 16, 32, 64, 128, 256, 320, MOST_RANK)
-"""Ranks that vLLM makes room for."""
+"""Adapter ranks that vLLM can allocate."""
 
 
 def lora_arguments(folder: str | None) -> dict[str, Any]:
-    """vLLM's arguments for an engine with an adapter; none for one without.
+    """Return vLLM's arguments for an engine with an adapter; empty if there is none.
 
     Raises:
-        SettingsError: the folder holds no LoRA adapter that vLLM takes.
+        SettingsError: the folder holds no LoRA adapter that vLLM supports.
     """
     if folder is None:
         return {}
@@ -27,7 +27,7 @@ def lora_arguments(folder: str | None) -> dict[str, Any]:
 
 
 def lora_request(folder: str | None) -> LoRARequest | None:
-    """The adapter as each request names it."""
+    """Return the adapter in the form that each request names, or None."""
     if folder is None:
         return None
     from vllm.lora.request import LoRARequest

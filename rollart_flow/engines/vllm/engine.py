@@ -1,10 +1,10 @@
 """The vLLM engine: vLLM's asynchronous engine behind `Engine`, on CPUs and GPUs alike.
 
-vLLM computes in a process of its own; this class lives in its caller's loop. Updates go through
-vLLM's documented weight transfer (`transfer`). The invariants: a token carries the version that
-drew it, which vLLM's own record confirms; what another engine computed of a prompt is used only
-under the version that computed it; once an update has failed half-way, or vLLM's process has died,
-nothing is drawn any more (`failed`).
+vLLM computes in a separate process; this class runs in its caller's event loop. Updates go through
+vLLM's documented weight transfer (`transfer`). The invariants: each token carries the version under
+which it was sampled, which vLLM's own record confirms; a KV cache that another engine computed is
+used only under the version that computed it; after an update has failed midway, or vLLM's process
+has died, no token is sampled (`failed`).
 """
 
 from __future__ import annotations
@@ -36,18 +36,19 @@ _DEAD = "vLLM's process has died"
 
 
 class VllmEngine(Engine):
-    """Token-in-token-out generation; see `Engine` for what each method promises."""
+    """A token-in-token-out engine; see `Engine` for the contract of each method."""
 
     def __init__(self, folder: str | Path, settings: VllmSettings, *, version: int = 0) -> None:
         """Start vLLM with the model of a folder; takes seconds to minutes.
 
         Args:
             folder: a Hugging Face folder.
-            settings: how it is served.
+            settings: how the engine serves the model.
             version: policy version of the folder's weights.
 
         Raises:
-            SettingsError: there is no Qwen3 that vLLM computes, or a setting is impossible.
+            SettingsError: the folder holds no Qwen3 model that vLLM supports, or a setting is
+            impossible.
             EngineError: vLLM could not start.
         """
         self._config = read_config(folder)
@@ -75,16 +76,13 @@ class VllmEngine(Engine):
 
     @property
     def version(self) -> int:
-        """Policy version that draws the next token."""
         return self._drawing.version
 
     @property
     def failed(self) -> str:
-        """Why nothing can be drawn any more. See `Engine.failed`."""
         return self._failed
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Chunk]:
-        """Stream a request's tokens; see `Engine.generate`."""
         self._check(request)
         stream = VllmStream(request, self._settings.chunk_tokens)
         self._streams[request.request_id] = stream
@@ -99,8 +97,11 @@ class VllmEngine(Engine):
             await self._drop(stream)
 
     async def abort(self, request_id: str) -> None:
-        """End a request: its stream ends with the tokens it has. Unknown ids are ignored, unless
-        the prompt of one is held."""
+        """End a request: its stream ends with the tokens sampled so far.
+
+        Unknown ids are ignored, unless the engine holds the prompt of that request for another
+        engine.
+        """
         stream = self._streams.get(request_id)
         if stream is None:
             if not (self._closed or self._failed):
@@ -111,11 +112,11 @@ class VllmEngine(Engine):
             await self._llm.abort(request_id)
 
     async def suspend(self) -> None:
-        """Return once no token will be drawn until `resume`; tokens so far are delivered.
+        """Stop sampling until `resume`; the tokens sampled so far are delivered.
 
-        vLLM forgets every cached prefix meanwhile: what comes may be of other weights. A prompt
-        that is being fetched is given back, to be computed here; one that is held for another
-        engine is waited for, until that has fetched it or it is given up.
+        vLLM drops every cached prefix, since the next tokens may use other weights. A prompt that
+        is being fetched is returned, to be computed by this engine. For a prompt held for another
+        engine, this method waits until that engine has fetched it or it is freed.
         """
         await self._begin()
         if not self._suspended:
@@ -126,7 +127,9 @@ class VllmEngine(Engine):
             stream.flush()
 
     async def release(self) -> int:
-        """Drop the KV cache until `resume`; its bytes. vLLM cannot on CPUs, where that is 0."""
+        """Drop the KV cache until `resume` and return its size in bytes; 0 on CPUs, where vLLM
+        cannot drop it.
+        """
         if self._released or not self._llm.model_config.enable_sleep_mode:
             return 0
         held = await self._ask(self._llm.collective_rpc("kv_cache_bytes"))
@@ -145,7 +148,6 @@ class VllmEngine(Engine):
             os.close(descriptor)
 
     async def receive(self, version: int) -> bool:
-        """Swap to what the trainer sends, from GPU to GPU. See `Engine.receive`."""
         receiver = self._receiver
         if receiver is None or not await receiver.offers(version):
             return False
@@ -161,7 +163,6 @@ class VllmEngine(Engine):
             await self.resume()
 
     async def resume(self) -> None:
-        """Go on with held and paused requests."""
         await self._begin()
         if self._released:
             await self._ask(self._llm.wake_up(["kv_cache"]))
@@ -171,7 +172,7 @@ class VllmEngine(Engine):
         self._drawing.fetches = True
 
     async def close(self) -> None:
-        """Abort what is in flight and end vLLM's process. May be called twice."""
+        """Abort all requests in flight and end vLLM's process. May be called twice."""
         if self._closed:
             return
         self._closed = True
@@ -186,7 +187,7 @@ class VllmEngine(Engine):
         self._llm.shutdown()
         self._llm = self._drawing.llm = None
         for process in self._processes:
-            process.join()  # vLLM has ended or killed it, but not waited for that
+            process.join()  # vLLM has ended or killed the process without joining it
 
     def _check(self, request: GenerationRequest) -> None:
         if self._closed:
@@ -203,22 +204,22 @@ class VllmEngine(Engine):
         )
 
     async def _draw(self, stream: VllmStream) -> None:
-        """Have vLLM answer a stream, whatever comes."""
+        """Have vLLM answer a stream; any error ends the stream."""
         try:
             await self._begin()
             await self._drawing.answer(stream)
-        except Exception as error:  # noqa: BLE001  whoever waits must hear of it, whatever it is
+        except Exception as error:  # noqa: BLE001  any error must reach the waiting reader
             stream.fail(self._fault(error))
 
     async def _drop(self, stream: VllmStream) -> None:
-        """Forget a stream; one that is in flight is aborted."""
+        """Remove a stream and cancel its task, which aborts a request in flight."""
         del self._streams[stream.request.request_id]
         task = self._tasks.pop(stream)
         task.cancel()
         await asyncio.wait((task,))
 
     async def _begin(self) -> None:
-        """What vLLM must be told once, in the loop that it is used in."""
+        """Initialize vLLM once, in the event loop that uses it."""
         if self._ready is None:
             self._ready = asyncio.create_task(self._ask(self._introduce()))
         if not self._ready.done():
@@ -241,7 +242,7 @@ class VllmEngine(Engine):
         await self._llm.finish_weight_update(weight_version=str(version))
 
     def _watch(self, begin: bool) -> None:
-        """Hear of the death of vLLM's process, or no more; it answers nothing then."""
+        """Start or stop watching for the death of vLLM's processes, which then no longer answer."""
         loop = asyncio.get_running_loop()
         for process in self._processes:
             loop.remove_reader(process.sentinel)
@@ -256,14 +257,16 @@ class VllmEngine(Engine):
             stream.fail(EngineError(_DEAD))
 
     async def _ask(self, answer: Coroutine[Any, Any, Any]) -> Any:
-        """The answer of a command, without which vLLM is in no known state."""
+        """Return the answer of a command; a failure marks the engine as failed, since vLLM's state
+        is then unknown.
+        """
         asked, died = asyncio.create_task(answer), asyncio.create_task(self._died.wait())
         try:
             await asyncio.wait((asked, died), return_when=asyncio.FIRST_COMPLETED)
             if self._died.is_set():
                 raise EngineError(_DEAD)
             return await asked
-        except Exception as error:  # vLLM raises bare ones for whatever its processes do
+        except Exception as error:  # vLLM raises bare exceptions for failures of its processes
             fault = self._fault(error)
             self._failed = fault.message
             raise fault from error

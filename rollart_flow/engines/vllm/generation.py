@@ -1,8 +1,9 @@
-"""How vLLM is asked for an answer, with or without a prompt that another engine has computed.
+"""Requests to vLLM, with or without a prompt that another engine has computed.
 
-The invariant: such a prompt is used only under the version that computed it. One of another version
-is declined; one that is being fetched as the engine is suspended is given back, since vLLM could
-not forget it, and the request is asked again; whoever holds one hears of it in each case.
+The invariant: such a prompt is used only under the version that computed it. A prompt of another
+version is declined. A prompt that is being fetched while the engine is suspended is returned, since
+vLLM could not drop it, and the request is submitted again. The holding engine is notified in each
+case.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from rollart_flow.types import FinishReason, Prefix
 
 
 class VllmGeneration:
-    """The requests of one engine in vLLM.
+    """Submits the requests of one engine to vLLM.
 
     Args:
         llm: vLLM's asynchronous engine.
         limits: longest chain in tokens, and number of token ids.
-        settings: how the engine serves.
-        version: policy version that draws the next token.
+        settings: the settings of the engine.
+        version: policy version that samples the next token.
     """
 
     def __init__(
@@ -35,13 +36,13 @@ class VllmGeneration:
         self.llm: Any = llm
         self.version = version
         self.fetches = True
-        """Whether what is fetched now would be used under the version of now."""
+        """Whether a prompt fetched now would be used under the current version."""
         self._context, self._vocabulary = limits
         self._phase = settings.phase
         self._lora = lora_request(settings.lora)
 
     async def answer(self, stream: VllmStream) -> None:
-        """Deliver all of an answer; ask again after a prompt was given back."""
+        """Deliver a whole answer; submit the request again after its prompt was returned."""
         request = stream.request
         if len(request.prompt_ids) == self._context:
             stream.end(FinishReason.LENGTH)
@@ -52,13 +53,15 @@ class VllmGeneration:
             if prefix is not None and not self._wants(stream, prefix):
                 await self._decline(request.request_id, prefix)
                 prefix = None
-            # Nothing else runs from here until vLLM has it, or `stop_fetching` would miss it.
+            # No other task may run before vLLM has the request, or `stop_fetching` would miss it.
             await self._draw(stream, prefix)
             if stream.recalled:
                 await self._draw(stream, None)
 
     async def stop_fetching(self, streams: Iterable[VllmStream]) -> None:
-        """Take back the requests whose prompts vLLM may be fetching, until `fetches` is set."""
+        """Take back the requests whose prompts vLLM may be fetching, and fetch no more until
+        `fetches` is set.
+        """
         self.fetches = False
         fetching = [stream for stream in streams if stream.fetching]
         for stream in fetching:
@@ -67,7 +70,7 @@ class VllmGeneration:
             await self.llm.abort(stream.request.request_id)
 
     async def give_up(self, request_id: str) -> None:
-        """Nobody will fetch the prompt of a request, if it is held."""
+        """Free the prompt of a request if the engine holds it; no engine will fetch it."""
         if self._phase is EnginePhase.PREFILL:
             await self.llm.collective_rpc("give_up_prefix", args=(request_id,))
 
@@ -75,7 +78,9 @@ class VllmGeneration:
         return self.fetches and prefix.version == self.version and not stream.unwanted
 
     async def _draw(self, stream: VllmStream, prefix: Prefix | None) -> None:
-        """Deliver tokens as they come, so that their version is the one that is served."""
+        """Deliver tokens as they arrive, so that they are recorded with the version being
+        served.
+        """
         from vllm.inputs import tokens_input
 
         request = stream.request
@@ -107,7 +112,7 @@ class VllmGeneration:
             stream.hand_over(prefixes.held(output))
 
     async def _decline(self, request_id: str, prefix: Prefix) -> None:
-        """Tell who holds a prompt that nobody will fetch it."""
+        """Tell the engine that holds a prompt that it will not be fetched."""
         await self.llm.notify_kv_transfer_request_rejected(
             f"{request_id}/declined", prefixes.address(prefix)
         )

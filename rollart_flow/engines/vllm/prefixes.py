@@ -1,9 +1,9 @@
-"""KV caches on their way from a prefill engine to a decode engine, over vLLM's NixlConnector.
+"""Transfer of KV caches from a prefill engine to a decode engine over vLLM's NixlConnector.
 
-The prefill engine keeps the blocks of a prompt, and vLLM tells where. The decode engine fetches
-those that it has not cached, and tells the other, which frees them. The invariant: between
-engines nothing but a `Prefix` is exchanged by us, and one that nobody fetches is freed when the
-lease of vLLM ends (30 s), or at once where it was given up.
+The prefill engine keeps the blocks of a prompt, and vLLM reports their location. The decode engine
+fetches the blocks that it has not cached and notifies the prefill engine, which frees them. The
+invariant: this library passes only a `Prefix` between engines; a prefix that is not fetched is
+freed when vLLM's lease ends (30 s), or immediately if it was given up.
 """
 
 from __future__ import annotations
@@ -22,16 +22,20 @@ if TYPE_CHECKING:
     from vllm.outputs import RequestOutput
 
 LOOPBACK = {"VLLM_NIXL_SIDE_CHANNEL_HOST": "127.0.0.1", "UCX_NET_DEVICES": "lo"}
-"""Where engines reach each other, if the user has not said otherwise: on one machine."""
+"""Default addresses at which engines on one machine reach each other."""
 _PORT = "VLLM_NIXL_SIDE_CHANNEL_PORT"
 _ROLES = {EnginePhase.PREFILL: "kv_producer", EnginePhase.DECODE: "kv_consumer"}
 _CACHED_THERE = "remote_prefill_cached_tokens"
 _FIRST_PORT, _PORTS = 15_000, 16_000
-"""Below the ports that systems give out by themselves, of which vLLM takes many as it starts."""
+"""First port and number of ports to try; they lie below the system's ephemeral ports, of which vLLM
+uses many at startup.
+"""
 
 
 def connector(phase: EnginePhase, *, on_cpu: bool) -> KVTransferConfig:
-    """How an engine is connected to those of the other phase; sets this process's environment."""
+    """Return the connection settings to engines of the other phase, and set this process's
+    environment.
+    """
     from vllm.config import KVTransferConfig
 
     for name, value in LOOPBACK.items():
@@ -46,13 +50,13 @@ def connector(phase: EnginePhase, *, on_cpu: bool) -> KVTransferConfig:
 
 
 def prefill_parameters() -> SamplingParams:
-    """vLLM's settings for a prompt that is computed for another engine."""
+    """Return vLLM's settings for a prompt that is computed for another engine."""
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind
 
     return SamplingParams(
         temperature=0.0,
-        max_tokens=1,  # vLLM draws at least one, which nobody gets
+        max_tokens=1,  # vLLM samples at least one token, which is discarded
         ignore_eos=True,
         detokenize=False,
         output_kind=RequestOutputKind.FINAL_ONLY,
@@ -61,23 +65,25 @@ def prefill_parameters() -> SamplingParams:
 
 
 def held(output: RequestOutput) -> Prefix | None:
-    """What the engine holds after the last output of a prefill; None if that was aborted."""
+    """Return the prefix held after the last output of a prefill, or None if the prefill was
+    aborted.
+    """
     spans = output.outputs[0].weight_versions
     if not output.kv_transfer_params or not spans:
         return None
-    # The decode engine would report this in place of what it has itself.
+    # The decode engine would report this instead of its own count.
     told = {k: v for k, v in output.kv_transfer_params.items() if k != _CACHED_THERE}
     return Prefix(int(spans[-1].version), json.dumps(told))
 
 
 def address(prefix: Prefix) -> dict[str, Any]:
-    """vLLM's parameters of a request whose prompt is fetched."""
+    """Return vLLM's parameters for a request whose prompt is fetched."""
     found: dict[str, Any] = json.loads(prefix.address)
     return found
 
 
 def _free_port(host: str) -> int:
-    """A port that nothing listens on; engines of other processes begin to look elsewhere."""
+    """Return a free port; the search starts at an offset that depends on the process id."""
     for offset in range(_PORTS):
         port = _FIRST_PORT + (os.getpid() + offset) % _PORTS
         with socket.socket() as candidate:

@@ -1,7 +1,7 @@
-"""Starts vLLM: its environment, its arguments, and what it must be able to do with the model.
+"""Startup of vLLM: its environment, its arguments and the checks of the model.
 
-The invariant: nothing of it listens beyond loopback, calls home or fetches anything, and its
-processes end with the one that started them (`transfer`).
+The invariant: vLLM listens on loopback only, sends no usage data and downloads nothing, and its
+processes end with the process that started them (`transfer`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TRANSFER = "rollart"
 """Name of our weight transfer in vLLM's registry, where weights are files."""
 
 ENVIRONMENT = {
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # on CPUs one process beside ours instead of two
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # on CPUs: one extra process, not two
     "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_HOST_IP": "127.0.0.1",
@@ -31,33 +31,37 @@ ENVIRONMENT = {
     "GLOO_SOCKET_IFNAME": "lo",
     "HF_HUB_OFFLINE": "1",
     "OMP_WAIT_POLICY": "PASSIVE",
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # two engines of a machine would share one core
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # otherwise two engines on a machine would share one core
 }
-"""Of a process that holds an engine, and of those that it starts."""
+"""Environment of a process that holds an engine, and of its child processes."""
 QUIET = {
     "VLLM_LOGGING_LEVEL": "ERROR",
     "NIXL_LOG_LEVEL": "ERROR",
     "TOKENIZERS_PARALLELISM": "false",
 }
-"""As above, where the user has not said otherwise."""
+"""Defaults for the same environment; variables that the user has set take precedence."""
 CACHED_CHAINS = 64
-"""On CPUs: finished chains whose prefix can be kept for reuse, beyond those that decode."""
+"""Number of finished chains whose prefix can be kept for reuse on CPUs, in addition to the decoding
+chains.
+"""
 _BLOCK_TOKENS = 128
-"""On CPUs: tokens of one block of the KV cache; a chain fills the last one in part."""
+"""Number of tokens of one KV cache block on CPUs; a chain fills its last block in part."""
 
 
 def transfer_name(kind: str | None) -> str:
-    """Of the one that also receives what is sent in a way of `weights.broadcast`; None: files
-    alone."""
+    """Return the name of the transfer that also receives weights of a kind of `weights.broadcast`.
+
+    None means files alone.
+    """
     return TRANSFER if kind is None else f"{TRANSFER}_{kind}"
 
 
 def start(folder: str | Path, config: ModelConfig, settings: VllmSettings) -> AsyncLLM:
-    """Load vLLM and have it serve a folder; takes seconds, in which the caller does nothing else.
+    """Start vLLM on the model in a folder; this blocks the caller for seconds.
 
     Raises:
-        SettingsError: vLLM cannot compute this model on this machine, or the adapter is none.
-        EngineError: vLLM could not start; its log says why.
+        SettingsError: vLLM does not support this model on this machine, or the adapter is invalid.
+        EngineError: vLLM could not start; its log has the cause.
     """
     lora = lora_arguments(settings.lora)
     os.environ.update(ENVIRONMENT)
@@ -67,7 +71,7 @@ def start(folder: str | Path, config: ModelConfig, settings: VllmSettings) -> As
 
     on_cpu = current_platform.is_cpu()
     if on_cpu:
-        # Compiling costs more than it brings here, and would happen at the first request.
+        # Compilation costs more than it saves on CPUs, and would happen at the first request.
         os.environ["TORCH_COMPILE_DISABLE"] = "1"
         _check_on_cpu(config, settings)
     from vllm import AsyncEngineArgs
@@ -87,7 +91,7 @@ def start(folder: str | Path, config: ModelConfig, settings: VllmSettings) -> As
         logprobs_mode="processed_logprobs",
         max_logprobs=-1,
         enforce_eager=on_cpu,
-        # What other engines fetch from must stay where it is.
+        # Memory from which other engines fetch must not move.
         enable_sleep_mode=not on_cpu and phase is None,
         kv_cache_memory_bytes=_cache_bytes(config, settings, context) if on_cpu else None,
         disable_log_stats=True,
@@ -100,7 +104,7 @@ def start(folder: str | Path, config: ModelConfig, settings: VllmSettings) -> As
     )
     try:
         return AsyncLLM.from_engine_args(arguments)
-    except Exception as error:  # vLLM raises whatever its processes do
+    except Exception as error:  # vLLM raises any exception of its processes
         line = " ".join(str(error).split()) or type(error).__name__
         raise EngineError(f"vLLM could not start: {line}") from error
 
@@ -122,7 +126,9 @@ def _check_on_cpu(config: ModelConfig, settings: VllmSettings) -> None:
 
 
 def _cache_bytes(config: ModelConfig, settings: VllmSettings, context: int) -> int:
-    """Room for `max_batch` chains of the longest kind and `CACHED_CHAINS` finished ones."""
+    """Return the cache size for `max_batch` chains of maximum length and `CACHED_CHAINS` finished
+    ones.
+    """
     width = 4 if settings.dtype == "float32" else 2
     values = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim
     blocks = -(-context // _BLOCK_TOKENS) * (settings.max_batch + CACHED_CHAINS) + 1

@@ -1,11 +1,11 @@
-"""An engine's end of weights that the trainer sends from its GPU (`weights.broadcast`).
+"""The engine's side of weights that the trainer sends from its GPU (`weights.broadcast`).
 
-vLLM's processes receive; this passes on what the trainer calls and says when it is done. The
-invariant: a version that is not held by the trainer at the moment of asking, or no trainer that
-answers, changes nothing: the caller reads the lasting store then. Once sending has begun it ends
-with the whole version or with an error, after which the engine draws nothing.
+vLLM's processes receive the weights; this module forwards the trainer's calls and reports when they
+are done. The invariant: if the trainer does not hold the version when asked, or does not answer,
+nothing changes and the caller reads the durable store. A transfer that has begun ends with the
+whole version or with an error, after which the engine samples no token.
 
-Source: vLLM 0.32. Tried without a GPU, with a communicator that stands for NCCL's.
+Source: vLLM 0.32. Tested without a GPU, with a substitute for NCCL's communicator.
 """
 
 from __future__ import annotations
@@ -24,34 +24,34 @@ class Sent:
     """How the weights of a run are sent."""
 
     kind: str
-    """Of `weights.broadcast.requirements.SENT`."""
+    """The kind of transfer, one of `weights.broadcast.requirements.SENT`."""
     weights_uri: str
-    """The run's folder of weights, where the sender says where it listens."""
+    """The run's weights folder, in which the sender publishes its address."""
 
 
 def receiver_of(sent: Sent | None, receivers: int) -> Receiver | None:
-    """What asks for versions; None where none are sent."""
+    """Return the receiver that asks for versions, or None if weights are not sent."""
     return None if sent is None else Receiver(sent, receivers)
 
 
 class Receiver:
-    """Asks the run's trainer for versions; for one caller at a time."""
+    """A client that asks the run's trainer for versions; for one caller at a time."""
 
     def __init__(self, sent: Sent, receivers: int) -> None:
-        """Args: `receivers` are vLLM's processes that hold the model."""
+        """Args: `receivers` is the number of vLLM processes that hold the model."""
         self._sent = sent
         self._receivers = receivers
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
 
     async def offers(self, version: int) -> bool:
-        """Whether the trainer holds a version, and will send it next."""
+        """Return whether the trainer holds a version and will send it next."""
         try:
             await self._connect()
             await self._say({"version": version})
             return bool((await self._hear())["held"])
         except (OSError, ValueError, KeyError, EngineError):
-            self.close()  # whoever listens there now is no sender of this run
+            self.close()  # the listener at that address is not a sender of this run
             return False
 
     async def take(self, llm: Any, version: int) -> None:
@@ -59,17 +59,17 @@ class Receiver:
 
         Args:
             llm: vLLM's asynchronous engine, paused.
-            version: under which it serves it.
+            version: version number under which vLLM serves the weights.
 
         Raises:
-            EngineError: the trainer left or failed on the way.
+            EngineError: the trainer disconnected or failed during the transfer.
         """
         try:
             message = await self._hear()
             while "call" in message:
                 message = await self._obey(llm, message, version)
         except BaseException:
-            self.close()  # the trainer waits for an answer: it must hear that none comes
+            self.close()  # the trainer waits for an answer; closing tells it that none will come
             raise
         if "sent" not in message:
             self.close()
@@ -77,15 +77,16 @@ class Receiver:
             raise EngineError(f"weights of version {version} were not sent: {said}")
 
     def close(self) -> None:
-        """Leave; the next question connects again."""
+        """Disconnect; the next request connects again."""
         if self._writer is not None:
             self._writer.close()
         self._reader = self._writer = None
 
     async def _obey(self, llm: Any, message: dict[str, Any], version: int) -> dict[str, Any]:
-        """Do what the trainer calls, and answer; its next message.
+        """Execute a call of the trainer, answer it and return the trainer's next message.
 
-        It says nothing before it has the answer, so that whatever comes earlier is its end.
+        The trainer sends nothing before it has the answer; an earlier message means that it has
+        stopped.
         """
         call = asyncio.create_task(_called(llm, message["call"], message["info"], version))
         heard = asyncio.create_task(self._hear())
@@ -126,7 +127,7 @@ class Receiver:
 
 
 async def _called(llm: Any, name: str, info: dict[str, Any], version: int) -> None:
-    """One of the four methods of vLLM's weight transfer."""
+    """Call one of the four methods of vLLM's weight transfer."""
     from vllm.distributed.weight_transfer.base import (
         WeightTransferInitRequest,
         WeightTransferUpdateRequest,

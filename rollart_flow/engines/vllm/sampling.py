@@ -1,10 +1,11 @@
-"""Our sampling settings as vLLM's, and its logprobs as ours.
+"""Conversion of sampling settings to vLLM's, and of vLLM's logprobs to this library's.
 
-No request has a seed of its own. With one, vLLM 0.32 winds its generator back wherever a prefill is
-cut in two, which generators on CPUs cannot do: its process dies. On GPUs it draws for each request
-by itself then, which costs more than it brings, since logits differ with the batch in the last bits
-anyway. So what is drawn depends on the engine's seed and on all that it has served before: the same
-requests, one at a time and in the same order, give the same tokens; concurrent ones need not.
+Requests have no individual seeds. With a seed, vLLM 0.32 rewinds its generator wherever a prefill
+is split, which CPU generators cannot do, so its process dies. On GPUs it would then sample each
+request separately, which costs more than it gains, since the last bits of logits depend on the
+batch anyway. The sampled tokens therefore depend on the engine's seed and on all previous requests:
+the same requests, one at a time and in the same order, give the same tokens; concurrent requests
+may not.
 """
 
 from __future__ import annotations
@@ -21,16 +22,18 @@ if TYPE_CHECKING:
     from vllm.logprobs import FlatLogprobs
 
 _COLDEST, _HOTTEST = 0.01, 2.0
-"""vLLM takes lower temperatures, but draws with the first; it takes no higher ones."""
+"""Limits of the temperature; vLLM accepts lower values but samples with the first, and accepts no
+higher ones.
+"""
 
 
 def check(
     request: GenerationRequest, *, context: int, vocabulary: int, prefills: bool = False
 ) -> None:
-    """Refuse what vLLM cannot serve exactly; arguments as of `check_request`.
+    """Reject a request that vLLM cannot serve exactly; the arguments are those of `check_request`.
 
     Raises:
-        EngineError: names the request and says what is wrong.
+        EngineError: the request is invalid; the message names it and the fault.
     """
     check_request(request, context=context, vocabulary=vocabulary, prefills=prefills)
     temperature = request.sampling.temperature
@@ -42,10 +45,10 @@ def check(
 
 
 def parameters(request: GenerationRequest, *, context: int, vocabulary: int) -> SamplingParams:
-    """vLLM's settings for a request that was checked.
+    """Return vLLM's settings for a checked request.
 
-    Where top-p or top-k cut the distribution, the logprobs of all tokens that may be left are
-    asked for: top-p alone may leave any, which is dear for a large vocabulary.
+    If top-p or top-k truncates the distribution, the logprobs of all tokens that may remain are
+    requested. Top-p alone may keep any token, which is expensive for a large vocabulary.
     """
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind
@@ -68,12 +71,12 @@ def parameters(request: GenerationRequest, *, context: int, vocabulary: int) -> 
 
 
 def drawn(logprobs: FlatLogprobs) -> list[float]:
-    """Logprob of each token that was drawn: the first of its position."""
+    """Return the logprob of each sampled token, which is the first entry of its position."""
     return [logprobs.logprobs[start] for start in logprobs.start_indices]
 
 
 def kept(logprobs: FlatLogprobs) -> Iterator[tuple[int, ...]]:
-    """For each token the ids that were left to draw from, ascending."""
+    """Yield, for each token, the ids that remained after truncation, in ascending order."""
     for start, end in zip(logprobs.start_indices, logprobs.end_indices, strict=True):
         pairs = zip(logprobs.token_ids[start:end], logprobs.logprobs[start:end], strict=True)
         yield tuple(sorted({token for token, value in pairs if value > -inf}))

@@ -1,4 +1,4 @@
-"""What of vLLM is chosen for a worker; loads nothing of vLLM."""
+"""Settings of a vLLM engine; loads no vLLM module."""
 
 from dataclasses import dataclass
 
@@ -10,31 +10,38 @@ from rollart_flow.models.policy import DTYPES
 
 @dataclass(frozen=True, slots=True)
 class VllmSettings:
-    """How one engine serves a model.
+    """The settings with which one engine serves a model.
 
     Raises:
         SettingsError: a value is impossible.
     """
 
     dtype: str = "float32"
-    """What is computed in; logprobs are float32 either way."""
+    """Compute dtype; logprobs are float32 in every case."""
     max_context: int | None = None
-    """Longest chain in tokens, prompt and answer; None: what the model allows."""
+    """Longest chain in tokens, prompt and answer; None means the model's limit."""
     max_batch: int = 64
-    """Requests that decode together; others wait."""
+    """Maximum number of requests that decode together; others wait."""
     chunk_tokens: int = 32
-    """Tokens that are streamed at once; a shorter answer is one chunk."""
+    """Number of tokens per streamed chunk; a shorter answer is one chunk."""
     tensor_parallel: int = 1
-    """Devices, or processes on CPUs, that the model is split over."""
+    """Number of devices (processes on CPUs) over which the model is split."""
     seed: int = 0
-    """Of all draws, in their order. Engines of one seed would draw alike: give each its own."""
+    """Seed of all sampling, in request order. Engines with equal seeds sample alike, so each needs
+    its own.
+    """
     phase: EnginePhase | None = None
-    """None: it computes prompts and draws tokens. Otherwise what it does of both."""
+    """Role of the engine; None means that it computes prompts and samples tokens."""
     lora: str | None = None
-    """Folder of a LoRA adapter in PEFT's format that every token is drawn with, over whatever
-    weights are loaded. None: the weights alone."""
+    """Folder of a LoRA adapter in PEFT's format, applied to every token on top of the loaded
+    weights.
+
+    None means the weights alone.
+    """
     sent: Sent | None = None
-    """How the trainer sends new weights to its GPU. None: they are loaded from files."""
+    """How the trainer sends new weights to the engine's GPU; None means that they are loaded from
+    files.
+    """
 
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES:

@@ -1,7 +1,8 @@
-"""One request inside vLLM: what was drawn, under which version, and who listens.
+"""One request inside vLLM: its sampled tokens, their versions and its reader.
 
-The invariant: a token is delivered once, in order, with the version that drew it. vLLM says with
-the last token which version drew which; a stream that was told otherwise ends with an error.
+The invariant: each token is delivered once, in order, with the version under which it was sampled.
+With the last token, vLLM reports the version of every token; a stream whose record differs ends
+with an error.
 """
 
 from __future__ import annotations
@@ -21,28 +22,32 @@ class VllmStream:
     """A request in flight."""
 
     def __init__(self, request: GenerationRequest, chunk_tokens: int) -> None:
-        """Args: `chunk_tokens` are delivered at once, fewer when it ends or is flushed."""
+        """Args: `chunk_tokens` is the chunk size; a chunk is smaller if the request ends or is
+        flushed.
+        """
         self.request = request
         self.drawing = False
-        """Whether vLLM has it."""
+        """Whether vLLM has the request."""
         self.ended = False
         self.fetching = False
-        """Whether vLLM may be fetching its prompt: nothing was drawn since it has it."""
+        """Whether vLLM may be fetching the prompt: no token was sampled since vLLM received the
+        request.
+        """
         self.unwanted = False
-        """Whether it is to be aborted, also where vLLM has it not yet."""
+        """Whether the request is to be aborted, even if vLLM does not have it yet."""
         self.recalled = False
-        """Whether vLLM was told to give it back, for it to be asked again."""
+        """Whether vLLM was told to return the request, so that it can be submitted again."""
         self._chunk_tokens = chunk_tokens
         self._versions: list[int] = []
-        """Of every token so far."""
+        """Version of every token so far."""
         self._tokens: list[int] = []
-        """Not delivered yet, as the next two."""
+        """Sampled tokens that were not delivered yet, like the next two fields."""
         self._logprobs: list[float] = []
         self._kept: list[tuple[int, ...]] = []
         self._inbox: asyncio.Queue[Chunk | EngineError] = asyncio.Queue()
 
     def take(self, output: CompletionOutput, version: int) -> None:
-        """What vLLM has drawn since the last time, under a version."""
+        """Take the tokens that vLLM has sampled since the last call, under a version."""
         self.fetching = False
         if output.token_ids:
             self._tokens += output.token_ids
@@ -56,26 +61,28 @@ class VllmStream:
             self._send(None)
 
     def flush(self) -> None:
-        """Deliver what was drawn so far."""
+        """Deliver the tokens sampled so far."""
         if self._tokens:
             self._send(None)
 
     def end(self, reason: FinishReason) -> None:
-        """End with the tokens that it has."""
+        """End the request with the tokens sampled so far."""
         self._send(reason)
 
     def hand_over(self, prefix: Prefix | None) -> None:
-        """End with what is held of the prompt; None if it was aborted."""
+        """End the request with the held prefix of the prompt, or None if the request was
+        aborted.
+        """
         self._send(FinishReason.ABORT if prefix is None else FinishReason.LENGTH, prefix)
 
     def fail(self, error: EngineError) -> None:
-        """End with an error, unless it has ended."""
+        """End the request with an error, unless it has already ended."""
         if not self.ended:
             self.ended = True
             self._inbox.put_nowait(error)
 
     async def receive(self) -> Chunk:
-        """The next chunk.
+        """Return the next chunk.
 
         Raises:
             EngineError: the engine failed.

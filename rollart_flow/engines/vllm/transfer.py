@@ -1,8 +1,8 @@
-"""How new weights get into vLLM: backends of its weight transfer, loaded in its own processes.
+"""Backends of vLLM's weight transfer, loaded in vLLM's own processes.
 
-vLLM imports this module there by name (`worker_extension_cls`), which registers the backend. The
-invariant: after an update every parameter, and all that vLLM keeps derived from one, is of the new
-weights. A process that holds the model ends with its parent: the kernel sees to it.
+vLLM imports this module by name (`worker_extension_cls`), which registers the backends. The
+invariant: after an update, every parameter and all data that vLLM derives from parameters belong to
+the new weights. The kernel ends a process that holds the model when its parent ends.
 """
 
 import ctypes
@@ -34,45 +34,45 @@ _PR_SET_PDEATHSIG = 1
 
 @dataclass
 class FileInit(WeightTransferInitInfo):  # type: ignore[misc]
-    """Nothing has to be agreed upon."""
+    """Initialization data of the file transfer, which needs none."""
 
 
 @dataclass
 class FileUpdate(WeightTransferUpdateInfo):  # type: ignore[misc]
-    """Where the new weights are."""
+    """The location of the new weights."""
 
     path: str
     """A safetensors file with every tensor of the model, in Hugging Face names."""
 
 
 class FileTransfer(WeightTransferEngine):  # type: ignore[misc]
-    """Reads weights from a file that the engine has just written for it."""
+    """A transfer that reads weights from a file that the engine has just written."""
 
     init_info_cls = FileInit
     update_info_cls = FileUpdate
     supports_draft_weight_update = False
 
     def __init__(self, *arguments: Any) -> None:
-        """Arguments as vLLM's factory gives them."""
+        """Take the arguments that vLLM's factory passes."""
         super().__init__(*arguments)
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
     def init_transfer_engine(self, init_info: FileInit) -> None:
-        """There is nothing to connect to."""
+        """Do nothing: there is no connection to open."""
 
     def start_weight_update(self) -> None:
-        """Make every layer ready to take tensors in the form of a checkpoint."""
+        """Prepare every layer to load tensors in checkpoint format."""
         initialize_layerwise_reload(self.model)
         if self.device.type == "cpu":
             for layer in self.model.modules():
-                # Only with a new kernel, vLLM packs the weights of experts for a CPU; it would copy
-                # those that come as they are over packed ones.
+                # vLLM packs expert weights for a CPU only for a new kernel; otherwise it would copy
+                # unpacked weights over packed ones.
                 method: Any = getattr(layer, "quant_method", None)
                 if hasattr(method, "moe_kernel"):
                     method.moe_kernel = None
 
     def update_weights(self, update_info: dict[str, str]) -> None:
-        """Load the file. The base class waits for an accelerator, which may not be there."""
+        """Load the file. The base class waits for an accelerator, which may not exist."""
         self.receive_weights(self.parse_update_info(update_info))
         if self.device.type != "cpu":
             torch.accelerator.synchronize()
@@ -83,46 +83,48 @@ class FileTransfer(WeightTransferEngine):  # type: ignore[misc]
             self.model.load_weights((name, file.get_tensor(name)) for name in file.keys())  # noqa: SIM118
 
     def finish_weight_update(self) -> None:
-        """Derive again what vLLM keeps of the weights in another form."""
+        """Rebuild the data that vLLM derives from the weights."""
         finalize_layerwise_reload(self.model, self.model_config)
         head = self.model.lm_head
         if hasattr(head, "cpu_linear"):
-            # Tied to the embeddings it has no tensor of its own, so reloading passes its packed
-            # copy over: it would go on with the old weights.
+            # A head tied to the embeddings has no tensor of its own, so reloading skips its packed
+            # copy, which would keep the old weights.
             head.quant_method.process_weights_after_loading(head)
 
     def shutdown(self) -> None:
-        """There is nothing to disconnect from."""
+        """Do nothing: there is no connection to close."""
 
 
 @dataclass
 class SentInit(WeightTransferInitInfo):  # type: ignore[misc]
-    """What the sender agrees upon; None before there is one."""
+    """Initialization data from the sender; None before a sender exists."""
 
     sent: dict[str, Any] | None = None
 
 
 class SentTransfer(FileTransfer):
-    """Receives what the trainer sends, through vLLM's own engine, and reads files as well."""
+    """A transfer that receives weights from the trainer through vLLM's own engine; it also reads
+    files.
+    """
 
     init_info_cls = SentInit
     within_cls: ClassVar[type[WeightTransferEngine]]
-    """vLLM's engine that receives."""
+    """The class of vLLM's receiving engine."""
 
     def __init__(self, *arguments: Any) -> None:
-        """Arguments as vLLM's factory gives them."""
+        """Take the arguments that vLLM's factory passes."""
         super().__init__(*arguments)
         self._within: WeightTransferEngine = self.within_cls(*arguments)
         self._received = False
 
     def init_transfer_engine(self, init_info: SentInit) -> None:
-        """Join the sender that says so, in place of one before it."""
+        """Join the given sender, in place of a previous one."""
         if init_info.sent is not None:
             self._within.shutdown()
             self._within.init_transfer_engine(self._within.parse_init_info(init_info.sent))
 
     def update_weights(self, update_info: dict[str, Any]) -> None:
-        """Receive what is sent now, or load a file."""
+        """Receive the weights being sent, or load a file."""
         self._received = "sent" in update_info
         if self._received:
             self._within.update_weights(read(update_info["sent"]))
@@ -130,42 +132,44 @@ class SentTransfer(FileTransfer):
             super().update_weights(update_info)
 
     def finish_weight_update(self) -> None:
-        """Derive again what vLLM keeps of the weights, and let go of what was lent."""
+        """Rebuild the data that vLLM derives from the weights, and release borrowed memory."""
         if self._received:
             self._within.finish_weight_update()
         else:
             super().finish_weight_update()
 
     def shutdown(self) -> None:
-        """Leave the sender."""
+        """Disconnect from the sender."""
         self._within.shutdown()
 
 
 class NcclTransfer(SentTransfer):
-    """By NCCL, from another GPU."""
+    """A transfer by NCCL from another GPU."""
 
     within_cls = NCCLWeightTransferEngine
 
 
 class IpcTransfer(SentTransfer):
-    """By memory of the GPU that the trainer is on too."""
+    """A transfer through memory of the GPU that the trainer also uses."""
 
     within_cls = IPCWeightTransferEngine
 
 
 class WorkerExtension:
-    """Methods that vLLM's workers get besides their own."""
+    """Additional methods of vLLM's workers."""
 
     def kv_cache_bytes(self) -> int:
-        """Memory of this worker's KV cache [bytes]."""
+        """Return the size of this worker's KV cache [bytes]."""
         runner = self.model_runner  # type: ignore[attr-defined]
         return sum(cache.nbytes for cache in runner.kv_caches)
 
     def give_up_prefix(self, request_id: str) -> None:
-        """Let vLLM free the prompt that this worker holds for a request: its lease has ended."""
+        """End the lease of the prompt that this worker holds for a request, so that vLLM frees
+        it.
+        """
         leases = get_kv_transfer_group().connector_worker._reqs_to_send
         for name in leases:
-            if name.rpartition("-")[0] == request_id:  # vLLM appends a part of its own
+            if name.rpartition("-")[0] == request_id:  # vLLM appends a suffix of its own
                 leases[name] = 0.0
 
 

@@ -1,4 +1,4 @@
-"""The description of the vLLM engine; loads nothing of vLLM."""
+"""The description of the vLLM engine; loads no vLLM module."""
 
 from importlib.util import find_spec
 from zlib import crc32
@@ -9,11 +9,11 @@ from rollart_flow.errors import MissingExtraError, SettingsError
 from rollart_flow.models.policy import Policy
 
 _HEAD_WIDTH = 32
-"""vLLM's attention takes heads of multiples of this width on every kind of machine."""
+"""Divisor of the width of attention heads that vLLM supports on every kind of machine."""
 
 
 class VllmVariant(EngineVariant):
-    """vLLM in a process of its own."""
+    """The vLLM engine, in a separate process."""
 
     capabilities = EngineCapabilities(
         splits_model=True,
@@ -50,8 +50,8 @@ class VllmVariant(EngineVariant):
             max_context=policy.max_context,
             max_batch=policy.max_batch,
             tensor_parallel=options.units,
-            # vLLM samples in the order of its own work: with equal seeds, workers of one run
-            # would give equal answers to equal prompts.
+            # vLLM samples in the order of its own work: workers of one run with equal seeds would
+            # give equal answers to equal prompts.
             seed=crc32(f"{options.seed}:{options.worker}".encode()),
             phase=options.phase,
             lora=options.lora,

@@ -1,6 +1,6 @@
-"""How new weights are handed from the engine to vLLM's processes: as a file without a name.
+"""Transfer of new weights from the engine to vLLM's processes in an unlinked file.
 
-The invariant: once it is written, its space is free again however this process ends.
+The invariant: once the file is written, its space is freed however this process ends.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ _SHARED_MEMORY = Path("/dev/shm")
 
 
 def written(tensors: Mapping[str, torch.Tensor]) -> int:
-    """Write the tensors as safetensors, into shared memory where there is room.
+    """Write the tensors as safetensors, into shared memory if there is room.
 
     Returns:
-        A descriptor to be closed. Processes of the same user read it as /proc/PID/fd/DESCRIPTOR.
+        A file descriptor that the caller closes. Processes of the same user read the file as
+        /proc/PID/fd/DESCRIPTOR.
 
     Raises:
-        WeightsError: it cannot be written.
+        WeightsError: the file cannot be written.
     """
     size = sum(tensor.nbytes for tensor in tensors.values())
     shared = _SHARED_MEMORY.is_dir() and shutil.disk_usage(_SHARED_MEMORY).free > 2 * size
