@@ -31,7 +31,7 @@ ENVIRONMENT = {
     "GLOO_SOCKET_IFNAME": "lo",
     "HF_HUB_OFFLINE": "1",
     "OMP_WAIT_POLICY": "PASSIVE",
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # otherwise two engines on a machine would share one core
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # else two engines of a machine share one core
 }
 """Environment of a process that holds an engine, and of its child processes."""
 QUIET = {
