@@ -1,6 +1,6 @@
 """Weight stores: versions of a policy, published whole or not at all.
 
-Names are imported when they are first used, but for `fingerprint`, whose module has the same name.
+Names are imported at first use, except `fingerprint`, whose module has the same name.
 """
 
 from typing import TYPE_CHECKING

@@ -1,7 +1,7 @@
-"""The protocol of weight stores. One variant, one short file beside this one.
+"""The base class of weight stores; each variant has a module beside this one.
 
-Every store passes `tests/weights/conformance.py`. The invariant: whoever reads a version reads all
-of it or gets an error, never tensors of two versions.
+Every store passes the tests in `tests/weights/conformance.py`. The invariant: a reader gets all
+tensors of one version or an error, never tensors of two versions.
 """
 
 from __future__ import annotations
@@ -20,22 +20,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class WeightCapabilities:
-    """What a store gives beyond carrying a version to engines that wait for it."""
+    """Capabilities of a store beyond carrying a version to engines that wait for it."""
 
     latest: bool = True
-    """Whether it says which versions there are."""
+    """Whether the store can list its versions."""
     late_join: bool = True
-    """Whether who was not there when a version was published can get it later."""
+    """Whether a reader that was absent when a version was published can get it later."""
     beside: bool = True
-    """Whether a version may be published in a thread beside the trainer's next step; else the step
-    waits for it."""
+    """Whether a version may be published in a thread beside the trainer's next step; otherwise the
+    step waits for it.
+    """
     device: str = "cpu"
-    """Where tensors lie as they are carried; "cuda": from GPU to GPU."""
+    """Device of the tensors during transfer; "cuda" means from GPU to GPU."""
 
 
 @dataclass(frozen=True, slots=True)
 class TensorEntry:
-    """Place of one tensor in a published version."""
+    """Name, dtype and shape of one tensor in a published version."""
 
     name: str
     dtype: str
@@ -44,7 +45,7 @@ class TensorEntry:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What was published. `checksum` is `fingerprint` of the tensors."""
+    """The description of a published version. `checksum` is the `fingerprint` of the tensors."""
 
     version: int
     uri: str
@@ -54,17 +55,17 @@ class Manifest:
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Manifest:
-        """What `dataclasses.asdict` gave, after a way through JSON.
+        """Restore a manifest from the JSON form of `dataclasses.asdict`.
 
         Raises:
-            KeyError, TypeError: it is something else.
+            KeyError, TypeError: the value is not a manifest.
         """
         entries = (TensorEntry(e["name"], e["dtype"], tuple(e["shape"])) for e in raw["tensors"])
         return cls(**{**raw, "tensors": tuple(entries)})
 
 
 def entries_of(tensors: Mapping[str, torch.Tensor]) -> tuple[TensorEntry, ...]:
-    """What manifests say of tensors, in order of their names."""
+    """Return the manifest entries of tensors, sorted by name."""
     return tuple(
         TensorEntry(name, dtype_name(tensors[name]), tuple(tensors[name].shape))
         for name in sorted(tensors)
@@ -76,20 +77,20 @@ class WeightStore(ABC):
 
     @property
     def capabilities(self) -> WeightCapabilities:
-        """What it gives; a store of files gives all."""
+        """The capabilities of this store; a store of files has all of them."""
         return WeightCapabilities()
 
     @abstractmethod
     def uri(self, version: int) -> str:
-        """Where a version lies, as its manifest says."""
+        """Return the location of a version as stated in its manifest."""
 
     def describe(
         self, version: int, tensors: Mapping[str, torch.Tensor], checksum: str | None = None
     ) -> Manifest:
-        """What `publish` answers for these, said before they are published.
+        """Return the manifest that `publish` would return, before the version is published.
 
         Raises:
-            WeightsError: there is no such version, or nothing in it.
+            WeightsError: the version is negative or has no tensors.
         """
         if version < 0 or not tensors:
             raise WeightsError(f"cannot publish version {version} with {len(tensors)} tensors")
@@ -109,32 +110,34 @@ class WeightStore(ABC):
 
         Args:
             version: number of the training step.
-            tensors: by their Hugging Face names.
-            checksum: `fingerprint` of the tensors where the caller has it, as after a training
-                step; else it is taken here.
+            tensors: tensors by Hugging Face name.
+            checksum: `fingerprint` of the tensors if the caller has it, as after a training step;
+            otherwise it is computed here.
 
         Raises:
-            WeightsError: the version is there with other tensors.
+            WeightsError: the version exists with other tensors.
         """
 
     def publish_lasting(
         self, version: int, tensors: Mapping[str, torch.Tensor], checksum: str | None = None
     ) -> Manifest:
-        """Publish a version that must outlive the processes of its run. Where all do, as here, it
-        is published like any other; see `publish`."""
+        """Publish a version that must outlive the processes of its run.
+
+        By default all versions do, and this is the same as `publish`.
+        """
         return self.publish(version, tensors, checksum)
 
     @abstractmethod
     def read(self, version: int) -> dict[str, torch.Tensor]:
-        """All tensors of a version, verified against what was published.
+        """Return all tensors of a version, verified against the published checksum.
 
         Raises:
-            WeightsError: the version is missing, torn or damaged.
+            WeightsError: the version is missing, incomplete or damaged.
         """
 
     @abstractmethod
     def manifest(self, version: int) -> Manifest:
-        """What was published under this number.
+        """Return the manifest of a version.
 
         Raises:
             WeightsError: the version is missing.
@@ -142,8 +145,8 @@ class WeightStore(ABC):
 
     @abstractmethod
     def versions(self) -> tuple[int, ...]:
-        """Versions that can be read, ascending."""
+        """Return the readable versions in ascending order."""
 
     @abstractmethod
     def retain(self, newest: int, keep: Collection[int] = ()) -> tuple[int, ...]:
-        """Remove all but the newest versions and those in `keep`; what was removed."""
+        """Remove all but the newest versions and those in `keep`; return the removed versions."""

@@ -1,7 +1,7 @@
-"""One digest for a set of tensors: the checksum of a weight version and the proof of a replay.
+"""A digest of a set of tensors, used as the checksum of a weight version and to verify a replay.
 
-The invariant: equal digests mean equal names, dtypes, shapes and bytes, whatever the order in which
-the tensors were given, and wherever they lie.
+The invariant: equal digests mean equal names, dtypes, shapes and bytes, regardless of the order and
+the devices of the tensors.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 
 def dtype_name(tensor: torch.Tensor) -> str:
-    """`float32`, `bfloat16`, ...: how manifests spell a dtype."""
+    """Return the spelling of a dtype in manifests: `float32`, `bfloat16`, ..."""
     return str(tensor.dtype).removeprefix("torch.")
 
 
 def fingerprint(tensors: Mapping[str, torch.Tensor]) -> str:
-    """SHA-256 (hexadecimal) over names in sorted order, dtypes, shapes and bytes.
+    """Return the hexadecimal SHA-256 over sorted names, dtypes, shapes and bytes.
 
-    A tensor that already is contiguous in host memory is read where it lies, without a copy. Other
-    threads run meanwhile.
+    A tensor that is contiguous in host memory is read without a copy. Other threads can run
+    meanwhile.
     """
     import torch
 

@@ -1,8 +1,8 @@
-"""Where whole folders lie (weights of a version, a checkpoint, the policy): local or in S3.
+"""Storage of whole folders (weights of a version, a checkpoint, the policy), local or in S3.
 
-A place holds folders by name. The invariant: under its name a folder is whole or absent, whatever
-is written, removed or killed meanwhile. Whoever needs files gets a folder of this machine: the very
-one where the place is local, a copy of it otherwise.
+A store holds folders by name. The invariant: a folder is whole or absent under its name, regardless
+of concurrent writes, removals and killed processes. Callers that need files get a folder on this
+machine: the stored folder itself if the store is local, otherwise a copy.
 """
 
 from abc import ABC, abstractmethod
@@ -14,105 +14,101 @@ from rollart_flow.store import files
 from rollart_flow.weights.folders import clear_leftovers, locked, put_folder, remove_folder
 
 Fill = Callable[[Path], None]
-"""Writes files into the empty folder that it is given."""
+"""A function that writes files into the given empty folder."""
 
 
 class FolderStore(ABC):
-    """Whole folders by name. Every method raises OSError where storage fails."""
+    """A store of whole folders by name. Every method raises OSError if the storage fails."""
 
     @abstractmethod
     def names(self) -> list[str]:
-        """Names of the folders that are there, sorted."""
+        """Return the sorted names of the folders."""
 
     @abstractmethod
     def read(self, name: str, file: str) -> bytes:
-        """One file of a folder."""
+        """Return the content of one file of a folder."""
 
     @abstractmethod
     def opened(self, name: str) -> AbstractContextManager[Path]:
-        """A folder as a folder of this machine, for as long as the context lasts."""
+        """Provide a folder on this machine while the context lasts."""
 
     @abstractmethod
     def local_path(self, name: str) -> Path:
-        """A folder as a folder of this machine that stays."""
+        """Return the path of a folder on this machine that persists."""
 
     @abstractmethod
     def put(self, name: str, fill: Fill) -> bool:
-        """Make or replace a folder; False where another process did so at the same moment."""
+        """Create or replace a folder; return False if another process did so at the same moment."""
 
     @abstractmethod
     def remove(self, name: str) -> None:
-        """Take a folder away at once."""
+        """Remove a folder atomically."""
 
     @abstractmethod
     def writing(self) -> AbstractContextManager[None]:
-        """Be the only one of this machine who puts and removes, where others might."""
+        """Hold the exclusive right of this machine to put and remove folders, if the store needs
+        it.
+        """
 
     @abstractmethod
     def workshop(self, name: str) -> Path:
-        """Where a folder is made by hand; the same path in all processes of this machine."""
+        """Return the path at which a folder is built manually; all processes of this machine share
+        it.
+        """
 
     @abstractmethod
     def finish(self, name: str) -> None:
-        """What was made in the workshop is whole: put it in place, if it is not there already."""
+        """Move the completed folder from the workshop to its place, unless it is already there."""
 
 
 class LocalFolderStore(FolderStore):
-    """Folders of this machine, or of a file system that several share."""
+    """A store of folders on this machine, or on a file system that several machines share."""
 
     def __init__(self, folder: str) -> None:
         self._folder = Path(folder)
 
     def names(self) -> list[str]:
-        """See `FolderStore.names`."""
         if not self._folder.is_dir():
             return []
         names = (path.name for path in self._folder.iterdir() if path.is_dir())
         return sorted(name for name in names if not name.startswith("."))
 
     def read(self, name: str, file: str) -> bytes:
-        """See `FolderStore.read`."""
         return (self._folder / name / file).read_bytes()
 
     @contextmanager
     def opened(self, name: str) -> Iterator[Path]:
-        """See `FolderStore.opened`."""
         yield self._folder / name
 
     def local_path(self, name: str) -> Path:
-        """See `FolderStore.local_path`."""
         return self._folder / name
 
     def put(self, name: str, fill: Fill) -> bool:
-        """See `FolderStore.put`."""
         put_folder(self._folder / name, fill)
         return True
 
     def remove(self, name: str) -> None:
-        """See `FolderStore.remove`."""
         remove_folder(self._folder / name)
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """See `FolderStore.writing`."""
         with locked(self._folder):
             clear_leftovers(self._folder)
             yield
 
     def workshop(self, name: str) -> Path:
-        """See `FolderStore.workshop`."""
         return self._folder / name
 
     def finish(self, name: str) -> None:
-        """See `FolderStore.finish`."""
+        """Do nothing: the workshop of a local folder is its final place."""
 
 
 def folder_store_at(uri: str) -> FolderStore:
-    """The place at an address.
+    """Return the folder store at an address.
 
     Raises:
-        OSError: it is in a bucket that does not answer.
-        MissingExtraError: it is in S3, and boto3 is not installed.
+        OSError: the bucket does not answer.
+        MissingExtraError: the address is in S3 and boto3 is not installed.
     """
     if not files.is_remote(uri):
         return LocalFolderStore(uri)
@@ -122,13 +118,13 @@ def folder_store_at(uri: str) -> FolderStore:
 
 
 def folder_store_of(folder: str) -> tuple[FolderStore, str]:
-    """(place, name) of the folder at an address."""
+    """Return (store, name) of the folder at an address."""
     parent, name = files.split(folder)
     return folder_store_at(parent), name
 
 
 def local_path(folder: str) -> str:
-    """The folder at an address as a folder of this machine that stays.
+    """Return a persistent path on this machine for the folder at an address.
 
     Raises:
         StoreError: it is in S3 and cannot be read.
@@ -140,7 +136,7 @@ def local_path(folder: str) -> str:
 
 @contextmanager
 def opened(folder: str) -> Iterator[Path]:
-    """The folder at an address as a folder of this machine, for as long as the context lasts.
+    """Provide the folder at an address on this machine while the context lasts.
 
     Raises:
         StoreError: it is in S3 and cannot be read.
@@ -154,12 +150,13 @@ def opened(folder: str) -> Iterator[Path]:
 
 @contextmanager
 def made(folder: str) -> Iterator[Path]:
-    """A path at which the folder of an address is made; it is in place once the context has ended.
+    """Provide a path at which to build a folder, which is moved to its address when the context
+    ends.
 
-    Locally that is its very place, so that whoever makes it sees to it that it is whole.
+    A local folder is built in its final place, so the caller must ensure that it is whole.
 
     Raises:
-        StoreError: it cannot be put in place.
+        StoreError: the folder cannot be moved to its address.
     """
     with files.converting(f"cannot write {folder}"):
         place, name = folder_store_of(folder)
@@ -169,10 +166,10 @@ def made(folder: str) -> Iterator[Path]:
 
 
 def file_in(folder: str, name: str) -> bytes | None:
-    """One file of the folder at an address; None where it is not there.
+    """Return one file of the folder at an address, or None if the file does not exist.
 
     Raises:
-        StoreError: it cannot be read.
+        StoreError: the file cannot be read.
     """
     with files.converting(f"cannot read {folder}/{name}"):
         place, own = folder_store_of(folder)
@@ -183,10 +180,10 @@ def file_in(folder: str, name: str) -> bytes | None:
 
 
 def names_in(place: str) -> list[str]:
-    """Names of the whole folders at an address, sorted.
+    """Return the sorted names of the whole folders at an address.
 
     Raises:
-        StoreError: they cannot be listed.
+        StoreError: the folders cannot be listed.
     """
     with files.converting(f"cannot list {place}"):
         return folder_store_at(place).names()

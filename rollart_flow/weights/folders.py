@@ -1,8 +1,9 @@
-"""Folders and files that appear whole or not at all, on a local file system.
+"""Atomic creation and removal of folders and files on a local file system.
 
-They are filled under a hidden name beside their place, flushed to disk and renamed; a crash leaves
+They are filled under a hidden name next to their target, flushed to disk and renamed; a crash
+leaves
 at most a hidden leftover, which `clear_leftovers` removes. The invariant: under its own name a
-folder never lacks a file, and nothing is half written.
+folder is never missing a file, and no file is partially written.
 """
 
 import fcntl
@@ -17,9 +18,9 @@ _LEFTOVER = ".leftover-"
 
 
 def put_folder(target: Path, fill: Callable[[Path], None]) -> None:
-    """Create `target`, or replace it, with what `fill` writes into the folder it is given.
+    """Create or replace `target` with the files that `fill` writes into the folder it is given.
 
-    A replaced folder is moved aside first: a crash between the two renames leaves none.
+    A replaced folder is moved aside first; a crash between the two renames leaves no folder.
 
     Raises:
         OSError: it cannot be written (full disk, no permission); `target` is as it was.
@@ -42,7 +43,7 @@ def put_folder(target: Path, fill: Callable[[Path], None]) -> None:
 
 
 def put_file(target: Path, fill: Callable[[Path], None]) -> None:
-    """Create `target`, or replace it in one instant, with what `fill` writes to the given path.
+    """Create or atomically replace `target` with the file that `fill` writes at the given path.
 
     Raises:
         OSError: it cannot be written (full disk, no permission); `target` is as it was.
@@ -59,10 +60,10 @@ def put_file(target: Path, fill: Callable[[Path], None]) -> None:
 
 
 def remove_folder(target: Path) -> None:
-    """Take a folder away at once: readers find all of it or nothing.
+    """Remove a folder atomically: readers find all of it or nothing.
 
     Raises:
-        OSError: it cannot be removed.
+        OSError: the folder cannot be removed.
     """
     hidden = target.parent / f"{_LEFTOVER}{target.name}-{uuid4().hex}"
     target.rename(hidden)
@@ -70,7 +71,7 @@ def remove_folder(target: Path) -> None:
 
 
 def clear_leftovers(parent: Path) -> None:
-    """Remove what a crash left of any of these. Only while nobody else writes."""
+    """Remove the leftovers of a crash. Call this only while no other process writes."""
     for path in parent.glob(f"{_LEFTOVER}*"):
         if path.is_dir():
             shutil.rmtree(path)
@@ -89,10 +90,10 @@ def flush(path: Path) -> None:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold the only writer's place of a folder; the kernel frees it when the holder dies.
+    """Hold the exclusive write lock of a folder; the kernel frees it when the holder dies.
 
     Raises:
-        OSError: the folder cannot be made or locked.
+        OSError: the folder cannot be created or locked.
     """
     folder.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)

@@ -1,11 +1,11 @@
-"""Published weights as folders beside the tables of a run, on a file system or in S3.
+"""Published weights as folders next to the tables of a run, on a file system or in S3.
 
     <run>/weights/v000012/model.safetensors     the tensors, Hugging Face names
     <run>/weights/v000012/manifest.json         what they are, and their checksum
 
-The invariant: a version appears at once and its files never change, so a reader gets all tensors
-of one version or an error (design, invariant 5), whatever is published, collected or killed
-meanwhile. `places` sees to that, wherever the folder lies.
+The invariant: a version appears atomically and its files never change, so a reader gets all tensors
+of one version or an error, regardless of concurrent publishing, collection and killed processes.
+`folder_store` ensures this for local folders and S3.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class LocalWeightStore(WeightStore):
     """Weight versions in a folder. Any number of processes may read, publish and collect.
 
     Args:
-        folder: usually `<run>/weights`, a path or an address in S3; made when something is
-            published.
+        folder: usually `<run>/weights`, a path or an address in S3; created at the first
+        publication.
 
     Raises:
-        WeightsError: it is in a bucket that does not answer.
+        WeightsError: the bucket does not answer.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -51,13 +51,13 @@ class LocalWeightStore(WeightStore):
             self._place: FolderStore = folder_store_at(self.folder)
 
     def uri(self, version: int) -> str:
-        """See `WeightStore.uri`: relative to the run."""
+        """Return the location of a version relative to the run. See `WeightStore.uri`."""
         return f"{Path(self.folder).name}/{_name(version)}"
 
     def publish(
         self, version: int, tensors: Mapping[str, torch.Tensor], checksum: str | None = None
     ) -> Manifest:
-        """Write the version to disk, durably, and make it readable. See `WeightStore.publish`."""
+        """Write the version durably to disk and make it readable. See `WeightStore.publish`."""
         made = self.describe(version, tensors, checksum)
 
         def fill(folder: Path) -> None:
@@ -72,7 +72,7 @@ class LocalWeightStore(WeightStore):
         return made
 
     def read(self, version: int) -> dict[str, torch.Tensor]:
-        """All tensors of a version in memory of their own. See `WeightStore.read`."""
+        """Return all tensors of a version in newly allocated memory. See `WeightStore.read`."""
         import safetensors.torch
 
         published = self.manifest(version)
@@ -89,7 +89,6 @@ class LocalWeightStore(WeightStore):
         return tensors
 
     def manifest(self, version: int) -> Manifest:
-        """What was published under this number. See `WeightStore.manifest`."""
         if version not in (known := self.versions()):
             there = ", ".join(map(str, known)) or "none"
             raise WeightsError(f"no weights of version {version} in {self.folder}; there: {there}")
@@ -98,13 +97,11 @@ class LocalWeightStore(WeightStore):
             return Manifest.from_json(json.loads(self._place.read(_name(version), MANIFEST_FILE)))
 
     def versions(self) -> tuple[int, ...]:
-        """Versions that can be read, ascending."""
         with _as_weights_error(f"{self.folder} cannot be listed"):
             matches = map(_VERSION_FOLDER.fullmatch, self._place.names())
             return tuple(sorted(int(match[1]) for match in matches if match))
 
     def retain(self, newest: int, keep: Collection[int] = ()) -> tuple[int, ...]:
-        """Remove all but the newest versions and those in `keep`. See `WeightStore.retain`."""
         if newest < 1:
             raise WeightsError(f"retain must keep at least the newest version, not {newest}")
         if not self.versions():
@@ -117,7 +114,9 @@ class LocalWeightStore(WeightStore):
         return surplus
 
     def _holds(self, made: Manifest) -> bool:
-        """Whether this version is there, intact and equal. A damaged equal one may be replaced."""
+        """Return whether this version exists, intact and equal. A damaged equal version may be
+        replaced.
+        """
         try:
             there = self.manifest(made.version)
         except WeightsError:
@@ -135,15 +134,15 @@ class LocalWeightStore(WeightStore):
 
 
 def _name(version: int) -> str:
-    """Of the folder of a version."""
+    """Return the name of the folder of a version."""
     return f"v{version:06d}"
 
 
 def save_tensors(tensors: Mapping[str, torch.Tensor], path: Path) -> None:
-    """Write a safetensors file; tensors may lie anywhere, be views and share memory.
+    """Write a safetensors file; tensors may be on any device, be views and share memory.
 
     Raises:
-        OSError, safetensors.SafetensorError: it cannot be written.
+        OSError, safetensors.SafetensorError: the file cannot be written.
     """
     import safetensors.torch
 
@@ -159,12 +158,12 @@ def save_tensors(tensors: Mapping[str, torch.Tensor], path: Path) -> None:
     path.touch()
     mode = path.stat().st_mode
     safetensors.torch.save_file(own, path, {"format": "pt"})
-    path.chmod(stat.S_IMODE(mode))  # safetensors leaves it readable for nobody else
+    path.chmod(stat.S_IMODE(mode))  # safetensors makes it unreadable for other users
 
 
 @contextmanager
 def _as_weights_error(what: str) -> Iterator[None]:
-    """Convert what files and their formats raise, once, into one line."""
+    """Convert errors of files and their formats into a one-line WeightsError."""
     try:
         yield
     except (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError) as error:

@@ -1,9 +1,9 @@
-"""Two weight stores as one: a fast one that ends with the run, and one that lasts.
+"""A weight store of two tiers: a fast store that ends with the run, and a durable one.
 
-Versions with a checkpoint, those to be evaluated and the one that a run starts from are in the
-lasting store; what engines swap to is in the fast one. Where that gives nothing to who comes
-late, every version is in the lasting one too. The invariant: a version that was published as
-lasting can be read as long as its run keeps it, whatever becomes of the fast store.
+The durable store holds versions with a checkpoint, versions to be evaluated and the version from
+which a run starts; the fast store holds the versions that engines swap to. If the fast store does
+not support late readers, the durable store holds every version too. The invariant: a version
+published as durable can be read as long as its run keeps it, even if the fast store fails.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class TieredWeightStore(WeightStore):
-    """Reads from the fast store what it has, and the rest from the lasting one."""
+    """A store that reads from the fast store if possible and otherwise from the durable one."""
 
     def __init__(self, fast: WeightStore, lasting: WeightStore) -> None:
         self._fast = fast
@@ -27,19 +27,24 @@ class TieredWeightStore(WeightStore):
 
     @property
     def capabilities(self) -> WeightCapabilities:
-        """See `WeightStore.capabilities`: the lasting one makes up for what the fast one cannot
-        give, but for how it is published to."""
+        """See `WeightStore.capabilities`.
+
+        The durable store provides everything that the fast one lacks; only `beside` is that of the
+        fast store.
+        """
         return WeightCapabilities(beside=self._fast.capabilities.beside)
 
     def uri(self, version: int) -> str:
-        """See `WeightStore.uri`."""
         return (self._fast if self._fast.capabilities.latest else self._lasting).uri(version)
 
     def publish(
         self, version: int, tensors: Mapping[str, torch.Tensor], checksum: str | None = None
     ) -> Manifest:
-        """Publish to the fast store, and to the lasting one what a late reader would miss there.
-        See `WeightStore.publish`."""
+        """Publish to the fast store, and also to the durable one if late readers could not use the
+        fast one.
+
+        See `WeightStore.publish`.
+        """
         if self._fast.capabilities.late_join:
             return self._fast.publish(version, tensors, checksum)
         return self.publish_lasting(version, tensors, checksum)
@@ -47,13 +52,12 @@ class TieredWeightStore(WeightStore):
     def publish_lasting(
         self, version: int, tensors: Mapping[str, torch.Tensor], checksum: str | None = None
     ) -> Manifest:
-        """Publish to both. See `WeightStore.publish_lasting`."""
+        """Publish to both stores. See `WeightStore.publish_lasting`."""
         lasting = self._lasting.publish(version, tensors, checksum)
         fast = self._fast.publish(version, tensors, lasting.checksum)
         return fast if self._fast.capabilities.latest else lasting
 
     def read(self, version: int) -> dict[str, torch.Tensor]:
-        """All tensors of a version. See `WeightStore.read`."""
         try:
             return self._fast.read(version)
         except WeightsError:
@@ -62,7 +66,6 @@ class TieredWeightStore(WeightStore):
         return self._lasting.read(version)
 
     def manifest(self, version: int) -> Manifest:
-        """What was published under this number. See `WeightStore.manifest`."""
         try:
             return self._fast.manifest(version)
         except WeightsError:
@@ -71,14 +74,13 @@ class TieredWeightStore(WeightStore):
         return self._lasting.manifest(version)
 
     def versions(self) -> tuple[int, ...]:
-        """Versions that can be read, ascending."""
         return tuple(sorted({*self._fast.versions(), *self._lasting.versions()}))
 
     def retain(self, newest: int, keep: Collection[int] = ()) -> tuple[int, ...]:
         """Remove all but the newest versions and those in `keep`. See `WeightStore.retain`.
 
-        In the fast store are the newest alone; the lasting one keeps its own newest version too,
-        and as many as are asked for where only it can be read.
+        The fast store keeps only the newest versions. The durable store also keeps its own newest
+        version, or the requested number of versions if only it can be read.
         """
         alone = not self._fast.capabilities.late_join
         gone = {*self._fast.retain(newest), *self._lasting.retain(newest if alone else 1, keep)}

@@ -1,1 +1,3 @@
-"""Weights that the trainer sends from its GPU into vLLM's, past any store: "nccl" and "ipc"."""
+"""Weights that the trainer sends directly from its GPU to vLLM's GPUs without a store: "nccl" and
+"ipc".
+"""

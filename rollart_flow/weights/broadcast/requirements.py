@@ -1,10 +1,11 @@
-"""What sending weights between GPUs takes: the one place that knows, for all who ask.
+"""Requirements of sending weights between GPUs, defined in this module only.
 
-The invariant: where it cannot work, a run is refused before it starts, with one line.
+The invariant: a run that cannot send its weights is rejected before it starts, with a one-line
+error.
 
-Source: vLLM 0.32. Its IPC engine looks a handle up by the GPU's own id, so that it reaches engines
-on the trainer's device only, and gathers handles from all ranks of a trainer. Tried without a GPU:
-refusals and messages; the sending itself was never run on one.
+Source: vLLM 0.32. Its IPC engine looks up a handle by the GPU's id, so it reaches only engines on
+the trainer's device, and it gathers handles from all ranks of a trainer. Errors and messages are
+tested without a GPU; the transfer itself was never run on one.
 """
 
 from __future__ import annotations
@@ -15,31 +16,31 @@ from dataclasses import dataclass
 from rollart_flow.errors import SettingsError, WeightsError
 
 SENT = ("nccl", "ipc")
-"""Names of the ways to send."""
+"""Names of the transfer kinds."""
 _CPU = "CPU"
 _OTHERS = "take 'local' or 'mooncake'"
 
 
 @dataclass(frozen=True, slots=True)
 class Sending:
-    """A trainer that sends and engines that receive, as a pipeline has them."""
+    """The sending trainer and receiving engines of a pipeline."""
 
     engine: str
     """Name of the inference engine."""
     engine_receives: bool
     """Whether the engine's GPU receives weights that a trainer's GPU sends."""
     classes: Collection[str]
-    """Resource classes that engines are bound to; empty: they are found."""
+    """Resource classes to which engines are bound; empty if they are determined at run time."""
     sliding_workers: int
-    """Engines on the trainer's own devices."""
+    """Number of engines on the trainer's own devices."""
     ranks: int
-    """Of the trainer."""
+    """Number of ranks of the trainer."""
 
     def check(self, kind: str) -> None:
-        """Refuse what cannot be sent.
+        """Reject a pipeline whose weights cannot be sent.
 
         Raises:
-            SettingsError: says which setting to change.
+            SettingsError: the weights cannot be sent; the message names the setting to change.
         """
         said = f"train.weights={kind!r}"
         if not self.engine_receives:
@@ -65,15 +66,16 @@ class Sending:
 
 
 def check_placed(kind: str, trainers: Collection[str], engines: Collection[str]) -> None:
-    """Refuse, where a weight store sends, what was placed on CPUs, before a process of it starts.
+    """Reject trainers or engines placed on CPUs if the weight store sends, before their processes
+    start.
 
     Args:
-        kind: name of the weight store, of `SENT` or another.
+        kind: name of the weight store, in `SENT` or not.
         trainers: resource classes that the trainer's ranks were granted.
-        engines: those of the engines.
+        engines: resource classes that the engines were granted.
 
     Raises:
-        WeightsError: nobody can send, or nobody can receive.
+        WeightsError: no trainer can send, or no engine can receive.
     """
     if kind not in SENT:
         return

@@ -1,13 +1,15 @@
-"""The trainer's end of sending: it holds the newest version on its GPU and sends it when asked.
+"""The trainer's side of weight transfer: it holds the newest version on its GPU and sends it on
+request.
 
-Each engine worker has a connection and a group of its own, so that the loss of one takes no other
-along. vLLM's own trainer engines do the sending: NCCL broadcasts to the processes of that worker,
-IPC hands over memory of the GPU that both are on. The invariant: what is sent is one version,
-copied when it was published; training goes on beside it.
+Each engine worker has its own connection and communication group, so the loss of one worker does
+not affect others. vLLM's trainer engines send the data: NCCL broadcasts to the processes of that
+worker, and IPC shares memory of the GPU that both use. The invariant: a transfer sends one version,
+copied when it was published; training continues meanwhile.
 
-Source: vLLM 0.32, `vllm.distributed.weight_transfer`. Tried without a GPU, with a communicator that
-stands for NCCL's; never run on one. A second copy of the weights is held on the trainer's GPU. What
-arrives has the names, dtypes and shapes that were sent; no checksum is taken of it on the GPU.
+Source: vLLM 0.32, `vllm.distributed.weight_transfer`. Tested without a GPU, with a substitute for
+NCCL's communicator; never run on a GPU. A second copy of the weights is held on the trainer's GPU.
+The received tensors have the names, dtypes and shapes that were sent; their checksum is not
+verified on the GPU.
 """
 
 from __future__ import annotations
@@ -26,14 +28,16 @@ if TYPE_CHECKING:
     import torch
 
 PATIENCE_S = 60.0
-"""Longest wait for others who are being sent to; a receiver reads the lasting store after that. Who
-takes longer has died in the middle, and is waited for no more."""
+"""Maximum wait for another transfer to finish; the receiver then reads the durable store.
+
+A transfer that takes longer is considered dead and is no longer waited for.
+"""
 _BUFFER_BYTES = 256 << 20
-"""Of a packed piece, at least; the largest tensor must fit into one where it goes by IPC."""
+"""Minimum size of a packed buffer; with IPC the largest tensor must fit into one buffer."""
 
 
 class Held:
-    """One version as vLLM's `WeightSource`: names, dtypes, shapes, and tensors in that order."""
+    """One version as a vLLM `WeightSource`: names, dtypes, shapes, and tensors in that order."""
 
     def __init__(self, version: int, tensors: Mapping[str, torch.Tensor], device: str) -> None:
         """Copy the tensors to a device."""
@@ -45,28 +49,29 @@ class Held:
 
     @property
     def largest_bytes(self) -> int:
-        """Size of its largest tensor."""
+        """Size of the largest tensor of the version."""
         return max(tensor.nbytes for tensor in self._tensors.values())
 
     def metadata(self) -> list[Any]:
-        """See `WeightSource.metadata`."""
+        """Return the metadata of the tensors; see `WeightSource.metadata`."""
         from vllm.distributed.weight_transfer.base import ParamMeta
 
         return [ParamMeta(name, t.dtype, tuple(t.shape)) for name, t in self]
 
     def __iter__(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Every name with its tensor, from the start."""
+        """Iterate over all names and tensors from the start."""
         yield from self._tensors.items()
 
 
 def trainer_info(kind: str, host: str, receivers: int, held: Held) -> Any:
-    """What vLLM's trainer engine is told: its kind, and where it meets the receivers.
+    """Return the settings of vLLM's trainer engine: its kind and where it meets the receivers.
 
     Args:
-        kind: of `SENT`.
-        host: of this machine, as the receivers reach it.
-        receivers: processes that hold one engine's model; the sender is rank 0, before them.
-        held: what will be sent.
+        kind: a transfer kind in `SENT`.
+        host: address of this machine at which receivers reach it.
+        receivers: number of processes that hold one engine's model; the sender is rank 0, before
+        them.
+        held: the version to send.
     """
     from vllm.distributed.weight_transfer.ipc_engine import IPCTrainerInitInfo
     from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerInitInfo
@@ -84,10 +89,11 @@ def trainer_info(kind: str, host: str, receivers: int, held: Held) -> Any:
 
 
 class Sender:
-    """Listens for receivers, and sends each the version that it asks for if that is held."""
+    """A server that sends each receiver the version it asks for, if that version is held."""
 
     def __init__(self, kind: str, host: str, *, device: str) -> None:
-        """Args: `kind` of `SENT`; `host` to listen at; `device` that versions are sent from.
+        """Args: `kind` is in `SENT`; `host` is the listening address; versions are sent from
+        `device`.
 
         Raises:
             WeightsError: this process has no such device.
@@ -111,7 +117,7 @@ class Sender:
                 sender._serve(self.request)
 
         class Server(socketserver.ThreadingTCPServer):
-            daemon_threads = True  # one that sends to a process that died waits in NCCL for good
+            daemon_threads = True  # a thread that sends to a dead process waits in NCCL forever
             block_on_close = False
 
         self._server = Server((host, 0), Handler)
@@ -121,21 +127,23 @@ class Sender:
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """The port on which the server listens."""
         return int(self._server.server_address[1])
 
     def offer(self, version: int, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Hold a version in place of the one before, which stays for those it is being sent to."""
+        """Hold a version in place of the previous one, which stays alive for transfers in
+        progress.
+        """
         self._held = Held(version, tensors, self._device)
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
 
     def _serve(self, connection: socket.socket) -> None:
-        """Answer one receiver until it leaves, or something fails on the way."""
+        """Answer one receiver until it disconnects or an error occurs."""
         wire, endpoint = Wire(connection), None
         try:
             if (hello := wire.hear()) is None:
@@ -150,7 +158,7 @@ class Sender:
                     endpoint.source = held
                     endpoint.send_weights()
                 wire.say({"sent": True})
-        except Exception as error:  # noqa: BLE001  whatever vLLM raises ends this connection alone
+        except Exception as error:  # noqa: BLE001  an error of vLLM ends this connection alone
             line = " ".join(str(error).split()) or type(error).__name__
             with suppress(OSError):
                 wire.say({"failed": line})
@@ -160,8 +168,10 @@ class Sender:
 
     @contextmanager
     def _turn(self, version: int) -> Iterator[Held | None]:
-        """The version, held for as long as the context lasts; None if it is not the newest, or
-        another receiver takes too long."""
+        """Yield the version, held while the context lasts.
+
+        Yield None if the version is not the newest, or if another receiver takes too long.
+        """
         sending = self._sending
         if not sending.acquire(timeout=PATIENCE_S):
             if self._sending is sending:

@@ -1,9 +1,9 @@
-"""The fast half of a tiered store whose versions are sent from GPU to GPU, and never read.
+"""The fast tier of a tiered store, whose versions are sent from GPU to GPU and never read.
 
-What was not sent is not there for anybody: there is no newest version to ask for, and who comes
-late, resumes, replays or evaluates reads the lasting store, which has every version. The invariant:
-it claims nothing that it cannot give (`capabilities`), so that the tiers put the lasting store in
-its place.
+A version is available only while it is sent: the store cannot list a newest version, and late
+joiners, resumed runs, replays and evaluations read the durable store, which has every version. The
+invariant: `capabilities` claims nothing that the store cannot provide, so that the tiered store
+falls back to the durable store.
 """
 
 from __future__ import annotations
@@ -22,28 +22,33 @@ if TYPE_CHECKING:
 
 
 class BroadcastWeightStore(WeightStore):
-    """Publishing holds a version for the engines to ask for; `engines.vllm.receiver` asks."""
+    """A store in which publishing holds a version for the engines to request
+    (`engines.vllm.receiver`).
+    """
 
     def __init__(self, kind: str, uri: str) -> None:
-        """Args: `kind` of `requirements.SENT`; `uri` of the run's folder of weights."""
+        """Args: `kind` is in `requirements.SENT`; `uri` is the run's weights folder."""
         self._kind = kind
         self._uri = uri
         self._sender: Sender | None = None
 
     @property
     def capabilities(self) -> WeightCapabilities:
-        """See `WeightStore.capabilities`. The copy to send is made on the trainer's own device, and
-        takes the place of the version before, which engines may still ask for: in the step."""
+        """See `WeightStore.capabilities`.
+
+        Publishing runs inside the training step: the copy to send is made on the trainer's own
+        device and replaces the previous version, which engines may still request.
+        """
         return WeightCapabilities(latest=False, late_join=False, beside=False, device="cuda")
 
     def uri(self, version: int) -> str:
-        """See `WeightStore.uri`: that of the run's folder of weights."""
+        """Return the location of the run's weights folder. See `WeightStore.uri`."""
         return self._uri
 
     def publish(
         self, version: int, tensors: Mapping[str, torch.Tensor], checksum: str | None = None
     ) -> Manifest:
-        """Hold the version in place of the one before. See `WeightStore.publish`.
+        """Hold the version in place of the previous one. See `WeightStore.publish`.
 
         Raises:
             WeightsError: this process has no GPU to send from.
@@ -58,19 +63,19 @@ class BroadcastWeightStore(WeightStore):
         return self.describe(version, tensors, checksum)
 
     def read(self, version: int) -> dict[str, torch.Tensor]:
-        """Nothing can be read. See `WeightStore.read`."""
+        """Raise WeightsError: versions cannot be read. See `WeightStore.read`."""
         raise self._missing(version)
 
     def manifest(self, version: int) -> Manifest:
-        """Nothing is recorded. See `WeightStore.manifest`."""
+        """Raise WeightsError: no manifest is recorded. See `WeightStore.manifest`."""
         raise self._missing(version)
 
     def versions(self) -> tuple[int, ...]:
-        """None can be read."""
+        """Return an empty tuple: no version can be read."""
         return ()
 
     def retain(self, newest: int, keep: Collection[int] = ()) -> tuple[int, ...]:
-        """There is nothing to remove: one version is held."""
+        """Do nothing: only one version is held."""
         return ()
 
     def _missing(self, version: int) -> WeightsError:

@@ -1,10 +1,10 @@
-"""What a sender of weights and a receiver say to each other: lines of JSON over TCP.
+"""The protocol between a sender of weights and a receiver: lines of JSON over TCP.
 
-The sender leaves its address in the run's folder of weights. A receiver connects, says how many
-processes hold its model, and asks for versions. The sender says whether it holds one; if so, it
-calls the four methods of vLLM's weight transfer one after the other, and each is answered. The
-invariant: nothing that arrives is unpickled; handles of GPU memory are spelled out, so that they
-can only become handles.
+The sender writes its address to the run's weights folder. A receiver connects, states how many
+processes hold its model, and asks for versions. The sender answers whether it holds the version; if
+so, it calls the four methods of vLLM's weight transfer in turn, and each call is answered. The
+invariant: received data is never unpickled; handles of GPU memory are encoded field by field, so
+that they can only become handles.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import socket
 
 MOST_BYTES = 64 << 20
-"""Of one line; names and shapes of ten thousand tensors are a hundredth of that."""
+"""Maximum size of one line; names and shapes of ten thousand tensors take a hundredth of that."""
 _FILE = "sender.json"
 _HANDLE = (
     "tensor", "size", "stride", "offset", "storage", "dtype", "device", "handle", "storage_bytes",
@@ -30,17 +30,17 @@ _HANDLE = (
 """Arguments of `torch.multiprocessing.reductions.rebuild_cuda_tensor`, in order."""
 _BYTES = ("handle", "ref_counter", "event")
 _CLASSES = ("tensor", "storage")
-"""Always torch.Tensor and torch.storage.TypedStorage; not said."""
+"""Fields that are always torch.Tensor and torch.storage.TypedStorage, and are not transmitted."""
 
 
 def announce(weights_uri: str, host: str, port: int) -> None:
-    """Say where the run's sender listens, in place of one before it."""
+    """Publish the address of the run's sender, in place of a previous one."""
     text = json.dumps({"host": host, "port": port})
     files.write(files.join(weights_uri, _FILE), text.encode())
 
 
 def announced(weights_uri: str) -> tuple[str, int] | None:
-    """(host, port) of the run's sender; None before it has one."""
+    """Return (host, port) of the run's sender, or None if no sender has published its address."""
     data = files.read(files.join(weights_uri, _FILE))
     if data is None:
         return None
@@ -49,7 +49,7 @@ def announced(weights_uri: str) -> tuple[str, int] | None:
 
 
 def line(message: Mapping[str, Any]) -> bytes:
-    """A message as it travels."""
+    """Encode a message for transmission."""
     return json.dumps(message).encode() + b"\n"
 
 
@@ -60,12 +60,12 @@ class Wire:
         self._file = connection.makefile("rwb")
 
     def say(self, message: Mapping[str, Any]) -> None:
-        """Send a message. Raises OSError where nobody listens any more."""
+        """Send a message. Raises OSError if the connection is closed."""
         self._file.write(line(message))
         self._file.flush()
 
     def hear(self) -> dict[str, Any] | None:
-        """The next message; None where the other side has left."""
+        """Return the next message, or None if the other side has disconnected."""
         data = self._file.readline(MOST_BYTES)
         if not data.endswith(b"\n"):
             return None
@@ -74,25 +74,29 @@ class Wire:
 
 
 class WireClient:
-    """vLLM's `VLLMWeightSyncClient` for one engine at the other end of a connection."""
+    """An implementation of vLLM's `VLLMWeightSyncClient` for one engine at the other end of a
+    connection.
+    """
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
 
     def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None:
-        """Have the engine's processes join; see vLLM's protocol, as of the next three."""
+        """Have the engine's processes join the transfer; see vLLM's protocol for this and the next
+        three.
+        """
         self._call("init", init_info)
 
     def start_weight_update(self) -> None:
-        """Have them make ready."""
+        """Have the engine's processes prepare for an update."""
         self._call("start", {})
 
     def update_weights(self, update_info: dict[str, Any]) -> None:
-        """Have them receive what is sent meanwhile."""
+        """Have the engine's processes receive the weights sent meanwhile."""
         self._call("update", spelled(update_info))
 
     def finish_weight_update(self, weight_version: str | None = None) -> None:
-        """Have them serve it, under the version that was asked for."""
+        """Have the engine's processes serve the weights under the requested version."""
         self._call("finish", {})
 
     def _call(self, name: str, info: Mapping[str, Any]) -> None:
@@ -103,7 +107,7 @@ class WireClient:
 
 
 def spelled(info: dict[str, Any]) -> dict[str, Any]:
-    """Update info of vLLM's engines as JSON-able values."""
+    """Convert the update info of vLLM's engines to JSON-compatible values."""
     handles = info.get("ipc_handles")
     if handles is None:
         return info
@@ -113,10 +117,10 @@ def spelled(info: dict[str, Any]) -> dict[str, Any]:
 
 
 def read(info: dict[str, Any]) -> dict[str, Any]:
-    """Inverse of `spelled`.
+    """Restore update info; the inverse of `spelled`.
 
     Raises:
-        KeyError, ValueError: it is something else.
+        KeyError, ValueError: the value is not encoded update info.
     """
     handles = info.get("ipc_handles")
     if handles is None:
