@@ -1,19 +1,22 @@
-"""The architectures whose arithmetic is ours, by their names in `config.json`; loads no torch."""
+"""The model architectures that this library implements, by their names in `config.json`.
+
+This module does not import torch.
+"""
 
 import json
 from pathlib import Path
 
 DENSE = "Qwen3ForCausalLM"
 MIXTURE = "Qwen3MoeForCausalLM"
-"""The one whose layers are mixtures of experts."""
+"""The architecture whose layers can be mixtures of experts."""
 NO_MIXTURE = "the embedded engine computes no mixture of experts; take policy.engine=vllm"
-"""What is said to who would serve one with it."""
+"""Error message for an attempt to serve such a model with the embedded engine."""
 
 
 def is_mixture(folder: str | Path | None) -> bool:
-    """Whether a pretrained model says that its layers are mixtures of experts.
+    """Return whether a pretrained model declares mixture-of-experts layers.
 
-    One that is not here, or is damaged, does not; who loads it refuses it.
+    A model that is missing or damaged counts as dense; loading it raises the error.
     """
     if folder is None:
         return False

@@ -1,14 +1,14 @@
-"""Qwen3 for generation: the function of `models.qwen3` over a batched cache of keys and values.
+"""Qwen3 for generation: the function of `models.qwen3` over a batched key-value cache.
 
-Each row of the cache is one token chain with a length of its own. Nothing is copied from step to
-step: a decode step attends over the rows where they lie. The invariant: logits equal those of
-`models.qwen3` over the whole chain, whatever else is in the cache, but for rounding.
+Each row of the cache is one token chain with its own length. No keys or values are copied between
+steps: a decode step attends over the rows in place. Invariant: the logits equal those of
+`models.qwen3` over the whole chain, whatever else is in the cache, up to rounding.
 
-Source: what a GPU does differently is torch's documentation of `scaled_dot_product_attention` and
-of CUDA graphs; see `models.device` for what was tried.
+The GPU-specific behavior follows torch's documentation of `scaled_dot_product_attention` and of
+CUDA graphs; `models.device` states which devices this code has run on.
 
-Shapes: B rows of a decode step, R rows and T tokens of a prefill, L positions, E hidden, H heads,
-K key-value heads, D head dim.
+Shapes: B rows of a decode step, R rows and T tokens of a prefill, L positions, E hidden, H heads, K
+key-value heads, D head dim.
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ Int64Array = np.ndarray[Any, np.dtype[np.int64]]
 
 
 class CachedQwen3:
-    """Weights in the form that generation wants; owns its memory, which stays where it is."""
+    """A Qwen3 model in inference form, with its weights in buffers at fixed addresses."""
 
     def __init__(
         self,
@@ -48,21 +48,21 @@ class CachedQwen3:
         self.load(tensors)
 
     def load(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Overwrite all weights with those of `tensors`, wherever these are."""
+        """Overwrite all weights with those of `tensors`, which may be on any device."""
         self._weights.load(tensors)
 
     def prefill(
         self, cache: KeyValues, tokens: Int64Array, rows: Int64Array, starts: Int64Array,
         counts: Int64Array,
     ) -> None:  # fmt: skip
-        """Write keys and values of new tokens into the cache, after what each row holds.
+        """Append the keys and values of new tokens to the rows of the cache.
 
         Args:
-            cache: what is read and written.
+            cache: the cache to read and write.
             tokens: [R, T], padded on the right with any token.
             rows: [R], distinct.
-            starts: [R], tokens that each row holds.
-            counts: [R], tokens of each row that are no padding.
+            starts: [R], number of tokens that each row holds.
+            counts: [R], number of tokens of each row that are not padding.
         """
         end = int((starts + counts).max())
         there = (self._there(array) for array in (tokens, rows, starts, counts))
@@ -72,7 +72,7 @@ class CachedQwen3:
         self, cache: KeyValues, end: int, tokens: torch.Tensor, rows: torch.Tensor,
         starts: torch.Tensor, counts: torch.Tensor,
     ) -> None:  # fmt: skip
-        """The same where it is computed; no row holds more than `end` tokens then."""
+        """Prefill with tensors on the device; no row holds more than `end` tokens afterwards."""
         steps = torch.arange(tokens.shape[1], device=self.device)
         positions = starts[:, None] + steps
         real = steps < counts[:, None]
@@ -87,7 +87,7 @@ class CachedQwen3:
             all_keys[rows[:, None], :, places] = keys
             all_values[rows[:, None], :, places] = values
             if index + 1 == len(self._weights.layers):
-                return  # nobody reads what the last layer makes of these tokens
+                return  # the last layer's output for these tokens is not needed
             mixed = _attend(
                 queries.transpose(1, 2),
                 all_keys[:, :, :end].index_select(0, rows),
@@ -100,13 +100,13 @@ class CachedQwen3:
         self, cache: KeyValues, tokens: Int64Array, held: Int64Array, places: Int64Array,
         wanted: Int64Array | None,
     ) -> torch.Tensor:  # fmt: skip
-        """Feed one token to each of the first B rows; logits of what comes next.
+        """Append one token to each of the first B rows and compute the logits of the next tokens.
 
         Args:
-            cache: what is read and written.
+            cache: the cache to read and write.
             tokens: [B].
-            held: [B], tokens that each row holds; the position of its new one.
-            places: [B], where it is written: `held`, or scratch for an idle row.
+            held: [B], number of tokens that each row holds, which is the position of the new token.
+            places: [B], position to write to: `held`, or scratch for an idle row.
             wanted: rows whose logits to compute; None for all.
 
         Returns:
@@ -119,15 +119,18 @@ class CachedQwen3:
         return self._logits(hidden)
 
     def decode_there(self, cache: KeyValues, feed: torch.Tensor, end: int) -> torch.Tensor:
-        """The same of tokens, held and places [3, B] that are on the device, where no row holds
-        `end` tokens or more: it waits for nothing, so that it can be captured."""
+        """Decode with tokens, held and places [3, B] that are on the device already.
+
+        Every row must hold fewer than `end` tokens. The call waits for nothing, so that it can be
+        captured in a CUDA graph.
+        """
         return self._logits(self._advance(cache, end, *feed.unbind()))
 
     def _advance(
         self, cache: KeyValues, end: int, tokens: torch.Tensor, held: torch.Tensor,
         places: torch.Tensor,
     ) -> torch.Tensor:  # fmt: skip
-        """Hidden states [B, E] of the new tokens, before the final norm."""
+        """Return the hidden states [B, E] of the new tokens, before the final norm."""
         count = len(tokens)
         width = self.config.head_dim
         kv_heads = self.config.num_key_value_heads
@@ -158,7 +161,9 @@ class CachedQwen3:
     def _project(
         self, layer: FusedLayer, hidden: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """[..., E] to rotated queries [..., H, D] and keys [..., K, D], and values [..., K, D]."""
+        """Project [..., E] to rotated queries [..., H, D] and keys [..., K, D], and values [..., K,
+        D].
+        """
         config = self.config
         heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
         fused = functional.linear(self._normalize(hidden, layer.input_norm), layer.qkv)
@@ -168,7 +173,7 @@ class CachedQwen3:
         return turned[..., :heads, :], turned[..., heads:, :], split[..., heads + kv_heads :, :]
 
     def _finish(self, layer: FusedLayer, hidden: torch.Tensor, mixed: torch.Tensor) -> torch.Tensor:
-        """Output projection and feed-forward block, with both residuals."""
+        """Apply the output projection and the feed-forward block, with both residuals."""
         hidden = hidden + functional.linear(mixed, layer.output)
         fused = functional.linear(self._normalize(hidden, layer.mlp_norm), layer.gate_up)
         gate, up = fused.chunk(2, -1)
@@ -184,7 +189,7 @@ class CachedQwen3:
 def _attend(
     queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, visible: torch.Tensor
 ) -> torch.Tensor:
-    """Attention of queries [R, H, T, D] over keys and values [R, K, L, D], as far as visible."""
+    """Attention of queries [R, H, T, D] over keys and values [R, K, L, D], masked by `visible`."""
     grouped = True
     if queries.device != CPU:  # its fast kernels take either a mask or groups of heads
         groups = queries.shape[1] // keys.shape[1]

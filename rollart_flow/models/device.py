@@ -1,9 +1,9 @@
-"""Where the embedded engine and trainer compute: the one place that looks for a GPU.
+"""Device selection for the embedded engine and trainer, and the only check for a GPU.
 
-The invariant: "cuda" is a GPU that this process sees, or it is refused before anything is computed.
+Invariant: "cuda" is a GPU that this process sees; otherwise it is refused before any computation.
 
-Tried: on CPUs only. What follows from "cuda" is checked there with tensors that have a device and
-no numbers (`tests/test_devices.py`); no line of it has run on a GPU.
+The code has run on CPUs only. Its behavior on "cuda" is checked there with tensors that have a
+device and no data (`tests/test_devices.py`); no line of it has run on a GPU.
 """
 
 import os
@@ -17,13 +17,13 @@ CPU = torch.device("cpu")
 
 
 def computing_device(name: str) -> torch.device:
-    """The device that a policy names.
+    """Return the device that a policy names.
 
     Args:
-        name: "cpu" or "cuda"; of several GPUs, the first that the process sees.
+        name: "cpu" or "cuda"; with several GPUs, "cuda" is the first that the process sees.
 
     Raises:
-        SettingsError: it is neither, or it is cuda and this process sees no GPU.
+        SettingsError: the name is unknown, or it is "cuda" and this process sees no GPU.
     """
     if name not in DEVICES:
         raise SettingsError(f"device must be one of {', '.join(DEVICES)}, not {name!r}")
@@ -38,14 +38,16 @@ def computing_device(name: str) -> torch.device:
 
 
 def device_here(name: str) -> str:
-    """The same, or the CPU where there is no GPU: for what is computed again on another machine,
-    and says where it was."""
+    """Return the named device, or "cpu" if this machine has no GPU.
+
+    A recomputation on another machine uses this function and reports the device it ran on.
+    """
     return name if torch.cuda.is_available() else "cpu"
 
 
 def use_gpu(device: torch.device) -> torch.device:
-    """Make a GPU this process's own, with products that are summed in a fixed order."""
-    # cuBLAS reads it when it starts; without it deterministic products are refused.
+    """Make a GPU the current device of this process, with deterministic matrix products."""
+    # cuBLAS reads this variable when it starts; without it deterministic products are refused.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.cuda.set_device(device)
     return device

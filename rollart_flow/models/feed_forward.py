@@ -1,8 +1,9 @@
-"""Feed-forward blocks of a Qwen3: one for all tokens, or a mixture of experts as in Qwen3-MoE.
+"""Feed-forward blocks of Qwen3: a dense block, or a mixture of experts as in Qwen3-MoE.
 
-The invariant: parameter names and arithmetic are those of Hugging Face's `Qwen3MoeForCausalLM` as
-its weights are stored, expert by expert. Every expert computes, if only for no token, so that each
-parameter has a gradient in every process. Shapes: E hidden, N tokens, X experts, K of them chosen.
+Invariant: parameter names and arithmetic are those of Hugging Face's `Qwen3MoeForCausalLM` as its
+weights are stored, expert by expert. Every expert computes, even for zero tokens, so that each
+parameter has a gradient in every process. Shapes: E hidden, N tokens, X experts, K experts chosen
+for each token.
 """
 
 from __future__ import annotations
@@ -18,19 +19,19 @@ from rollart_flow.errors import SettingsError
 
 @dataclass(frozen=True, slots=True)
 class Experts:
-    """Which layers are mixtures, and of what, under the field names of `config.json`."""
+    """Mixture-of-experts settings, under the field names of `config.json`."""
 
     num_experts: int
     num_experts_per_tok: int
-    """Those that compute a token."""
+    """Number of experts that compute each token."""
     moe_intermediate_size: int
-    """Width between the matrices of one expert."""
+    """Inner width of one expert."""
     norm_topk_prob: bool = False
-    """Whether the weights of those that compute a token add up to one."""
+    """Whether the weights of the experts chosen for a token are normalized to sum to one."""
     decoder_sparse_step: int = 1
-    """Every so many layers, the last one is a mixture."""
+    """Interval of mixture layers: the last layer of each interval is a mixture."""
     mlp_only_layers: tuple[int, ...] = ()
-    """Layers that are none in any case."""
+    """Layers that are dense in any case."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "mlp_only_layers", tuple(self.mlp_only_layers))  # a list in JSON
@@ -49,7 +50,7 @@ class Experts:
             )
 
     def mixes(self, layer: int) -> bool:
-        """Whether a layer, counted from 0, is a mixture."""
+        """Return whether a layer, counted from 0, is a mixture."""
         return layer not in self.mlp_only_layers and (layer + 1) % self.decoder_sparse_step == 0
 
 
@@ -63,13 +64,13 @@ class MLP(nn.Module):
         self.down_proj = nn.Linear(inner, hidden, bias=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """[..., E] to [..., E]."""
+        """Map [..., E] to [..., E]."""
         mixed: torch.Tensor = self.down_proj(functional.silu(self.gate_proj(x)) * self.up_proj(x))
         return mixed
 
 
 class MixtureOfExperts(nn.Module):
-    """As many blocks as there are experts; a router chooses those that compute a token."""
+    """A block with several experts; a router chooses the experts that compute each token."""
 
     def __init__(self, hidden: int, experts: Experts) -> None:
         super().__init__()
@@ -81,7 +82,7 @@ class MixtureOfExperts(nn.Module):
         )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """[..., E] to [..., E]; the router's weights are computed in float32."""
+        """Map [..., E] to [..., E]; the router's weights are computed in float32."""
         flat = x.reshape(-1, x.shape[-1])
         shares = functional.softmax(self.gate(flat), dim=-1, dtype=torch.float32)
         weights_nk, chosen_nk = shares.topk(self._chosen, dim=-1)

@@ -1,9 +1,9 @@
-"""A policy's weights, config and tokenizer as a Hugging Face folder, in and out.
+"""Reading and writing of a policy's weights, config and tokenizer as a Hugging Face folder.
 
-What is written here loads in transformers (`AutoModelForCausalLM`, `AutoTokenizer`), vLLM and
-Megatron bridges. The invariant: under its name a folder is whole; it is filled beside its place,
-flushed to disk and renamed. Reading refuses, in one line, every architecture whose arithmetic is
-not exactly that of `models.qwen3`.
+A folder written here loads in transformers (`AutoModelForCausalLM`, `AutoTokenizer`), vLLM and
+Megatron bridges. Invariant: a folder under its final name is complete, since it is filled under a
+temporary name, flushed to disk and renamed. Reading refuses every architecture whose arithmetic is
+not exactly that of `models.qwen3`, with a one-line error.
 """
 
 import json
@@ -34,18 +34,18 @@ def save_folder(
     tensors: Mapping[str, torch.Tensor],
     tokenizer: Mapping[str, str],
 ) -> None:
-    """Write a new folder: whole or not at all; equal arguments give equal bytes.
+    """Write a new folder atomically; equal arguments give equal bytes.
 
     Args:
-        folder: must not exist.
+        folder: path of the new folder, which must not exist.
         config: shape of the model.
         tensors: weights in Hugging Face names, all of one dtype.
-        tokenizer: texts of the tokenizer's files by name, as of `tokenizer.tokenizer_files`.
+        tokenizer: files of the tokenizer by name, as `tokenizer.tokenizer_files` returns them.
 
     Raises:
         SettingsError: the folder exists.
-        WeightsError: names or shapes are not those of the config.
-        OSError: it cannot be written.
+        WeightsError: names or shapes do not match the config.
+        OSError: the folder cannot be written.
     """
     target = Path(folder)
     if target.exists():
@@ -70,11 +70,11 @@ def save_folder(
 
 
 def load_folder(folder: str | Path) -> tuple[ModelConfig, dict[str, torch.Tensor]]:
-    """Config and weights of a folder, in the dtype that they are stored in.
+    """Return the config and weights of a folder, in the dtype that they are stored in.
 
     Raises:
         SettingsError: there is no model, or one of another architecture.
-        WeightsError: the weights are damaged, or are not those of the config.
+        WeightsError: the weights are damaged or do not match the config.
     """
     place = Path(folder)
     config = read_config(place)
@@ -92,10 +92,10 @@ def load_folder(folder: str | Path) -> tuple[ModelConfig, dict[str, torch.Tensor
 
 
 def load_model(folder: str | Path, dtype: torch.dtype = torch.float32) -> Qwen3:
-    """The model of a folder, for training.
+    """Load the model of a folder for training.
 
     Raises:
-        SettingsError, WeightsError: as `load_folder`.
+        SettingsError, WeightsError: as in `load_folder`.
     """
     config, tensors = load_folder(folder)
     model = Qwen3(config).to(dtype)
@@ -104,10 +104,10 @@ def load_model(folder: str | Path, dtype: torch.dtype = torch.float32) -> Qwen3:
 
 
 def read_config(folder: str | Path) -> ModelConfig:
-    """The shape of the model in a folder.
+    """Return the shape of the model in a folder.
 
     Raises:
-        SettingsError: there is no config.json, or one that `models.qwen3` does not compute.
+        SettingsError: there is no config.json, or its architecture is not that of `models.qwen3`.
     """
     path = Path(folder) / "config.json"
     try:
@@ -123,7 +123,7 @@ def read_config(folder: str | Path) -> ModelConfig:
         found["rope_theta"] = rope["rope_theta"]
     if isinstance(found.get("eos_token_id"), list):
         found["eos_token_id"] = found["eos_token_id"][0]
-    # what config.json leaves out has transformers' default, which is not always ours
+    # Fields missing in config.json have the default of transformers, which can differ from ours.
     found.setdefault("tie_word_embeddings", False)
     found.setdefault("rope_theta", 10000.0)
     try:
@@ -135,7 +135,7 @@ def read_config(folder: str | Path) -> ModelConfig:
 
 
 def check_tensors(config: ModelConfig, tensors: Mapping[str, torch.Tensor]) -> None:
-    """Refuse weights that are not exactly those of the config.
+    """Refuse weights that do not match the config exactly.
 
     Raises:
         WeightsError: a tensor is missing, unknown, of a wrong shape or not of floating point.
@@ -172,12 +172,12 @@ def _check_architecture(values: Mapping[str, Any], path: Path) -> None:
 
 
 def _fields(kind: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """What is said of a dataclass's fields."""
+    """Return the values given for the fields of a dataclass."""
     return {field.name: values[field.name] for field in fields(kind) if field.name in values}
 
 
 def _experts(values: Mapping[str, Any]) -> Experts:
-    """Those of a mixture; transformers has names of its own for what the models' folders say."""
+    """Return the experts settings; transformers and model folders use different field names."""
     said = _fields(Experts, values)
     said.setdefault("num_experts", values.get("num_local_experts"))
     if said.get("mlp_only_layers") is None:

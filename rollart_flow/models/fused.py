@@ -1,8 +1,10 @@
-"""The weights of Qwen3 in the form that generation wants: projections that read the same input are
-one matrix, since at small sizes a step costs as much as it has operators.
+"""The weights of Qwen3 in the form that generation uses.
 
-The invariant: the tensors stay where they are; new weights are written into them, so that what was
-captured with their addresses goes on to hold.
+Projections that read the same input are fused into one matrix, since at small sizes the number of
+operators dominates the cost of a step.
+
+Invariant: the tensors keep their addresses. New weights are copied into them, so that CUDA graphs
+captured with these addresses stay valid.
 
 Shapes: H heads, K key-value heads, D head dim.
 """
@@ -30,10 +32,10 @@ class FusedLayer:
 
 
 class FusedWeights:
-    """All weights, in memory of their own."""
+    """All weights of a model, in buffers that this object owns."""
 
     def __init__(self, config: ModelConfig, dtype: torch.dtype, device: torch.device) -> None:
-        """Reserve the memory; `load` fills it."""
+        """Allocate the buffers; `load` fills them."""
         self._config = config
         self._dtype = dtype
         self._device = device
@@ -45,8 +47,10 @@ class FusedWeights:
 
     @torch.no_grad()
     def load(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Overwrite all of it with weights in Hugging Face names, wherever these are; they must
-        have passed `folder.check_tensors`."""
+        """Overwrite all weights with tensors in Hugging Face names, which may be on any device.
+
+        The tensors must have passed `folder.check_tensors`.
+        """
         for index, layer in enumerate(self.layers):
             self._fuse(layer, tensors, f"model.layers.{index}.")
         self.embedding.copy_(tensors["model.embed_tokens.weight"])
@@ -58,7 +62,7 @@ class FusedWeights:
         return torch.empty(shape, dtype=self._dtype, device=self._device)
 
     def _layer(self) -> FusedLayer:
-        """Memory of one layer."""
+        """Allocate the buffers of one layer."""
         config, hidden = self._config, self._config.hidden_size
         heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
         return FusedLayer(

@@ -1,10 +1,10 @@
-"""A LoRA adapter in PEFT's format: what it is, and the weights that it makes of others.
+"""LoRA adapters in PEFT's format: reading them, and merging them into weights.
 
-The invariant: an adapter that was read has one meaning. What PEFT can say beyond plain low-rank
-matrices beside linear layers is refused, so that an engine that serves it and `merged` compute the
-same. It is identified by its content, since folders are overwritten.
+Invariant: every adapter that is accepted has one meaning. PEFT features beyond plain low-rank
+matrices next to linear layers are refused, so that an engine that serves the adapter and `merged`
+compute the same function. An adapter is identified by its content, since folders are overwritten.
 
-Source: PEFT's adapter_config.json, read as `vllm.lora.peft_helper` of vLLM 0.32 reads it.
+PEFT's adapter_config.json is interpreted as in `vllm.lora.peft_helper` of vLLM 0.32.
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ if TYPE_CHECKING:
 CONFIG_FILE = "adapter_config.json"
 TENSORS_FILE = "adapter_model.safetensors"
 MOST_RANK = 512
-"""Highest rank that vLLM makes room for."""
+"""Highest rank that vLLM supports."""
 _BEYOND = (
     "use_dora", "lora_bias", "modules_to_save", "rank_pattern", "alpha_pattern", "use_qalora",
     "use_bdlora", "layer_replication", "alora_invocation_tokens", "fan_in_fan_out",
 )  # fmt: skip
-"""Settings of PEFT that change what is computed; an adapter has none of them on."""
+"""PEFT settings that change the computation; an accepted adapter has none of them enabled."""
 _PREFIX = "base_model.model."
 _DOWN, _UP = ".lora_A.weight", ".lora_B.weight"
 
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """An adapter as it was when it was read."""
+    """An adapter at the time it was read."""
 
     folder: str
-    """Absolute."""
+    """Absolute path of the adapter's folder."""
     rank: int
     scale: float
-    """What the product of its matrices is multiplied by."""
+    """Factor of the product of the adapter's matrices."""
     fingerprint: str
-    """SHA-256 (hexadecimal) of its two files."""
+    """SHA-256 (hexadecimal) of the adapter's two files."""
 
 
 def read_adapter(folder: str | Path) -> Adapter:
-    """The adapter in a folder; loads no torch.
+    """Read the adapter in a folder, without importing torch.
 
     Raises:
-        SettingsError: there is no LoRA adapter, or one that is more than low-rank matrices.
+        SettingsError: there is no LoRA adapter, or it uses more than low-rank matrices.
     """
     place = Path(folder).expanduser().resolve()
     digest = hashlib.sha256()
@@ -72,11 +72,11 @@ def read_adapter(folder: str | Path) -> Adapter:
 
 
 def merged(tensors: Mapping[str, torch.Tensor], adapter: Adapter) -> dict[str, torch.Tensor]:
-    """Weights that compute what these do with an adapter over them.
+    """Return weights that compute the same function as `tensors` with the adapter applied.
 
     Args:
-        tensors: in Hugging Face names, [out, in] where a layer is adapted.
-        adapter: whose A is [rank, in] and whose B is [out, rank] for each layer.
+        tensors: weights in Hugging Face names, [out, in] where a layer is adapted.
+        adapter: an adapter whose A is [rank, in] and whose B is [out, rank] for each layer.
 
     Raises:
         SettingsError: the adapter is for another model, or cannot be read.
@@ -105,10 +105,10 @@ def merged(tensors: Mapping[str, torch.Tensor], adapter: Adapter) -> dict[str, t
 
 
 def _read_config(said: Mapping[str, Any]) -> tuple[int, float]:
-    """(rank, scale).
+    """Return (rank, scale) of an adapter's config.
 
     Raises:
-        KeyError, TypeError, ValueError: it says something else.
+        KeyError, TypeError, ValueError: the config is malformed or not supported.
     """
     if said["peft_type"] != "LORA":
         raise ValueError(f"peft_type is {said['peft_type']!r}")

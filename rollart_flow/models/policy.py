@@ -1,7 +1,7 @@
-"""`Policy`: which model a pipeline trains, as frozen settings. Importing this loads no torch.
+"""`Policy`: the model that a pipeline trains, as frozen settings. Loads no torch.
 
-A policy is the feedback edge of the pipeline: a value whose versions rollout reads and train
-writes. Version 0 is what `materialize` puts into a folder; it is a function of the settings alone.
+A policy is the feedback edge of the pipeline: rollout reads its versions and train writes them.
+Version 0 is the folder that `materialize` writes; it is a function of the settings alone.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ DTYPES = ("float32", "bfloat16")
 AUTO = "auto"
 DEVICES = ("cpu", "cuda")
 WORDS = ("left", "down", "right", "up")
-"""Words that a tiny policy's tokenizer knows as one token each unless told otherwise."""
+"""Words that the tokenizer of a tiny policy encodes as one token each by default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,33 +33,39 @@ class Policy:
     """
 
     path: str | None = None
-    """Folder of a pretrained model; None: a small model made from scratch."""
+    """Folder of a pretrained model; None for a small model made from scratch."""
     hidden: int = 64
     """Width of a model made from scratch; attention has the proportions of Qwen3-0.6B."""
     layers: int = 2
     heads: int = 4
-    """Attention heads; half as many for keys and values, each 2 x hidden / heads wide."""
+    """Number of attention heads; half as many for keys and values, each 2 x hidden / heads wide."""
     words: tuple[str, ...] = WORDS
-    """Words that a tokenizer made from scratch keeps whole; all else is spelled in characters."""
+    """Words that a tokenizer made from scratch keeps whole; other text is split into characters."""
     seed: int = 0
-    """Of fresh weights."""
+    """Seed of fresh weights."""
     warm_start: int = 0
-    """Supervised steps on well-formed random actions before version 0; 0 does none."""
+    """Supervised steps on well-formed random actions before version 0; 0 disables it."""
     engine: str = "embedded"
-    """Name of the inference engine that serves it."""
+    """Name of the inference engine that serves the policy."""
     dtype: str = AUTO
-    """What the engine computes in; "auto": float32 on a CPU, bfloat16 on a GPU. On a GPU the
-    embedded trainer's passes are computed in it too, over float32 weights."""
+    """Dtype that the engine computes in; "auto" is float32 on a CPU and bfloat16 on a GPU.
+
+    On a GPU the embedded trainer's passes use this dtype too, over float32 weights.
+    """
     device: str = "cpu"
-    """What the embedded engine and trainer compute on: cpu or cuda. vLLM and trainers of several
-    ranks take the GPUs that they see, whatever it says."""
+    """Device of the embedded engine and trainer: cpu or cuda.
+
+    vLLM and trainers with several ranks ignore this setting and use the GPUs that they see.
+    """
     eager: bool = False
-    """Whether the embedded engine decodes operator by operator on a GPU too; otherwise it captures
-    a step as a CUDA graph, once for each size."""
+    """Whether the embedded engine decodes operator by operator on a GPU too.
+
+    Otherwise the engine captures a step as a CUDA graph, once for each size.
+    """
     max_context: int = 512
-    """Longest token chain of a trajectory; beyond it a trajectory is truncated."""
+    """Longest token chain of a trajectory; a longer trajectory is truncated."""
     max_batch: int = 64
-    """Requests that one engine decodes together; others wait."""
+    """Number of requests that one engine decodes together; further requests wait."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "words", tuple(self.words))  # a list after JSON
@@ -97,7 +103,7 @@ class Policy:
 
     @property
     def computes_in(self) -> str:
-        """The dtype that "auto" stands for, or the one that was chosen."""
+        """The dtype that was chosen, or the one that "auto" stands for."""
         if self.dtype != AUTO:
             return self.dtype
         return "bfloat16" if self.device == "cuda" else "float32"
@@ -133,12 +139,12 @@ class Policy:
         max_context: int = 512,
         max_batch: int = 64,
     ) -> Policy:
-        """A small Qwen3 with fresh weights and a character-level tokenizer; nothing is downloaded.
+        """Return a small Qwen3 with fresh weights and a character-level tokenizer.
 
         Arguments are the fields of the same names.
 
         Raises:
-            SettingsError: a value is impossible.
+            SettingsError: a value is out of range.
         """
         return Policy(
             hidden=hidden,
@@ -167,14 +173,14 @@ class Policy:
         max_context: int = 2048,
         max_batch: int = 64,
     ) -> Policy:
-        """A Qwen3 in a local Hugging Face folder, with its tokenizer and chat template.
+        """Return a Qwen3 in a local Hugging Face folder, with its tokenizer and chat template.
 
-        Its layers may be mixtures of experts where the engine is vLLM.
+        The layers may be mixtures of experts if the engine is vLLM.
 
-        Only the folder's presence is checked here; `materialize` reads it.
+        This call only checks that the folder exists; `materialize` reads it.
 
         Raises:
-            SettingsError: there is no such folder, or a value is impossible.
+            SettingsError: the folder does not exist, or a value is out of range.
         """
         folder = Path(path).expanduser()
         if not (folder / "config.json").is_file():
@@ -195,7 +201,7 @@ class Policy:
 
 
 def materialize(policy: Policy, folder: str | Path) -> None:
-    """Write version 0, before any warm start, as a Hugging Face folder: whole or not at all.
+    """Write version 0, before any warm start, as a Hugging Face folder, atomically.
 
     The same policy gives the same bytes.
 
@@ -228,10 +234,10 @@ def materialize(policy: Policy, folder: str | Path) -> None:
 
 
 def load_codec(folder: str | Path) -> TextCodec:
-    """The tokenizer of a folder, as observations are encoded and actions decoded.
+    """Return the tokenizer of a folder, which encodes observations and decodes actions.
 
     Raises:
-        SettingsError: no tokenizer there, or no chat template that can be encoded turn by turn.
+        SettingsError: there is no tokenizer, or no chat template that can be encoded turn by turn.
     """
     from rollart_flow.models.tokenizer import TextCodec, tokenizer_files
 
@@ -252,6 +258,6 @@ def _tiny_config(policy: Policy, codec: TextCodec) -> ModelConfig:
         max_position_embeddings=policy.max_context,
         eos_token_id=codec.stop_token_ids[0],
         pad_token_id=codec.pad_token_id,
-        # The usual 0.02 is made for wide models; in a narrow one it drowns what the prompt says.
+        # The usual 0.02 suits wide models; in a narrow model it hides the influence of the prompt.
         initializer_range=0.8 * policy.hidden**-0.5,
     )

@@ -1,12 +1,13 @@
-"""Qwen3 in plain torch: the architecture of every policy that this library makes itself.
+"""Qwen3 in plain torch: the architecture of every policy that this library creates.
 
-Parameter names and arithmetic are those of Hugging Face's `Qwen3ForCausalLM`, and where layers are
-mixtures of experts, of its `Qwen3MoeForCausalLM`, so that one folder of weights loads here, in
-transformers, in vLLM and in Megatron. The invariant, kept by a test:
-hidden states, logits and gradients equal those of transformers.
+Parameter names and arithmetic are those of Hugging Face's `Qwen3ForCausalLM`, or of
+`Qwen3MoeForCausalLM` if layers are mixtures of experts, so that one folder of weights loads here,
+in transformers, in vLLM and in Megatron. Invariant, checked by a test: hidden states, logits and
+gradients equal those of transformers.
 
-This is the training face. Generation uses `rollart_flow.models.cached`, which computes the same
-function token by token over a KV cache. Shapes: B batch, T time, E hidden, H heads, D head dim.
+This module is used for training. Generation uses `rollart_flow.models.cached`, which computes the
+same function token by token over a KV cache. Shapes: B batch, T time, E hidden, H heads, D head
+dim.
 """
 
 from dataclasses import asdict, dataclass
@@ -27,7 +28,7 @@ class ModelConfig:
     vocab_size: int
     hidden_size: int
     intermediate_size: int
-    """Of layers that are no mixture of experts."""
+    """Inner width of dense layers."""
     num_hidden_layers: int
     num_attention_heads: int
     num_key_value_heads: int
@@ -44,7 +45,7 @@ class ModelConfig:
     eos_token_id: int | None = None
     pad_token_id: int | None = None
     experts: Experts | None = None
-    """None: no layer is a mixture of experts."""
+    """Mixture-of-experts settings; None if all layers are dense."""
 
     def __post_init__(self) -> None:
         for name in (
@@ -68,7 +69,9 @@ class ModelConfig:
             raise SettingsError(f"model: head_dim must be even, not {self.head_dim}")
 
     def as_json(self) -> dict[str, Any]:
-        """Hugging Face's fields by name, those of experts only where there are any."""
+        """Return Hugging Face's fields by name; fields of experts are included only if there are
+        any.
+        """
         found = asdict(self)
         experts = found.pop("experts")
         if experts is not None:
@@ -77,9 +80,9 @@ class ModelConfig:
 
 
 def rotary_tables(config: ModelConfig, length: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """(cos, sin) of the rotary angles, float32 [length, head_dim / 2].
+    """Return (cos, sin) of the rotary angles, float32 [length, head_dim / 2].
 
-    Dimension i and i + head_dim / 2 form the pair that is turned by the i-th angle.
+    Dimensions i and i + head_dim / 2 form the pair that the i-th angle rotates.
     """
     exponents = torch.arange(0, config.head_dim, 2, dtype=torch.float32) / config.head_dim
     inverse_frequencies = 1.0 / (config.rope_theta**exponents)
@@ -96,7 +99,7 @@ class RMSNorm(nn.Module):
         self.eps = eps
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Shape and dtype of `x`."""
+        """Normalize `x`; the result has its shape and dtype."""
         wide = x.float()
         scale = torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + self.eps)
         return self.weight * (wide * scale).to(x.dtype)
@@ -118,7 +121,7 @@ class Attention(nn.Module):
         self.k_norm = RMSNorm(config.head_dim, config.rms_norm_eps)
 
     def forward(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-        """`x` [B, T, E]; `cos`, `sin` [T, D]; answers [B, T, E]."""
+        """Map `x` [B, T, E] with `cos` and `sin` [T, D] to [B, T, E]."""
         batch, time, _ = x.shape
         heads = (batch, time, -1, self.head_dim)
         queries = self.q_norm(self.q_proj(x).view(heads)).transpose(1, 2)
@@ -150,14 +153,14 @@ class Layer(nn.Module):
         self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
 
     def forward(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-        """[B, T, E] to [B, T, E]."""
+        """Map [B, T, E] to [B, T, E]."""
         x = x + self.self_attn(self.input_layernorm(x), cos, sin)
         out: torch.Tensor = x + self.mlp(self.post_attention_layernorm(x))
         return out
 
 
 class Backbone(nn.Module):
-    """Embedding, layers and final norm: what Hugging Face names `model`."""
+    """Embedding, layers and final norm, which Hugging Face names `model`."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -177,7 +180,7 @@ class Qwen3(nn.Module):
             self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
 
     def initialize(self, seed: int) -> None:
-        """Fresh weights, a function of the seed alone: matrices normal, norms one."""
+        """Set fresh weights as a function of the seed alone: matrices normal, norms one."""
         generator = torch.Generator().manual_seed(seed)
         with torch.no_grad():
             for parameter in self.parameters():
@@ -187,10 +190,10 @@ class Qwen3(nn.Module):
                     parameter.normal_(0.0, self.config.initializer_range, generator=generator)
 
     def forward(self, token_ids: torch.Tensor) -> torch.Tensor:
-        """Hidden states after the final norm.
+        """Return the hidden states after the final norm.
 
-        Attention is causal and positions count from 0, so padding on the right changes nothing
-        before it.
+        Attention is causal and positions count from 0, so padding on the right does not change
+        earlier positions.
 
         Args:
             token_ids: int64 [B, T], T at most `max_position_embeddings`.
@@ -208,7 +211,7 @@ class Qwen3(nn.Module):
         return normed
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """[..., E] to [..., vocab_size]; take the positions that matter first."""
+        """Map [..., E] to [..., vocab_size]; select the needed positions before this call."""
         if self.config.tie_word_embeddings:
             return functional.linear(hidden, self.model.embed_tokens.weight)
         projected: torch.Tensor = self.lm_head(hidden)
@@ -216,6 +219,6 @@ class Qwen3(nn.Module):
 
 
 def _rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    """Rotary position embedding of [B, H, T, D]."""
+    """Apply the rotary position embedding to [B, H, T, D]."""
     first, second = x.chunk(2, -1)
     return x * cos + torch.cat([-second, first], -1) * sin

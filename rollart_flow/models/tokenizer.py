@@ -1,11 +1,11 @@
-"""Text to tokens and back for trajectories that only ever grow.
+"""Tokenization for append-only trajectories.
 
 A chat template usually renders a whole conversation; a trajectory is one append-only chain whose
-generated tokens are never encoded again. So `TurnFormat` takes from a template what surrounds one
-turn: it renders two probe conversations and keeps the pieces. A template is supported exactly if a
-longer conversation is rendered as the shorter one plus something; ChatML is, and so is the format
-of `tiny_tokenizer_files`. The invariant: the text of an observation cannot forge a marker, because
-inside it the markers are spelled in ordinary tokens.
+generated tokens are never encoded again. `TurnFormat` therefore extracts the text that a template
+puts around one turn: it renders two probe conversations and keeps the pieces. A template is
+supported if and only if it renders a longer conversation as the shorter one plus a suffix; ChatML
+is, and so is the format of `tiny_tokenizer_files`. Invariant: the text of an observation cannot
+forge a marker, because markers inside an observation are encoded as ordinary tokens.
 """
 
 import json
@@ -37,9 +37,9 @@ _PROBE_TURNS = [
 
 
 def tiny_tokenizer(words: Iterable[str] = ()) -> Tokenizer:
-    """One token for each printable ASCII character, the newline, and each of `words`.
+    """Return a tokenizer for printable ASCII characters, the newline, and each of `words`.
 
-    A word is one token only where it stands alone; every other character becomes `<unk>`.
+    A word is one token only between word boundaries; every unknown character becomes `<unk>`.
     """
     markers = (_PAD, _EOS, _UNKNOWN, _USER, _ASSISTANT)
     characters = ("\n", *map(chr, range(ord(" "), ord("~") + 1)))
@@ -54,7 +54,7 @@ def tiny_tokenizer(words: Iterable[str] = ()) -> Tokenizer:
 
 
 def tiny_tokenizer_files(words: Iterable[str], max_context: int) -> dict[str, str]:
-    """Files (name to text) of `tiny_tokenizer`, which transformers' AutoTokenizer loads as well."""
+    """Return the files (name to text) of `tiny_tokenizer`, which AutoTokenizer also loads."""
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "eos_token": _EOS,
@@ -72,7 +72,7 @@ def tiny_tokenizer_files(words: Iterable[str], max_context: int) -> dict[str, st
 
 
 def tokenizer_files(folder: str | Path) -> dict[str, str]:
-    """The tokenizer files of a Hugging Face folder, as name to text.
+    """Return the tokenizer files of a Hugging Face folder, as name to text.
 
     Raises:
         SettingsError: there is no tokenizer.json or tokenizer_config.json.
@@ -91,21 +91,21 @@ def tokenizer_files(folder: str | Path) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class TurnFormat:
-    """What a chat template puts around the texts of an append-only conversation."""
+    """The text that a chat template puts around the turns of an append-only conversation."""
 
     opening: str
-    """Before the first observation."""
+    """Text before the first observation."""
     invitation: str
-    """After an observation: it invites the action."""
+    """Text after an observation, which prompts for the action."""
     between: str
-    """After an action and before the next observation; it begins with the end-of-turn marker."""
+    """Text between an action and the next observation; it begins with the end-of-turn marker."""
 
     @staticmethod
     def from_template(template: str, tokens: Mapping[str, str]) -> "TurnFormat":
-        """Take a chat template apart; `tokens` are its variables, such as eos_token.
+        """Extract the format of a chat template; `tokens` are its variables, such as eos_token.
 
         Raises:
-            SettingsError: the template fails, or does more than append to what came before.
+            SettingsError: the template fails, or does more than append to earlier turns.
         """
         first, action, second = _PROBES
         try:
@@ -131,16 +131,15 @@ class TurnFormat:
 class TextCodec:
     """The tokenizer of a policy; implements `control.protocols.Codec`.
 
-    A chain of two turns is: opening, observation, invitation, action with its stop token, what
-    stands between, observation, invitation, action.
+    A chain of two turns is: opening, observation, invitation, action with its stop token, the text
+    between turns, observation, invitation, action.
     """
 
     def __init__(self, files: Mapping[str, str]) -> None:
-        """From the texts of tokenizer.json, tokenizer_config.json and chat_template.jinja.
+        """Parse the texts of tokenizer.json, tokenizer_config.json and chat_template.jinja.
 
         Raises:
-            SettingsError: a file is damaged, there is no chat template, or it is one that cannot
-                be encoded turn by turn.
+            SettingsError: a file is damaged, or no chat template can be encoded turn by turn.
         """
         self._tokenizer = _parse_tokenizer(files["tokenizer.json"])
         try:
@@ -160,28 +159,28 @@ class TextCodec:
         self.stop_token_ids: tuple[int, ...] = tuple(token for token in ends if token is not None)
         """Tokens that end an action: the template's end of turn first, then the eos token."""
         self.pad_token_id: int | None = named[1]
-        """Fills the ends of shorter rows; None where the tokenizer names none."""
+        """Padding token; None if the tokenizer names none."""
         self.vocab_size: int = self._tokenizer.get_vocab_size()
         """Number of token ids, markers included."""
 
     def encode_observation(self, text: str, *, first: bool, ended: bool = True) -> tuple[int, ...]:
-        """Tokens of one observation, with what precedes it and what invites the next action.
+        """Encode one observation, with the text before it and the prompt for the next action.
 
         Args:
-            text: what the environment said.
+            text: observation of the environment.
             first: whether it opens the trajectory.
             ended: whether the action before it ended with a stop token; if not, the end-of-turn
-                marker is put here. Without meaning for the first one.
+                marker is added here. Ignored for the first observation.
         """
         before = self._opening if first else self._between[1 if ended else 0 :]
         return (*before, *self._encode(text, markers=False), *self._invitation)
 
     def encode(self, text: str) -> tuple[int, ...]:
-        """Plain text, without any marker: what the tokens of an action would be."""
+        """Encode plain text without markers, such as the text of an action."""
         return self._encode(text, markers=False)
 
     def decode(self, token_ids: Sequence[int]) -> str:
-        """Text of generated tokens, without stop tokens and other markers."""
+        """Return the text of generated tokens, without stop tokens and other markers."""
         text: str = self._tokenizer.decode(
             [token for token in token_ids if token not in self.stop_token_ids],
             skip_special_tokens=True,

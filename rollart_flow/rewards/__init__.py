@@ -1,7 +1,7 @@
-"""Reward functions and how they are called.
+"""Reward functions and the way they are called.
 
-Names are imported when they are first used: a reward's process starts with what it runs, and
-little else. `majority` is imported at once, since its module has the same name.
+Names are imported on first use, so that a reward's process imports little beyond its own function.
+`majority` is imported at once, since its module has the same name.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""What a reward function is. `reward(up, fn)` takes any; the default is the environment's own."""
+"""Types of reward functions; the default of `reward(up, fn)` is the environment's reward."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol, runtime_checkable
@@ -9,25 +9,25 @@ Score = float | tuple[float, Mapping[str, float]]
 """The final reward, or (reward, named parts)."""
 
 RewardFunction = Callable[[Trajectory], Score | Awaitable[Score]]
-"""Plain or async; it must be importable or picklable by Ray, and hold no state."""
+"""A plain or async function; it must be stateless, and importable or picklable by Ray."""
 
 
 def environment_reward(trajectory: Trajectory) -> Score:
-    """The sum of what the environment gave at each turn."""
+    """Return the sum of the rewards that the environment gave at each turn."""
     return sum(turn.reward for turn in trajectory.turns)
 
 
 @runtime_checkable
 class RemoteReward(Protocol):
-    """A reward function that runs elsewhere: it can be made ready, and holds connections."""
+    """A reward function that runs elsewhere; it can be warmed up, and holds connections."""
 
     async def warm(self, count: int) -> None:
-        """Have it ready for `count` calls at a time."""
+        """Prepare for `count` concurrent calls."""
 
     async def close(self) -> None:
-        """Give up the connections."""
+        """Close the connections."""
 
 
 def as_remote(function: object) -> RemoteReward | None:
-    """The function if it is a remote one."""
+    """Return the function if it is a remote one, else None."""
     return function if isinstance(function, RemoteReward) else None

@@ -1,7 +1,7 @@
-"""What a reward function may return.
+"""Validation of the return value of a reward function.
 
-Invariant: what passes `typed_score` is (float, parts or None) and nothing else; whether it is
-finite is asked apart, since that has a reason of its own.
+Invariant: `typed_score` returns (float, parts or None) and nothing else. Finiteness is checked
+separately, since it has its own failure reason.
 """
 
 import math
@@ -16,10 +16,10 @@ Checked = tuple[float, dict[str, float] | None]
 
 
 def typed_score(score: object) -> Checked:
-    """A score in plain Python types; its numbers may still be anything.
+    """Convert a score to plain Python types; its numbers may still be NaN or infinite.
 
     Raises:
-        TypeError: it is no score; the message says what it is.
+        TypeError: the value is not a score; the message names its type.
     """
     reward, parts = score if isinstance(score, tuple | list) and len(score) == 2 else (score, None)
     if parts is None:
@@ -31,7 +31,7 @@ def typed_score(score: object) -> Checked:
 
 
 def infinite_number(score: Checked) -> str | None:
-    """What of a score is NaN or infinite, in words; None where nothing is."""
+    """Describe the first NaN or infinite number of a score; None if all are finite."""
     reward, parts = score
     for name, value in {"reward": reward, **(parts or {})}.items():
         if not math.isfinite(value):
@@ -40,10 +40,12 @@ def infinite_number(score: Checked) -> str | None:
 
 
 def finite(value: float, what: str) -> float:
-    """A value that is reckoned with: a cap or a threshold would make a number of NaN.
+    """Return a value for use in arithmetic, after a check that it is finite.
+
+    Without the check a cap or a threshold would turn NaN into a number.
 
     Raises:
-        RewardFailedError: it is NaN or infinite; says of what.
+        RewardFailedError: the value is NaN or infinite; the message says which value it is.
     """
     if not math.isfinite(value):
         raise RewardFailedError(f"{what}: returned {value}; it must be a finite number")

@@ -1,7 +1,8 @@
-"""The side of a plain reward function that runs in its process; the other is `rewards.score`.
+"""The child-process side of a plain reward function; the parent side is `rewards.score`.
 
-The one request is {"function": reference, "trajectory": base64}; the answer is [reward, parts],
-not finite ones included. Without a trajectory the function is loaded, and nothing is answered.
+A request is {"function": reference, "trajectory": base64}; the answer is [reward, parts], which may
+hold numbers that are not finite. Without a trajectory the handler only loads the function and
+answers null.
 """
 
 import base64
@@ -15,14 +16,14 @@ from rollart_flow.rewards.checked import typed_score
 
 
 class RewardHandler:
-    """Scores one trajectory a request; functions are imported once."""
+    """A handler that scores one trajectory per request; functions are imported once."""
 
     def __init__(self) -> None:
-        """Hold no function yet."""
+        """Create a handler without loaded functions."""
         self._functions: dict[str, Any] = {}
 
     def __call__(self, request: Mapping[str, Any]) -> object:
-        """(reward, parts or None) of one trajectory, if there is one."""
+        """Return (reward, parts or None) of a trajectory, or None if the request has none."""
         where = request["function"]
         key = repr(where)
         if key not in self._functions:

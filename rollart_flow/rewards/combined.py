@@ -1,8 +1,8 @@
-"""Reward functions that are made of others, and how a reward function is called where it stands.
+"""Reward functions composed of other reward functions, and direct calls of a reward function.
 
-Invariant: a combined reward never calls its parts itself but through the `Call` that it is given,
-so that each part runs where a function of its kind belongs: a plain one in a process that can be
-killed, an async one in the event loop.
+Invariant: a combined reward calls its parts only through the given `Call`, so that each part runs
+where a function of its kind belongs: a plain one in a process that can be killed, an async one in
+the event loop.
 """
 
 import inspect
@@ -15,29 +15,31 @@ from rollart_flow.rewards.checked import Checked, typed_score
 from rollart_flow.types import Trajectory
 
 Call = Callable[[RewardFunction, Trajectory], Awaitable[Checked]]
-"""Calls a reward function on a trajectory; (reward, parts or None)."""
+"""A function that calls a reward function on a trajectory and returns (reward, parts or None)."""
 
 
 class Combined(ABC):
-    """A reward function of other reward functions; itself async."""
+    """An async reward function that combines other reward functions."""
 
     __slots__ = ()
 
     @abstractmethod
     async def combine(self, trajectory: Trajectory, call: Call) -> Score:
-        """The reward of a trajectory; what it is made of is asked through `call`."""
+        """Return the reward of a trajectory; the parts are called through `call`."""
 
     @abstractmethod
     def functions(self) -> tuple[RewardFunction, ...]:
-        """What it is made of; combined ones stand for themselves."""
+        """The direct parts of the reward; a combined part is listed as itself."""
 
     async def __call__(self, trajectory: Trajectory) -> Score:
-        """The same with every part in this process: a part that hangs cannot be abandoned."""
+        """Compute the reward with every part in this process, where a part that hangs cannot be
+        killed.
+        """
         return await self.combine(trajectory, call_here)
 
 
 def single_functions(function: RewardFunction) -> Iterator[RewardFunction]:
-    """What a reward function comes down to: itself, or what its parts come down to."""
+    """Yield the reward functions at the leaves: the function itself, or the leaves of its parts."""
     if isinstance(function, Combined):
         for part in function.functions():
             yield from single_functions(part)
@@ -49,7 +51,7 @@ async def call_here(function: RewardFunction, trajectory: Trajectory) -> Checked
     """Call a function in this process and event loop.
 
     Raises:
-        TypeError: it returned no score.
+        TypeError: the function returned no score.
     """
     score = function(trajectory)
     if inspect.isawaitable(score):
@@ -58,11 +60,11 @@ async def call_here(function: RewardFunction, trajectory: Trajectory) -> Checked
 
 
 def is_async(function: RewardFunction) -> bool:
-    """Whether a function, or an instance that is called like one, is an async one."""
+    """Return whether a function or a callable instance is async."""
     called = getattr(function, "__call__", None)  # noqa: B004  the method itself is looked at
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
 
 
 def name_of(function: RewardFunction) -> str:
-    """What people call a function: its name, or the class of an instance."""
+    """Return the name of a function, or the class name of an instance."""
     return getattr(function, "__name__", type(function).__name__)

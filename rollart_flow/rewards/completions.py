@@ -1,7 +1,7 @@
-"""Text in, text out: what a judge asks, and its form over an OpenAI-compatible URL.
+"""Text completion for judges, and its implementation over an OpenAI-compatible URL.
 
-Invariant: the API key is read from the environment for each request and goes into its header
-alone; no setting, error or representation of anything here holds it.
+Invariant: the API key is read from the environment for each request and is used in its header
+alone; no setting, error or representation in this module holds it.
 """
 
 import asyncio
@@ -30,45 +30,45 @@ _ABOUT_THE_KEY = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 
 
 class Completes(Protocol):
-    """Something that completes a prompt, the same way each time as far as it can."""
+    """A client that completes prompts, deterministically as far as it can."""
 
     @property
     def model(self) -> str:
-        """Name of the weights that answer: other weights, another name."""
+        """Name of the model; different weights must have different names."""
         ...
 
     async def complete(self, prompt: str) -> str:
-        """The answer to one prompt.
+        """Return the completion of one prompt.
 
         Raises:
-            RewardFailedError: there is none.
+            RewardFailedError: the request failed.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ChatCompletions:
-    """A model behind an OpenAI-compatible chat completions URL, asked at temperature 0.
+    """A client of an OpenAI-compatible chat completions URL, at temperature 0.
 
-    A request that is refused with status 429 or 5xx, or that does not get through, is made again
-    after `backoff_s`, then twice as long each time (within a quarter of chance), or after what the
-    server says in Retry-After. The reward's timeout ends it all.
+    A request that fails with status 429 or 5xx, or in transport, is retried after `backoff_s`,
+    which doubles with each attempt (with a jitter of a quarter), or after the time in Retry-After.
+    The reward's timeout limits all attempts together.
 
     Raises:
-        SettingsError: a setting is impossible.
+        SettingsError: a setting is out of range.
     """
 
     url: str
-    """Such as https://api.openai.com/v1; with or without /chat/completions at its end."""
+    """URL of the API, such as https://api.openai.com/v1, with or without /chat/completions."""
     model: str
     key_variable: str = ""
-    """Name of the environment variable with the API key; empty: none is sent."""
+    """Name of the environment variable with the API key; empty to send no key."""
     max_tokens: int = 512
-    """Most tokens of an answer."""
+    """Largest number of tokens of an answer."""
     timeout_s: float = 60.0
-    """Of one request."""
+    """Time limit of one request [s]."""
     attempts: int = 4
-    """Requests at most, the first included."""
+    """Largest number of requests, the first included."""
     backoff_s: float = 1.0
 
     def __post_init__(self) -> None:
@@ -92,11 +92,12 @@ class ChatCompletions:
                 raise SettingsError(f"judge: {name} is {getattr(self, name)}; it must be above 0")
 
     async def complete(self, prompt: str) -> str:
-        """The model's answer to one user message.
+        """Return the model's answer to one user message.
 
         Raises:
             MissingExtraError: httpx2 is not installed.
-            RewardFailedError: no key, refused, or not an answer as OpenAI's API gives it.
+            RewardFailedError: the key is missing, the request was refused, or the response is not
+                in the format of OpenAI's API.
         """
         httpx2 = _httpx2()
         headers = {} if not self.key_variable else {"Authorization": f"Bearer {self._key()}"}
@@ -158,7 +159,9 @@ class ChatCompletions:
         return answer
 
     def _shown(self, text: str) -> str:
-        """The beginning of what a server said; it may have repeated the key."""
+        """Return the beginning of a server's response, with the key masked if the server repeated
+        it.
+        """
         key = os.environ.get(self.key_variable, "").strip() if self.key_variable else ""
         return repr((text.replace(key, "***") if key else text)[:_SHOWN_CHARACTERS])
 
@@ -170,13 +173,13 @@ class ChatCompletions:
 
 
 def wait_s(attempt: int, backoff_s: float, headers: Mapping[str, str], now: datetime) -> float:
-    """Seconds before the next attempt: what Retry-After says, or else twice as long each time.
+    """Return the seconds to wait before the next attempt: from Retry-After, or exponential backoff.
 
     Args:
-        attempt: number of the one that failed, from 0.
+        attempt: number of the failed attempt, from 0.
         backoff_s: the first wait.
-        headers: of the answer; Retry-After is in seconds or a date (RFC 9110, 10.2.3).
-        now: what a date is counted from.
+        headers: headers of the response; Retry-After is in seconds or a date (RFC 9110, 10.2.3).
+        now: current time, from which a date is counted.
     """
     told = headers.get("Retry-After", "")
     if told.isascii() and told.isdigit():
@@ -205,6 +208,6 @@ def _httpx2() -> Any:
 
 @cache
 def _certificates() -> "ssl.SSLContext":
-    """Read once: it takes longer than a request to a near server."""
+    """Load the TLS certificates, once: this takes longer than a request to a nearby server."""
     context: ssl.SSLContext = _httpx2().create_ssl_context()
     return context

@@ -1,11 +1,11 @@
-"""A reward of an outcome and process parts, where the outcome dominates.
+"""A reward composed of an outcome and process parts, where the outcome dominates.
 
     reward  = outcome + process
     process = clip(sum over parts of clip(weight x value, cap), total_cap)
 
-Invariant: with two outcomes that are at least `gap` apart, the trajectory with the better one has
-the higher reward, whatever the process parts say: process rewards of two trajectories differ by at
-most 2 x total_cap, which is below the gap.
+Invariant: of two trajectories whose outcomes differ by at least `gap`, the one with the better
+outcome has the higher reward, whatever the process parts are: the process rewards of two
+trajectories differ by at most 2 x total_cap, which is below the gap.
 """
 
 import math
@@ -24,24 +24,24 @@ from rollart_flow.rewards.combined import Call, Combined
 from rollart_flow.types import Trajectory
 
 OUTCOME, PROCESS = "outcome", "process"
-"""Names in `reward_parts`: of the outcome's reward, and of the capped sum of all process parts."""
+"""Names in `reward_parts` of the outcome's reward and of the capped sum of all process parts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One process reward. It counts weight x value, and never more than `cap` either way.
+    """One process reward, which contributes weight x value, limited to `cap` in either direction.
 
     Raises:
-        SettingsError: the name is empty, or weight or cap are no usable numbers.
+        SettingsError: the name is empty, or the weight or cap is out of range.
     """
 
     name: str
-    """Under which its contribution is in `reward_parts`; its own parts are `name.part`."""
+    """Name of the contribution in `reward_parts`; nested parts are named `name.part`."""
     fn: RewardFunction
     weight: float = 1.0
-    """Negative: a penalty."""
+    """Factor of the value; negative for a penalty."""
     cap: float = 0.1
-    """Above 0."""
+    """Limit of the contribution in either direction; above 0."""
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -80,11 +80,11 @@ class Composition(Combined):
             )
 
     def functions(self) -> tuple[RewardFunction, ...]:
-        """The outcome's, then those of the parts."""
+        """Return the outcome's function, then those of the parts."""
         return self.outcome, *(part.fn for part in self.process)
 
     async def combine(self, trajectory: Trajectory, call: Call) -> Score:
-        """The composed reward and its parts; they are asked one after the other."""
+        """Return the composed reward and its parts; they are called one after the other."""
         value, inner = await call(self.outcome, trajectory)
         stored = {OUTCOME: finite(value, f"part {OUTCOME!r}"), **_prefixed(OUTCOME, inner)}
         total = 0.0
@@ -100,19 +100,19 @@ class Composition(Combined):
 def compose(
     outcome: RewardFunction, *process: Part, total_cap: float = 0.25, gap: float = 1.0
 ) -> Composition:
-    """An outcome's reward with process rewards beside it that can never outweigh it.
+    """Compose an outcome's reward with process rewards that can never outweigh it.
 
-    Parts may be plain, async or composed; each runs where it would run alone, and all of them
-    share the reward's timeout. `reward_parts` has "outcome", each part by name, and "process".
-    Where the environment does not report success, an evaluation counts rewards from 1 as solved:
-    penalties then take a right answer from it.
+    Parts may be plain, async or composed; each runs as it would alone, and all of them share the
+    reward's timeout. `reward_parts` has "outcome", each part by name, and "process". If the
+    environment does not report success, an evaluation counts rewards of 1 or more as solved;
+    penalties can then make a right answer count as unsolved.
 
     Args:
-        outcome: what matters, such as `exact()`; it is not capped.
-        process: what helps on the way.
-        total_cap: most that all parts together add or take.
-        gap: smallest difference between two outcomes that must keep their order, 1 where an
-            outcome is 0 or 1.
+        outcome: the main reward, such as `exact()`; it is not capped.
+        process: additional rewards for the process.
+        total_cap: limit of the sum of all parts in either direction.
+        gap: smallest difference between two outcomes whose order must be kept, 1 if an outcome is 0
+            or 1.
 
     Raises:
         SettingsError: a name is used twice, or 2 x total_cap is not below the gap.

@@ -1,7 +1,7 @@
-"""LLM-as-judge: a model reads the task and what was answered, and says a score.
+"""LLM-as-judge: a model reads the task and the answer, and returns a score.
 
-Invariant: a reward is a number that the judge said in the declared form and range; anything else
-is an error and never a guess. Equal content is judged once, as far as the cache reaches.
+Invariant: a reward is a number that the judge gave in the declared form and range; any other reply
+is an error and is never guessed at. Equal content is judged once while it is in the cache.
 """
 
 import math
@@ -32,26 +32,29 @@ _SHOWN_CHARACTERS = 80
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judge:
-    """A judge as a reward function: async, its reward is the score, within `low` and `high`.
+    """A judge as an async reward function, whose reward is the score, within `low` and `high`.
 
-    Its last line must be `Score: N`; the prompt is given a sentence that says so. The score does
-    not say what a policy may have talked the judge into: see `rollart redteam`.
+    The last line of the judge's reply must be `Score: N`; the prompt is extended by a sentence that
+    says so. A policy can learn to manipulate the judge, which the score does not show; see `rollart
+    redteam`.
 
     Raises:
-        SettingsError: a setting is impossible.
+        SettingsError: a setting is out of range.
     """
 
     through: Completes | None = None
-    """Who answers; None: what `url` and `model` name."""
+    """Client of the judging model; None to use `url` and `model`."""
     url: InitVar[str] = ""
-    """As of `ChatCompletions`, which has more settings."""
+    """URL as in `ChatCompletions`, which has more settings."""
     model: InitVar[str] = ""
     key_variable: InitVar[str] = ""
     """Name of the environment variable with the API key, in the processes that score."""
     prompt: str = PROMPT
-    """{task} becomes the task's JSON payload, {answer} the last action, {transcript} all turns."""
+    """Prompt template: {task} is the task's JSON payload, {answer} the last action, {transcript}
+    all turns.
+    """
     inside: str = ""
-    """Which part of the last action is the answer, as of `exact`."""
+    """Part of the last action that is the answer, as in `exact`."""
     low: float = 0.0
     high: float = 1.0
     cache: Judgements = field(default_factory=Judgements, compare=False)
@@ -68,10 +71,10 @@ class Judge:
         check_inside("judge", self.inside)
 
     async def __call__(self, trajectory: Trajectory) -> Score:
-        """The score of a trajectory; `low` where it has no answer.
+        """Return the score of a trajectory, or `low` if it has no answer.
 
         Raises:
-            RewardFailedError: the judge did not answer, or said no score within the range.
+            RewardFailedError: the judge did not answer, or gave no score within the range.
         """
         answer = answer_of(trajectory, self.inside)
         if answer is None:

@@ -1,7 +1,7 @@
-"""Judgements by the hash of what was judged: the newest in memory, all of them in a folder.
+"""Cache of judgements by content hash: the newest in memory, all of them in a folder.
 
-Invariant: what is found under a key is what was stored under it, whole; a file that is not that is
-as good as absent, and is written anew.
+Invariant: a judgement found under a key is the one stored under it, complete; a damaged file counts
+as absent and is rewritten.
 """
 
 import asyncio
@@ -20,17 +20,17 @@ from rollart_flow.errors import SettingsError
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What a judge said once."""
+    """One reply of a judge."""
 
     key: str
     model: str
     score: float
     reply: str
-    """All of its answer."""
+    """The complete reply."""
 
 
 def content_key(*parts: str) -> str:
-    """SHA-256 over texts, as hex digits; where one ends and the next begins matters."""
+    """Return the SHA-256 over texts, as hex digits; the boundaries between texts are included."""
     return sha256(json.dumps(parts).encode()).hexdigest()
 
 
@@ -38,11 +38,12 @@ class Judgements:
     """A cache of judgements. Copies in other processes share the folder, not the memory."""
 
     def __init__(self, folder: str | Path | None = None, size: int = 4096) -> None:
-        """Hold none yet.
+        """Create an empty cache.
 
         Args:
-            folder: one JSON file for each judgement; made at the first; None: memory alone.
-            size: most judgements in memory; those longest unused go first.
+            folder: folder with one JSON file for each judgement, created on first use; None to
+                cache in memory only.
+            size: largest number of judgements in memory; the least recently used are evicted first.
 
         Raises:
             SettingsError: the size is below 1.
@@ -63,12 +64,14 @@ class Judgements:
         )
 
     def turn(self, key: str) -> asyncio.Lock:
-        """What is held from looking a key up to storing it, so that equal contents that come at
-        the same time are judged once."""
+        """Return the lock of a key, to hold from its lookup until its judgement is stored.
+
+        With the lock, equal contents that arrive concurrently are judged once.
+        """
         return self._turns.setdefault(key, asyncio.Lock())
 
     def get(self, key: str) -> Judgement | None:
-        """What was stored under a key; None: nothing."""
+        """Return the judgement stored under a key, or None."""
         found = self._newest.get(key) or self._read(key)
         if found is not None:
             self._remember(found)

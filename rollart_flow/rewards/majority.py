@@ -1,6 +1,6 @@
-"""What most of several runs of a flaky check say.
+"""Majority vote over several runs of a flaky check.
 
-Invariant: the reward is that of all k runs, though runs that could change nothing are left out.
+Invariant: the reward equals that of all k runs, although runs that cannot change it are skipped.
 """
 
 from dataclasses import dataclass
@@ -27,11 +27,11 @@ class Majority(Combined):
             )
 
     def functions(self) -> tuple[RewardFunction, ...]:
-        """The check."""
+        """Return the check."""
         return (self.fn,)
 
     async def combine(self, trajectory: Trajectory, call: Call) -> Score:
-        """1 where more than half of the runs reach the threshold; the votes are the parts."""
+        """Return 1 if more than half of the runs reach the threshold; the votes are the parts."""
         votes = {"passed": 0, "failed": 0}
         while max(votes.values()) <= self.k // 2:
             value, _ = await call(self.fn, trajectory)
@@ -40,15 +40,16 @@ class Majority(Combined):
 
 
 def majority(fn: RewardFunction, k: int = 3, *, threshold: float = 0.5) -> Majority:
-    """1 where most of k runs of a check pass, else 0; stops as soon as that is decided.
+    """Reward 1 if most of k runs of a check pass, else 0; stop as soon as that is decided.
 
-    `reward_parts` has the votes: "passed" and "failed". A run that raises is no vote: its error is
-    that of the reward. A judge answers the same again from its cache, so this is no use around one.
+    `reward_parts` has the votes "passed" and "failed". A run that raises is not a vote: its error
+    is the error of the reward. A judge returns the same score from its cache on every run, so a
+    majority of judge calls has no effect.
 
     Args:
-        fn: plain or async; asked for one run after the other.
-        k: runs, odd.
-        threshold: a run passes from this reward on.
+        fn: plain or async function; its runs are sequential.
+        k: number of runs, odd.
+        threshold: smallest reward with which a run passes.
 
     Raises:
         SettingsError: k is even or below 1.

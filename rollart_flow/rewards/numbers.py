@@ -1,11 +1,11 @@
-"""The last number of a text, as an exact fraction.
+r"""Extraction of the last number of a text, as an exact fraction.
 
-Known are signs, decimals, exponents, thousands separated by commas or by narrow or no-break
-spaces, and fractions, also LaTeX's `\\frac`. A sign of percent or a unit behind a number does not
-count; digits behind a letter, as in "x2", are no number.
+The parser accepts signs, decimals, exponents, thousands separated by commas or by narrow or
+no-break spaces, and fractions, including LaTeX's `\frac`. It ignores a percent sign or a unit after
+a number; digits after a letter, as in "x2", are not a number.
 
-Invariant: parsing takes time linear in the text, and no number of the text makes it large: what has
-too many digits or too large an exponent is no number.
+Invariant: parsing takes time linear in the text, and no number in the text can exhaust memory: a
+number with too many digits or too large an exponent is not accepted.
 """
 
 import re
@@ -26,7 +26,7 @@ _SEPARATORS = re.compile("[,\u00a0\u2009\u202f]")
 
 
 def last_number(text: str) -> Fraction | None:
-    """The last number of a text; None: there is none, or it is too large to be one."""
+    """Return the last number of a text; None if there is none, or if it is too large."""
     found = deque(_NUMBER.finditer(_FRACTION.sub(r"\1/\2", text)), maxlen=1)
     if not found:
         return None
@@ -39,13 +39,13 @@ def last_number(text: str) -> Fraction | None:
 
 
 def is_close(given: Fraction, expected: Fraction, relative: float, absolute: float) -> bool:
-    """Whether two numbers differ by at most the larger of two tolerances, taken as written.
+    """Return whether two numbers differ by at most the larger of two tolerances, exactly.
 
     Args:
         given: the answer.
-        expected: what `relative` is a share of.
-        relative: from 0.
-        absolute: from 0.
+        expected: the expected number, to which `relative` applies.
+        relative: relative tolerance, from 0.
+        absolute: absolute tolerance, from 0.
     """
     allowed = max(Fraction(str(relative)) * abs(expected), Fraction(str(absolute)))
     return abs(given - expected) <= allowed

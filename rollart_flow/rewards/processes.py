@@ -1,10 +1,10 @@
-"""The processes that plain reward functions run in: kept, and a few started at a time.
+"""The pool of processes that plain reward functions run in.
 
-Starting one costs what the function's module imports, tens of milliseconds to many seconds, and
-more where many start at once. So no more start at a time than there are cores, a call takes
-whichever process is free first, and its time limit stands still meanwhile: what is killed at its
-limit would only have to be started again. The invariant: a process that is handed out lives, has
-loaded the function, and is nobody else's.
+Starting a process costs the import of the function's module, tens of milliseconds to many seconds,
+and more if many start at once. Therefore the number of concurrent starts is at most the number of
+cores, a call takes the first process that is free, and its time limit is paused meanwhile: a
+process killed at its limit would have to be started again. Invariant: a process that `take` returns
+is alive, has loaded the function, and is used by one caller only.
 """
 
 import asyncio
@@ -19,14 +19,14 @@ from rollart_flow.isolation.process import Isolated
 
 _HANDLER = "rollart_flow.rewards.child_handler:RewardHandler"
 START_S = 300.0
-"""Longest start of a process, with all that its function imports."""
+"""Longest start of a process, including all imports of its function [s]."""
 
 
 class Deadline:
-    """A time limit that can stand still.
+    """A time limit that can be paused.
 
     Args:
-        limit: entered already.
+        limit: timeout that has been entered already.
     """
 
     def __init__(self, limit: asyncio.Timeout) -> None:
@@ -37,7 +37,7 @@ class Deadline:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """For `with`: time does not count, whoever else holds it too."""
+        """Return a context manager that pauses the limit; several holders may overlap."""
         loop = asyncio.get_running_loop()
         when = self._limit.when()
         if not self._holders and when is not None and not self._over:
@@ -52,20 +52,20 @@ class Deadline:
                 self._limit.reschedule(loop.time() + self._left_s)
 
     def end(self) -> None:
-        """The limit was left; who still holds it moves it no more."""
+        """Mark the limit as exited; remaining holders no longer reschedule it."""
         self._over = True
 
 
 @dataclass(slots=True)
 class Loaded:
-    """A process, and the functions that it has loaded."""
+    """A process and the functions that it has loaded."""
 
     isolated: Isolated
     functions: set[str] = field(default_factory=set)
 
 
 class Processes:
-    """Processes of one event loop."""
+    """The processes of one event loop."""
 
     def __init__(self) -> None:
         self._idle: list[Loaded] = []
@@ -74,11 +74,11 @@ class Processes:
         self._freed = Signal()
 
     async def take(self, where: Mapping[str, str], deadline: Deadline) -> Loaded:
-        """An idle process that has loaded a function; `give` it back.
+        """Take an idle process that has loaded a function; return it with `give`.
 
         Raises:
-            IsolatedError: no process can be started, or the function not loaded.
-            RewardTimeoutError: not within `START_S`.
+            IsolatedError: no process can be started, or the function cannot be loaded.
+            RewardTimeoutError: loading took longer than `START_S`.
         """
         if (ready := self._ready(where)) is not None:
             return ready
@@ -90,13 +90,13 @@ class Processes:
             return await self._start(where)
 
     def give(self, process: Loaded) -> None:
-        """Take a process back, unless it has ended."""
+        """Return a process to the pool, unless it has ended."""
         if process.isolated.alive:
             self._idle.append(process)
         self._freed.notify()
 
     async def warm(self, where: Mapping[str, str], count: int) -> None:
-        """Have so many idle processes that have loaded a function, if it can be loaded."""
+        """Start processes until `count` idle ones have loaded a function, if it can be loaded."""
         ready = sum(_key(where) in process.functions for process in self._idle)
         found = await asyncio.gather(
             *(self._another(where) for _ in range(count - ready)), return_exceptions=True
@@ -106,24 +106,27 @@ class Processes:
                 self.give(process)
 
     async def close(self) -> None:
-        """End those that are idle. May be called twice."""
+        """End the idle processes. May be called twice."""
         while self._idle:
             await self._idle.pop().isolated.kill()
 
     def _ready(self, where: Mapping[str, str]) -> Loaded | None:
-        """The one used last of those that have loaded a function."""
+        """Take the most recently used idle process that has loaded a function."""
         key = _key(where)
         return self._pick(lambda process: key in process.functions)
 
     def _pick(self, wanted: Callable[[Loaded], bool]) -> Loaded | None:
-        """The idle one used last of those wanted; one that has ended lies there until `close`."""
+        """Take the most recently used idle process that `wanted` accepts.
+
+        A process that has ended stays in the list until `close`.
+        """
         for index in reversed(range(len(self._idle))):
             if self._idle[index].isolated.alive and wanted(self._idle[index]):
                 return self._idle.pop(index)
         return None
 
     async def _another(self, where: Mapping[str, str]) -> Loaded:
-        """One more, whichever come free meanwhile."""
+        """Load the function in one more process, even if others become free meanwhile."""
         while self._starting >= self._at_once:
             await self._freed.wait()
         return await self._start(where)
@@ -137,7 +140,7 @@ class Processes:
             self._freed.notify()
 
     async def _loaded(self, where: Mapping[str, str]) -> Loaded:
-        """An idle process, or a new one, with the function loaded now."""
+        """Load the function in an idle process, or in a new one."""
         key = _key(where)
         process = self._pick(lambda process: key not in process.functions)
         if process is None:

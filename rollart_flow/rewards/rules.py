@@ -1,10 +1,10 @@
-"""Rewards by rule: the answer is the expected text, a number near it, or matches a pattern.
+"""Rule-based rewards: exact text, a number within a tolerance, or a pattern.
 
-Each is 1 where the last action is right and 0 elsewhere. What is expected is given, or stands in
-the task's payload under `key`; so the payload must have it, beside what the environment needs.
-
-Invariant: a rule holds settings alone and is plain, so that it runs in a process of its own: a
-pattern that backtracks without end stops at the reward's timeout, and nothing else waits for it.
+Each rule gives 1 if the last action is right and 0 otherwise. The expected value is an argument, or
+the value of `key` in the task's payload; the payload must then have it in addition to the
+environment's own keys. Invariant: a rule is plain and holds settings only, so that it runs in a
+process of its own: a pattern with endless backtracking stops at the reward's timeout and blocks no
+other call.
 """
 
 import math
@@ -34,7 +34,7 @@ class ExactMatch:
         check_inside("exact", self.inside)
 
     def __call__(self, trajectory: Trajectory) -> Score:
-        """1 where the answer is one of the expected texts."""
+        """Return 1 if the answer is one of the expected texts, else 0."""
         answer = answer_of(trajectory, self.inside)
         expected = self.expected or _texts(from_task(trajectory, self.key, "exact"))
         right = {self.ignoring(text) for text in expected}
@@ -62,7 +62,9 @@ class Numeric:
         check_inside("numeric", self.inside)
 
     def __call__(self, trajectory: Trajectory) -> Score:
-        """1 where the last number of the answer is near the expected one."""
+        """Return 1 if the last number of the answer is within the tolerance of the expected one,
+        else 0.
+        """
         value = self.expected
         wanted = from_task(trajectory, self.key, "numeric") if value is None else value
         expected = _number(wanted)
@@ -94,7 +96,7 @@ class Regex:
         check_inside("regex", self.inside)
 
     def __call__(self, trajectory: Trajectory) -> Score:
-        """1 where the pattern is found in the answer, or with `full` is all of it."""
+        """Return 1 if the answer contains the pattern, or matches it whole with `full`, else 0."""
         answer = answer_of(trajectory, self.inside)
         pattern = self.pattern
         if pattern is None:
@@ -114,20 +116,21 @@ def exact(
     space: bool = False,
     form: bool = False,
 ) -> ExactMatch:
-    """1 where the answer is the expected text, else 0.
+    r"""Reward 1 if the answer is the expected text, else 0.
 
     Args:
-        expected: texts that are right; none: the value of `key` of the task's payload, or any of
-            its values where it is a list.
-        key: of the payload.
-        inside: empty: the whole last action; `\\boxed`: what the last `\\boxed{...}` of it holds;
-            else a tag's name: what its last `<name>...</name>` holds.
-        case: whether case counts.
-        space: whether blanks around the text, and how many there are inside it, count.
-        form: whether the Unicode form of a character counts (NFKC where not).
+        expected: texts that are right; if none are given, the value of `key` of the task's payload,
+            or any of its values if it is a list.
+        key: key of the payload.
+        inside: part of the last action that is the answer. Empty: the whole action; `\boxed`: the
+            content of its last `\boxed{...}`; else a tag's name: the content of its last
+            `<name>...</name>`.
+        case: whether case matters.
+        space: whether whitespace around the text, and its amount inside the text, matters.
+        form: whether the Unicode form of a character matters (otherwise NFKC is applied).
 
     Raises:
-        SettingsError: `inside` is no such thing.
+        SettingsError: `inside` is not valid.
     """
     return ExactMatch(expected or None, key, inside, Normal(not case, not space, not form))
 
@@ -140,21 +143,21 @@ def numeric(
     key: str = "answer",
     inside: str = "",
 ) -> Numeric:
-    """1 where the last number of the answer is the expected one, else 0.
+    r"""Reward 1 if the last number of the answer is the expected one, else 0.
 
-    Numbers are compared exactly, as fractions; "1,234.50", "-3/4" and "\\frac{3}{4}" are numbers,
-    and what follows a number, such as a percent sign, does not count.
+    Numbers are compared exactly, as fractions; "1,234.50", "-3/4" and "\frac{3}{4}" are numbers.
+    Text after a number, such as a percent sign, is ignored.
 
     Args:
-        expected: a number, or a text whose last number is meant; None: the value of `key` of the
+        expected: a number, or a text whose last number is used; None: the value of `key` of the
             task's payload.
-        relative: largest difference that is right, as a share of what is expected.
-        absolute: largest difference that is right; the larger of both counts.
-        key: of the payload.
-        inside: as of `exact`.
+        relative: largest accepted difference, as a fraction of the expected number.
+        absolute: largest accepted difference; the larger of both tolerances applies.
+        key: key of the payload.
+        inside: as in `exact`.
 
     Raises:
-        SettingsError: a tolerance is negative, `expected` holds no number, or `inside` is wrong.
+        SettingsError: a tolerance is negative, or `expected` or `inside` is not valid.
     """
     return Numeric(expected, relative, absolute, key, inside)
 
@@ -162,17 +165,17 @@ def numeric(
 def regex(
     pattern: str | None = None, *, full: bool = False, key: str = "pattern", inside: str = ""
 ) -> Regex:
-    """1 where the answer matches a pattern of Python's `re`, else 0.
+    """Reward 1 if the answer matches a pattern of Python's `re`, else 0.
 
     Args:
-        pattern: flags stand in it, such as "(?i)yes"; None: the value of `key` of the task's
-            payload.
-        full: whether all of the answer must match, not only a part.
-        key: of the payload.
-        inside: as of `exact`.
+        pattern: the pattern, which may contain flags such as "(?i)yes"; None: the value of `key` of
+            the task's payload.
+        full: whether the whole answer must match, not only a part.
+        key: key of the payload.
+        inside: as in `exact`.
 
     Raises:
-        SettingsError: it is no pattern, or `inside` is wrong.
+        SettingsError: the pattern or `inside` is not valid.
     """
     return Regex(pattern, full, key, inside)
 

@@ -1,15 +1,15 @@
-"""Score one trajectory with a reward function that may raise, hang or answer nonsense.
+"""Scoring of one trajectory with a reward function that may raise, hang or return invalid values.
 
-Where a function runs: the environment's own reward and async functions in the event loop, since
-the first cannot hang and the second is cancelled at its timeout; every other plain function in a
-process, since nothing else can be abandoned (a thread cannot be killed, and a regular expression
-that backtracks holds the interpreter). The processes are warm: one call costs about a millisecond,
-and what starting one takes is not counted against the function's time limit (`processes`). A
-combined function runs in the loop, and each of its parts by these same rules.
+The environment's own reward and async functions run in the event loop, since the first cannot hang
+and the second is cancelled at its timeout. Every other plain function runs in a process, since only
+a process can be abandoned: a thread cannot be killed, and a regular expression that backtracks
+holds the interpreter. The processes are kept warm: one call costs about a millisecond, and the
+start of a process does not count against the function's time limit (`processes`). A combined
+function runs in the loop, and each of its parts by the same rules.
 
-Invariant: no exception of a reward function escapes; a trajectory comes back scored, or with the
-outcome, reason and error that say why it is not (ROLLART 3, R3: a reward holds no state, so that
-it can be tried anywhere).
+Invariant: no exception of a reward function escapes; the returned trajectory is scored, or has the
+outcome, reason and error of the failure (ROLLART section 3, R3: a reward is stateless, so that it
+can be retried anywhere).
 """
 
 import asyncio
@@ -33,7 +33,7 @@ from rollart_flow.types import TRAINABLE, Outcome, Reason, Trajectory
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a reward function said: a reward, or why there is none."""
+    """The result of a reward function: a reward, or the reason of its failure."""
 
     reward: float | None = None
     parts: Mapping[str, float] | None = None
@@ -42,26 +42,26 @@ class Verdict:
 
 
 class Scorer:
-    """A reward function, and the idle processes that it runs in where it is a plain one.
+    """A reward function, with the pool of processes that it runs in if it is plain.
 
-    One of these for each reward process. It holds as many processes as there were calls at a time.
+    Each reward process has one scorer. The pool grows to the largest number of concurrent calls.
     """
 
     def __init__(self, function: RewardFunction, source: Path | None = None) -> None:
-        """Start nothing yet.
+        """Create a scorer; no process is started.
 
         Args:
             function: plain or async.
-            source: pipeline file with the function, where it cannot be imported by name.
+            source: pipeline file with the function, if it cannot be imported by name.
         """
         self._function = function
         self._source = source
         self._processes = Processes()
 
     async def score(self, trajectory: Trajectory, timeout_s: float) -> Trajectory:
-        """The trajectory with its reward; failed or timed out where there is none.
+        """Return the trajectory with its reward, or as failed or timed out if there is none.
 
-        Only completed and truncated trajectories are scored; others come back as they are.
+        Only completed and truncated trajectories are scored; others are returned unchanged.
         """
         if trajectory.outcome not in TRAINABLE:
             return trajectory
@@ -85,7 +85,7 @@ class Scorer:
         )
 
     async def verdict(self, trajectory: Trajectory, timeout_s: float) -> Verdict:
-        """What the function says of a completed or truncated trajectory."""
+        """Return the function's result for a completed or truncated trajectory."""
         try:
             async with asyncio.timeout(timeout_s) as limit:
                 deadline = Deadline(limit)
@@ -103,22 +103,24 @@ class Scorer:
 
     @property
     def remotes(self) -> tuple[RemoteReward, ...]:
-        """The remote functions among those that the reward comes down to, each once."""
+        """The remote functions among the leaves of the reward, each once."""
         found = filter(None, map(as_remote, single_functions(self._function)))
         return tuple({id(remote): remote for remote in found}.values())
 
     async def warm(self, count: int) -> None:
-        """Have remote functions, and processes for plain ones, ready for `count` calls."""
+        """Prepare remote functions, and processes for plain ones, for `count` concurrent calls."""
         await self.warm_remotes(count)
         for function in filter(_runs_in_a_process, single_functions(self._function)):
             await self._processes.warm(reference(function, self._source), count)
 
     async def warm_remotes(self, count: int) -> None:
-        """Have the remote functions ready for `count` calls at a time."""
+        """Prepare the remote functions for `count` concurrent calls."""
         await asyncio.gather(*(remote.warm(count) for remote in self.remotes))
 
     async def close(self) -> None:
-        """End the idle processes, and the connections of remote functions. May be called twice."""
+        """End the idle processes and close the connections of remote functions. May be called
+        twice.
+        """
         await self._processes.close()
         for remote in self.remotes:
             await remote.close()
@@ -146,12 +148,12 @@ class Scorer:
 
 
 def _runs_in_a_process(function: RewardFunction) -> bool:
-    """Whether a function that is no combined one is a plain one that may hang."""
+    """Return whether a function that is not combined is a plain one that may hang."""
     return function is not environment_reward and not is_async(function)
 
 
 def _reason(error: Exception) -> Reason:
-    """Why there is no reward, where the function itself did not take too long here."""
+    """Return the reason of a failure other than the function's own timeout here."""
     if isinstance(error, RewardTimeoutError):
         return Reason.REWARD_TIMEOUT
     return (
@@ -169,7 +171,7 @@ async def score(
     timeout_s: float = 60.0,
     source: Path | None = None,
 ) -> Trajectory:
-    """`Scorer.score` for a single trajectory; a process, where one is needed, ends with it."""
+    """Score a single trajectory as `Scorer.score` does; its process, if any, ends with the call."""
     scorer = Scorer(function, source)
     try:
         return await scorer.score(trajectory, timeout_s)

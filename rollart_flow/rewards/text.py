@@ -1,7 +1,7 @@
-"""Which text of a trajectory is the answer, what was expected, and when two texts are the same.
+"""Extraction of the answer of a trajectory and of the expected value, and text normalization.
 
-Invariant: a trajectory without the wanted text has no answer (None), which no rule takes for right;
-a task without the wanted key is an error, since no trajectory of it could ever be right.
+Invariant: a trajectory without the requested text has no answer (None), which no rule accepts; a
+task without the requested key is an error, since no trajectory of it could ever be right.
 """
 
 import json
@@ -13,17 +13,17 @@ from rollart_flow.errors import RewardFailedError, SettingsError
 from rollart_flow.types import Trajectory
 
 BOXED = r"\boxed"
-"""As `inside`: what the last `\\boxed{...}` holds."""
+r"""Value of `inside` that selects the content of the last `\boxed{...}`."""
 
 _BRACE = re.compile(r"\\boxed\{|[{}]")
 _TAG = re.compile(r"[A-Za-z][\w-]*")
 
 
 def check_inside(rule: str, inside: str) -> None:
-    """Refuse what is neither empty, `BOXED` nor the name of a tag.
+    """Refuse a value that is neither empty, `BOXED` nor the name of a tag.
 
     Raises:
-        SettingsError: names the rule.
+        SettingsError: the value is not valid; the message names the rule.
     """
     if inside and inside != BOXED and _TAG.fullmatch(inside) is None:
         raise SettingsError(
@@ -32,12 +32,12 @@ def check_inside(rule: str, inside: str) -> None:
 
 
 def answer_of(trajectory: Trajectory, inside: str = "") -> str | None:
-    """The text of the last action, or the last part of it that is marked; None: there is none.
+    r"""Return the text of the last action, or its last marked part; None if there is none.
 
     Args:
-        trajectory: any.
-        inside: empty: the whole action; `BOXED`: what `\\boxed{...}` holds; else the name of a tag:
-            what stands between `<name>` and `</name>`.
+        trajectory: any trajectory.
+        inside: part of the action. Empty: the whole action; `BOXED`: the content of `\boxed{...}`;
+            else the name of a tag: the text between `<name>` and `</name>`.
     """
     if not trajectory.turns:
         return None
@@ -48,7 +48,7 @@ def answer_of(trajectory: Trajectory, inside: str = "") -> str | None:
 
 
 def last_boxed(text: str) -> str | None:
-    """What the last `\\boxed{...}` holds, inner braces included; None: none that is closed."""
+    r"""Return the content of the last closed `\boxed{...}`, inner braces included, or None."""
     start, found = -1, None
     open_braces: list[int | None] = []
     for match in _BRACE.finditer(text):
@@ -60,17 +60,17 @@ def last_boxed(text: str) -> str | None:
 
 
 def last_tagged(text: str, tag: str) -> str | None:
-    """What the last `<tag>...</tag>` holds; None: none that is closed."""
+    """Return the content of the last closed `<tag>...</tag>`, or None."""
     end = text.rfind(f"</{tag}>")
     start = text.rfind(f"<{tag}>", 0, max(end, 0))
     return None if end < 0 or start < 0 else text[start + len(tag) + 2 : end]
 
 
 def from_task(trajectory: Trajectory, key: str, rule: str) -> object:
-    """The value of a key of the task's payload.
+    """Return the value of a key of the task's payload.
 
     Raises:
-        RewardFailedError: the payload has no such key; names those that it has.
+        RewardFailedError: the payload has no such key; the message lists its keys.
     """
     payload = json.loads(trajectory.task)
     if isinstance(payload, dict) and key in payload:
@@ -84,16 +84,17 @@ def from_task(trajectory: Trajectory, key: str, rule: str) -> object:
 
 @dataclass(frozen=True, slots=True)
 class Normal:
-    """What is ignored where texts are compared."""
+    """Text normalization: the differences that a comparison ignores."""
 
     case: bool = True
     space: bool = True
-    """Around the text; and a run of blanks inside it is one."""
+    """Ignore whitespace around the text, and treat each run of whitespace inside it as one space.
+    """
     form: bool = True
-    """Of the same characters, by Unicode's NFKC: full width, ligatures, composed accents."""
+    """Ignore Unicode forms by NFKC: full width, ligatures, composed accents."""
 
     def __call__(self, text: str) -> str:
-        """A text without what is ignored."""
+        """Return the normalized text."""
         if self.form:
             text = unicodedata.normalize("NFKC", text)
         if self.case:
