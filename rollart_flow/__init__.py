@@ -3,8 +3,8 @@
     tasks -> rollout -> reward -> buffer -> train -> (new policy version, back to rollout)
 
 A pipeline is composed from `tasks`, `rollout`, `filter`, `reward`, `buffer`, `train` and
-`evaluate`; `rollart run FILE` runs it, and `open_run` opens what it left behind. Names are imported
-when they are first used, so that `import rollart_flow` is quick and loads neither Ray nor torch.
+`evaluate`; `rollart run FILE` runs it, and `open_run` opens the stored run. Names are imported on
+first use, so that `import rollart_flow` is quick and loads neither Ray nor torch.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Names with arguments, as settings and options spell them: "window(8, alpha=2)". Runs no code."""
+"""Parser of names with arguments in settings, such as "window(8, alpha=2)"; runs no code."""
 
 import ast
 from collections.abc import Callable, Mapping
@@ -12,20 +12,20 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A text that names something, taken apart."""
+    """A parsed name with its arguments."""
 
     kind: str
-    """What is named, for messages."""
+    """Kind of the named object, for error messages."""
     text: str
     name: str
     arguments: tuple[object, ...] = ()
     keywords: Mapping[str, object] = field(default_factory=dict)
 
     def of(self, makers: Mapping[str, Callable[..., T]]) -> Callable[..., T]:
-        """The one of the makers that is named.
+        """Return the maker that the call names.
 
         Raises:
-            SettingsError: there is none of that name.
+            SettingsError: no maker has that name.
         """
         if self.name not in makers:
             raise SettingsError(f"{self.kind} {self.text!r} is none of {', '.join(makers)}")
@@ -33,15 +33,15 @@ class Call:
 
 
 def parse_call(kind: str, text: str, example: str) -> Call:
-    """Take a name with literal arguments apart.
+    """Parse a name with literal arguments.
 
     Args:
-        kind: what is named, for messages.
-        text: such as "one_off" or "window(8, alpha=2)".
-        example: right ones, for messages.
+        kind: kind of the named object, for error messages.
+        text: a text such as "one_off" or "window(8, alpha=2)".
+        example: valid texts, for error messages.
 
     Raises:
-        SettingsError: it is no such text.
+        SettingsError: the text is not a name with literal arguments.
     """
     try:
         call = ast.parse(text.strip(), mode="eval").body

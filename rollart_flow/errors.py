@@ -9,28 +9,29 @@
     │   ├── RunNotFoundError (FileNotFoundError)
     │   ├── RunExistsError (FileExistsError)
     │   └── FencedError                     another writer has taken the run over
-    ├── EnvironmentFailedError (RuntimeError)   the environment raised or answered nonsense
+    ├── EnvironmentFailedError (RuntimeError)   the environment raised or answered invalidly
     ├── EnvironmentTimeoutError (TimeoutError)  the environment did not answer in time
     ├── RewardFailedError (RuntimeError)        the reward function raised, or was not finite
-    │   └── RewardNotFiniteError                it gave a number that is NaN or infinite
+    │   └── RewardNotFiniteError                it returned a number that is NaN or infinite
     ├── RewardTimeoutError (TimeoutError)       a remote reward did not answer by its deadline
-    ├── ServerlessError (RuntimeError)          a reward endpoint that refuses a call for good
-    │   ├── ContractError (ValueError)          a message that is not of the reward contract
-    │   └── EndpointTroubleError (ConnectionError)  it cannot be reached now; worth another try
+    ├── ServerlessError (RuntimeError)          a reward endpoint that refuses a call permanently
+    │   ├── ContractError (ValueError)          a message that violates the reward contract
+    │   └── EndpointTroubleError (ConnectionError)  it cannot be reached now; a retry may succeed
     ├── EngineError (RuntimeError)              an inference engine died
-    │   ├── RequestRefusedError (ValueError)    it refused one request and is well otherwise
+    │   ├── RequestRefusedError (ValueError)    it refused one request and otherwise works
     │   ├── WorkerAwayError                     no node can run its worker now; it may come back
     │   ├── WorkerLeftError                     its worker was told to stop serving; others serve
-    │   └── WorkerLostError                     it died for good: no process takes its place
+    │   └── WorkerLostError                     it died permanently and is not replaced
     ├── WeightsError (RuntimeError)             a version that is missing, torn or damaged
     ├── TrainerError (RuntimeError)             a step or checkpoint that cannot be computed
     │   └── RanksLostError                      a rank is alone: another one died or hangs
-    ├── DeadlockError (RuntimeError)            everything waits and nothing can wake it
-    ├── InvariantError (AssertionError)         a simulated run broke a promise of the design
-    └── RunFailedError (RuntimeError)           a run that cannot go on; says why
+    ├── DeadlockError (RuntimeError)            every task waits and no event can wake one
+    ├── InvariantError (AssertionError)         a simulated run violated an invariant
+    └── RunFailedError (RuntimeError)           a run that cannot continue; the message says why
 
-Each also inherits the built-in that callers would catch. Each takes one message, so that it
-survives pickling between processes. An error is converted once, where it crosses a boundary.
+Each class also inherits the built-in error that callers would catch. Each takes one message, so
+that it survives pickling between processes. An error is converted once, where it crosses a
+boundary.
 """
 
 
@@ -70,7 +71,7 @@ class RunNotFoundError(StoreError, FileNotFoundError):
 
 
 class RunExistsError(StoreError, FileExistsError):
-    """A run of that name is there already."""
+    """A run of that name exists already."""
 
 
 class FencedError(StoreError):
@@ -78,7 +79,7 @@ class FencedError(StoreError):
 
 
 class EnvironmentFailedError(RollartError, RuntimeError):
-    """An environment raised or answered something that is not an answer."""
+    """An environment raised or returned an invalid answer."""
 
 
 class EnvironmentTimeoutError(RollartError, TimeoutError):
@@ -102,7 +103,7 @@ class ServerlessError(RollartError, RuntimeError):
 
 
 class ContractError(ServerlessError, ValueError):
-    """A message that is not of the reward contract, or of another version of it."""
+    """A message that violates the reward contract, or has another version of it."""
 
 
 class EndpointTroubleError(ServerlessError, ConnectionError):
@@ -111,7 +112,7 @@ class EndpointTroubleError(ServerlessError, ConnectionError):
     def __init__(self, message: str, retry_after_s: float = 0.0) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
-        """What the endpoint asked to wait; 0 where it did not say."""
+        """Wait that the endpoint asked for [s]; 0 if it asked for none."""
 
 
 class EngineError(RollartError, RuntimeError):
@@ -119,7 +120,7 @@ class EngineError(RollartError, RuntimeError):
 
 
 class RequestRefusedError(EngineError, ValueError):
-    """An inference engine cannot serve this request, here or elsewhere; the engine is well."""
+    """An inference engine refuses a request that no engine can serve; the engine still works."""
 
 
 class WorkerAwayError(EngineError):
@@ -127,11 +128,11 @@ class WorkerAwayError(EngineError):
 
 
 class WorkerLeftError(EngineError):
-    """An inference worker stopped serving because it was told to; others serve in its place."""
+    """An inference worker was told to stop serving; other workers serve in its place."""
 
 
 class WorkerLostError(EngineError):
-    """An inference worker is lost for good: none will take its place under its name."""
+    """An inference worker is lost permanently: no worker will take over its name."""
 
 
 class WeightsError(RollartError, RuntimeError):
@@ -147,12 +148,12 @@ class RanksLostError(TrainerError):
 
 
 class DeadlockError(RollartError, RuntimeError):
-    """Everything waits and nothing can wake it. The message lists who waits for what."""
+    """Every task waits and no event can wake one. The message lists what each waits for."""
 
 
 class InvariantError(RollartError, AssertionError):
-    """A simulated run broke a promise. The message names it, what broke it, and when."""
+    """A simulated run violated an invariant. The message names it, its violation and the time."""
 
 
 class RunFailedError(RollartError, RuntimeError):
-    """A run that cannot go on."""
+    """A run that cannot continue."""

@@ -2,9 +2,9 @@
 
     __getattr__, __dir__ = lazy_exports(__name__, {"Run": "run", "open_run": "run"})
 
-A package whose modules differ in weight says so here: a process that uses the light ones never
-loads the libraries of the others. A name that is also the name of its module is imported at once
-instead: the import system binds the module under that name.
+A process that uses only the light modules of a package never loads the libraries of the others. A
+name that is also the name of its module must be imported eagerly instead, because the import system
+binds the module under that name.
 """
 
 import sys
@@ -16,7 +16,7 @@ from typing import Any
 def lazy_exports(
     package: str, homes: Mapping[str, str]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """`__getattr__` and `__dir__` of a package.
+    """Return `__getattr__` and `__dir__` of a package.
 
     Args:
         package: `__name__` of the package.

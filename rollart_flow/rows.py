@@ -1,4 +1,4 @@
-"""Frozen values to rows of the tables and back: the only module that knows both.
+"""Conversion of frozen values to rows of the tables and back.
 
 A field of `Trajectory` is a column of `trajectories` of the same name. A new field of numbers,
 texts or lists of them needs no change here.
@@ -41,7 +41,7 @@ SAMPLE_COLUMNS = (
 )
 
 SCORE_COLUMNS = ("outcome", "reason", "error", "reward", "reward_parts", "scored_at")
-"""What scoring a trajectory decides."""
+"""Columns that scoring a trajectory sets."""
 
 _NAMES = {
     kind: tuple(field.name for field in fields(kind)) for kind in (Trajectory, Turn, Sampling)
@@ -54,7 +54,7 @@ def trajectories_table(trajectories: Iterable[Trajectory]) -> pa.Table:
 
 
 def with_scores(rows: pa.Table, scored: Sequence[Trajectory]) -> pa.Table:
-    """Rows of `trajectories` with `SCORE_COLUMNS` of the same trajectories, in the same order."""
+    """Return `rows` with the `SCORE_COLUMNS` of `scored`: the same trajectories, in order."""
     for name in SCORE_COLUMNS:
         values = [_parts(t) if name == "reward_parts" else getattr(t, name) for t in scored]
         field = rows.schema.field(name)
@@ -70,12 +70,12 @@ def _parts(trajectory: Trajectory) -> list[dict[str, Any]] | None:
 
 
 def _values(value: Trajectory | Turn | Sampling) -> dict[str, Any]:
-    """Fields by name, as they are; `asdict` would copy what lies in them."""
+    """Fields by name, without the deep copy of `dataclasses.asdict`."""
     return {name: getattr(value, name) for name in _NAMES[type(value)]}
 
 
 def trajectory_row(trajectory: Trajectory) -> dict[str, Any]:
-    """A row of `trajectories` as a mapping, less `seq` and `committed_at`."""
+    """A row of `trajectories` as a mapping, without `seq` and `committed_at`."""
     row = _values(trajectory)
     row["turns"] = [_values(turn) for turn in trajectory.turns]
     row["sampling"] = _values(trajectory.sampling)
@@ -84,7 +84,7 @@ def trajectory_row(trajectory: Trajectory) -> dict[str, Any]:
 
 
 def trajectory_from_row(row: Mapping[str, Any]) -> Trajectory:
-    """A `Trajectory` from one row as a mapping; `seq` and `committed_at` are left aside."""
+    """A `Trajectory` from one row as a mapping; `seq` and `committed_at` are ignored."""
     values = {name: _tuples(row[name]) for name in _NAMES[Trajectory]}
     sampling = dict(row["sampling"])
     for name in ("stop_token_ids", "allowed_token_ids"):
@@ -108,7 +108,7 @@ def _tuples(value: Any) -> Any:
 
 
 def samples(trajectories: pa.Table) -> list[Sample]:
-    """What the control plane needs to know of rows of `trajectories`; reads no token data."""
+    """The control plane's summaries of rows of `trajectories`; reads no token data."""
     tokens = pc.list_value_length(trajectories["token_ids"]).to_pylist()
     rows = trajectories.select(list(SAMPLE_COLUMNS)).to_pylist()
     return [sample_from_row(row, count) for row, count in zip(rows, tokens, strict=True)]
@@ -133,7 +133,7 @@ def sample_from_row(row: Mapping[str, Any], tokens: int) -> Sample:
 
 
 def events_table(events: Iterable[tuple[datetime, Event]]) -> pa.Table:
-    """Uncommitted rows of `events` from pairs of (when in UTC, what)."""
+    """Uncommitted rows of `events` from pairs of (time in UTC, event)."""
     return to_table(
         "events",
         [

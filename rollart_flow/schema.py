@@ -1,9 +1,9 @@
 """The tables of a run as Arrow schemas, read from `schemas/*.json`.
 
-Those files (Delta StructType JSON) are the only place where a column is declared; nothing else
-spells a column's type. A column that is added stands last, may be null, and has the next version
-as `since` in its metadata: `SCHEMA_VERSION` is the highest of them, and older runs stay readable. A
-list that losses may read says in `per` what its items belong to (`trainers.batch.columns`).
+Those files (Delta StructType JSON) are the only place where the type of a column is declared. An
+added column comes last, is nullable, and has the next version as `since` in its metadata:
+`SCHEMA_VERSION` is the highest of them, and older runs stay readable. For a list that losses may
+read, `per` in its metadata names the unit that its items belong to (`trainers.batch.columns`).
 """
 
 import json
@@ -20,7 +20,7 @@ from rollart_flow.errors import SchemaError
 
 TABLES = ("trajectories", "batches", "steps", "weights", "events", "bindings", "evaluations")
 WRITER_COLUMNS = ("seq", "committed_at")
-"""Columns that the writer fills in at commit; rows on their way to it are without them."""
+"""Columns that the writer fills in at commit; uncommitted rows lack them."""
 
 
 def _schemas_folder() -> Path:
@@ -45,7 +45,7 @@ def delta_schema(table: str) -> DeltaSchema:
     """The declared Delta schema of one of `TABLES`.
 
     Raises:
-        SchemaError: there is no such table.
+        SchemaError: the table is unknown.
     """
     if table not in TABLES:
         raise SchemaError(f"no table {table!r}; the tables of a run are {', '.join(TABLES)}")
@@ -86,9 +86,9 @@ def to_array(table: str, field: pa.Field, values: list[Any]) -> pa.Array:
     """Values of one declared column.
 
     Raises:
-        SchemaError: one is of a wrong type, or null where a value is declared.
+        SchemaError: a value has a wrong type, or is null in a column that is not nullable.
     """
-    if pa.types.is_integer(field.type):  # Arrow would cut off a fraction without a word
+    if pa.types.is_integer(field.type):  # Arrow would truncate a fraction silently
         for value in values:
             if isinstance(value, float | np.floating):
                 raise SchemaError(f"{table}.{field.name}: {value} given; expected {field.type}")
@@ -134,7 +134,7 @@ def check(table: str, rows: pa.Table) -> pa.Table:
 
 
 def _may_have_null(column: pa.ChunkedArray | pa.Array, field: pa.Field) -> bool:
-    """Whether a forbidden null is possible: a look at counts alone, also of what is sliced away."""
+    """Whether a forbidden null is possible, judged by null counts, also of sliced-off items."""
     if column.null_count and not field.nullable:
         return True
     declared = field.type
@@ -161,7 +161,7 @@ def _null_where_none_may_be(column: pa.ChunkedArray | pa.Array, field: pa.Field)
 
 
 def _children(array: pa.Array, declared: pa.DataType) -> list[tuple[pa.Array, pa.Field]]:
-    """What lies inside the lists or structs of an array that are not null themselves."""
+    """Children of the lists or structs of an array that are not null themselves."""
     if pa.types.is_list(declared):
         return [(array.flatten(), declared.value_field)]
     if pa.types.is_struct(declared):
@@ -171,7 +171,7 @@ def _children(array: pa.Array, declared: pa.DataType) -> list[tuple[pa.Array, pa
 
 
 def _same_type(given: pa.DataType, declared: pa.DataType) -> bool:
-    """Equal but for the names and nullability of nested fields."""
+    """Whether two types are equal except for list item names and nullability of nested fields."""
     if pa.types.is_list(declared):
         return pa.types.is_list(given) and _same_type(given.value_type, declared.value_type)
     if pa.types.is_struct(declared):

@@ -1,6 +1,6 @@
-"""What a run tells while it goes on. Frozen messages from the runner to whoever shows them.
+"""Progress messages from the runner to a display, sent while a run goes on.
 
-A message repeats what is in the tables, or will be in a moment; who misses one misses nothing.
+A message repeats data that the tables hold or are about to hold, so a lost message loses no data.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -10,25 +10,25 @@ from typing import Any, Self
 
 
 class ProgressKind(StrEnum):
-    """What a progress message says."""
+    """Kinds of progress messages."""
 
     PHASE = "phase"
-    """Something that takes a while has begun."""
+    """A longer phase has begun."""
     STEP = "step"
     """A training step has ended."""
     EVALUATION = "evaluation"
-    """A version was evaluated."""
+    """A policy version was evaluated."""
     NOTE = "note"
-    """Something worth a line, such as a fallback."""
+    """A remark of one line, such as a fallback."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """One message. Which fields are set depends on the kind; see the constructors."""
+    """One message. The kind determines the fields that are set; see the constructors."""
 
     kind: ProgressKind
     total_steps: int = 0
-    """Steps that the run will have; 0 where it is not known yet."""
+    """Steps that the run will have; 0 if the number is not known yet."""
     text: str = ""
     row: Mapping[str, Any] = field(default_factory=dict)
     """The row of `steps`."""
@@ -41,7 +41,7 @@ class Progress:
 
     @classmethod
     def phase(cls, text: str, *, total_steps: int = 0) -> Self:
-        """Something that takes a while has begun, e.g. "starting the engines"."""
+        """Report that a longer phase has begun, e.g. "starting the engines"."""
         return cls(ProgressKind.PHASE, total_steps, text)
 
     @classmethod
@@ -53,7 +53,7 @@ class Progress:
         rewards: Mapping[str, float] | None = None,
         committed: int = 0,
     ) -> Self:
-        """A training step has ended; `row` has the columns of `steps`."""
+        """Report that a training step has ended; `row` has the columns of `steps`."""
         return cls(
             ProgressKind.STEP,
             total_steps,
@@ -64,18 +64,18 @@ class Progress:
 
     @classmethod
     def evaluation(cls, rows: Sequence[Mapping[str, Any]], *, total_steps: int = 0) -> Self:
-        """A version was evaluated; `rows` have the columns of `evaluations`."""
+        """Report that a version was evaluated; `rows` have the columns of `evaluations`."""
         return cls(ProgressKind.EVALUATION, total_steps, rows=tuple(rows))
 
     @classmethod
     def note(cls, text: str) -> Self:
-        """Something worth a line."""
+        """Report a remark of one line."""
         return cls(ProgressKind.NOTE, text=text)
 
 
 OnProgress = Callable[[Progress], None]
-"""Who shows it. Called in the driver, one message after the other; must not block."""
+"""Callback that shows a message. Called in the driver, one message at a time; must not block."""
 
 
 def ignore_progress(progress: Progress) -> None:
-    """Show nothing."""
+    """Discard a progress message."""

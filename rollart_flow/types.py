@@ -1,7 +1,7 @@
-"""The vocabulary: frozen values that cross processes, and the enums that name them.
+"""Frozen values that cross processes, and their enums.
 
-Nothing here computes; no Ray, no torch. Everything is immutable and compares by value, so that a
-message that arrives twice is recognized, and everything pickles.
+This module does no computation and imports neither Ray nor torch. All values are immutable, compare
+by value, so that a message that arrives twice is recognized, and can be pickled.
 
 Token positions: a trajectory is one append-only chain of tokens. `start` and `end` of a turn are
 offsets into it; observation tokens come first in a turn, generated (action) tokens after them.
@@ -14,7 +14,7 @@ from enum import StrEnum
 
 
 class Outcome(StrEnum):
-    """How an attempt ended. Exactly one row of `trajectories` has it."""
+    """How an attempt ended. Exactly one row of `trajectories` holds the outcome of an attempt."""
 
     COMPLETED = "completed"
     """The environment terminated."""
@@ -27,7 +27,7 @@ class Outcome(StrEnum):
     STALE = "stale"
     """Aborted in flight because it could no longer meet the staleness bound."""
     REDUNDANT = "redundant"
-    """Surplus to its group, which was complete without it."""
+    """The attempt was surplus: its group was complete without it."""
     CANCELLED = "cancelled"
     """The run stopped."""
 
@@ -37,7 +37,7 @@ TRAINABLE = frozenset({Outcome.COMPLETED, Outcome.TRUNCATED})
 
 
 class Reason(StrEnum):
-    """Why something was dropped, retried or aborted. Every drop has one, and it is in a table."""
+    """Why an attempt or group was dropped, retried or aborted. Every drop records its reason."""
 
     STALENESS_BOUND = "staleness_bound"
     GROUP_COMPLETE = "group_complete"
@@ -56,7 +56,7 @@ class Reason(StrEnum):
     FILTERED = "filtered"
     """A filter refused the trajectory."""
     GROUP_FILTERED = "group_filtered"
-    """A filter refused its group, once that was complete."""
+    """A filter refused the complete group of the trajectory."""
     WORKER_LOST = "worker_lost"
     WORKER_LEFT = "worker_left"
 
@@ -69,11 +69,11 @@ class FinishReason(StrEnum):
     LENGTH = "length"
     """`max_tokens` or the engine's context limit was reached."""
     ABORT = "abort"
-    """It was aborted; the tokens so far are valid."""
+    """The generation was aborted; the tokens so far are valid."""
 
 
 class Split(StrEnum):
-    """What a trajectory was made for."""
+    """The purpose of a trajectory."""
 
     TRAIN = "train"
     EVALUATION = "evaluation"
@@ -97,9 +97,9 @@ class EventKind(StrEnum):
     AFFINITY = "affinity"
     """A domain is bound to another hardware class."""
     SLIDE = "slide"
-    """A worker goes over to training, or back to rollout."""
+    """A worker switches to training, or back to rollout."""
     REBIND = "rebind"
-    """A worker of the class that was asked for takes the place of one of another class."""
+    """A worker of the requested class replaces one of another class."""
     CRASH = "crash"
     STALL = "stall"
     CHECKPOINT = "checkpoint"
@@ -109,7 +109,7 @@ class EventKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How tokens are drawn. Stored with each trajectory and applied again by the trainer.
+    """How tokens are sampled. Stored with each trajectory and applied again by the trainer.
 
     Defaults follow ROLL Flash A.1: temperature 1 and top-p 1, so that stored logprobs are those
     of the policy itself.
@@ -121,7 +121,7 @@ class Sampling:
     top_k: int = 0
     """0 keeps every token."""
     max_tokens: int = 64
-    """Most tokens of one generation (one turn)."""
+    """Maximum number of tokens of one generation (one turn)."""
     stop_token_ids: tuple[int, ...] = ()
     allowed_token_ids: tuple[int, ...] = ()
     """Empty allows every token; otherwise all others have probability zero."""
@@ -165,17 +165,20 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """The KV cache of a prompt, which a prefill worker holds until a decode worker has it."""
+    """The KV cache of a prompt, which a prefill worker holds until a decode worker fetches it."""
 
     version: int
-    """Policy version that computed it: it is good for no other."""
+    """Policy version that computed the cache, which is valid for no other version."""
     address: str
-    """Where it is, as engines of the kind tell each other."""
+    """Location of the cache, in the form that engines of this kind exchange."""
 
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """Tokens in. `prompt_ids` is the whole chain so far, observation and action tokens alike."""
+    """A request to generate tokens.
+
+    `prompt_ids` is the whole chain so far: observation and action tokens.
+    """
 
     request_id: str
     prompt_ids: tuple[int, ...]
@@ -184,17 +187,17 @@ class GenerationRequest:
     """Key of sticky placement, so that a prefix stays cached on one worker."""
     domain: str = "default"
     placement: int | None = None
-    """Number of its group, where one worker decodes all requests of a group; None: by trajectory
-    and load."""
+    """Number of the group, if one worker decodes all requests of a group; None: placement follows
+    trajectory and load."""
     prefill_only: bool = False
-    """Compute the prompt's KV cache and hold it for a decode worker; draw nothing."""
+    """Compute the prompt's KV cache and hold it for a decode worker; sample no token."""
     prefix: Prefix | None = None
-    """What was computed of the prompt elsewhere; None: all of it is computed here."""
+    """KV cache that another worker computed; None: this worker computes the whole prompt."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Tokens out: some of the tokens of one generation, with who drew each of them.
+    """Some of the generated tokens of one request, with the policy version that sampled each.
 
     `offset` counts generated tokens of the request before this chunk, so that a chunk that
     arrives twice is recognized. The four lists are aligned, `kept` only where `Sampling.truncates`.
@@ -205,18 +208,18 @@ class Chunk:
     token_ids: tuple[int, ...]
     logprobs: tuple[float, ...]
     versions: tuple[int, ...]
-    """Policy version that drew each token."""
+    """Policy version that sampled each token."""
     finish_reason: FinishReason | None = None
     """None: more will follow."""
     kept: tuple[tuple[int, ...], ...] = ()
-    """Per token, the ids that top-p or top-k left to draw from."""
+    """Per token, the ids that top-p or top-k left to sample from."""
     prefix: Prefix | None = None
-    """Answers `GenerationRequest.prefill_only`; None where nothing is held."""
+    """The held KV cache, in reply to `GenerationRequest.prefill_only`; None if none is held."""
 
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """A finished generation: its chunks joined, and where it ran."""
+    """A finished generation: its joined chunks and the worker that ran it."""
 
     token_ids: tuple[int, ...]
     logprobs: tuple[float, ...]
@@ -226,7 +229,7 @@ class Generation:
     worker: str = ""
     kept: tuple[tuple[int, ...], ...] = ()
     prefilled_by: str = ""
-    """Worker that computed the prompt ahead; empty: the one that drew the tokens."""
+    """Worker that computed the KV cache of the prompt; empty: the one that sampled the tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +241,7 @@ class Turn:
     observation: str
     action: str
     reward: float
-    """What the environment gave for the action."""
+    """The environment's reward for the action."""
     generate_s: float
     step_s: float
     hardware: str
@@ -248,7 +251,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Trajectory:
-    """One attempt, whatever its outcome; the row of `trajectories` less `seq`, `committed_at`.
+    """One attempt, whatever its outcome: a row of `trajectories` without `seq` and `committed_at`.
 
     Token lists are aligned: on observation tokens `action_mask` is False, `logprobs` 0.0 and
     `token_versions` -1.
@@ -273,7 +276,7 @@ class Trajectory:
     reason: Reason | None = None
     error: str | None = None
     policy_version_start: int | None = None
-    """Version of the first generated token; None where none was generated."""
+    """Version of the first generated token; None if no token was generated."""
     policy_version_end: int | None = None
     token_ids: tuple[int, ...] = ()
     action_mask: tuple[bool, ...] = ()
@@ -282,18 +285,21 @@ class Trajectory:
     kept_token_ids: tuple[tuple[int, ...], ...] | None = None
     turns: tuple[Turn, ...] = ()
     solved: bool | None = None
-    """info["success"] where the environment says so."""
+    """info["success"] of the environment, or None if it does not report one."""
     reward: float | None = None
     reward_parts: Mapping[str, float] | None = None
     scored_at: datetime | None = None
     prefill_workers: tuple[str, ...] | None = None
-    """By turn, the worker that computed the prompt ahead of the one that drew the action; empty
-    where none did. None where none did for any turn."""
+    """By turn, the prefill worker that computed the KV cache of the prompt; empty for a turn that
+    had none. None if no turn had one."""
 
 
 def solved_by(success: bool | None, reward: float | None) -> bool | None:
-    """Whether an attempt solved its task: what the environment said, or else whether the reward is
-    at least 1; None where neither is known."""
+    """Whether an attempt solved its task.
+
+    The success that the environment reports counts, or else a reward of at least 1; the result is
+    None if neither is known.
+    """
     if success is not None or reward is None:
         return success
     return reward >= 1
@@ -301,7 +307,7 @@ def solved_by(success: bool | None, reward: float | None) -> bool | None:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What the control plane knows of a committed trajectory: small, no token data."""
+    """The control plane's summary of a committed trajectory, without token data."""
 
     trajectory_id: str
     group_id: str
@@ -315,26 +321,26 @@ class Sample:
     error: str | None = None
     task_id: str = ""
     solved: bool | None = None
-    """See `solved_by`."""
+    """Whether the attempt solved its task, by `solved_by`."""
 
     @property
     def trainable(self) -> bool:
-        """Completed or truncated, scored, and at least one token was generated."""
+        """Whether it was completed or truncated, is scored, and has a generated token."""
         return self.outcome in TRAINABLE and self.scored and self.policy_version_start is not None
 
     @property
     def filtered(self) -> bool:
-        """Refused before reward: it went well and was not scored."""
+        """Whether a filter refused it before reward: completed or truncated, but not scored."""
         return self.outcome in TRAINABLE and not self.scored
 
     @classmethod
     def of(cls, trajectory: Trajectory, *, scored: bool, tokens: int) -> "Sample":
-        """What is known of a trajectory.
+        """Summarize a trajectory.
 
         Args:
-            trajectory: any outcome.
-            scored: it has its reward.
-            tokens: of its chain; a simulation's ids stand for many each.
+            trajectory: a trajectory of any outcome.
+            scored: whether it has its reward.
+            tokens: length of its token chain; in a simulation, each id stands for many tokens.
         """
         return cls(
             trajectory_id=trajectory.trajectory_id,
@@ -354,7 +360,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What one training step trains on, by name; the token data stays in the buffer.
+    """The trajectories of one training step, by id; the token data stays in the buffer.
 
     `trajectory_ids` is in training order, group by group.
     """
@@ -373,7 +379,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened in the control plane; a row of `events` once it is committed."""
+    """An event of the control plane; a row of `events` after its commit."""
 
     kind: EventKind
     subject: str
@@ -382,4 +388,4 @@ class Event:
     policy_version: int | None = None
     step: int | None = None
     detail: Mapping[str, object] = field(default_factory=dict)
-    """JSON-serializable rest."""
+    """JSON-serializable details."""

@@ -1,5 +1,6 @@
-"""Checks of settings, made where a frozen setting is built, so that a run never starts with a bad
-value. Messages are one line: which setting, what it was, what it may be.
+"""Checks of settings, made when a settings object is built, before a run starts.
+
+An error message is one line with the setting, its value and the permitted values.
 """
 
 import math
@@ -12,7 +13,7 @@ from rollart_flow.errors import SettingsError
 def check_number(
     setting: str, value: object, *, low: float, high: float = math.inf, open_low: bool = False
 ) -> None:
-    """Refuse what is not a finite number in [low, high], or in (low, high] with `open_low`.
+    """Refuse a value that is not a finite number in [low, high], or in (low, high] with `open_low`.
 
     Raises:
         SettingsError: names the setting, the value and the range.
@@ -29,17 +30,17 @@ def _is_number(value: object) -> TypeGuard[float]:
 
 
 def check_count(setting: str, value: object, *, low: int) -> None:
-    """Refuse what is not a whole number of at least `low`.
+    """Refuse a value that is not a whole number of at least `low`.
 
     Raises:
-        SettingsError: names the setting, the value and the least one.
+        SettingsError: names the setting, the value and the minimum.
     """
     if not isinstance(value, int) or isinstance(value, bool) or value < low:
         raise SettingsError(f"{setting}={value!r}: expected a whole number of at least {low}")
 
 
 def check_choice(setting: str, value: object, choices: Collection[str]) -> None:
-    """Refuse what is none of the choices.
+    """Refuse a value that is not one of the choices.
 
     Raises:
         SettingsError: names the setting, the value and the choices.
@@ -49,7 +50,7 @@ def check_choice(setting: str, value: object, choices: Collection[str]) -> None:
 
 
 def check_flag(setting: str, value: object) -> None:
-    """Refuse what is neither True nor False.
+    """Refuse a value that is neither True nor False.
 
     Raises:
         SettingsError: names the setting and the value.
@@ -59,7 +60,7 @@ def check_flag(setting: str, value: object) -> None:
 
 
 def check_kind(setting: str, value: object, kind: type, *, optional: bool = False) -> None:
-    """Refuse what is not an instance of a class; with `optional`, None is taken too.
+    """Refuse a value that is not an instance of a class; with `optional`, None is accepted too.
 
     Raises:
         SettingsError: names the setting, the value and the class.
