@@ -1,13 +1,14 @@
-"""Endless sources and one-row operators on Ray Data, and the settings a continuous stream needs.
+"""Endless sources and one-row operators on Ray Data, with the settings for continuous streams.
 
-Ray Data's defaults suit finite batch jobs. What is set here, and why, was measured: blocks are
-held back until 128 MB unless the target size is tiny; an execution that waits is killed unless the
-no-progress limit is off; the default CPU demands starve two pipelines in one driver on two cores;
-memory is budgeted anew for each task that is started, and a thread watches that of each task, while
-here the scheduler's credits bound what is in flight. Public settings, but for one.
+Ray Data's defaults suit finite batch jobs. Measurements led to the settings in this module: Ray
+Data holds blocks back until 128 MB unless the target size is tiny; it kills an execution that waits
+unless the no-progress limit is off; its default CPU demands starve two pipelines in one driver on
+two cores; it computes a memory budget for each task that it starts and watches the task's memory
+in a thread, whereas the scheduler's credits bound the rows in flight here. All settings but one are
+public.
 
-Between operators a block is one Arrow IPC buffer: Ray serializes a table column by column and sends
-its schema along, which for rows of `trajectories` costs more than what the operators do.
+Between operators a block is one Arrow IPC buffer: Ray serializes a table column by column together
+with its schema, which for rows of `trajectories` costs more than the work of the operators.
 """
 
 import inspect
@@ -28,7 +29,10 @@ from rollart_flow.operators.ipc import decode, encode
 from rollart_flow.resources.nodes import beside_driver
 
 NextRow = Callable[[int], pa.Table | None]
-"""The index-th block of a stream, or None where the stream ends. Asked again, it answers again."""
+"""Function from an index to that block of a stream, or to None at the end of the stream.
+
+A repeated call with the same index returns the same block.
+"""
 
 _READ_AHEAD = "_max_num_blocks_in_streaming_gen_buffer"
 
@@ -37,7 +41,7 @@ OPERATOR_CPUS = 0.02
 
 
 class EndlessSource(Datasource):
-    """A source that asks `next_row` for one block after the other until it answers None."""
+    """Data source that reads one block after the other from `next_row` until that returns None."""
 
     def __init__(self, name: str, next_row: NextRow) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -45,11 +49,11 @@ class EndlessSource(Datasource):
         self._next_row = next_row
 
     def get_name(self) -> str:
-        """Name shown by Ray Data."""
+        """Return the name that Ray Data displays."""
         return self._name
 
     def estimate_inmemory_data_size(self) -> int | None:
-        """Unknown: the stream has no end."""
+        """Return None: the size is unknown, since the stream has no fixed end."""
         return None
 
     def get_read_tasks(
@@ -58,7 +62,7 @@ class EndlessSource(Datasource):
         per_task_row_limit: int | None = None,
         data_context: DataContext | None = None,
     ) -> list[ReadTask]:
-        """One task: the order of admission is the scheduler's."""
+        """Return a single read task, since the scheduler determines the order of admission."""
         metadata = BlockMetadata(num_rows=None, size_bytes=None, input_files=None, exec_stats=None)
         next_row = self._next_row
         return [ReadTask(lambda: _rows(next_row), metadata, per_task_row_limit=per_task_row_limit)]
@@ -73,20 +77,20 @@ def _rows(next_row: NextRow) -> Iterator[pa.Table]:
 
 
 _BUILDING = Lock()
-"""The current settings of Ray Data are those of the process, and streams are built in threads."""
+"""Lock for building streams in threads: Ray Data's current settings are global to the process."""
 
 
 START_S = 600
-"""Longest time that operators take to start, where the source waits for them."""
+"""Longest time that a source waits for the operators to start [s]."""
 
 
 @contextmanager
 def streaming_context(*, ready_first: bool = False) -> Iterator[None]:
-    """Ray Data settings for datasets that are built inside; others keep theirs.
+    """Apply Ray Data settings to datasets built inside the context; others keep their settings.
 
     Args:
-        ready_first: the source is asked for nothing before every operator has started. Otherwise
-            it is at once, and operators start side by side.
+        ready_first: read from the source only after every operator has started; otherwise read at
+            once, while the operators start.
     """
     with _BUILDING, DataContext.current(_streaming_settings(ready_first)):
         yield
@@ -104,9 +108,9 @@ def _streaming_settings(ready_first: bool) -> DataContext:
     context.print_on_execution_start = False
     context.execution_options.preserve_order = False
     context.issue_detectors_config.detectors = []
-    # The one setting that is not public: a source yields two blocks ahead and then waits for the
-    # scheduler's next turn, 100 ms later, so that no more than 20 attempts begin in a second.
-    # `bench_streams` measures it. Where Ray has it no more, streams are slower, not wrong.
+    # The one setting that is not public. By default a source yields two blocks ahead and then waits
+    # 100 ms for the scheduler's next iteration, so that at most 20 attempts start per second.
+    # `bench_streams` measures it. Without the setting in Ray, streams are only slower.
     if hasattr(context, _READ_AHEAD):
         setattr(context, _READ_AHEAD, None)
     _quiet()
@@ -114,18 +118,20 @@ def _streaming_settings(ready_first: bool) -> DataContext:
 
 
 def _quiet() -> None:
-    """Let Ray Data log nothing in this process: errors reach us as exceptions.
+    """Silence Ray Data's log in this process; errors arrive as exceptions.
 
-    Otherwise it writes lines about every block to a file, which costs a tenth of a light operator.
+    Otherwise Ray Data writes lines about every block to a file, which takes a tenth of the time of
+    a light operator.
     """
     logging.getLogger("ray.data").setLevel(logging.CRITICAL)
 
 
 def read_endless(name: str, next_row: NextRow) -> "ray.data.Dataset":
-    """A dataset over an `EndlessSource`; call inside `streaming_context`.
+    """Create a dataset over an `EndlessSource`; call this inside `streaming_context`.
 
-    Its remote arguments differ from any other operator's, so that Ray Data does not fuse it. It
-    runs beside the driver: begun anew elsewhere it would ask for its first rows again.
+    The remote arguments of the source differ from those of every operator, so that Ray Data does
+    not fuse them. The source runs on the driver's node: restarted on another node, it would request
+    its first rows again.
     """
     source = EndlessSource(name, next_row)
     dataset: ray.data.Dataset = ray.data.read_datasource(
@@ -139,12 +145,12 @@ def read_endless(name: str, next_row: NextRow) -> "ray.data.Dataset":
 
 @dataclass(frozen=True, slots=True)
 class OperatorStage:
-    """What an actor does with a block."""
+    """One operator that an actor applies to a block, with its constructor arguments."""
 
     operator: type[Any]
     """Class whose `__call__`, plain or async, maps a `pa.Table` to a `pa.Table`."""
     arguments: tuple[Any, ...] = ()
-    """Of its constructor."""
+    """Positional arguments of the operator's constructor."""
 
 
 def map_rows(
@@ -154,18 +160,18 @@ def map_rows(
     workers: int = 1,
     here: bool = False,
 ) -> "ray.data.Dataset":
-    """Run each one-row block through operators: one block, one actor task.
+    """Run each one-row block through operators, as one actor task per block.
 
-    What is done leaves by itself, out of order, and what a dead actor held is done again. Several
-    stages run one after the other in the same actor, as Ray Data fuses operators that hold no
-    actors: a block that moves on within a process costs neither a task nor a scheduler's turn.
+    Finished blocks leave one by one, out of order, and the blocks of a dead actor run again.
+    Several stages run in sequence in the same actor, as Ray Data fuses operators without actors: a
+    block that stays in one process costs neither another task nor another scheduler iteration.
 
     Args:
-        dataset: of one-row blocks.
-        stages: at least one.
+        dataset: dataset of one-row blocks.
+        stages: stages to apply in order, at least one.
         concurrency: blocks in one actor at a time; more than one needs an async operator.
-        workers: actors.
-        here: beside the driver, for what a run has one of.
+        workers: number of actors.
+        here: place the actors on the driver's node, for operators that a run has one of.
     """
     mapped: ray.data.Dataset = dataset.map_batches(
         _packing(stages),
@@ -183,24 +189,24 @@ def map_rows(
 
 
 def drain(dataset: "ray.data.Dataset") -> Iterator[pa.Table]:
-    """Execute a dataset and yield its blocks as they come, until its source ends."""
+    """Execute a dataset and yield its blocks as they finish, until its source ends."""
     for bundle in dataset.iter_internal_ref_bundles():
         for entry in bundle.blocks:
             yield _unpack(ray.get(entry.ref))
 
 
 def count_drained(dataset: "ray.data.Dataset") -> Iterator[int]:
-    """Execute a dataset of one-row blocks; yields how many came out, without fetching them.
+    """Execute a dataset of one-row blocks and yield counts of finished blocks, without fetching.
 
-    `iter_batches` would fetch each one and report it to Ray Data's statistics actor: a quarter of
-    what the driver does for a trajectory.
+    `iter_batches` would fetch each block and report it to Ray Data's statistics actor, which takes
+    a quarter of the driver's time per trajectory.
     """
     for bundle in dataset.iter_internal_ref_bundles():
         yield len(bundle.blocks)
 
 
 _PACKED = "ipc"
-"""The only column of a packed block."""
+"""Name of the only column of a packed block."""
 
 
 def _pack(block: pa.Table) -> pa.Table:
@@ -212,7 +218,7 @@ def _unpack(block: pa.Table) -> pa.Table:
 
 
 def _packing(stages: Sequence[OperatorStage]) -> type[Any]:
-    """A class that takes packed blocks through all stages and gives packed ones."""
+    """Create an operator class that applies all stages to packed blocks and returns packed ones."""
 
     class Chain:
         def __init__(self) -> None:

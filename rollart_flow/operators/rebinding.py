@@ -1,9 +1,10 @@
-"""Brings generation to the class that was asked for, once that has room (ROLLART section 5.2).
+"""Moves generation to the requested resource class once it has room (ROLLART section 5.2).
 
-A class that was full or gone when a run started is stood in for by another one. Its units are
-reserved as soon as Ray can give them: a placement group waits for them, and nobody polls. The
-invariant: the workers that stood in serve until the new ones do, and what they had in flight goes
-on with the tokens that it has; where the new ones cannot start, they serve on.
+If a resource class is full or absent when a run starts, workers of another class serve as
+fallbacks. A placement group then waits, without polling, until Ray can reserve the units of the
+requested class. Invariant: the fallback workers serve until the new ones do, and their requests in
+flight continue with the tokens generated so far; if the new workers cannot start, the fallback
+workers continue to serve.
 """
 
 import asyncio
@@ -28,25 +29,25 @@ from rollart_flow.types import Event, EventKind, Reason
 
 @dataclass(frozen=True, slots=True)
 class Spawning:
-    """How an inference worker is made."""
+    """Settings for starting inference workers."""
 
     arguments: Mapping[str, Any]
     max_concurrency: int
     workers: Mapping[str, int]
-    """For each class, by role."""
+    """Number of workers for each resource class, by role."""
     units: int
-    """Of its class, for each worker."""
+    """Units of its resource class for each worker."""
 
 
 class Rebinding:
-    """Waits for the classes that others stand in for.
+    """Waits for the requested resource classes that fallback workers serve in place of.
 
     Args:
-        handles: inference workers by name; those that come and change are put there.
-        fleet: commands them.
-        spawning: how more of them are made.
-        emit: where each move is reported.
-        record: takes rows of `bindings`.
+        handles: inference workers by name; new and changed workers are stored in it.
+        fleet: engine group that commands the workers.
+        spawning: settings for starting more workers.
+        emit: function that reports an event for each move.
+        record: function that records rows of `bindings`.
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class Rebinding:
         self._record = record
 
     async def run(self) -> None:
-        """Rebind every class that another one stands in for; returns once none is left."""
+        """Rebind every resource class that has fallback workers; return once none is left."""
         missing = {
             (handle.placement.role, request.resource): handle.placement
             for handle in self._handles.values()
@@ -115,7 +116,7 @@ class Rebinding:
         self._record(to_table("bindings", rows))
 
     async def _move(self, role: str, wanted: str, new: Sequence[WorkerHandle]) -> None:
-        """The new workers serve; those that stood in serve others only, or end."""
+        """Let the new workers serve a class; fallback workers keep their other classes, or end."""
         stood_in = [
             handle
             for handle in self._handles.values()
@@ -140,8 +141,11 @@ class Rebinding:
 
 
 async def _reserved(wanted: str, units: int, cpus: float, count: int) -> tuple[Any, float]:
-    """(placement group, GPUs of each bundle) once a class has room. Which GPUs its units are shows
-    when its nodes are there, so that a group that was asked for before is asked for again."""
+    """Wait until a class has room; return (placement group, number of GPUs of each bundle).
+
+    The GPUs behind the units of a class are known only once its nodes have joined. If the bundle
+    differs by then from the one requested, the group is requested again.
+    """
     while True:
         bundle = await asyncio.to_thread(bundle_of, wanted, units, cpus)
         group = ray.util.placement_group([bundle] * count, strategy="PACK")
@@ -157,7 +161,7 @@ async def _reserved(wanted: str, units: int, cpus: float, count: int) -> tuple[A
 
 
 def _without(handle: WorkerHandle, wanted: str) -> WorkerHandle:
-    """A worker that serves a class no more."""
+    """Return a worker's handle without its requests for one resource class."""
     left: tuple[Request, ...] = tuple(
         request for request in handle.placement.requests if request.resource != wanted
     )

@@ -1,8 +1,8 @@
-"""Where a run stands, read from its tables alone.
+"""The state of a run, read from its tables alone.
 
-The tables are the truth: whatever was committed is neither lost nor taken twice, and a manifest
-without a row of `steps` is trained first. What it means for scheduler and buffer is decided in
-`control.recovery`; here the rows are read.
+The tables are authoritative: a committed row is neither lost nor used twice, and a manifest without
+a row of `steps` is trained first. This module reads the rows; `control.recovery` derives the state
+of the scheduler and the buffer from them.
 """
 
 import json
@@ -22,30 +22,30 @@ _RECORDED = (EventKind.ADMIT, EventKind.ABANDON, EventKind.DROP, EventKind.EVICT
 
 @dataclass(frozen=True, slots=True)
 class RecoveredRun:
-    """What the tables say about where to go on."""
+    """State from which a run continues, as recovered from its tables."""
 
     start: int
-    """Version that the run started from: 0, or the step that it was forked at."""
+    """Version that the run started from: 0, or the version that it was forked at."""
     version: int
     """Newest version that the run has: the number of its last recorded step."""
     checkpoint: int
-    """Newest version, not above `version`, that has a checkpoint; `start` where none has."""
+    """Newest version up to `version` that has a checkpoint, or `start` if there is none."""
     untrained: Batch | None
-    """The batch of the next step, if it was formed."""
+    """Batch of the next step if it was formed, else None."""
     evaluated: frozenset[int]
     """Versions that were evaluated."""
     control: control.RecoveredControl
-    """What scheduler and buffer continue with."""
+    """State of the scheduler and the buffer."""
     pending_rows: pa.Table | None = None
-    """Rows of the pending trajectories, in their order; None once it travels."""
+    """Rows of the pending trajectories, in order; None in the copy of `without_rows`."""
 
     def without_rows(self) -> "RecoveredRun":
-        """The same, small."""
+        """Return a small copy, without the rows, to send to other processes."""
         return replace(self, pending_rows=None)
 
 
 def recover(run: Run) -> RecoveredRun:
-    """Read where a run stands. Nobody may write to it meanwhile."""
+    """Read the state of a run. No process may write to the run meanwhile."""
     now = run.snapshot()
     start = 0 if run.info.parent is None else run.info.parent.step
     version = _newest(now.steps, "step", start)
@@ -84,7 +84,7 @@ def _events(now: Snapshot) -> list[Event]:
 
 
 def _training(now: Snapshot) -> pl.LazyFrame:
-    """Trajectories of the training split, each once, in commit order."""
+    """Return the trajectories of the training split, each once, in commit order."""
     rows = now.trajectories.filter(pl.col("split") == Split.TRAIN).sort("seq")
     return rows.unique("trajectory_id", keep="first", maintain_order=True)
 
@@ -105,7 +105,7 @@ def _rows(now: Snapshot, trajectory_ids: list[str]) -> pa.Table:
 
 
 def batch_of(rows: pa.Table) -> Batch:
-    """The batch that rows of `Run.batch` stand for."""
+    """Build a `Batch` from the rows that `Run.batch` returns."""
     first = rows.slice(0, 1).to_pylist()[0]
     return Batch(
         step=first["step"],

@@ -1,4 +1,4 @@
-"""Ports of the control plane over Ray: the other side is an actor."""
+"""Implementations of control plane ports that call Ray actors."""
 
 import asyncio
 from typing import Any
@@ -13,48 +13,48 @@ from rollart_flow.resources.reasons import reason
 from rollart_flow.types import Assignment, Batch
 
 _NODE_S = 2.0
-"""How long a worker may be silent before its node is looked for [s]."""
+"""Time without an answer after which a worker's node is checked [s]."""
 
 
 class RemoteBuffer:
-    """The buffer actor as the coordinator sees it; implements `control.protocols.Buffered`."""
+    """Client of the buffer actor in the coordinator; implements `control.protocols.Buffered`."""
 
     def __init__(self, actor: Any) -> None:
         self._actor = actor
 
     async def get_batch(self, step: int, version: int, size: int) -> Batch:
-        """See `control.protocols.Buffered`."""
+        """Wait for and return the batch of a step."""
         batch: Batch = await self._actor.get_batch.remote(step, version, size)
         return batch
 
     async def changes(self, after: int) -> tuple[int, tuple[Change, ...]]:
-        """See `control.protocols.Buffered`."""
+        """Wait for changes past a cursor; return (new cursor, changes)."""
         changes: tuple[int, tuple[Change, ...]] = await self._actor.changes.remote(after)
         return changes
 
 
 class RemoteAdmission:
-    """The coordinator as rollout hosts see it; implements `control.protocols.Admission`."""
+    """Client of the coordinator in rollout workers; implements `control.protocols.Admission`."""
 
     def __init__(self, actor: Any) -> None:
         self._actor = actor
 
     async def admit(self, source: str, index: int) -> Assignment | None:
-        """See `control.protocols.Admission`."""
+        """Wait for and return the index-th attempt of a source, or None if the run ends."""
         assignment: Assignment | None = await self._actor.admit.remote(source, index)
         return assignment
 
     async def permit(self, trajectory_id: str, host: str) -> Cancellation | None:
-        """See `control.protocols.Admission`."""
+        """Return None if an attempt may start, or the cancellation that ends it."""
         cancellation: Cancellation | None = await self._actor.permit.remote(trajectory_id, host)
         return cancellation
 
     async def started(self, trajectory_id: str, version: int) -> None:
-        """See `control.protocols.Admission`."""
+        """Report that an attempt has its first token, and the policy version of that token."""
         await self._actor.started.remote(trajectory_id, version)
 
     async def cancellations(self, host: str, after: int) -> tuple[int, tuple[Cancellation, ...]]:
-        """See `control.protocols.Admission`."""
+        """Wait for a rollout worker's cancellations past a cursor; (new cursor, cancellations)."""
         read: tuple[int, tuple[Cancellation, ...]] = await self._actor.cancellations.remote(
             host, after
         )
@@ -62,15 +62,17 @@ class RemoteAdmission:
 
 
 class RemoteRecovery:
-    """The coordinator as it brings lost engine workers back; a
-    `control.inference.worker_pool.Recover`."""
+    """Recovery of lost engine workers through the coordinator.
+
+    An instance is a `control.inference.worker_pool.Recover`.
+    """
 
     def __init__(self, actor: Any, client: str) -> None:
         self._actor = actor
         self._client = client
 
     async def __call__(self, worker: Inference) -> list[Inference]:
-        """Wait until those serve that take the place of a worker: itself, or others."""
+        """Wait until the replacements of a lost worker serve: the worker itself, or others."""
         try:
             handles: tuple[WorkerHandle, ...] = await self._actor.revive.remote(worker.worker)
         except ray.exceptions.RayError as error:
@@ -85,9 +87,10 @@ class RemoteRecovery:
 
 
 class RemoteCommands:
-    """An engine worker over Ray; implements `control.protocols.EngineCommands`.
+    """Client of an engine worker's actor; implements `control.protocols.EngineCommands`.
 
-    Ray restarts its process as often as its `Cluster` says: once. Commands wait for that.
+    Ray restarts the worker's process as often as its `Cluster` allows: once. Commands wait for the
+    restart.
     """
 
     def __init__(self, handle: WorkerHandle) -> None:
@@ -99,38 +102,38 @@ class RemoteCommands:
         return self._handle.name
 
     async def suspend(self) -> None:
-        """See `control.protocols.EngineCommands`."""
+        """Return once the worker samples no more tokens."""
         await self._ask(self._handle.actor.suspend.remote())
 
     def prefetch(self, version: int) -> None:
-        """See `control.protocols.EngineCommands`."""
+        """Start to read a version while generation continues. Does not wait."""
         self._handle.actor.prefetch.remote(version)
 
     async def update(self, version: int) -> PullStats:
-        """See `control.protocols.EngineCommands`."""
+        """Return once the worker holds exactly this version."""
         pull: PullStats = await self._ask(self._handle.actor.update.remote(version))
         return pull
 
     async def serve(self, version: int) -> bool:
-        """See `control.protocols.EngineCommands`."""
+        """Let the worker serve a version; return whether a new process starts to with this call."""
         begins: bool = await self._ask(self._handle.actor.serve.remote(version))
         return begins
 
     async def release(self) -> int:
-        """See `control.protocols.EngineCommands`."""
+        """Free the memory that only generation needs, until `serve`; return its bytes."""
         freed: int = await self._ask(self._handle.actor.release.remote())
         return freed
 
     async def leave(self) -> int:
-        """See `control.protocols.EngineCommands`."""
+        """End the requests in flight, take no more until `serve`, and return the freed bytes."""
         freed: int = await self._ask(self._handle.actor.leave.remote())
         return freed
 
     async def ping(self) -> None:
-        """See `control.protocols.EngineCommands`."""
+        """Return once the worker answers, whatever else it is doing."""
         answer = asyncio.ensure_future(self._ask(self._handle.actor.ping.remote()))
         try:
-            # Ray keeps calls of an actor that waits for a node, and says nothing of it.
+            # Ray silently queues calls to an actor that waits for a node.
             while not (await asyncio.wait((answer,), timeout=_NODE_S))[0]:
                 await self._check_node()
             await answer
@@ -148,8 +151,8 @@ class RemoteCommands:
                 raise WorkerAwayError(f"no node has a free {placement.granted} now")
 
     def restart(self) -> None:
-        """See `control.protocols.EngineCommands`."""
-        # The raylet kills a process that does not go by itself after some seconds.
+        """End the worker's process, even if it hangs, so that Ray may restart it. Does not wait."""
+        # The raylet kills a process that does not exit by itself after some seconds.
         ray.kill(self._handle.actor, no_restart=False)
 
     async def _ask(self, answer: Any) -> Any:

@@ -1,10 +1,10 @@
 """The reward operator: scores each trajectory by itself, as soon as it ends (ROLLART section 6.1).
 
-Stateless: an actor that dies is started again and its trajectories are scored again. A trajectory
-that a filter before reward drops is not scored.
+The operator is stateless: if an actor dies, another one starts and scores its trajectories again.
+A trajectory that a filter before the reward node drops is not scored.
 
-Nothing is closed when such an actor ends, since Ray may end it by a signal at any time: what its
-rewards hold are connections and child processes, and the kernel ends both with it.
+An actor does not close its resources when it ends, since Ray may end it by a signal at any time.
+Reward functions hold connections and child processes only, and the kernel ends both with the actor.
 """
 
 import asyncio
@@ -23,37 +23,37 @@ from rollart_flow.types import Trajectory
 
 @dataclass(frozen=True, slots=True)
 class RewardSettings:
-    """What a reward process needs to know of the pipeline."""
+    """Settings of the pipeline that a reward process needs."""
 
     function: RewardFunction | None
-    """None: the environment's own reward."""
+    """Reward function, or None for the environment's own reward."""
     timeout_s: float
     max_concurrent: int
-    """Calls of the function at a time."""
+    """Maximum number of concurrent calls of the function."""
     source: str | None = None
-    """Address of the pipeline file with the function, where it cannot be imported by name."""
+    """Address of the pipeline file, for a function that cannot be imported by name."""
     before: Sequence[NamedFilter] = ()
-    """Filters that stand before reward."""
+    """Filters before the reward node; trajectories that they refuse are not scored."""
 
     def scorer(self) -> Scorer:
-        """A scorer with processes of its own."""
+        """Create a scorer with its own processes."""
         source = None if self.source is None else local_file(self.source)
         return Scorer(self.function or environment_reward, source)
 
 
 class RewardOperator:
-    """Scores blocks of unscored trajectories."""
+    """Operator that scores blocks of unscored trajectories."""
 
     def __init__(self, settings: RewardSettings) -> None:
         self._settings = settings
         self._scorer = settings.scorer()
         self._places = asyncio.Semaphore(settings.max_concurrent)
         self._version = -1
-        """Newest policy version that a trajectory came from."""
+        """Newest policy version of the trajectories seen so far."""
         self._warming: asyncio.Task[None] | None = None
 
     async def __call__(self, block: pa.Table) -> pa.Table:
-        """The same trajectories with their rewards, or with why there is none."""
+        """Return the same trajectories with their rewards, or with the reasons for having none."""
         refused = refusals(self._settings.before, block)
         trajectories = [trajectory_from_row(row) for row in block.to_pylist()]
         self._warm(trajectories)
@@ -64,15 +64,15 @@ class RewardOperator:
         return with_scores(block, scored)
 
     async def score(self, trajectory: Trajectory) -> Trajectory:
-        """One trajectory, once there is a place for it."""
+        """Score one trajectory, once the limit on concurrent calls permits."""
         async with self._places:
             return await self._scorer.score(trajectory, self._settings.timeout_s)
 
     def _warm(self, trajectories: Sequence[Trajectory]) -> None:
-        """Make the function ready for a step's rewards when its first rollout has finished.
+        """Start to warm up remote functions when the first trajectory of a new version arrives.
 
-        The others follow in a moment, and a function that has scaled to zero takes seconds to be
-        there again. Nobody waits for it.
+        The other trajectories follow soon, and a function that has scaled to zero takes seconds to
+        start again. The operator does not wait for the warm-up.
         """
         newest = max((t.policy_version_end or 0 for t in trajectories), default=-1)
         if newest <= self._version or not self._scorer.remotes:

@@ -1,8 +1,8 @@
-"""The rollout operator: many attempts in one process, each leaving as soon as it ends.
+"""The rollout operator: runs many attempts in one process and emits each one as soon as it ends.
 
-A process drives environments and holds no model: tokens come from the engine workers, which it
-asks directly. What the scheduler cancels is ended where it stands; an attempt of a process that
-died is run again under the same id.
+The process drives environments and holds no model; it requests tokens directly from the engine
+workers. An attempt that the scheduler cancels ends at its current state. An attempt whose process
+died runs again under the same id.
 """
 
 import asyncio
@@ -41,35 +41,39 @@ from rollart_flow.weights.folder_store import local_path
 
 @dataclass(frozen=True, slots=True)
 class RolloutContext:
-    """What a process that drives environments talks to, and its limits."""
+    """Handles and limits of a process that drives environments."""
 
     domains: Mapping[str, Domain]
     max_turns: Mapping[str, int]
-    """By domain."""
+    """Maximum number of turns, by domain."""
     policy_folder: str
     context_tokens: int
     step_timeout_s: float
     trajectory_timeout_s: float
     engines: Cluster
     hw_affinity: Mapping[str, str] | Literal["auto"]
-    """Resource class by domain, or that a profiler in each process finds it."""
+    """Resource class by domain, or "auto" if a profiler in each process determines it."""
     buffer: Any
-    """Events go there."""
+    """Handle of the buffer actor, which receives events."""
     coordinator: Any = None
-    """None for evaluation, which asks nobody's permission."""
+    """Handle of the coordinator; None for evaluation, which needs no permission."""
     schedule: Schedule | None = None
-    """How the attempts of a process wait for one another; None for evaluation: not at all."""
+    """Schedule by which attempts wait for one another; None for evaluation, where none waits."""
     warm_processes: int = 8
-    """Idle environment processes of each class of domain that are kept."""
+    """Number of idle environment processes to keep for each class of domain."""
     source: str | None = None
     """Address of the pipeline file, for domains that cannot be imported by name."""
 
 
 class Driver:
-    """Runs attempts in the current event loop."""
+    """Driver that runs attempts in the current event loop.
+
+    Args:
+        context: handles and limits.
+        recover: function that brings back lost engine workers; by default the coordinator does.
+    """
 
     def __init__(self, context: RolloutContext, recover: Recover | None = None) -> None:
-        """Args: `recover` brings back lost engine workers; by default the coordinator does."""
         self._context = context
         self._host = f"{ray.get_runtime_context().get_node_id()[:8]}-{uuid4().hex[:8]}"
         self._codec = load_codec(local_path(context.policy_folder))
@@ -102,7 +106,7 @@ class Driver:
         self._context.buffer.report.remote([(datetime.now(UTC), event)])
 
     async def run(self, assignment: Assignment) -> Trajectory:
-        """Run one attempt to its end; its trajectory, unscored."""
+        """Run one attempt to its end and return its unscored trajectory."""
         context, name = self._context, assignment.task.domain
         domain = context.domains[name]
 
@@ -136,19 +140,19 @@ class Driver:
         return await self._scheduled.run(manager)
 
     async def run_all(self, assignments: Sequence[Assignment]) -> list[Trajectory]:
-        """Run attempts side by side; their trajectories in the same order."""
+        """Run attempts concurrently and return their trajectories in the same order."""
         return list(await asyncio.gather(*(self.run(each) for each in assignments)))
 
 
 class RolloutOperator:
-    """Turns one-row blocks of assignments into one-row blocks of unscored trajectories."""
+    """Operator from one-row blocks of assignments to one-row blocks of unscored trajectories."""
 
     def __init__(self, context: RolloutContext) -> None:
         self._context = context
         self._driver: Driver | None = None
 
     async def __call__(self, block: pa.Table) -> pa.Table:
-        """Run the block's attempt to its end."""
+        """Run the block's attempt to its end and return its trajectory."""
         if self._driver is None:
             self._driver = Driver(self._context)
         return trajectories_table([await self._driver.run(read_assignment(block))])

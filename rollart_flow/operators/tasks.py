@@ -1,8 +1,8 @@
-"""The stream of tasks that the scheduler admits groups from: one order, fixed by the seed.
+"""The stream of tasks from which the scheduler admits groups, in an order fixed by the seed.
 
-Sources are mixed by smooth weighted round-robin, so that every stretch of the stream has the
-pipeline's shares, and the n-th task is the same in every process: a cursor is all that a resumed
-run needs.
+Smooth weighted round-robin mixes the sources, so that every section of the stream has the
+pipeline's shares. The n-th task is the same in every process, so that a resumed run needs only a
+cursor.
 """
 
 import json
@@ -22,17 +22,19 @@ def task_stream(
     weights: Mapping[str, float] | None = None,
     domains: Collection[str] | None = None,
 ) -> Iterator[Task]:
-    """Tasks of all sources, mixed by share, endless.
+    """Yield tasks of all sources without end, mixed by share.
 
     Args:
-        sources: each a `Domain`, a tuple of `Task`, or a `ray.data.Dataset` with columns task_id,
-            domain and payload; the last two are gone through again and again, lists reshuffled.
-        seed: of every order.
-        weights: relative share by domain; a source that is not a domain shares as its first task.
-        domains: names of the domains that run tasks; None: whatever a task names.
+        sources: sources, each a `Domain`, a tuple of `Task`, or a `ray.data.Dataset` with columns
+            task_id, domain, and payload. Tuples and datasets are repeated without end; tuples are
+            reshuffled each time.
+        seed: seed of every order.
+        weights: relative share by domain; a source that is not a domain has the share of the
+            domain of its first task.
+        domains: names of the domains that run tasks; None accepts every domain.
 
     Raises:
-        RunFailedError: a source has no task, or one of another domain.
+        RunFailedError: a source has no task, or a task of another domain.
     """
     streams = [_stream(source, seed, place) for place, source in enumerate(sources)]
     heads = [_next(stream, domains) for stream in streams]

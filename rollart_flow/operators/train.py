@@ -1,13 +1,13 @@
-"""The train operator: one batch in, one row of `steps` out.
+"""The train operator: takes one batch and returns one row of `steps`.
 
-Order of what becomes durable, so that a kill at any moment can be resumed: the manifest (`batches`)
-before the step trains; the weights' files and the checkpoint, one beside the other, before the rows
-that name them; the row of `steps` last, in one commit with its row of `weights`. Only then is the
-step reported as trained. Of several ranks of a trainer, the first one answers for all.
+Data becomes durable in an order that makes a kill at any moment resumable: the manifest (`batches`)
+before the step trains; then the weight files and the checkpoint, concurrently, before the rows that
+name them; last the row of `steps`, in one commit with its row of `weights`. Only then is the step
+reported as trained. If a trainer has several ranks, the first one answers for all.
 
-A version that need not last may be on its way to the weight store when its rows are committed, and
-while the next step trains: what a kill takes of it is there again once the step is trained anew
-from the newest checkpoint. Engines swap to it after both, never before.
+A version that need not outlive the processes may still be on its way to the weight store when its
+rows are committed and while the next step trains. If a kill loses it, resuming recomputes it from
+the newest checkpoint. Engines swap to a version only after it is both published and recorded.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
     from rollart_flow.weights.base import Manifest
 
 BATCH_COLUMNS = ("step", "policy_version", "trained_version", "rows")
-"""Columns of the one row that the batch source yields; `rows` is an Arrow IPC stream."""
+"""Columns of the one-row blocks that the batch source yields; `rows` is an Arrow IPC stream."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainContext:
-    """What the train operator talks to; travels to its process."""
+    """Handles and settings of the train operator, sent to its process."""
 
     algorithm: Algorithm
     trainers: Cluster
@@ -53,22 +53,22 @@ class TrainContext:
     keep_versions: int
     steps: int
     evaluated: frozenset[int]
-    """Versions that are evaluated, or will be."""
+    """All versions that the run evaluates at some time."""
     start: int
     """Version that the run started from."""
     beside: bool
-    """Whether what need not last may be published beside the next step."""
+    """Whether versions that need not last may be published while the next step trains."""
 
 
 class TrainOperator:
-    """Trains on one batch after the other; batches arrive in order of their step."""
+    """Operator that trains on one batch at a time; batches arrive in order of their step."""
 
     def __init__(self, context: TrainContext) -> None:
         self._context = context
         self._ended = time.monotonic()
 
     def __call__(self, block: pa.Table) -> pa.Table:
-        """Train on the batch of a one-row block; one row that says how it went (`read_trained`)."""
+        """Train on the batch of a one-row block; return a block for `read_trained`."""
         (batch,) = block.to_pylist()
         step, rows = batch["step"], decode(batch["rows"])
         if "advantage" in rows.column_names:  # a manifest that was written before a restart
@@ -98,7 +98,7 @@ class TrainOperator:
         return decode(self._context.trainers.recompute_old_logprobs(encode(rows)))
 
     def _record(self, rows: pa.Table, result: StepResult, zero_variance: int) -> pa.Table:
-        """Publish, checkpoint, commit the rows of the step, and report it as trained."""
+        """Publish and checkpoint a step, commit its rows, and report it as trained."""
         context, step = self._context, result.step
         checkpoint = step % context.checkpoint_every == 0 or step == context.steps
         if checkpoint:
@@ -142,9 +142,9 @@ class TrainOperator:
         )
 
     def _publish(self, step: int, *, checkpoint: bool) -> Publication:
-        """Publish the version of a step, or begin to, once the one before it is published."""
+        """Publish the version of a step, or start to, once the preceding version is published."""
         context = self._context
-        # Not in the call that gathers the weights: the other ranks would wait, but not for long.
+        # A separate call: in the one that gathers the weights, the other ranks could time out.
         context.trainers.finish_publish()
         lasting = checkpoint or step in context.evaluated
         published: Publication
@@ -155,21 +155,21 @@ class TrainOperator:
         return published
 
     def _retain(self, step: int, needed: frozenset[int]) -> None:
-        """Keep the newest versions, those with a checkpoint, and those to be evaluated."""
+        """Remove all versions but the newest, those with a checkpoint, and those to evaluate."""
         context = self._context
         checkpointed = range(0, step + 1, context.checkpoint_every)
         keep = needed | {context.start, *checkpointed}
         context.trainers.retain(context.keep_versions, keep)
 
     def _commit(self, tables: Mapping[str, pa.Table]) -> int:
-        """Commit rows together; trajectories that the run has committed by then."""
+        """Commit rows together; return the number of trajectories committed in the run so far."""
         encoded = {table: encode(rows) for table, rows in tables.items() if rows.num_rows}
         committed: int = ray.get(self._context.buffer.commit.remote(encoded))
         return committed
 
 
 def _statistics(rows: pa.Table) -> dict[str, float]:
-    """Columns of `steps` that the batch alone determines."""
+    """Compute the columns of `steps` that the batch alone determines."""
     return {
         "reward_mean": pc.mean(rows["reward"]).as_py(),
         "staleness_max": pc.max(rows["staleness"]).as_py(),
@@ -179,37 +179,37 @@ def _statistics(rows: pa.Table) -> dict[str, float]:
 
 
 def _rewards(rows: pa.Table) -> dict[str, float]:
-    """Mean reward by domain."""
+    """Compute the mean reward by domain."""
     means = rows.select(["domain", "reward"]).group_by("domain").aggregate([("reward", "mean")])
     return dict(zip(means["domain"].to_pylist(), means["reward_mean"].to_pylist(), strict=True))
 
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """What the train operator says of one step."""
+    """Result of the train operator for one step."""
 
     row: Mapping[str, Any]
-    """Its row of `steps`."""
+    """The step's row of `steps`."""
     rewards: Mapping[str, float]
     """Mean reward by domain."""
     committed: int
-    """Trajectories that the run has committed so far."""
+    """Number of trajectories that the run has committed so far."""
 
 
 def read_trained(block: pa.Table) -> Trained:
-    """What one block of the train operator says."""
+    """Read the result from a block that the train operator returned."""
     (said,) = block.to_pylist()
     (row,) = decode(said["steps"]).to_pylist()
     return Trained(row, json.loads(said["rewards"]), said["committed"])
 
 
 def checkpoint_folder(checkpoints: str, step: int) -> str:
-    """Folder of the checkpoint of one step."""
+    """Return the folder of a step's checkpoint."""
     return f"{checkpoints}/{step:06d}"
 
 
 def weights_table(manifest: Manifest, published_at: datetime, *, checkpoint: bool) -> pa.Table:
-    """The uncommitted row of `weights` of a published version."""
+    """Build the row of `weights` for a published version, not yet committed."""
     row = {
         "policy_version": manifest.version,
         "uri": manifest.uri,
