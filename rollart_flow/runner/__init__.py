@@ -1,4 +1,4 @@
-"""Runs pipelines: from a plan to a folder of tables, again after an interruption, and as a fork."""
+"""Execution of pipelines: new runs, resumed runs, and forks."""
 
 from rollart_flow.runner.fork import fork
 from rollart_flow.runner.runs import RunResult, resume, run

@@ -1,7 +1,7 @@
-"""The LoRA adapter that a run evaluates with, as the run keeps it.
+"""The run's own copy of the LoRA adapter that it evaluates with.
 
-The run has a copy of its own, so that it can be resumed, replayed and moved when the folder that
-was given is gone. The invariant: the copy is the adapter whose fingerprint `run.json` has.
+With its own copy, a run can be resumed, replayed, and moved after the original folder is gone.
+Invariant: the copy has the adapter fingerprint that `run.json` records.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 def keep_adapter(pipeline: Pipeline, uri: str) -> None:
-    """Copy the adapter of a pipeline into its run, which has its policy; nothing without one.
+    """Copy a pipeline's adapter, if it has one, into its run; the run must have its policy.
 
     Raises:
-        SettingsError: it is for another model, or was changed since the pipeline was built.
-        StoreError: it cannot be put in place.
+        SettingsError: the adapter fits another model, or was changed since the pipeline was built.
+        StoreError: the copy cannot be written.
     """
     from rollart_flow.models.folder import load_folder
 
@@ -45,10 +45,10 @@ def keep_adapter(pipeline: Pipeline, uri: str) -> None:
 
 
 def kept_adapter(run: Run, node: str) -> Adapter | None:
-    """The adapter that a node of a run drew its tokens with; None if it had none.
+    """Return the adapter that a node of a run sampled its tokens with, or None without one.
 
     Raises:
-        WeightsError: the copy in the run's folder is another one, or gone.
+        WeightsError: the copy in the run's folder is missing or is not the recorded adapter.
     """
     recorded = run.info.settings["nodes"][node].get("lora")
     if recorded is None:

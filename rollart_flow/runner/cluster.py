@@ -1,4 +1,4 @@
-"""The Ray that a run uses: one of its own on this machine, or the one that is connected already."""
+"""The Ray cluster that a run uses: a local one, one at an address, or the connected one."""
 
 import logging
 import os
@@ -13,9 +13,9 @@ import ray
 from rollart_flow.errors import RunFailedError
 
 _ENVIRONMENT = {
-    # Many small processes share few CPUs here; Ray's limit is one start per CPU, and it says so.
+    # Many small processes share few CPUs, whereas Ray starts one process per CPU at a time.
     "RAY_worker_maximum_startup_concurrency": "16",
-    # Errors reach us as exceptions; the native log repeats them, and more, on the terminal.
+    # Errors arrive as exceptions; the native log would repeat them, and more, on the terminal.
     "RAY_BACKEND_LOG_LEVEL": "fatal",
     "RAY_USAGE_STATS_ENABLED": "0",
 }
@@ -27,15 +27,18 @@ _REACH_S = 10.0
 
 @contextmanager
 def ray_cluster(address: str | None = None) -> Iterator[bool]:
-    """Connect to Ray for as long as the context lasts; whether others share it and nodes may join.
+    """Connect to Ray for the duration of the context.
 
-    A cluster that the caller has connected to is used and left as it is. Without an address, and
-    without one in $RAY_ADDRESS, a local one is started, which ends with this process. Where that is
-    killed, the kernel ends the cluster; two idle agents of Ray, which hold nothing of a run, may
-    follow only after a minute.
+    A cluster that the caller has already connected to is used and left unchanged. Without an
+    address, and without one in $RAY_ADDRESS, a local cluster starts, which ends with this process.
+    If this process is killed, the kernel ends the cluster; two idle Ray agents, which hold no data
+    of a run, may end up to a minute later.
 
     Args:
-        address: of a running cluster, such as "auto" for the one of this machine, or HOST:PORT.
+        address: address of a running cluster, such as HOST:PORT, or "auto" for this machine's one.
+
+    Yields:
+        Whether the cluster may have other users, and nodes may join it.
 
     Raises:
         RunFailedError: there is no cluster at the address, or none can be started.
@@ -77,7 +80,7 @@ def _start(address: str | None) -> None:
 
 
 def _check_reachable(address: str | None) -> None:
-    """Ray itself would try for many minutes to reach an address where nobody listens."""
+    """Fail early if no process listens at an address; Ray itself would retry for many minutes."""
     host, colon, port = (address or "").rpartition(":")
     if not colon or "/" in host or not port.isdigit():
         return
@@ -92,7 +95,7 @@ def _check_reachable(address: str | None) -> None:
 
 @contextmanager
 def _native_stderr_held_back() -> Iterator[None]:
-    """Keep what native code writes to stderr off the terminal unless the block raises."""
+    """Keep native code's stderr output off the terminal unless the block raises."""
     sys.stderr.flush()
     kept = os.dup(2)
     with TemporaryFile() as held:

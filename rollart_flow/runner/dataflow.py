@@ -4,8 +4,8 @@
     consumer:    batches -> train
     evaluation:  versions -> evaluate
 
-They meet in the buffer and the coordinator only. Each ends when its source ends, which the
-coordinator decides, so that a run stops without anything being torn down under it.
+The streams interact only through the buffer and the coordinator. Each stream ends when its source
+ends, and the coordinator decides when that is, so that a run stops without interrupting a stream.
 """
 
 import math
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 
 class Dataflow:
-    """Builds the streams of one run."""
+    """Builder of the streams of one run."""
 
     def __init__(
         self, pipeline: Pipeline, uri: str, plant: RunProcesses, source: str | None
@@ -63,7 +63,7 @@ class Dataflow:
         self._source = source
 
     def producer(self) -> Iterator[int]:
-        """Run attempts until the coordinator admits none; yields how many were committed."""
+        """Run attempts until the coordinator admits none; yield counts of committed attempts."""
         coordinator = self._plant.coordinator
 
         def execute(number: int, limit: int) -> Iterator[int]:
@@ -75,7 +75,7 @@ class Dataflow:
             return bool(ray.get(coordinator.admits.remote()))
 
         def abandon() -> None:
-            # Where the coordinator has died, the executions end by themselves: they all ask it.
+            # If the coordinator has died, the executions end by themselves: they all call it.
             with suppress(ray.exceptions.ActorDiedError):
                 ray.get(coordinator.stop.remote())
 
@@ -83,7 +83,10 @@ class Dataflow:
         return RollingProducer(execute, more, abandon, in_flight=in_flight).run()
 
     def _produce(self, next_row: NextRow, *, ready_first: bool) -> "Dataset":
-        """The stream of attempts; `ready_first` admits none before the operators have started."""
+        """Build the stream of attempts.
+
+        With `ready_first`, no attempt is admitted before the operators have started.
+        """
         rollout = self._pipeline.rollout
         concurrency = self._attempts_in_flight()
         each = rollout.max_concurrent or math.ceil(concurrency / rollout.workers)
@@ -96,14 +99,14 @@ class Dataflow:
             return map_rows(rows, score, commit, concurrency=concurrency)
 
     def _attempts_in_flight(self) -> int:
-        """Most attempts that the bound lets run at a time, redundant ones included."""
+        """Return the maximum number of concurrent attempts under the bound, with redundant ones."""
         buffer, rollout = self._pipeline.buffer, self._pipeline.rollout
         group_size = self._pipeline.tasks.group_size
         groups = buffer.schedule.bound.capacity(buffer.batch_size) // group_size
         return (groups + rollout.extra_groups) * (group_size + rollout.redundancy)
 
     def consumer(self) -> Iterator[Trained]:
-        """Train on batches until there are no more; yields what each step was."""
+        """Train on batches until there are no more; yield the result of each step."""
         first = self._plant.recovered.version + 1
         train, scores = self._pipeline.train, self._pipeline.evaluate
         context = TrainContext(
@@ -131,7 +134,7 @@ class Dataflow:
             yield read_trained(block)
 
     def evaluation(self) -> Iterator[list[dict[str, Any]]]:
-        """Evaluate versions as they become due; yields rows of `evaluations` of one version."""
+        """Evaluate versions as they become due; yield each version's rows of `evaluations`."""
         node, evaluators = self._pipeline.evaluate, self._plant.evaluators
         if node is None or evaluators is None:
             return
@@ -201,7 +204,7 @@ class Dataflow:
 
 
 class Admitted:
-    """Rows of the task source: one attempt each, at most `limit`."""
+    """Function that returns the rows of the task source: one attempt each, at most `limit`."""
 
     def __init__(self, coordinator: Any, source: str, limit: int) -> None:
         self._coordinator = coordinator
@@ -209,7 +212,7 @@ class Admitted:
         self._limit = limit
 
     def __call__(self, index: int) -> pa.Table | None:
-        """The index-th attempt of this source; waits for credit."""
+        """Wait for credit and return the index-th attempt of this source, or None at its end."""
         if index >= self._limit:
             return None
         assignment: Assignment | None = ray.get(self._coordinator.admit.remote(self._source, index))
@@ -217,7 +220,7 @@ class Admitted:
 
 
 class Batches:
-    """Rows of the batch source: one batch each, its trajectories as an Arrow IPC stream."""
+    """Function that returns the rows of the batch source: one batch each, as Arrow IPC."""
 
     def __init__(self, coordinator: Any, buffer: Any, first_step: int) -> None:
         self._coordinator = coordinator
@@ -225,7 +228,7 @@ class Batches:
         self._first_step = first_step
 
     def __call__(self, index: int) -> pa.Table | None:
-        """The batch of step `first_step + index`; waits for the step before."""
+        """Wait for the preceding step and return the batch of step `first_step + index`."""
         step = self._first_step + index
         batch: Batch | None = ray.get(self._coordinator.next_batch.remote(step))
         if batch is None:
@@ -241,13 +244,13 @@ class Batches:
 
 
 class Versions:
-    """Rows of the evaluation source: one version each, once it is published."""
+    """Function that returns the rows of the evaluation source: one published version each."""
 
     def __init__(self, coordinator: Any) -> None:
         self._coordinator = coordinator
 
     def __call__(self, index: int) -> pa.Table | None:
-        """The index-th version that is due."""
+        """Wait for and return the index-th version to evaluate, or None if no more are due."""
         version: int | None = ray.get(self._coordinator.next_evaluation.remote(index))
         return None if version is None else pa.table({"version": [version]})
 

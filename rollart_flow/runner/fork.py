@@ -1,9 +1,9 @@
-"""A new run that starts from a version of another one, with a pipeline of its own.
+"""Forks: new runs that start from a version of another run, with their own pipeline.
 
-The new run stands for itself: it holds the policy and the trainer's state at that version, so that
-it can be resumed, replayed and forked again when its parent is gone. Its initial policy, and with
-it the reference policy of an algorithm that has one, is that version. The invariant: it starts from
-exactly the weights and optimizer state that the parent went on from.
+A fork is independent of its parent: it holds the policy and the trainer's state at that version, so
+that it can be resumed, replayed, and forked again after its parent is gone. That version is the
+fork's initial policy and also the reference policy, if the algorithm has one. Invariant: a fork
+starts from exactly the weights and optimizer state with which the parent continued.
 """
 
 from __future__ import annotations
@@ -47,22 +47,22 @@ def fork(
     address: str | None = None,
     on_progress: OnProgress = ignore_progress,
 ) -> RunResult:
-    """Make a new run that starts at a version of another run, and run it to its end.
+    """Create a run that starts at a version of another run, and run it to its end.
 
     Args:
         parent_uri: address of the run to start from; it may still be running.
-        step: version of it to start at, from 0; the new run's first step is the one after.
-        loaded: pipeline of the new run. Anything may differ from the parent's but the shape and
-            the tokenizer of its model.
-        store: where runs lie; $ROLLART_STORE or ./runs by default.
-        name: of the new run; the pipeline's name and a number by default.
-        address: of the Ray cluster; a local one is started by default (see `ray_cluster`).
-        on_progress: told what happens.
+        step: version of the parent to start at, from 0; the new run's first step is the next one.
+        loaded: pipeline of the new run. It may differ from the parent's in everything except the
+            shape and the tokenizer of its model.
+        store: address of the run store; $ROLLART_STORE or ./runs by default.
+        name: name of the new run; the pipeline's name and a number by default.
+        address: address of the Ray cluster; by default a local one starts (see `ray_cluster`).
+        on_progress: callback for progress messages.
 
     Raises:
-        RunNotFoundError: there is no parent.
+        RunNotFoundError: the parent does not exist.
         SettingsError: the parent has no such version, the pipeline has no step after it, or its
-            policy is of another shape.
+            policy has another shape or tokenizer.
         RunExistsError: the name is taken.
         RunFailedError: the parent's version cannot be recomputed as it was recorded, or the new
             run failed.
@@ -81,9 +81,9 @@ def prepare_fork(
     name: str | None = None,
     on_progress: OnProgress = ignore_progress,
 ) -> str:
-    """Make the folder of a fork, complete up to its first step; its address. See `fork`.
+    """Create the folder of a fork, complete up to its first step, and return its address.
 
-    Nothing is left of it where that fails.
+    If that fails, the folder is removed. See `fork` for the arguments.
     """
     parent, pipeline = Run(parent_uri), loaded.pipeline
     check_version(parent, step)
@@ -106,7 +106,7 @@ def prepare_fork(
 
 
 def _check_model(policy: Policy, parents: str) -> None:
-    """Refuse a policy of another model than the one in the parent's policy folder."""
+    """Refuse a policy whose model or tokenizer differs from the parent's policy folder."""
     from rollart_flow.models.folder import read_config
     from rollart_flow.models.tokenizer import tokenizer_files
 
@@ -131,7 +131,7 @@ def _check_model(policy: Policy, parents: str) -> None:
 
 @contextmanager
 def _model_folder(policy: Policy) -> Iterator[Path]:
-    """A folder with the config and the tokenizer that a policy stands for."""
+    """Provide a folder with the model config and the tokenizer of a policy."""
     if policy.path is not None:
         yield Path(policy.path)
         return
@@ -144,7 +144,7 @@ def _model_folder(policy: Policy) -> Iterator[Path]:
 def _start_from(
     parent: Run, version: int, pipeline: Pipeline, uri: str, on_progress: OnProgress
 ) -> None:
-    """Put the parent's policy and trainer state at a version into the folder of the new run."""
+    """Write the parent's policy and trainer state at a version to the folder of the new run."""
     from rollart_flow.models.folder import read_config, save_folder
     from rollart_flow.models.tokenizer import tokenizer_files
     from rollart_flow.trainers.checkpoint.checkpoint import write_checkpoint
@@ -169,10 +169,10 @@ def _start_from(
 
 
 def _begun_anew(found: Checkpoint, algorithm: Algorithm) -> Checkpoint:
-    """A parent's checkpoint as one of the fork's algorithm.
+    """Convert a parent's checkpoint to one for the fork's algorithm.
 
-    Its weights become the reference policy of whoever goes on from it, and a critic that the parent
-    did not have begins with it.
+    The checkpoint's weights become the reference policy of the fork. If the algorithm needs a
+    critic that the parent did not have, the critic starts with fresh weights.
     """
     from rollart_flow.trainers.step.critic import fresh_head
     from rollart_flow.trainers.step.reference import REFERENCE

@@ -1,6 +1,6 @@
-"""Which processes of a run live, die or hang.
+"""Detection of a run's dead and hanging processes.
 
-The invariant: whoever is only busy is not taken for dead.
+Invariant: a process that is merely busy does not count as dead.
 """
 
 from collections.abc import Mapping
@@ -9,17 +9,20 @@ from typing import Any
 import ray
 
 _ANSWER_S = 60.0
-"""Longest time to wait for actors to say that they live [s]."""
+"""Longest time to wait for actors to report that they are alive [s]."""
 _SOON_S = 10.0
-"""The same, where one of them says that another one hangs."""
+"""Time to wait for the first answers, after which an unresponsive rank may count as hanging [s]."""
 
 
 def gone(actors: Mapping[str, Any], ranks: Mapping[str, Any]) -> tuple[str, ...]:
-    """Names of those that have died; where a rank has lost another one, of those that hang.
+    """Return the names of dead actors or, if a rank has lost another one, of hanging ranks.
+
+    If a rank has lost another one and every rank answers, the names are those of the ranks that
+    report the loss.
 
     Args:
-        actors: any, by name.
-        ranks: of a trainer (`TrainWorker`).
+        actors: actors of any class, by name.
+        ranks: ranks of a trainer (`TrainWorker`), by name.
     """
     answers = {name: actor.__ray_ready__.remote() for name, actor in actors.items()}
     answers |= {name: actor.lost.remote() for name, actor in ranks.items()}
@@ -28,18 +31,18 @@ def gone(actors: Mapping[str, Any], ranks: Mapping[str, Any]) -> tuple[str, ...]
         return died
     if lost := tuple(name for name in ranks if name in given and _lost(given[name])):
         return tuple(name for name in ranks if name not in given) or lost
-    # Who does not answer in time is busy, not dead.
+    # An actor that does not answer in time is busy, not dead.
     return tuple(name for name, answer in _given(answers, _ANSWER_S).items() if _died(answer))
 
 
 def _given(answers: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
-    """Those of the answers that are there within a time."""
+    """Return the answers that arrive within a time limit."""
     given, _ = ray.wait(list(answers.values()), num_returns=len(answers), timeout=timeout_s)
     return {name: answer for name, answer in answers.items() if answer in given}
 
 
 def _died(answer: Any) -> bool:
-    """Whether an answer is that its actor has died."""
+    """Return whether an answer shows that its actor has died."""
     try:
         ray.get(answer)
     except ray.exceptions.ActorDiedError:
@@ -50,7 +53,7 @@ def _died(answer: Any) -> bool:
 
 
 def _lost(answer: Any) -> bool:
-    """Whether a rank says that it has lost another one."""
+    """Return whether a rank reports that it has lost another one."""
     try:
         return bool(ray.get(answer))
     except ray.exceptions.RayError:

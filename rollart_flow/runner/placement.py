@@ -1,6 +1,6 @@
-"""Which workers a pipeline asks for, and what a Ray cluster would give it.
+"""Placement of a pipeline's workers on a Ray cluster, and a preview of that placement.
 
-The invariant: a preview asks for exactly what a run asks for.
+Invariant: a preview requests exactly the same resources as a run.
 """
 
 from collections.abc import Sequence
@@ -23,18 +23,18 @@ _EVALUATOR = "evaluator-0"
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """Every worker of a run."""
+    """Placements of all workers of a run."""
 
     engines: list[Placement]
-    """Those that share the trainer's devices last."""
+    """Engine workers; those that share the trainer's devices come last."""
     training: list[Placement]
     evaluation: list[Placement]
-    """Empty where nothing is evaluated."""
+    """Evaluators; empty if the run has no evaluation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What a role would get for a domain."""
+    """Requested and granted resource class of a role for a domain."""
 
     role: str
     domain: str
@@ -44,15 +44,15 @@ class Grant:
 
     @property
     def fallback(self) -> bool:
-        """Another class than the one that was asked for."""
+        """Whether the granted class differs from the requested one."""
         return self.requested != self.granted
 
 
 def place_engines(pipeline: Pipeline, manager: ResourceManager) -> list[Placement]:
-    """Inference workers: as many for each class that is asked for.
+    """Place the inference workers, the same number for each requested resource class.
 
-    By default that is the class that suits generation best. Where profilers are to find the class
-    of each domain, there are workers of every class.
+    By default that is the class that suits generation best. If profilers determine the class of
+    each domain, there are workers of every class.
     """
     affinity, role = pipeline.rollout.hw_affinity, EngineWorker.role
     prefix = PREFIXES[role]
@@ -69,8 +69,10 @@ def place_engines(pipeline: Pipeline, manager: ResourceManager) -> list[Placemen
 
 
 def place_prefill(pipeline: Pipeline, manager: ResourceManager) -> list[Placement]:
-    """Inference workers that compute prompts for the others: on the class that is asked for, by
-    default the one that suits arithmetic best (ROLLART section 6.3)."""
+    """Place the inference workers that compute prompts for the others (ROLLART section 6.3).
+
+    They use the requested class, by default the one that suits arithmetic best.
+    """
     rollout = pipeline.rollout
     if not rollout.prefill_workers:
         return []
@@ -85,7 +87,7 @@ def place_prefill(pipeline: Pipeline, manager: ResourceManager) -> list[Placemen
 
 
 def place_sliding(pipeline: Pipeline, trainers: Sequence[Placement]) -> list[Placement]:
-    """Inference workers on what is reserved for training."""
+    """Place inference workers on devices that are reserved for training."""
     shared = islice(cycle(trainers), pipeline.rollout.sliding_workers)
     return [
         replace(
@@ -101,13 +103,13 @@ def place_sliding(pipeline: Pipeline, trainers: Sequence[Placement]) -> list[Pla
 
 
 def place_trainer(pipeline: Pipeline, manager: ResourceManager) -> list[Placement]:
-    """The trainer's ranks as one gang, where training runs best."""
+    """Place the trainer's ranks as one gang on the resource class that suits training best."""
     wanted = {"default": manager.preferred(ActorTrain)}
     return manager.place(TrainWorker.role, wanted, pipeline.train.ranks, prefix="trainer")
 
 
 def place_workers(pipeline: Pipeline, manager: ResourceManager) -> Placed:
-    """All of them, each reserved.
+    """Place all workers of a run and reserve their resources.
 
     Raises:
         RunFailedError: the policy computes on a GPU, and there is none for a worker.
@@ -129,7 +131,7 @@ def place_workers(pipeline: Pipeline, manager: ResourceManager) -> Placed:
 def _on_gpus(
     pipeline: Pipeline, engines: list[Placement], training: list[Placement]
 ) -> tuple[list[Placement], list[Placement]]:
-    """What the embedded engine and trainer compute on, if no class of accelerators was granted."""
+    """Move engines and trainers that follow the policy's device from CPUs to shares of GPUs."""
     follows = engine_capabilities(pipeline.policy).follows_policy_device
     generates = engines if follows else []
     trains = training if CAPABILITIES[pipeline.train.backend].follows_policy_device else []
@@ -141,7 +143,7 @@ def _on_gpus(
 
 
 def _beside(engine: Placement, evaluator: Placement) -> Placement:
-    """An evaluator that computes where an engine does."""
+    """Return an evaluator's placement that shares the device of an engine."""
     requests = (Request("default", engine.granted),)
     return replace(
         engine,
@@ -154,7 +156,7 @@ def _beside(engine: Placement, evaluator: Placement) -> Placement:
 
 
 def preview(pipeline: Pipeline) -> list[Grant]:
-    """What the connected cluster would grant now. Reserves it for a moment to find out.
+    """Return the grants of the connected cluster as of now; reserves them for a moment.
 
     Raises:
         RunFailedError: no Ray cluster is connected, or there is no GPU for a policy that needs one.

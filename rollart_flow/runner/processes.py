@@ -1,7 +1,7 @@
-"""The processes of a run: buffer, coordinator, engine, trainer and evaluation workers.
+"""The processes of a run: buffer, coordinator, engine, trainer, and evaluation workers.
 
-They are started together, since each takes seconds to import what it needs, and they are told
-where the tables say that the run stands. Placement is committed to `bindings`.
+All processes start together, since each takes seconds to import its packages, and they receive the
+run's state as recovered from the tables. The placement is committed to `bindings`.
 """
 
 from collections.abc import Sequence
@@ -45,7 +45,7 @@ from rollart_flow.weights.mooncake.servers import WeightServers
 
 @dataclass(frozen=True, slots=True)
 class RunProcesses:
-    """Handles of everything that runs, and where the run stands."""
+    """Handles of all processes of a run, with the recovered state of the run."""
 
     buffer: Any
     coordinator: Any
@@ -54,17 +54,19 @@ class RunProcesses:
     evaluators: Cluster | None
     recovered: RecoveredRun
     affinity: dict[str, str] | Literal["auto"]
-    """Resource class by domain, or that profilers find it."""
+    """Resource class by domain, or "auto" if profilers determine it."""
     fallbacks: tuple[tuple[str, str], ...]
-    """Resource classes that were asked for and are not there, with what was granted instead."""
+    """Pairs of an unavailable requested resource class and the class granted in its place."""
     kept: WeightStore
-    """Versions that outlive the processes."""
+    """Weight store of the versions that outlive the processes."""
     weight_servers: WeightServers | None
-    """None where versions are carried by files, or by servers of others."""
+    """Weight servers of this run, or None if its weight store needs none."""
 
     def begin(self) -> None:
-        """Let the engines serve the version that the run stands at, which the trainers hold, and
-        the coordinator drive the run."""
+        """Let the engines serve the run's current version, and the coordinator drive the run.
+
+        The trainers must hold that version.
+        """
         version = self.recovered.version
         if version not in self.kept.versions():
             self.trainers.publish(lasting=False)
@@ -72,9 +74,9 @@ class RunProcesses:
         ray.get(self.coordinator.start.remote(self.recovered, self.buffer, self.engines))
 
     def dead(self) -> tuple[str, ...]:
-        """Names of the processes that have died, of those that are not replaced by themselves.
+        """Return the names of dead processes among those that Ray does not restart.
 
-        A rank of the trainer that hangs counts as one, once another rank has lost it.
+        A hanging rank of the trainer counts as dead once another rank has lost it.
         """
         actors = {"buffer": self.buffer, "coordinator": self.coordinator}
         died = gone(actors, {worker.name: worker.actor for worker in self.trainers.workers})
@@ -82,7 +84,7 @@ class RunProcesses:
         return (*died, "mooncake") if lost else died
 
     def report_restarted(self, died: Sequence[str]) -> None:
-        """Record that processes died and that the run goes on without what they held."""
+        """Record that processes died and that the run continues without their state."""
         now = datetime.now(UTC)
         detail = {"restarted": True}
         crashes = [
@@ -92,7 +94,7 @@ class RunProcesses:
         ray.get(self.buffer.report.remote(crashes))
 
     def shutdown(self) -> None:
-        """End every process; whatever has to be kept was committed before."""
+        """End every process; all data that must be kept is already committed."""
         for cluster in (self.engines, self.trainers, self.evaluators):
             if cluster is not None:
                 cluster.shutdown()
@@ -105,14 +107,15 @@ class RunProcesses:
 def start_processes(
     pipeline: Pipeline, uri: str, source: str | None, *, nodes_may_join: bool = False
 ) -> RunProcesses:
-    """Start every process of a run and wait until all are ready; `RunProcesses.begin` sets them to
-    work.
+    """Start every process of a run and wait until all are ready.
+
+    The processes begin their work with `RunProcesses.begin`.
 
     Args:
-        pipeline: with its overrides applied.
-        uri: of the run, whose folder is complete.
-        source: file of the pipeline, for what cannot be imported by name.
-        nodes_may_join: whether the Ray cluster may get what it lacks now.
+        pipeline: pipeline with its overrides applied.
+        uri: address of the run, whose folder is complete.
+        source: file of the pipeline, for objects that cannot be imported by name.
+        nodes_may_join: whether nodes may join the Ray cluster later.
 
     Raises:
         StoreError: the run cannot be written.
@@ -174,12 +177,12 @@ def start_processes(
 
 
 def _engines(placed: Sequence[Placement], arguments: dict[str, Any]) -> Cluster:
-    """Inference workers, for rollout or for evaluation."""
+    """Start inference workers, for rollout or for evaluation."""
     return Cluster(placed, EngineWorker, arguments=arguments, max_concurrency=CONCURRENT_CALLS)
 
 
 def _wanted(engines: Cluster) -> dict[str, str]:
-    """Resource class by domain, of those that asked for one."""
+    """Return the requested resource class by domain."""
     return {
         request.domain: request.resource
         for worker in engines.workers
@@ -206,13 +209,13 @@ def _trainers(pipeline: Pipeline, uri: str, weights: str, placed: Sequence[Place
             "weights": weights,
             "weights_uri": weights_uri(uri),
         },
-        # A restarted trainer would hold version 0: the session starts all processes anew instead.
+        # A restarted trainer would hold version 0: the session restarts all processes instead.
         max_restarts=0,
     )
 
 
 def _fallbacks(bindings: list[dict[str, Any]]) -> list[Event]:
-    """One event for each class that stands in for one that was asked for."""
+    """Return one event for each pair of a requested class and its fallback class."""
     rows = [row for row in bindings if row["fallback"]]
     by_class: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in rows:

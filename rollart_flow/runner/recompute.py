@@ -1,7 +1,7 @@
-"""Brings a resumed trainer to the version that the run stands at.
+"""Recovery of a resumed trainer to the run's current version.
 
-From the newest checkpoint, each later step is recomputed from its stored batch. The result must be
-the recorded one to the last bit: its fingerprint is compared.
+Each step after the newest checkpoint is recomputed from its stored batch. The result must match the
+recorded one to the last bit, as its fingerprint shows.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ class _Workers:
         self._trainers = trainers
 
     def load_from(self, address: str) -> None:
-        """Load a checkpoint in all of them."""
+        """Load a checkpoint in all workers."""
         self._trainers.load(address)
 
     def train_step(self, step: int, batch: pa.Table) -> StepResult:
-        """Train in all of them; what the first one computed."""
+        """Train on a batch in all workers and return the first worker's result."""
         result: StepResult = self._trainers.train_step(step, encode(batch))
         return result
 
@@ -44,10 +44,11 @@ class _Workers:
 def catch_up(
     uri: str, plant: RunProcesses, on_progress: OnProgress, *, accept_divergence: bool = False
 ) -> None:
-    """Load the newest checkpoint and recompute the steps since.
+    """Load the newest checkpoint and recompute the steps after it.
 
     Raises:
-        RunFailedError: a recomputed step differs from the recorded one, and that is not accepted.
+        RunFailedError: a recomputed step differs from the recorded one, and `accept_divergence` is
+            false.
     """
     workers = _Workers(plant.trainers)
     for again in bring_to(Run(uri), workers, plant.recovered.version, on_progress):

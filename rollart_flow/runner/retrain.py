@@ -1,8 +1,8 @@
-"""The trainer of a run as it was at any version: the nearest checkpoint, then stored batches again.
+"""Reconstruction of a run's trainer at any version from a checkpoint and stored batches.
 
-One way for all who need it: resume in the trainer's workers, replay and fork in this process. The
-invariant (design, replay): a step that is trained again sees exactly what is stored, and whatever
-it gives is compared with what was recorded, to the last bit.
+Resume uses it in the trainer's workers, and replay and fork use it in this process. Invariant: a
+retrained step sees exactly the stored data, and its results are compared with the recorded ones to
+the last bit.
 """
 
 from __future__ import annotations
@@ -32,39 +32,39 @@ if TYPE_CHECKING:
     from rollart_flow.trainers.base import StepResult, Trainer
 
 FACTS = ("loss", "grad_norm", "fingerprint")
-"""Columns of `steps` that must come out again to the last bit."""
+"""Columns of `steps` that a recomputed step must reproduce to the last bit."""
 
 Facts = dict[str, float | str]
 
 
 class Retrainable(Protocol):
-    """A trainer, in this process or in others."""
+    """Interface of a trainer, in this process or in others."""
 
     def load_from(self, address: str) -> object:
-        """See `Trainer.load_from`."""
+        """Restore the checkpoint at an address; see `Trainer.load_from`."""
 
     def train_step(self, step: int, batch: pa.Table) -> StepResult:
-        """See `Trainer.train_step`."""
+        """Train on one batch and return the result; see `Trainer.train_step`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Retrained:
-    """A recorded step, trained again."""
+    """Result of training a recorded step again."""
 
     step: int
     recorded: Facts
     recomputed: Facts
     same_weights: bool
-    """Whether the run went on from these weights: recorded, or accepted when it was resumed."""
+    """Whether the weights are the recorded ones, or ones that a resumed run accepted instead."""
     difference: str | None
-    """The first fact that differs, in one line."""
+    """Description of the first fact that differs, as one line, or None if all are equal."""
 
 
 def stored_pipeline(run: Run) -> Pipeline:
-    """The pipeline that a run was made with, its overrides applied.
+    """Load the pipeline that a run was created with, with its overrides applied.
 
     Raises:
-        StoreError, PipelineError: it was not kept, or cannot be built here.
+        StoreError, PipelineError: the pipeline is not stored, or cannot be built on this machine.
     """
     overrides = {key: str(value) for key, value in run.info.overrides.items()}
     path = local_file(pipeline_uri(run.uri))
@@ -72,15 +72,15 @@ def stored_pipeline(run: Run) -> Pipeline:
 
 
 def stored_trainer(run: Run, pipeline: Pipeline, threads: int | None = None) -> Trainer:
-    """A trainer in this process with a run's settings and initial policy, at version 0.
+    """Build a trainer in this process with a run's settings and initial policy, at version 0.
+
+    If the run trained on a GPU and this machine has none, the trainer computes on the CPU; the
+    message about any difference then names the devices.
 
     Args:
         run: the run.
-        pipeline: its own.
-        threads: those that were recorded; the pipeline's by default.
-
-    Where the run trained on a GPU and this machine has none, the trainer computes on the CPU: what
-    then differs is named with the device.
+        pipeline: the run's pipeline.
+        threads: recorded number of threads; the pipeline's by default.
     """
     from rollart_flow.models.device import device_here
 
@@ -91,7 +91,7 @@ def stored_trainer(run: Run, pipeline: Pipeline, threads: int | None = None) -> 
 
 
 def start_version(run: Run) -> int:
-    """The version that a run started from: 0, or the one that it was forked at."""
+    """Return the version that a run started from: 0, or the version that it was forked at."""
     parent = run.info.parent
     return 0 if parent is None else parent.step
 
@@ -100,7 +100,7 @@ def check_version(run: Run, version: int) -> None:
     """Refuse a version that a run does not have.
 
     Raises:
-        SettingsError: says which versions there are.
+        SettingsError: the run has no such version; the message names the existing versions.
     """
     newest = run.steps.select(pl.col("step").max()).collect().item()
     first = start_version(run)
@@ -112,10 +112,10 @@ def check_version(run: Run, version: int) -> None:
 
 
 def recorded_step(run: Run, step: int) -> dict[str, Any]:
-    """The row of `steps` of one step.
+    """Return the row of `steps` of one step.
 
     Raises:
-        SettingsError: the step is not recorded; says which are.
+        SettingsError: the step is not recorded; the message names the recorded steps.
     """
     steps = run.steps
     rows = steps.filter(pl.col("step") == step).collect().to_dicts()
@@ -134,12 +134,12 @@ def bring_to(
 
     Args:
         run: the run.
-        trainer: as `stored_trainer` makes it: at version 0, with the run's own initial policy.
-        version: one that the run has.
-        on_progress: told which step is trained.
+        trainer: trainer at version 0 with the run's initial policy, as from `stored_trainer`.
+        version: an existing version of the run.
+        on_progress: callback that receives the step in training.
 
     Yields:
-        Each step that had to be trained again; none where there is a checkpoint of the version.
+        Result of each step trained again; none if there is a checkpoint of the version.
 
     Raises:
         TrainerError: a checkpoint is missing or damaged.
@@ -154,7 +154,7 @@ def bring_to(
 
 
 def retrain(run: Run, trainer: Retrainable, step: int) -> Retrained:
-    """Train a recorded step again with a trainer that is at the version before it.
+    """Train a recorded step again with a trainer that is at the preceding version.
 
     Raises:
         SettingsError: the step is not recorded.
@@ -176,7 +176,7 @@ def _facts(values: dict[str, Any]) -> Facts:
 
 
 def _nearest_checkpoint(run: Run, version: int) -> int:
-    """The newest checkpoint up to a version whose folder is there; the start where none is."""
+    """Return the newest version up to `version` with a checkpoint folder, or the start version."""
     named = pl.col("policy_version")
     rows = run.weights.filter(pl.col("checkpoint"), named <= version).select(named).collect()
     place = checkpoints_uri(run.uri)
@@ -186,14 +186,14 @@ def _nearest_checkpoint(run: Run, version: int) -> int:
 
 
 def _accepted(run: Run, step: int) -> set[str]:
-    """Fingerprints that a resumed run went on from although they were not the recorded ones."""
+    """Return the diverging fingerprints that a resumed run accepted for a step."""
     diverged = pl.col("kind") == EventKind.DIVERGENCE, pl.col("step") == step
     details = run.events.filter(*diverged).collect()["detail"].to_list()
     return {json.loads(detail)["recomputed"] for detail in details}
 
 
 def _difference(row: dict[str, Any], result: StepResult) -> str | None:
-    """The first fact that differs, and what the two computations did not have in common."""
+    """Describe the first fact that differs, and how the two computations' circumstances differ."""
     for name in FACTS:
         recorded, recomputed = row[name], getattr(result, name)
         if recorded != recomputed:

@@ -1,8 +1,9 @@
-"""The producer as a chain of executions, since Ray Data's driver remembers each block of one.
+"""The producer as a chain of executions, which bounds the memory of Ray Data's driver.
 
-Only a new execution gives that memory back, and starting its processes takes seconds. So the next
-one starts while one still has rows to admit, and takes over as soon as it is ready. How many
-attempts run is the coordinator's to say, however many executions ask. Two run at most.
+The driver keeps a record of each block of an execution. Only a new execution frees that memory, and
+its processes take seconds to start. The next execution therefore starts while the current one still
+has rows to admit, and takes over as soon as it is ready. The coordinator limits the number of
+concurrent attempts, independently of the number of executions. At most two executions run at once.
 """
 
 from collections.abc import Callable, Iterator
@@ -10,18 +11,19 @@ from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 
 ROWS = 4_000
-"""Attempts of one execution."""
+"""Default number of attempts in one execution."""
 
 
 class RollingProducer:
-    """Runs executions in threads that are joined.
+    """Chain of overlapping executions, which run in threads that are joined.
 
     Args:
-        execute: runs the n-th execution, of that many rows at most; yields how many came out.
-        more: whether another one would be admitted anything.
-        abandon: called where one failed: lets the other come to its end.
-        in_flight: most rows that are inside at a time.
-        rows: of one execution; more where that many are in flight.
+        execute: runs the n-th execution with a maximum number of rows; yields counts of rows that
+            have finished.
+        more: returns whether another execution would be admitted any rows.
+        abandon: called when an execution fails, to let the other one end.
+        in_flight: maximum number of rows in flight at a time.
+        rows: number of rows of one execution; raised to a multiple of `in_flight` if necessary.
     """
 
     def __init__(
@@ -41,10 +43,10 @@ class RollingProducer:
         self._messages: SimpleQueue[tuple[int, int | Exception | None]] = SimpleQueue()
 
     def run(self) -> Iterator[int]:
-        """Run executions until no more is admitted; yields what comes out of them.
+        """Run executions until no more rows are admitted; yield their counts of finished rows.
 
         Raises:
-            Exception: what an execution raised; the other one has ended by then.
+            Exception: the error of a failed execution; the other execution has ended by then.
         """
         with ThreadPoolExecutor(2, thread_name_prefix="producer") as threads:
             try:
@@ -71,7 +73,7 @@ class RollingProducer:
             yield message
 
     def _follow(self, number: int) -> None:
-        """Run one execution in this thread, and say how it ended."""
+        """Run one execution in this thread, and send a message when it ends or fails."""
         error: Exception | None = None
         try:
             for rows in self._execute(number, self._rows):

@@ -1,4 +1,4 @@
-"""`run` and `resume`: what a caller in Python or the shell asks for."""
+"""Entry points `run` and `resume`, for callers in Python and in the shell."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -20,7 +20,7 @@ from rollart_flow.telemetry import OnProgress, Progress, ignore_progress
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """Where a run lies and how it stands."""
+    """Name, address, and status of a run."""
 
     name: str
     uri: str
@@ -35,19 +35,19 @@ def run(
     address: str | None = None,
     on_progress: OnProgress = ignore_progress,
 ) -> RunResult:
-    """Make a new run of a pipeline and run it to its end.
+    """Create a run of a pipeline and run it to its end.
 
     Args:
-        loaded: as of `pipeline.load_pipeline`.
-        store: where runs lie; $ROLLART_STORE or ./runs by default.
-        name: of the run; the pipeline's name and a number by default.
-        address: of the Ray cluster; a local one is started by default (see `ray_cluster`).
-        on_progress: told what happens.
+        loaded: pipeline as returned by `pipeline.load_pipeline`.
+        store: address of the run store; $ROLLART_STORE or ./runs by default.
+        name: name of the run; the pipeline's name and a number by default.
+        address: address of the Ray cluster; by default a local one starts (see `ray_cluster`).
+        on_progress: callback for progress messages.
 
     Raises:
         RunExistsError: the name is taken.
         StoreError: the store cannot be written.
-        RunFailedError: the run failed; it can be read, and resumed once the cause is gone.
+        RunFailedError: the run failed; it can be read, and resumed once the cause is fixed.
     """
     uri = create_run(loaded, store=store, name=name, on_progress=on_progress)
     with held(uri):
@@ -61,17 +61,17 @@ def resume(
     address: str | None = None,
     on_progress: OnProgress = ignore_progress,
 ) -> RunResult:
-    """Go on with a run where its tables say that it stands.
+    """Continue a run from the state that its tables record.
 
     Args:
         uri: address of the run.
-        accept_divergence: go on although a recomputed step differs from the recorded one.
-        address: of the Ray cluster; a local one is started by default (see `ray_cluster`).
-        on_progress: told what happens.
+        accept_divergence: continue even if a recomputed step differs from the recorded one.
+        address: address of the Ray cluster; by default a local one starts (see `ray_cluster`).
+        on_progress: callback for progress messages.
 
     Raises:
-        RunNotFoundError: there is none.
-        RunFailedError: it runs already, or fails again.
+        RunNotFoundError: there is no run at the address.
+        RunFailedError: the run is already running, or fails again.
     """
     info = read_info(uri)
     if info.status is RunStatus.RUNNING:
@@ -103,10 +103,10 @@ def drive(
     accept_divergence: bool = False,
     address: str | None = None,
 ) -> RunResult:
-    """Run a run whose folder is complete to its end, from where its tables say that it stands.
+    """Execute a run with a complete folder to its end, from the state that its tables record.
 
     Raises:
-        RunFailedError: it failed.
+        RunFailedError: the run failed.
     """
     with ray_cluster(address) as shared:
         session = Session(pipeline, uri, pipeline_uri(uri), on_progress, nodes_may_join=shared)
@@ -116,7 +116,7 @@ def drive(
 
 @contextmanager
 def _claimed(uri: str, info: RunInfo) -> Iterator[None]:
-    """Let nobody else resume a run while this process prepares to; its writer takes it over."""
+    """Claim a run while this process prepares to resume it, until the run's writer takes over."""
     write_info(uri, replace(info, status=RunStatus.RUNNING, owner=Owner.this_process()))
     try:
         yield

@@ -1,12 +1,11 @@
-"""One run from start to end in the driver: the streams, the progress, and how it ends.
+"""The driver's session of one run: its streams, its progress, and its end.
 
-The streams run in threads that are joined; the main thread only waits for messages, so that a
-signal reaches it. However a run ends, what was committed stays, `run.json` says how it ended, and
-`resume` goes on from there.
+The streams run in threads that are joined; the main thread only waits for messages, so that it
+receives signals. However a run ends, committed rows remain, `run.json` records how it ended, and
+`resume` continues from there.
 
-A run cannot do without its buffer, its coordinator and its trainer, and what they hold is in the
-tables. Where one of them dies, all processes are started anew and the run goes on from the tables,
-as `resume` would.
+A run needs its buffer, its coordinator, and its trainer, whose state is in the tables. If one of
+them dies, all processes restart and the run continues from the tables, as with `resume`.
 """
 
 import signal
@@ -31,19 +30,19 @@ from rollart_flow.store import RunStatus, RunWriter
 from rollart_flow.telemetry import OnProgress, Progress
 
 RESTARTS = 3
-"""Most times in a row that all processes are started anew without a training step in between."""
+"""Maximum number of consecutive restarts of all processes without a training step in between."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Ended:
-    """A stream came to its end, or failed."""
+    """Message that a stream has ended or failed."""
 
     stream: str
     error: Exception | None = None
 
 
 class Session:
-    """Drives the streams of one run to their end."""
+    """Session that drives the streams of one run to their end."""
 
     def __init__(
         self,
@@ -67,8 +66,8 @@ class Session:
         """Run until the last evaluation, a failure, or a KeyboardInterrupt.
 
         Raises:
-            RunFailedError: the run failed; `run.json` says why too.
-            KeyboardInterrupt: it was interrupted, and can be resumed.
+            RunFailedError: the run failed; `run.json` records the reason too.
+            KeyboardInterrupt: the run was interrupted, and can be resumed.
         """
         status = RunStatus.FAILED
         error: str | None = "ended by an unexpected error"
@@ -92,19 +91,19 @@ class Session:
             except (RollartError, ray.exceptions.RayError) as unrecorded:
                 if status is RunStatus.FINISHED:
                     raise _as_run_failure("run", unrecorded) from unrecorded
-                # What ended the run says more; the run reads as interrupted.
+                # The original error says more; the run reads as interrupted.
             finally:
                 self._shut_down()
 
     def _attempt(self, died: tuple[str, ...], *, accept_divergence: bool) -> tuple[str, ...]:
-        """Start all processes and run: to the end, or until one dies that all others need.
+        """Start all processes and run to the end, or until an indispensable process dies.
 
         Args:
             died: processes whose death ended the last attempt.
-            accept_divergence: see `run`.
+            accept_divergence: continue even if a recomputed step differs from the recorded one.
 
         Returns:
-            What died; nothing where the run is over.
+            Names of the dead processes; empty if the run has ended.
         """
         total = self._pipeline.train.steps
         self._messages = SimpleQueue()
@@ -134,7 +133,7 @@ class Session:
             plant.shutdown()
 
     def _end(self, plant: RunProcesses | None, status: RunStatus, error: str | None) -> None:
-        """Record how the run ended, through its writer if that lives."""
+        """Record how the run ended, through the buffer's writer if the buffer is alive."""
         if plant is not None:
             try:
                 ray.get(plant.buffer.close.remote(status, error))
@@ -160,12 +159,12 @@ class Session:
                     threads.submit(self._watch_for_failure, plant)
                 self._wait(set(named), plant)
             finally:
-                # Where the coordinator has died, the streams end by themselves: all of them ask it.
+                # If the coordinator has died, the streams end by themselves: all of them call it.
                 with suppress(ray.exceptions.ActorDiedError):
                     ray.get(plant.coordinator.stop.remote())
 
     def _follow(self, name: str, stream: Stream) -> None:
-        """Run one stream in this thread, and say how it ended."""
+        """Run one stream in this thread, and send a message when it ends or fails."""
         error: Exception | None = None
         try:
             for item in stream():
@@ -183,7 +182,7 @@ class Session:
             self._messages.put(RunFailedError(failure))
 
     def _wait(self, open_streams: set[str], plant: RunProcesses) -> None:
-        """Pass messages on until every stream has ended; the first failure ends the run."""
+        """Handle messages until every stream has ended; the first failure ends the run."""
         while open_streams:
             message = self._messages.get()
             if isinstance(message, RunFailedError):
@@ -211,7 +210,7 @@ class Session:
 
 @contextmanager
 def _interrupt_deferred() -> Iterator[None]:
-    """Let Ctrl-C wait: a thread that is interrupted as it starts would never be joined."""
+    """Defer Ctrl-C to the end of the block: a thread interrupted at its start is never joined."""
     if threading.current_thread() is not threading.main_thread():
         yield  # signals reach the main thread only
         return
@@ -226,7 +225,7 @@ def _interrupt_deferred() -> Iterator[None]:
 
 
 def _as_run_failure(stream: str, error: BaseException) -> RunFailedError:
-    """What an error comes down to; one that is not ours is told with where it arose."""
+    """Convert an error to a RunFailedError; the message of a foreign error names its stream."""
     if isinstance(error, RunFailedError):
         return error
     said = reason(error)

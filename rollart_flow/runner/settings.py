@@ -1,4 +1,4 @@
-"""What the processes of a run are told, as its pipeline has it. Starts nothing."""
+"""Settings of a run's processes, derived from its pipeline. This module starts no process."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -21,11 +21,11 @@ from rollart_flow.types import Sampling
 from rollart_flow.weights.folder_store import local_path
 
 CONCURRENT_CALLS = 10_000
-"""Calls that an asynchronous actor serves at a time: long reads wait in it."""
+"""Concurrent calls of an asynchronous actor; the number is large since long reads wait in it."""
 
 
 def buffer_settings(pipeline: Pipeline) -> BufferSettings:
-    """How the buffer commits and what it holds back."""
+    """Return the buffer's settings for commits, schedule, and filters."""
     return BufferSettings(
         schedule=pipeline.buffer.schedule,
         group_size=pipeline.tasks.group_size,
@@ -37,12 +37,12 @@ def buffer_settings(pipeline: Pipeline) -> BufferSettings:
 
 
 def named_filters(nodes: Sequence[Filter], *, of_groups: bool) -> tuple[NamedFilter, ...]:
-    """The filters that judge trajectories by themselves, or those that judge whole groups."""
+    """Return the filters of single trajectories or, with `of_groups`, those of whole groups."""
     return tuple(NamedFilter(n.name, n.expr) for n in nodes if n.of_groups is of_groups)
 
 
 def sampling_of(node: Any, uri: str) -> Sampling:
-    """How a node draws tokens, with the stop tokens of the run's tokenizer."""
+    """Return a node's sampling settings, with the stop tokens of the run's tokenizer."""
     codec = load_codec(local_path(policy_uri(uri)))
     return Sampling(
         temperature=node.temperature,
@@ -56,7 +56,7 @@ def sampling_of(node: Any, uri: str) -> Sampling:
 def coordinator_settings(
     pipeline: Pipeline, uri: str, weights: str, *, nodes_may_join: bool
 ) -> CoordinatorSettings:
-    """What the coordinator admits, when a step is trained, and how more engine workers are made."""
+    """Return the coordinator's settings for admission, schedule, and starting engine workers."""
     tasks, rollout, buffer = pipeline.tasks, pipeline.rollout, pipeline.buffer
     group_size = tasks.group_size
     spawning = Spawning(
@@ -89,7 +89,7 @@ def coordinator_settings(
 
 
 def trainer_settings(pipeline: Pipeline) -> TrainerSettings:
-    """The trainer's settings as a pipeline has them."""
+    """Return the trainer's settings."""
     train, policy = pipeline.train, pipeline.policy
     mixed = policy.device == "cuda" and CAPABILITIES[train.backend].mixed_precision
     return TrainerSettings(
@@ -112,7 +112,7 @@ def trainer_settings(pipeline: Pipeline) -> TrainerSettings:
 
 
 def engine_arguments(pipeline: Pipeline, uri: str, weights: str) -> dict[str, Any]:
-    """Arguments of an `EngineWorker` of this run; `weights` is where versions come from."""
+    """Return the arguments of an `EngineWorker`; `weights` names the weight store to read from."""
     return {
         "policy": pipeline.policy,
         "folder": policy_uri(uri),
@@ -123,7 +123,7 @@ def engine_arguments(pipeline: Pipeline, uri: str, weights: str) -> dict[str, An
 
 
 def evaluation_arguments(pipeline: Pipeline, uri: str, weights: str) -> dict[str, Any]:
-    """The same for the one that evaluates, which may draw with an adapter."""
+    """Return the arguments of an engine worker for evaluation, which may use a LoRA adapter."""
     evaluate = pipeline.evaluate
     adapted = evaluate is not None and evaluate.lora is not None
     lora = adapter_uri(uri) if adapted else None
@@ -131,6 +131,6 @@ def evaluation_arguments(pipeline: Pipeline, uri: str, weights: str) -> dict[str
 
 
 def rollout_arguments(pipeline: Pipeline, uri: str, weights: str) -> dict[str, Any]:
-    """The same for one that rollout uses, where prompts may be computed by others."""
+    """Return the arguments of an engine worker for rollout, with or without prefill workers."""
     disaggregated = pipeline.rollout.prefill_workers > 0
     return {**engine_arguments(pipeline, uri, weights), "disaggregated": disaggregated}

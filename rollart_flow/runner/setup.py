@@ -1,7 +1,7 @@
-"""Makes a run: its folder, the initial policy, and what is known before the first trajectory.
+"""Setup of a run: its folder, its initial policy, and the rows that precede any trajectory.
 
-The folder is complete once it has the version that the run starts from; until then nothing runs. A
-set-up that was cut off is done again by `complete_run`.
+The folder is complete once it has the version that the run starts from; until then the run's
+processes do not start. `complete_run` repeats a setup that was interrupted.
 """
 
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ from rollart_flow.weights.folders import clear_leftovers, remove_folder
 
 
 def free_name(pipeline: Pipeline, store: str | None) -> str:
-    """The pipeline's name with the first number that no run of the store has."""
+    """Return the pipeline's name with the first number that no run of the store uses."""
     taken = set(run_names(store))
     return next(
         name
@@ -45,7 +45,9 @@ def create_run(
     on_progress: OnProgress,
     parent: Parent | None = None,
 ) -> str:
-    """Make the folder of a new run, with its policy and version 0; the run's address.
+    """Create the folder of a new run, with its policy and version 0, and return its address.
+
+    With a parent, the folder has no policy or version yet.
 
     Raises:
         RunExistsError: the name is taken.
@@ -78,7 +80,7 @@ def create_run(
 
 @contextmanager
 def _recording_failure(writer: RunWriter) -> Iterator[None]:
-    """Say in `run.json` how a set-up was cut off, where that can still be written."""
+    """Record in `run.json` how a setup failed, if that file can still be written."""
     try:
         yield
     except BaseException as error:
@@ -98,10 +100,10 @@ def _begin(pipeline: Pipeline, uri: str, writer: RunWriter, on_progress: OnProgr
 
 
 def complete_run(pipeline: Pipeline, uri: str, on_progress: OnProgress) -> None:
-    """Make what a set-up that was cut off has not made; nothing where it was finished.
+    """Repeat a setup that was interrupted; without effect if the setup was complete.
 
     Raises:
-        RunFailedError: it is a fork without the version that it starts from.
+        RunFailedError: the run is a fork without the version that it starts from.
     """
     run = Run(uri)
     if run.weights.select(pl.len()).collect().item():
@@ -118,7 +120,7 @@ def complete_run(pipeline: Pipeline, uri: str, on_progress: OnProgress) -> None:
 
 def _make_policy(pipeline: Pipeline, folder: Path, on_progress: OnProgress) -> None:
     policy = pipeline.policy
-    if folder.exists():  # of a set-up that was cut off
+    if folder.exists():  # left by an interrupted setup
         remove_folder(folder)
     clear_leftovers(folder.parent)
     materialize(policy, folder)

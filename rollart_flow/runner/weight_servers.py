@@ -1,4 +1,4 @@
-"""What carries a run's weights from its trainer to its engines, with the servers that it takes."""
+"""Start of the servers, if any, that transfer a run's weights from its trainer to its engines."""
 
 from rollart_flow.pipeline import nodes
 from rollart_flow.resources.nodes import reachable_host
@@ -8,12 +8,14 @@ from rollart_flow.weights.mooncake.servers import WeightServers, segment_bytes
 
 
 def start_weight_servers(train: nodes.Train, uri: str) -> tuple[str, WeightServers | None]:
-    """The name under which the workers open the weight store, and its servers; None where it takes
-    none of this run. They are reached from other nodes only where there are any.
+    """Return the name under which workers open the weight store, and its servers.
+
+    The servers are None if the store needs none from this run. The servers are reachable from other
+    nodes only if the cluster has other nodes.
 
     Args:
-        train: names the store, and how many versions it keeps.
-        uri: of the run, which has its first version.
+        train: node that names the store and the number of versions to keep.
+        uri: address of the run, which has its first version.
 
     Raises:
         MissingExtraError: a package is not installed.
