@@ -1,4 +1,6 @@
-"""Which way an environment runs: in the event loop where it says that it may, else in a process."""
+"""Selection of an environment's adapter: the event loop if it declares itself inline, else a
+process.
+"""
 
 from pathlib import Path
 
@@ -15,13 +17,13 @@ def open_environment(
     source: Path | None = None,
     processes: WarmProcesses | None = None,
 ) -> AsyncEnvironment:
-    """An environment of a domain, as the control plane sees it. Nothing starts before its reset.
+    """Return an asynchronous environment of a domain; nothing starts before its reset.
 
     Args:
         domain: its `environment` class says whether it is inline.
-        timeout_s: of each reset and step of one that is not.
+        timeout_s: time limit of each reset and step of one that is not inline.
         source: pipeline file with the domain's class, where it cannot be imported by name.
-        processes: idle processes to use again for one that is not inline.
+        processes: idle processes to reuse for one that is not inline.
     """
     if domain.environment.inline:
         return InlineEnvironment(domain)

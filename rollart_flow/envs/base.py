@@ -1,7 +1,7 @@
-"""Environments and the domains that make them. One variant, one short file beside this one.
+"""Base classes of environments and of the domains that create them.
 
-`Environment` is Gymnasium's protocol with text for arrays. `Domain` is the frozen setting that a
-pipeline file names: it makes environments and tasks, and importing it loads neither.
+`Environment` is Gymnasium's protocol with text in place of arrays. `Domain` is the frozen setting
+that a pipeline file names; it creates environments and tasks.
 """
 
 from abc import ABC, abstractmethod
@@ -15,7 +15,7 @@ Info = Mapping[str, object]
 
 
 class Environment(ABC):
-    """One synchronous environment. `info["success"]`, where given, says whether it was solved."""
+    """A synchronous environment. `info["success"]`, if present, says whether it was solved."""
 
     inline: ClassVar[bool] = False
     """True: reset and step take well under a millisecond and cannot hang, so that they may run in
@@ -26,14 +26,14 @@ class Environment(ABC):
 
     @abstractmethod
     def reset(self, seed: int, task: str) -> tuple[str, Info]:
-        """Start an episode of a task (JSON payload); (observation, info)."""
+        """Start an episode of a task (JSON payload); return (observation, info)."""
 
     @abstractmethod
     def step(self, action: str) -> tuple[str, float, bool, bool, Info]:
-        """(observation, reward, terminated, truncated, info)."""
+        """Apply one action; return (observation, reward, terminated, truncated, info)."""
 
     def close(self) -> None:  # noqa: B027  most hold nothing
-        """Release what is held."""
+        """Release the environment's resources."""
 
 
 class Domain(ABC):
@@ -46,26 +46,26 @@ class Domain(ABC):
     """Key of hardware affinity and of the `domain` column."""
 
     environment: ClassVar[type[Environment]]
-    """Class of what `make` returns: tells `inline` and `version` without making one."""
+    """Class that `make` returns; it declares `inline` and `version`."""
 
     max_turns: int = 1
     """Turns after which a trajectory is truncated; a field where it is a setting."""
 
     @abstractmethod
     def make(self) -> Environment:
-        """A new environment."""
+        """Return a new environment."""
 
     @abstractmethod
     def tasks(self, split: Split, seed: int) -> Iterator[Task]:
-        """Tasks of a split: endless and shuffled for training, finite for evaluation.
+        """Return the tasks of a split: endless and shuffled for training, finite for evaluation.
 
         The same seed gives the same sequence, so that a cursor into it can be resumed.
         """
 
     def held_out(self, seed: int) -> Iterator[Task]:
-        """Tasks that training never sees, evaluated as `success/held_out`; none by default."""
+        """Return tasks that training never uses, for `success/held_out`; none by default."""
         return iter(())
 
     def example_action(self, task: Task, random: Random) -> str:
-        """A well-formed, otherwise random action; what a format warm start teaches."""
+        """Return a well-formed, otherwise random action for a format warm start."""
         raise TypeError(f"domain {self.name!r} has no example actions, so no format warm start")

@@ -1,7 +1,7 @@
-"""The side of an isolated environment that runs in its process; the other is `envs.process`.
+"""The child-process side of an isolated environment; the parent side is `envs.process`.
 
-Requests: {"open": {"domain": reference, "settings": base64}}, {"reset": [seed, task]},
-{"step": action}, {"close": null}. Answers are those of the environment, as plain JSON values.
+Requests: {"open": {"domain": reference, "settings": base64}}, {"reset": [seed, task]}, {"step":
+action}, {"close": null}. Answers are those of the environment, as plain JSON values.
 """
 
 import base64
@@ -19,7 +19,7 @@ class EnvironmentHandler:
     """Holds at most one environment."""
 
     def __init__(self) -> None:
-        """Wait for `open`."""
+        """Create a handler without an environment."""
         self._environment: Environment | None = None
 
     def __call__(self, request: Mapping[str, Any]) -> object:
@@ -63,7 +63,7 @@ class EnvironmentHandler:
 
 
 def _jsonable(value: object) -> object:
-    """NumPy scalars and arrays as the lists and numbers that they hold; keys as text."""
+    """Convert NumPy scalars and arrays to numbers and lists, and keys to text."""
     if isinstance(value, Mapping):
         return {str(key): _jsonable(inner) for key, inner in value.items()}
     if isinstance(value, tuple | list):

@@ -1,6 +1,6 @@
-"""An environment that declares itself `inline`, as the asynchronous port: it runs in the loop.
+"""The asynchronous adapter of an `inline` environment, which runs in the event loop.
 
-Invariant: nothing but EnvironmentFailedError leaves it, whatever the environment raises.
+Invariant: the adapter raises only EnvironmentFailedError, whatever the environment raises.
 """
 
 import logging
@@ -21,7 +21,7 @@ class InlineEnvironment:
     """Implements `control.protocols.AsyncEnvironment`. Reset and step return without awaiting."""
 
     def __init__(self, domain: Domain) -> None:
-        """Make nothing yet: the first reset makes the environment."""
+        """Create the adapter; the first reset makes the environment."""
         self._domain = domain
         self._name = domain.environment.__name__
         self._environment: Environment | None = None
@@ -36,16 +36,16 @@ class InlineEnvironment:
         )
 
     async def step(self, action: str) -> tuple[str, float, bool, bool, Info]:
-        """One action."""
+        """Apply one action."""
         environment = self._environment
         if environment is None:
             raise EnvironmentFailedError(f"{self._name}: step before reset; call reset first")
         return checked_step(self._guarded(lambda: environment.step(action)), f"{self._name}.step")
 
     async def close(self) -> None:
-        """Release what the environment holds; the next reset makes another.
+        """Release the environment's resources; the next reset makes another environment.
 
-        What fails here is logged: the episode has its outcome already.
+        An error here is only logged, since the episode has its outcome already.
         """
         environment, self._environment = self._environment, None
         try:

@@ -32,19 +32,19 @@ _HANDLER = "rollart_flow.envs.child_handler:EnvironmentHandler"
 
 
 class WarmProcesses:
-    """Processes whose environment was closed, kept for the next one of the same class of domain.
+    """Idle processes, kept for the next environment of the same domain class.
 
-    One for each rollout process, since starting Python and importing an environment's libraries
-    costs tens of milliseconds to seconds. Each process serves one environment at a time.
+    Each rollout process has one pool, since starting Python and importing an environment's
+    libraries costs tens of milliseconds to seconds. Each process serves one environment at a time.
     """
 
     def __init__(self, keep: int) -> None:
-        """Keep at most so many idle processes of each class of domain."""
+        """Create an empty pool that keeps at most `keep` idle processes per domain class."""
         self._keep = keep
         self._idle: defaultdict[type[Domain], list[Isolated]] = defaultdict(list)
 
     async def take(self, domain: Domain) -> Isolated:
-        """An idle process that lives, or a new one."""
+        """Return an idle process that is alive, or a new one."""
         idle = self._idle[type(domain)]
         while idle:
             process = idle.pop()
@@ -54,7 +54,7 @@ class WarmProcesses:
         return await Isolated.start(_HANDLER)
 
     async def give(self, domain: Domain, process: Isolated) -> None:
-        """Take back a process that holds no environment any more."""
+        """Return a process that no longer holds an environment to the pool."""
         idle = self._idle[type(domain)]
         if process.alive and len(idle) < self._keep:
             idle.append(process)
@@ -104,14 +104,14 @@ class ProcessEnvironment:
         return await self._call("reset", {"reset": [seed, task]}, checked_reset)
 
     async def step(self, action: str) -> tuple[str, float, bool, bool, Info]:
-        """One action."""
+        """Apply one action."""
         return await self._call("step", {"step": action}, checked_step)
 
     async def close(self) -> None:
-        """Close the environment and hand its process back.
+        """Close the environment and return its process to the pool.
 
-        What fails here is logged and ends the process: the episode has its outcome already. A
-        call that is still under way fails, its process killed.
+        An error here is logged and ends the process, since the episode has its outcome already. A
+        call that is still in progress fails, and its process is killed.
         """
         process = self._process
         if process is None:

@@ -1,1 +1,3 @@
-"""Processes of one's own for code of the user that may hang or crash. Neither Ray nor torch."""
+"""Isolated processes for user code that may hang or crash. This package imports neither Ray nor
+torch.
+"""

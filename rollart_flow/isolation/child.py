@@ -1,10 +1,10 @@
-"""What runs inside an isolated process: a handler that answers JSON lines until the line closes.
+"""The child side of an isolated process: a handler that answers JSON lines until the socket closes.
 
-Started as a script with the number of the line's file descriptor and `module:Class` of the
-handler, so that nothing but the standard library is loaded before the handler's own module.
+The process is started as a script with the socket's file descriptor and the handler's
+`module:Class`, so that only the standard library is loaded before the handler's own module.
 
-Invariant: a process whose parent is gone ends, even in the midst of an endless loop; the kernel
-kills it (Linux, PR_SET_PDEATHSIG).
+Invariant: a process whose parent is gone ends, even in an endless loop; the kernel kills it (Linux,
+PR_SET_PDEATHSIG).
 """
 
 import ctypes
@@ -20,7 +20,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def error_line(error: BaseException) -> str:
-    """What ends an error's traceback, its type and message, as one line."""
+    """Return the end of an error's traceback, its type and message, as one line."""
     return " ".join("".join(traceback.format_exception_only(error)).split())
 
 

@@ -1,11 +1,11 @@
-"""A process of one's own for code that may hang or crash, seen from an event loop.
+"""An isolated process for code that may hang or crash, used from an event loop.
 
-Requests and answers are JSON lines over a socket pair; nothing that the process sends is unpickled.
-It leads its own process group, which is killed with SIGKILL whenever a call is cancelled (so also
-at its timeout) or the process breaks off; the kernel reports its end through a pidfd, so that no
-thread waits for it and nothing polls. Linux only.
+Requests and answers are JSON lines over a socket pair; no data from the process is unpickled. The
+process leads its own process group, which is killed with SIGKILL if a call is cancelled (by its
+timeout, for example) or the process breaks off. The kernel reports its end through a pidfd, without
+a waiting thread or polling. Linux only.
 
-Invariant: a call that is cancelled or not answered leaves nothing behind: the whole group was
+Invariant: a call that is cancelled or not answered leaves no process behind: the whole group is
 killed and its leader reaped before the error is raised.
 """
 
@@ -31,7 +31,7 @@ class IsolatedError(RollartError, RuntimeError):
 
 
 class Isolated:
-    """One process and the line to it. One call at a time."""
+    """One process and its connection. One call at a time."""
 
     def __init__(self, process: subprocess.Popen[bytes], pidfd: int) -> None:
         """Watch a process that `start` has made."""
@@ -79,11 +79,12 @@ class Isolated:
 
     @property
     def alive(self) -> bool:
-        """Whether it can be called again."""
+        """Whether the process can be called again."""
         return self._streams is not None and not self._ended.done()
 
     async def call(self, request: Mapping[str, object]) -> object:
-        """The handler's answer to a request. A caller sets a limit with `asyncio.timeout`.
+        """Return the handler's answer to a request. Callers set a time limit with
+        `asyncio.timeout`.
 
         Raises:
             IsolatedError: the handler raised (the process lives on), or the process ended.
@@ -98,7 +99,7 @@ class Isolated:
         return answer["answer"]
 
     async def kill(self) -> None:
-        """End the whole process group at once and reap it. May be called twice."""
+        """Kill the whole process group and reap it. May be called twice."""
         if not self._ended.done():
             self._signal_group()
         if self._streams is not None:
@@ -126,7 +127,7 @@ class Isolated:
         return _message(line)
 
     def _on_end(self) -> None:
-        """The kernel says that the leader ended: kill what it left behind, then reap it."""
+        """Handle the end of the leader: kill the rest of its group, then reap it."""
         self._loop.remove_reader(self._pidfd)
         os.close(self._pidfd)
         self._signal_group()
@@ -155,7 +156,7 @@ def _spawn(handler: str, descriptor: int) -> subprocess.Popen[bytes]:
 
 
 def _message(line: bytes) -> dict[str, object]:
-    """A well-formed message of the child; whoever else writes to the line is refused."""
+    """Parse a message of the child; refuse other output on the connection."""
     try:
         message = json.loads(line)
     except ValueError:

@@ -1,13 +1,13 @@
-"""How code of the user is named to another process: by module, name and source file.
+"""References to user code for another process, by module, name and source file.
 
-What can be found by name is never copied, so that both processes run the same source. A class or
-function of a pipeline file, whose module the other process cannot import, is loaded from the file.
-What has no name (a lambda, a closure) is copied by Ray's cloudpickle. An instance is pickled with
-its class, and every class and function that it holds, named in the same way: settings of the
-library, such as a frozen dataclass, travel without Ray.
+Code that can be found by name is never copied, so that both processes run the same source. A class
+or function of a pipeline file, whose module the other process cannot import, is loaded from the
+file. Code without a name (a lambda, a closure) is copied by Ray's cloudpickle. An instance is
+pickled with references to its class and to the classes and functions that it holds: settings of the
+library, such as a frozen dataclass, need no Ray.
 
 Invariant: references are made by the process that trusts the code and resolved by its child; a
-parent never resolves anything that came from a child.
+parent never resolves a reference that came from a child.
 """
 
 import base64
@@ -26,12 +26,11 @@ _MAIN_COPY = "__rollart_main__"
 
 
 def reference(target: object, source: Path | None = None) -> dict[str, str]:
-    """Where a class or function is found, or what an instance is made of, as JSON.
+    """Return a JSON reference to a class, a function or an instance.
 
     Args:
         target: a class, a function, or an instance that pickles.
-        source: file that its module is loaded from, where this process has not loaded it itself
-            (it came here by value from another process).
+        source: file of its module, if this process received the target by value.
     """
     if not hasattr(target, "__qualname__"):
         return _instance(target, source)
@@ -48,11 +47,11 @@ def reference(target: object, source: Path | None = None) -> dict[str, str]:
 
 
 def resolve(where: Mapping[str, str]) -> object:
-    """The class, function or instance of a reference; imports its modules.
+    """Return the class, function or instance of a reference; import its modules.
 
     Raises:
-        ImportError: no such module and no such file.
-        AttributeError: the module does not have it.
+        ImportError: there is no such module and no such file.
+        AttributeError: the module does not have the name.
     """
     if "pickled" in where:
         return _unpickled(where["pickled"])
@@ -78,7 +77,7 @@ class _Naming(pickle.Pickler):
 
 
 class _Resolving(pickle.Unpickler):
-    """The other side of `_Naming`."""
+    """The unpickler for instances written by `_Naming`."""
 
     def persistent_load(self, where: dict[str, str]) -> object:
         """The class or function of a reference."""

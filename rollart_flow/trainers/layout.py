@@ -15,16 +15,17 @@ from rollart_flow.validation import check_choice, check_count, check_flag
 
 @dataclass(frozen=True, slots=True)
 class TrainerCapabilities:
-    """What a trainer can do."""
+    """Capabilities of a trainer."""
 
     many_ranks: bool = False
-    """Whether it trains in several processes."""
+    """Whether the trainer supports several processes."""
     splits_model: bool = False
-    """Whether ranks split layers and stages among them."""
+    """Whether the ranks can split the model's layers and stages."""
     mixed_precision: bool = False
-    """Whether passes are computed in another dtype than float32."""
+    """Whether passes can be computed in a dtype other than float32."""
     follows_policy_device: bool = False
-    """Whether it computes on `policy.device`; otherwise on the GPUs that its process sees."""
+    """Whether the trainer uses `policy.device`; otherwise it uses the GPUs that its process sees.
+    """
 
 
 CAPABILITIES = {
@@ -32,10 +33,10 @@ CAPABILITIES = {
     "fsdp2": TrainerCapabilities(many_ranks=True, mixed_precision=True),
     "megatron": TrainerCapabilities(many_ranks=True, splits_model=True),
 }
-"""What each trainer can do, by its name."""
+"""Capabilities of each trainer by name."""
 TRAINERS = tuple(CAPABILITIES)
 MANY_RANKS = tuple(name for name, can in CAPABILITIES.items() if can.many_ranks)
-"""Those that can train in several processes."""
+"""Trainers that support several processes."""
 COLLECTIVE_TIMEOUT_S = 300.0
 """Longest wait for the others in one exchange [s], unless `train.collective_timeout_s` says
 otherwise. A rank that dies closes its connections and is noticed at once; this is for one that
@@ -44,7 +45,7 @@ hangs. Writing a checkpoint is the longest thing that ranks wait for."""
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Which parts of the model, and of a batch, a rank has."""
+    """Split of the model and of a batch over the ranks."""
 
     tensor: int = 1
     """Ranks that split the matrices of each layer."""
@@ -57,7 +58,7 @@ class Layout:
 
     @property
     def ranks(self) -> int:
-        """Processes of all of it."""
+        """Total number of processes."""
         return self.tensor * self.pipeline * self.data
 
     def check_shape(
@@ -96,10 +97,10 @@ def layout_of(
     *,
     sequence_parallel: bool = False,
 ) -> Layout:
-    """The layout that settings of `train` stand for; data parallel is what they leave.
+    """Return the layout for settings of `train`; data parallelism uses the remaining ranks.
 
     Raises:
-        SettingsError: there is no such trainer, it cannot train that way, or numbers do not divide.
+        SettingsError: the trainer is unknown or lacks a capability, or the numbers do not divide.
     """
     check_choice("train.backend", backend, TRAINERS)
     check_count("train.ranks", ranks, low=1)

@@ -36,13 +36,13 @@ _ANSWER_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """This process among those that train together; by default the only one."""
+    """This process among the ranks that train together; by default the only one."""
 
     rank: int = 0
     count: int = 1
     device: torch.device = CPU
     mesh: DeviceMesh | None = None
-    """Of all ranks; None for a trainer that needs no process group."""
+    """Device mesh of all ranks; None for a trainer that needs no process group."""
     background: dist.ProcessGroup | None = None
     """gloo, of all ranks: for a thread that writes while the others exchange."""
     watch: dist.ProcessGroup | None = None
@@ -61,20 +61,24 @@ class Ranks:
     """Longest wait for the others in one exchange."""
 
     def sum(self, values: Array) -> Array:
-        """Sum over all replicas, in the dtype of `values`; every rank gives the same shape, and
-        ranks that see no losses give zeros."""
+        """Return the sum over all replicas, in the dtype of `values`.
+
+        Every rank passes the same shape; ranks that see no losses pass zeros.
+        """
         if self.replicas * self.stages == 1:
             return values
         return self._reduced(values, dist.ReduceOp.SUM, self.peers)
 
     def max(self, value: float) -> float:
-        """Maximum over all ranks."""
+        """Return the maximum over all ranks."""
         if self.count == 1:
             return value
         return float(self._reduced(np.array([value]), dist.ReduceOp.MAX, None)[0])
 
     def told(self, text: str, group: dist.ProcessGroup | None = None) -> list[str]:
-        """Texts of all ranks of a group, in order; by default of all ranks. No text is empty."""
+        """Return the texts of all ranks of a group, in order; by default of all ranks. No text is
+        empty.
+        """
         said = torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8).to(self.device)
         count = dist.get_world_size(group)
         sizes = [torch.zeros(1, dtype=torch.int64, device=self.device) for _ in range(count)]
@@ -89,7 +93,7 @@ class Ranks:
         ]
 
     def all_answer(self) -> bool:
-        """Whether every rank makes this call too, within moments."""
+        """Return whether every rank makes this call too within a short time."""
         try:
             dist.monitored_barrier(self.watch, timedelta(seconds=min(_ANSWER_S, self.timeout_s)))
         except RuntimeError:
@@ -120,7 +124,7 @@ class Rendezvous:
     """The rendezvous of all ranks: a store in rank 0, at an address that the others are given."""
 
     def __init__(self, host: str, count: int, timeout_s: float = COLLECTIVE_TIMEOUT_S) -> None:
-        """Listen on one address of this machine, at a port that is free."""
+        """Listen on one address of this machine, at a free port."""
         with socket.create_server((host, 0)) as listening:
             port = listening.getsockname()[1]
             self.address = f"{host}:{port}"

@@ -11,13 +11,13 @@ from rollart_flow.validation import check_choice, check_count, check_flag, check
 
 @dataclass(frozen=True, slots=True)
 class TrainerSettings:
-    """How a batch becomes a new version, whatever the algorithm."""
+    """Settings that turn a batch into a new version, independent of the algorithm."""
 
     backend: str = "embedded"
     device: str = "cpu"
-    """What the embedded trainer computes on; the others take the GPUs that they see."""
+    """Device of the embedded trainer; other trainers use the GPUs that they see."""
     dtype: str = "float32"
-    """What passes are computed in; weights, gradients and the optimizer are float32."""
+    """Dtype of passes; weights, gradients and the optimizer are float32."""
     ranks: int = 1
     """Processes that train together."""
     tensor_parallel: int = 1
@@ -30,9 +30,9 @@ class TrainerSettings:
     """Longest wait of a rank for the others: after it, one that hangs is given up."""
     optimizer: AdamW = field(default_factory=AdamW)
     minibatches: int = 1
-    """Optimizer steps that one batch is cut into."""
+    """Parts that one batch is cut into, each with one optimizer step."""
     epochs: int = 1
-    """Times that a batch is gone through."""
+    """Number of passes over a batch."""
     micro_batch_tokens: int = 16384
     """Most tokens, padding included, of one forward and backward pass; sets memory, not results."""
     threads: int = 1

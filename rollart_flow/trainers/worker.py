@@ -51,7 +51,9 @@ class TrainWorker(ActorTrain):
         weights: str,
         weights_uri: str,
     ) -> None:
-        """Args: `folder` holds the initial policy, `weights_uri` the versions to publish to."""
+        """Create the worker; `folder` holds the initial policy, `weights_uri` the published
+        versions.
+        """
         super().__init__(placement)
         if placement.granted == CPU:
             os.nice(_NICENESS)
@@ -70,10 +72,10 @@ class TrainWorker(ActorTrain):
 
     @register("rank_zero")
     def invite(self, *, loopback: bool) -> str:
-        """Listen for the other ranks; the address that they join at.
+        """Listen for the other ranks and return the address to join.
 
         Args:
-            loopback: all ranks are on this node, so that nobody else needs to reach it.
+            loopback: whether all ranks are on this node, so that other nodes need no access.
         """
         from rollart_flow.trainers.ranks import LOOPBACK, Rendezvous
 
@@ -108,8 +110,10 @@ class TrainWorker(ActorTrain):
 
     @register("first_result")
     def recompute_old_logprobs(self, batch: bytes) -> bytes:
-        """What the current weights say of a batch, both as Arrow IPC; see
-        `Trainer.recompute_old_logprobs`."""
+        """Return logprobs and values of a batch under the current weights, as Arrow IPC.
+
+        See `Trainer.recompute_old_logprobs`.
+        """
         with self._noticing():
             found = self._trainer.recompute_old_logprobs(pa.ipc.open_stream(batch).read_all())
         sink = pa.BufferOutputStream()
@@ -149,11 +153,11 @@ class TrainWorker(ActorTrain):
 
     @register()
     def finish_publish(self) -> None:
-        """Return once what was begun is published; raises what kept it from that."""
+        """Wait until the publication that was begun is complete; raise its error if it failed."""
         self._publisher.finish()
 
     def _gathered(self) -> "dict[str, torch.Tensor]":
-        """Copies of the weights, which all ranks make together."""
+        """Return copies of the weights; all ranks call this together."""
         with self._noticing():
             return self._trainer.weights()
 
@@ -188,7 +192,7 @@ class TrainWorker(ActorTrain):
 
     @register()
     def load(self, folder: str) -> int:
-        """Restore the checkpoint at an address; its version."""
+        """Restore the checkpoint at an address and return its version."""
         self._result = None
         with self._noticing():
             self._trainer.load_from(folder)
