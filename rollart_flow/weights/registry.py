@@ -1,4 +1,4 @@
-"""Weight stores by the name that a pipeline uses."""
+"""Registry of weight stores by the name that a pipeline uses."""
 
 import hashlib
 import re
@@ -20,14 +20,14 @@ _AT_ADDRESS = re.compile(r"mooncake://([^/:\s]+:\d+)")
 
 
 def check_weights(name: str, sending: Sending) -> None:
-    """Refuse what no run on this machine can use.
+    """Reject a weight store that no run on this machine can use.
 
     Args:
-        name: of the store.
-        sending: who would send and receive, where versions are sent rather than stored.
+        name: name of the store.
+        sending: the sender and receivers, for stores that send versions instead of storing them.
 
     Raises:
-        SettingsError: no weight store has that name, or nothing can be sent so.
+        SettingsError: no weight store has that name, or it cannot send in this pipeline.
         MissingExtraError: its package is not installed.
     """
     if not _AT_ADDRESS.fullmatch(name):
@@ -39,13 +39,13 @@ def check_weights(name: str, sending: Sending) -> None:
 
 
 def open_weights(name: str, uri: str) -> WeightStore:
-    """The weight store that a pipeline names.
+    """Open the weight store that a pipeline names.
 
     Args:
-        name: `local`, or `mooncake://HOST:PORT` with the address of its master; `mooncake` is what
-            a run has kept on disk, since the rest ends with the run's servers; `nccl` and `ipc`
-            send what is published, and read what was kept.
-        uri: the run's folder of weights.
+        name: `local`, or `mooncake://HOST:PORT` with the address of its master; `mooncake` opens
+        only the versions kept on disk, since the others end with the run's servers; `nccl` and
+        `ipc` send published versions and read the versions kept on disk.
+        uri: the run's weights folder.
 
     Raises:
         SettingsError: no weight store has that name.
@@ -60,5 +60,7 @@ def open_weights(name: str, uri: str) -> WeightStore:
 
 
 def kept_weights(uri: str) -> WeightStore:
-    """Versions of a run that are on disk, whatever carries the others to its engines."""
+    """Open the versions of a run that are on disk, regardless of the store that carries the
+    others.
+    """
     return LocalWeightStore(uri)

@@ -1,10 +1,10 @@
-"""Whole folders in S3: files under keys that are never written twice, named by an object last.
+"""Whole folders in S3: files under keys that are never rewritten, listed by an object written last.
 
     <place>/<name>/folder.json            which files it has: key, size and checksum of each
     <place>/<name>/<upload>/<file>        one file, of one upload
 
-The invariant: `folder.json` appears after the files that it names, by a conditional put, so that a
-reader finds all files of one upload or none, and of two who put a folder at once one is told so.
+The invariant: `folder.json` appears after the files that it names, by a conditional put, so a
+reader finds all files of one upload or none, and of two concurrent writers one is notified.
 """
 
 import hashlib
@@ -25,12 +25,12 @@ from rollart_flow.weights.folder_store import Fill, FolderStore
 
 _FOLDER = "folder.json"
 _AT_ONCE = 4
-"""Files of a folder on their way at a time; each goes in parts besides."""
+"""Number of files of a folder transferred at a time; each file is also split into parts."""
 
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """One file of a folder, as `folder.json` names it."""
+    """One file of a folder as listed in `folder.json`."""
 
     name: str
     upload: str
@@ -39,7 +39,7 @@ class _File:
 
 
 class S3FolderStore(FolderStore):
-    """Whole folders below a prefix of a bucket.
+    """A store of whole folders below a prefix of a bucket.
 
     Args:
         uri: `s3://bucket/prefix`.
@@ -50,12 +50,10 @@ class S3FolderStore(FolderStore):
         self._blobs = S3Blobs(uri)
 
     def names(self) -> list[str]:
-        """See `FolderStore.names`."""
         parts = (name.split("/") for name in self._blobs.names())
         return sorted(part[0] for part in parts if part[1:] == [_FOLDER])
 
     def read(self, name: str, file: str) -> bytes:
-        """See `FolderStore.read`."""
         for found in self._files(self._look(name)):
             if found.name == file:
                 data = self._blobs.read(_key(name, found))
@@ -65,13 +63,15 @@ class S3FolderStore(FolderStore):
 
     @contextmanager
     def opened(self, name: str) -> Iterator[Path]:
-        """See `FolderStore.opened`. The copy is removed with the context."""
+        """Provide a temporary copy, which is removed with the context. See `FolderStore.opened`."""
         with TemporaryDirectory(prefix="rollart-") as temporary:
             self._download(name, self._look(name), Path(temporary))
             yield Path(temporary)
 
     def local_path(self, name: str) -> Path:
-        """See `FolderStore.local_path`. The copy is shared by all processes of this user."""
+        """Return the path of a copy that all processes of this user share. See
+        `FolderStore.local_path`.
+        """
         there = self._look(name)
         copy = cache_folder("folders") / hashlib.sha256(there.data).hexdigest()[:32]
         if not copy.is_dir():
@@ -80,7 +80,9 @@ class S3FolderStore(FolderStore):
         return copy
 
     def _copy(self, name: str, there: Tagged, copy: Path) -> None:
-        """Download to a place where others may do so at the same moment: the first one stays."""
+        """Download to a path to which other processes may download concurrently; the first copy
+        remains.
+        """
         copy.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(dir=copy.parent) as temporary:
             folder = Path(temporary) / "folder"
@@ -93,28 +95,26 @@ class S3FolderStore(FolderStore):
                     raise
 
     def put(self, name: str, fill: Fill) -> bool:
-        """See `FolderStore.put`."""
         with TemporaryDirectory(prefix="rollart-") as temporary:
             fill(Path(temporary))
             return self._upload(name, Path(temporary))
 
     def remove(self, name: str) -> None:
-        """See `FolderStore.remove`."""
         self._blobs.remove(f"{name}/{_FOLDER}")
         S3Blobs(f"{self._uri}/{name}").clear()
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """See `FolderStore.writing`. Conditional puts do it, among all machines."""
+        """Do nothing: conditional puts exclude concurrent writers on all machines. See
+        `FolderStore.writing`.
+        """
         yield
 
     def workshop(self, name: str) -> Path:
-        """See `FolderStore.workshop`."""
         place = hashlib.sha256(f"{self._uri}/{name}".encode()).hexdigest()[:32]
         return cache_folder("workshop") / place / name
 
     def finish(self, name: str) -> None:
-        """See `FolderStore.finish`."""
         made = self.workshop(name)
         if not self._upload(name, made):
             raise OSError(f"another process put {self._uri}/{name} at this very moment")
@@ -134,7 +134,9 @@ class S3FolderStore(FolderStore):
         return tag is not None
 
     def _remove_uploads(self, name: str, unwanted: Callable[[str], bool]) -> None:
-        """Remove this upload where it came too late, else those that it takes the place of."""
+        """Remove this upload if it lost to a concurrent one, otherwise the uploads that it
+        replaces.
+        """
         there = S3Blobs(f"{self._uri}/{name}")
         found = [other for other in there.names() if other != _FOLDER]
         there.remove_all([other for other in found if unwanted(other.split("/")[0])])

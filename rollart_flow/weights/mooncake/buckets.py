@@ -1,8 +1,8 @@
-"""Tensors as one run of bytes, cut into buckets of a fixed size, and back.
+"""Packing of tensors into one sequence of bytes, cut into buckets of a fixed size, and unpacking.
 
-The tensors lie in order of their names, each at a multiple of 64 bytes. A bucket has a digest of
-its own, XXH3, which takes a tenth of the time of its transfer: it is against faults, not against
-forgery, and whoever may write to the store may write anything there anyway. The invariant:
+Tensors are sorted by name, each at a multiple of 64 bytes. Each bucket has an XXH3 digest, which
+takes a tenth of the time of its transfer. The digest detects faults, not forgery: any writer to the
+store can write arbitrary data there. The invariant:
 unpacking gives exactly the tensors that were packed, or raises.
 """
 
@@ -22,35 +22,36 @@ if TYPE_CHECKING:
     import torch
 
 BUCKET_BYTES = 32 << 20
-"""Read within a lease also where a link gives a few MiB/s."""
+"""Size of a bucket; it can be read within a lease even over a link of a few MiB/s."""
 ALIGN = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """What is stored of a version beside its buckets."""
+    """The metadata stored for a version in addition to its buckets."""
 
     manifest: Manifest
     bucket_bytes: int
-    """Of all but the last one."""
+    """Size of all buckets but the last."""
     digests: tuple[str, ...]
-    """Of each bucket, in order."""
+    """Digest of each bucket, in order."""
 
 
 def packed_bytes(tensors: Iterable[TensorEntry]) -> int:
-    """Bytes of all buckets together."""
+    """Return the total size of all buckets in bytes."""
     return sum(_aligned(_nbytes(entry)) for entry in tensors)
 
 
 def pack(
     tensors: Mapping[str, torch.Tensor], staging: Sequence[torch.Tensor]
 ) -> Iterator[torch.Tensor]:
-    """Fill the buffers in turn; what is yielded is the caller's until the next but one comes.
+    """Fill the buffers in turn and yield them; the caller owns a yielded buffer until the next but
+    one is yielded.
 
     Args:
-        tensors: anywhere, of any layout.
-        staging: two or more of bytes; their length, a multiple of 64, is that of all buckets but
-            the last.
+        tensors: tensors on any device and of any layout.
+        staging: two or more byte buffers; their length, a multiple of 64, is the size of all
+        buckets but the last.
     """
     buffers = cycle(staging)
     buffer, filled = next(buffers), 0
@@ -68,7 +69,7 @@ def pack(
 
 
 def digest(bucket: torch.Tensor) -> str:
-    """What tells a bucket from a damaged one; other threads run meanwhile."""
+    """Return the digest that detects a damaged bucket; other threads can run meanwhile."""
     import xxhash
 
     return xxhash.xxh3_128_hexdigest(bucket.numpy().data)
@@ -77,15 +78,15 @@ def digest(bucket: torch.Tensor) -> str:
 def unpack(
     packed: Packed, whole: torch.Tensor, arrivals: Iterable[torch.Tensor]
 ) -> dict[str, torch.Tensor]:
-    """The tensors, which lie in `whole`; what has come is checked while the rest arrives.
+    """Return the tensors as views of `whole`; received buckets are checked while the rest arrives.
 
     Args:
-        packed: what was packed.
-        whole: of bytes; all buckets, one after the other.
-        arrivals: the buckets in order, as they come.
+        packed: metadata of the packed version.
+        whole: byte buffer of all buckets, one after the other.
+        arrivals: the buckets in order, as they arrive.
 
     Raises:
-        WeightsError: the bytes are not those that were packed.
+        WeightsError: the bytes differ from the packed ones.
     """
     import torch
 
@@ -104,16 +105,16 @@ def unpack(
 
 
 def encode_packed(packed: Packed) -> bytes:
-    """As it is stored."""
+    """Encode the metadata for storage."""
     said = {"bucket_bytes": packed.bucket_bytes, "digests": packed.digests}
     return json.dumps({**asdict(packed.manifest), **said}).encode()
 
 
 def decode_packed(stored: bytes) -> Packed:
-    """What was stored.
+    """Decode stored metadata.
 
     Raises:
-        WeightsError: it is something else.
+        WeightsError: the bytes are not metadata of a version.
     """
     try:
         raw = json.loads(stored)
@@ -124,7 +125,7 @@ def decode_packed(stored: bytes) -> Packed:
 
 
 def _parts(tensors: Mapping[str, torch.Tensor]) -> Iterator[torch.Tensor]:
-    """Bytes of the tensors in order, each padded."""
+    """Yield the bytes of the tensors in order, each followed by padding."""
     import torch
 
     for name in sorted(tensors):

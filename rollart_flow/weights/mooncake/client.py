@@ -1,8 +1,8 @@
-"""The calls to a Mooncake store that are used here, with what their answers mean.
+"""A client of a Mooncake store: the calls that this library uses and the meaning of their results.
 
-Keys are put once and never changed: a put on a key that is there changes nothing and says that all
-is well, and an overwrite or a forced removal under readers tears what they read. So none of these
-is offered. Every key is pinned, since others are evicted silently.
+Keys are put once and never changed: a put on an existing key changes nothing but reports success,
+and an overwrite or a forced removal corrupts concurrent reads. The client offers neither. Every key
+is pinned, since unpinned keys are evicted silently.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ _FULL = -200
 _LEASE_EXPIRED = -707
 _NO_ANSWER = -900
 _READS = 3
-"""Times that a value is read whose lease ends meanwhile."""
+"""Number of attempts to read a value whose lease ends during the read."""
 _LOCAL_BUFFER_BYTES = 16 << 20
-"""For small values; the large ones go through registered buffers."""
+"""Size of the buffer for small values; large values use registered buffers."""
 _CONNECT_S = 5.0
 
 
 class SegmentFullError(WeightsError):
-    """There is no memory for a value. Nothing was put."""
+    """Raised if there is no memory for a value; the value was not stored."""
 
 
 class MooncakeClient:
-    """One connection of this process; one call at a time, from any thread.
+    """One connection of this process; supports one call at a time, from any thread.
 
     Args:
         address: HOST:PORT of the master.
@@ -52,7 +52,7 @@ class MooncakeClient:
         self._pinned: Any = module.ReplicateConfig()
         self._pinned.with_hard_pin = True
         self.landing = RecvBuffer(self)
-        """Memory to read into."""
+        """Registered memory to read into."""
         self._staging: tuple[torch.Tensor, torch.Tensor] | None = None
         code = self._store.setup(
             {
@@ -67,12 +67,14 @@ class MooncakeClient:
         self._check(code, "opening the store")
 
     def answered(self) -> bool:
-        """Whether the master answers over this connection; one that was restarted does not."""
+        """Return whether the master answers over this connection; a restarted master does not."""
         codes: list[int] = self._store.batch_is_exist(["-"])
         return _NO_ANSWER not in codes
 
     def staging(self, size: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Two registered buffers of this size; always the same memory for the same size."""
+        """Return two registered buffers of this size; the same size always gives the same
+        memory.
+        """
         import torch
 
         if self._staging is None or self._staging[0].numel() != size:
@@ -85,22 +87,22 @@ class MooncakeClient:
         return self._staging
 
     def register(self, address: int, size: int) -> None:
-        """Values may be put from these bytes, and read into them, until `forget`.
+        """Register memory so that values can be put from it and read into it until `forget`.
 
         Raises:
-            WeightsError: they cannot be registered.
+            WeightsError: the memory cannot be registered.
         """
         code = self._store.register_buffer(address, size)
         self._check(code, f"registering {size} bytes")
 
     def forget(self, address: int) -> None:
-        """Bytes that were registered are no more."""
+        """Unregister memory."""
         self._store.unregister_buffer(address)
 
     def put_part(self, key: str, part: torch.Tensor) -> None:
-        """Put bytes that lie in registered memory under a new key.
+        """Put bytes from registered memory under a new key.
 
-        That they were taken is no proof that they are there: see `check_stored`.
+        Success does not prove that the bytes are stored; see `check_stored`.
 
         Raises:
             SegmentFullError: no memory is left.
@@ -112,7 +114,8 @@ class MooncakeClient:
         """Read a value of exactly this size into registered memory.
 
         Raises:
-            WeightsError: it is missing, of another size, or took longer than its lease each time.
+            WeightsError: the value is missing, has another size, or took longer than its lease on
+            every attempt.
         """
         size = part.numel()
         for _ in range(_READS):
@@ -128,38 +131,41 @@ class MooncakeClient:
             raise WeightsError(f"{key} has {code} bytes and not {size}")
 
     def put(self, key: str, value: bytes) -> None:
-        """Put a small value under a new key; see `put_part`. Under one that is there, the old
-        value stays: whoever may not be the first reads it back."""
+        """Put a small value under a new key; see `put_part`.
+
+        If the key exists, the old value remains; a caller that may not be the first must read the
+        value back.
+        """
         self._check_put(self._store.put(key, value, self._pinned), key)
 
     def get(self, key: str) -> bytes:
-        """A small value; empty where there is none."""
+        """Return a small value; empty if the key does not exist."""
         value: bytes = self._store.get(key)
         return value
 
     def existing(self, keys: Sequence[str]) -> tuple[bool, ...]:
-        """Which of the keys are there."""
+        """Return, for each key, whether it exists."""
         found: list[int] = self._store.batch_is_exist(list(keys))
         self._check(min((code for code in found if code != _GONE), default=0), "looking up keys")
         return tuple(code == 1 for code in found)
 
     def check_stored(self, key: str, size: int) -> None:
-        """Refuse a value that is not there with all its bytes. It is leased from then on.
+        """Verify that a value is stored with all its bytes. The value is leased from then on.
 
         Raises:
-            WeightsError: it is not.
+            WeightsError: the value is missing or has another size.
         """
         stored = self._store.get_size(key)
         if stored != size:
             raise WeightsError(f"{key} was not stored: it has {stored} bytes and not {size}")
 
     def remove(self, keys: Sequence[str]) -> bool:
-        """Remove what nobody has read within its lease; whether nothing of it is left."""
+        """Remove keys that have no active read lease; return whether all of them are gone."""
         codes = [self._store.remove(key) for key in keys]
         return set(codes) <= {0, _GONE}
 
     def close(self) -> None:
-        """Let go of the store; what was put stays."""
+        """Close the connection; stored values remain."""
         self._store.close()
 
     def _check_put(self, code: int, key: str) -> None:
@@ -176,9 +182,9 @@ class MooncakeClient:
 
 
 def _own_address(address: str) -> str:
-    """Under which this machine talks to the master.
+    """Return the address under which this machine reaches the master.
 
-    Where nobody listens, the library would try for a minute: that is refused here at once.
+    If no process listens there, the library would retry for a minute; this check fails at once.
     """
     host, _, port = address.rpartition(":")
     try:

@@ -1,12 +1,12 @@
-"""Which versions a run has in a Mooncake store, which cannot list its keys.
+"""The index of a run's versions in a Mooncake store, which cannot list its keys.
 
     <run>/index/00000041        one state of the index, never changed
 
-Each change is a new key under the next number, and the one with the highest number holds.
-Readers find it by asking for whole ranges of numbers at once: first for every 64th, which are never
-removed, then for those after the last. Of two writers of one number the store keeps the first; the
-other one sees it and tries again. The invariant: an index names a version only after all of it was
-put, and whatever is put without being named by one is `leaving`, so that it is collected.
+Each change is a new key under the next number, and the highest number is the current state.
+Readers find it by querying ranges of numbers: first every 64th number, which is never removed, then
+the numbers after the last hit. If two writers use one number, the store keeps the first; the other
+notices and retries. The invariant: an index names a version only after all of its keys were put,
+and keys that no index names are listed in `leaving`, so that they are collected.
 """
 
 import json
@@ -18,40 +18,40 @@ from rollart_flow.errors import WeightsError
 from rollart_flow.weights.mooncake.client import MooncakeClient
 
 _ANCHOR = 64
-"""Every so many numbers one is never removed."""
+"""Interval of the numbers whose states are never removed."""
 _PROBED = 256
-"""Anchors that are asked for at once."""
+"""Number of anchors queried at once."""
 _TRIES = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """One state. Names stand for the keys of one attempt to publish."""
+    """One state of the index. A name stands for the keys of one attempt to publish."""
 
     published: dict[int, str] = field(default_factory=dict)
-    """Name by version."""
+    """Name of each version."""
     leaving: tuple[str, ...] = ()
-    """Names of what is being published, or to be collected."""
+    """Names that are being published or are to be collected."""
     number: int = -1
 
     def without(self, names: Collection[str]) -> "Index":
-        """Not to be collected any more."""
+        """Return the index without the given names in `leaving`."""
         return replace(self, leaving=tuple(name for name in self.leaving if name not in names))
 
     def encode(self) -> bytes:
-        """As it is stored."""
+        """Encode the state for storage."""
         return json.dumps({"published": self.published, "leaving": self.leaving}).encode()
 
 
 class IndexLog:
-    """The states of one run's index, in order."""
+    """The ordered states of one run's index."""
 
     def __init__(self, client: MooncakeClient, run: str) -> None:
         self._client = client
         self._run = run
 
     def newest(self) -> Index:
-        """The state that holds; an empty one where nothing was ever published.
+        """Return the current state; empty if no version was ever published.
 
         Raises:
             WeightsError: the master does not answer.
@@ -66,10 +66,11 @@ class IndexLog:
         return self._read(found[-1]) if found else Index()
 
     def change(self, make: Callable[[Index], Index]) -> Index:
-        """Append what `make` makes of the state that holds, unless that is the same.
+        """Append the result of `make` on the current state, unless it is unchanged, and return the
+        new state.
 
         Raises:
-            WeightsError: the master does not answer, or others change it all the time.
+            WeightsError: the master does not answer, or other writers keep changing the index.
         """
         for _ in range(_TRIES):
             now = self.newest()
@@ -81,8 +82,10 @@ class IndexLog:
         raise WeightsError(f"the index of {self._run} in Mooncake has several writers; keep one")
 
     def _append(self, index: Index) -> bool:
-        """Put a state; whether it is the one of its number. A number that cannot be written to,
-        since its writer was killed, is passed over."""
+        """Put a state and return whether it was the first under its number.
+
+        A number that cannot be written because its writer was killed is skipped.
+        """
         for number in range(index.number, index.number + _ANCHOR // 2):
             self._client.put(self._key(number), index.encode())
             if self._existing(range(number, number + 1)):
@@ -91,7 +94,7 @@ class IndexLog:
         raise WeightsError(f"the index of {self._run} in Mooncake cannot be written")
 
     def _prune(self, number: int) -> None:
-        """Remove states that nobody asks for any more, at each anchor."""
+        """Remove states that are no longer queried, at each anchor."""
         if number % _ANCHOR == 0:
             old = range(max(0, number - 4 * _ANCHOR), number - 2 * _ANCHOR)
             self._client.remove([self._key(each) for each in old if each % _ANCHOR])
@@ -106,7 +109,7 @@ class IndexLog:
         return Index(published, tuple(raw["leaving"]), number)
 
     def _get(self, number: int) -> bytes:
-        """A state that is there."""
+        """Return an existing state."""
         if not (stored := self._client.get(self._key(number))):
             raise WeightsError(f"state {number} of the index of {self._run} cannot be read now")
         return stored

@@ -1,6 +1,6 @@
-"""Where the optional package `mooncake` lies, and one line where what it needs does not.
+"""Location of the optional package `mooncake`, with one-line errors for missing dependencies.
 
-Importing this module loads nothing of it.
+Importing this module does not load the package.
 """
 
 import ctypes
@@ -13,11 +13,11 @@ from rollart_flow.errors import MissingExtraError
 
 _MISSING = "weights='mooncake' needs mooncake; pip install rollart-flow[mooncake]"
 LIBRARY = "libibverbs.so.1"
-"""Of the system, for its programs too: Debian's libibverbs1."""
+"""System library that the package and its programs need: Debian's libibverbs1."""
 
 
 def missing_library() -> str:
-    """What to do about the system's library that it needs; empty where that loads."""
+    """Return how to install the required system library; empty if it loads."""
     try:
         ctypes.CDLL(LIBRARY)
     except OSError:
@@ -26,10 +26,10 @@ def missing_library() -> str:
 
 
 def package_folder() -> Path:
-    """Folder of the installed package, with the programs of its servers.
+    """Return the folder of the installed package, with its server programs.
 
     Raises:
-        MissingExtraError: it, or a library of the system that it needs, is not installed.
+        MissingExtraError: the package, or a system library that it needs, is not installed.
     """
     found = find_spec("mooncake")
     if found is None or not found.submodule_search_locations or find_spec("xxhash") is None:
@@ -40,10 +40,10 @@ def package_folder() -> Path:
 
 
 def load() -> Any:
-    """The module `mooncake.store`; from then on this process hears of its errors only.
+    """Load the module `mooncake.store` and limit its log output to errors.
 
     Raises:
-        MissingExtraError: it, or something that it needs, is not installed.
+        MissingExtraError: the package, or one of its dependencies, is not installed.
     """
     package_folder()
     os.environ.setdefault("MC_LOG_LEVEL", "ERROR")  # it writes some twenty lines when it is opened

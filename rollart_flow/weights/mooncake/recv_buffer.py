@@ -1,8 +1,8 @@
 """Registered memory that versions are read into, one after the other.
 
-Memory that the system gives anew costs more than the transfer into it, and a network card takes
-long to register it. So it is kept, and used again once no tensor of the version before is left. The
-invariant: memory is never written while a tensor lies in it.
+Newly allocated memory costs more than the transfer into it, and registering it with a network card
+is slow. The memory is therefore kept and reused when no tensor of the previous version is alive.
+The invariant: memory is never overwritten while a tensor uses it.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 
 
 class RecvBuffer:
-    """Memory for one version at a time; for another one beside it, there is more until it is gone.
+    """Memory for one version at a time; a second version held at the same time gets additional
+    memory.
 
     Args:
-        client: with which it is registered, for as long as that is open.
+        client: client that registers the memory while it is open.
     """
 
     def __init__(self, client: MooncakeClient) -> None:
@@ -32,10 +33,10 @@ class RecvBuffer:
         self._free = False
 
     def take(self, size: int) -> torch.Tensor:
-        """Registered bytes that nobody else has; theirs as long as a tensor on them lives.
+        """Return registered bytes for exclusive use while a tensor on them is alive.
 
         Raises:
-            WeightsError: they cannot be registered.
+            WeightsError: the memory cannot be registered.
         """
         import torch
 

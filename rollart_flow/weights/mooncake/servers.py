@@ -1,9 +1,8 @@
 """The two servers of a Mooncake store: `mooncake_master` (names) and `mooncake_client` (memory).
 
-One thread starts them, reads what they write and waits for their end. Neither is of use without
-the other, so where one ends both are started anew, once, under the same address and empty: who
-published has to publish again. The invariant: they end with `close`, and with this process however
-it ends.
+One thread starts them, reads their output and waits for their end. Neither is useful without the
+other, so if one ends, both are restarted once under the same address and empty; the publisher must
+publish again. The invariant: the servers end with `close`, and with this process however it ends.
 """
 
 import os
@@ -20,38 +19,41 @@ from rollart_flow.isolation import die_with_parent
 from rollart_flow.weights.mooncake.package import package_folder
 
 RESTARTS = 1
-"""Times that both are started anew."""
+"""Maximum number of restarts of both servers."""
 LEAST_SEGMENT_BYTES = 256 << 20
 _SMALL_BYTES = 64 << 20
-"""Room for indexes and manifests, and for what does not fit a gap."""
+"""Additional space for indexes and manifests, and for fragmentation."""
 _READY = b"Starting real client service"
-"""What the client writes once its memory is known to the master."""
+"""Output of the client once the master knows its memory."""
 _START_S = 60.0
 
 
 def segment_bytes(model_bytes: int, keep_versions: int) -> int:
-    """Memory for what is kept, what is published and what is still read while it is collected."""
+    """Return the memory for kept versions, the version being published and a collected version
+    still being read.
+    """
     return max(LEAST_SEGMENT_BYTES, (keep_versions + 2) * model_bytes + _SMALL_BYTES)
 
 
 class WeightServers:
-    """Both servers, on free ports.
+    """Both servers of a Mooncake store, on free ports.
 
-    They take requests from whoever reaches them; the data ports of Mooncake bind all interfaces
-    and ask nobody for a password.
+    The servers accept requests from any host that reaches them; Mooncake's data ports bind all
+    interfaces and have no password.
     """
 
     def __init__(self, segment: int, *, host: str = "127.0.0.1", lease_s: float = 5.0) -> None:
-        """Start them and return once they serve.
+        """Start the servers and return once they serve.
 
         Args:
             segment: bytes of memory for weights.
-            host: address of this machine under which readers reach them.
-            lease_s: for so long what was read is not removed; longer than the pull of one bucket.
+            host: address of this machine at which readers reach them.
+            lease_s: seconds for which a read value is not removed; longer than the pull of one
+            bucket.
 
         Raises:
             MissingExtraError: Mooncake is not installed.
-            WeightsError: they cannot be started; with the last line that they wrote.
+            WeightsError: the servers cannot be started; the message has their last output line.
         """
         master, metrics, client = _free_ports(host)
         self.address = f"{host}:{master}"
@@ -77,13 +79,13 @@ class WeightServers:
             ),
         )
         self.pids: tuple[int, ...] = ()
-        """Process ids of master and client."""
+        """Process ids of the master and the client."""
         self.starts = 0
-        """Times that both were started; above one, what was published before is gone."""
+        """Number of times that both were started; above one, versions published before are lost."""
         self.restarted = threading.Event()
-        """Set once both serve again after one of them ended."""
+        """Event set once both serve again after one of them ended."""
         self.ended = threading.Event()
-        """Set once neither runs any more."""
+        """Event set once neither server runs."""
         self._said: deque[str] = deque(maxlen=20)
         self._ready = threading.Event()
         self._wake, self._waker = socket.socketpair()
@@ -96,17 +98,19 @@ class WeightServers:
 
     @property
     def lost(self) -> bool:
-        """Whether what was published once may be gone."""
+        """Whether previously published versions may be lost."""
         return self.starts > 1 or not self.pids
 
     def close(self) -> None:
-        """End both and wait for it. May be called twice."""
+        """Stop both servers and wait for their end. May be called twice."""
         self._waker.close()
         self._thread.join()
         self._wake.close()
 
     def _supervise(self) -> None:
-        """The thread. It starts the servers itself: the kernel ends them with it."""
+        """Run both servers in this thread. The kernel ends them with the thread, which is why it
+        starts them.
+        """
         while self.starts <= RESTARTS:
             self.starts += 1
             try:
@@ -127,7 +131,9 @@ class WeightServers:
         self._ready.set()
 
     def _follow(self, processes: "list[subprocess.Popen[bytes]]") -> bool:
-        """Read what they write until one ends (true), or they are to be closed (false)."""
+        """Read the output of the servers; return True when one ends, or False when they are to be
+        closed.
+        """
         with selectors.DefaultSelector() as selector:
             selector.register(self._wake, selectors.EVENT_READ)
             for process in processes:
@@ -152,12 +158,12 @@ def _start(program: tuple[str, ...]) -> "subprocess.Popen[bytes]":
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         start_new_session=True,
-        env={**os.environ, "MC_LOG_LEVEL": "INFO"},  # that it serves is said at this level
+        env={**os.environ, "MC_LOG_LEVEL": "INFO"},  # the ready message has this level
     )
 
 
 def _free_ports(host: str) -> tuple[int, int, int]:
-    """Three ports that nobody listens on now."""
+    """Return three free ports."""
     sockets = [socket.create_server((host, 0)) for _ in range(3)]
     master, metrics, client = (each.getsockname()[1] for each in sockets)
     for each in sockets:

@@ -1,13 +1,13 @@
 """Published weights in the memory of a Mooncake store (ROLLART section 6.2).
 
-    <run>/index/00000041                  which versions there are (`index`)
+    <run>/index/00000041                  the index of versions (`index`)
     <run>/v000012-3f9c21d0-8/00003        bucket 3 of the 8 of version 12, of one attempt
-    <run>/v000012-3f9c21d0-8/manifest     what they are, and their checksum; put last
+    <run>/v000012-3f9c21d0-8/manifest     the manifest with the checksum; put last
 
-Nothing outlives the master: after its restart all keys are gone, readers keep what they have read,
-and who published does so again. The invariant: every attempt puts keys of its own that never
-change, and a reader checks size and digest of each bucket, so it gets all tensors of one version or
-an error.
+No key outlives the master: after its restart all keys are gone, readers keep the tensors they have
+read, and the publisher publishes again. The invariant: every attempt puts its own keys, which never
+change, and a reader checks the size and digest of each bucket, so it gets all tensors of one
+version or an error.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ if TYPE_CHECKING:
 class MooncakeWeightStore(WeightStore):
     """Weight versions of one run. Any number of processes may read; one publishes and collects.
 
-    Nothing is connected before it is used. Calls of several threads come one after the other.
+    The store connects at first use. Calls from several threads are serialized.
 
     Args:
         address: HOST:PORT of the master.
-        run: what the keys begin with; unique among all who use the same master.
-        bucket_bytes: multiple of 64.
+        run: prefix of the keys; unique among all users of the same master.
+        bucket_bytes: size of a bucket; a multiple of 64.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class MooncakeWeightStore(WeightStore):
         self._connected: tuple[MooncakeClient, IndexLog] | None = None
 
     def uri(self, version: int) -> str:
-        """See `WeightStore.uri`."""
+        """Return the address of a version in the store."""
         return f"mooncake:{self._run}/v{version:06d}"
 
     def publish(
@@ -73,7 +73,7 @@ class MooncakeWeightStore(WeightStore):
         """Put the version into memory and make it readable. See `WeightStore.publish`.
 
         Raises:
-            WeightsError: there is no memory left, or the master does not answer.
+            WeightsError: no memory is left, or the master does not answer.
         """
         using = self._using(f"version {version} was not published")
         with using as (client, log), _thread("hash") as hashing:
@@ -91,8 +91,10 @@ class MooncakeWeightStore(WeightStore):
         return made.result()
 
     def read(self, version: int) -> dict[str, torch.Tensor]:
-        """All tensors of a version in memory of their own, which the buckets are read into; what
-        has come is checked while the rest does. See `WeightStore.read`."""
+        """Return all tensors of a version in separate memory, into which the buckets are read.
+
+        Received buckets are checked while the rest arrives. See `WeightStore.read`.
+        """
         with self._using(f"weights of version {version} cannot be read") as (client, log):
             name, packed = self._find(client, log.newest(), version)
             whole = client.landing.take(packed_bytes(packed.manifest.tensors))
@@ -108,19 +110,17 @@ class MooncakeWeightStore(WeightStore):
                 return unpack(packed, whole, pulling.map(fetch, numbers))
 
     def manifest(self, version: int) -> Manifest:
-        """What was published under this number. See `WeightStore.manifest`."""
         with self._using(f"the manifest of version {version} cannot be read") as (client, log):
             return self._find(client, log.newest(), version)[1].manifest
 
     def versions(self) -> tuple[int, ...]:
-        """Versions that can be read, ascending."""
         with self._using("the versions cannot be listed") as (_, log):
             return tuple(sorted(log.newest().published))
 
     def retain(self, newest: int, keep: Collection[int] = ()) -> tuple[int, ...]:
         """Remove all but the newest versions and those in `keep`. See `WeightStore.retain`.
 
-        What is being read stays in memory until a later call.
+        Versions being read stay in memory until a later call.
         """
         if newest < 1:
             raise WeightsError(f"retain must keep at least the newest version, not {newest}")
@@ -139,7 +139,7 @@ class MooncakeWeightStore(WeightStore):
         return surplus
 
     def close(self) -> None:
-        """Let go of the connection; what was published stays."""
+        """Close the connection; published versions remain."""
         with self._lock:
             self._disconnect()
 
@@ -150,7 +150,9 @@ class MooncakeWeightStore(WeightStore):
 
     @contextmanager
     def _using(self, what: str) -> Iterator[tuple[MooncakeClient, IndexLog]]:
-        """The connection, a new one after a restart of the master; errors say what it was for."""
+        """Provide the connection, reopened after a restart of the master; errors name the
+        operation.
+        """
         with self._lock:
             try:
                 if self._connected is not None and not self._connected[0].answered():
@@ -165,8 +167,9 @@ class MooncakeWeightStore(WeightStore):
     def _put_buckets(
         self, client: MooncakeClient, log: IndexLog, name: str, tensors: Mapping[str, torch.Tensor]
     ) -> tuple[str, ...]:
-        """Put all buckets of a version, each while the next one is filled, and look whether they
-        are there; their digests."""
+        """Put all buckets of a version, each while the next is filled, verify that they are stored,
+        and return their digests.
+        """
         sizes, digests = list[int](), list[str]()
         put: Future[None] | None = None
         with _thread("push") as pushing:
@@ -186,8 +189,10 @@ class MooncakeWeightStore(WeightStore):
     def _put_bucket(
         self, client: MooncakeClient, log: IndexLog, name: str, key: str, part: torch.Tensor
     ) -> None:
-        """Where memory runs out, what is to go is collected, and put once more; else all that was
-        put is taken back."""
+        """Put one bucket; if memory is exhausted, collect old keys and retry.
+
+        If the retry fails, all keys of this attempt are removed.
+        """
         try:
             client.put_part(key, part)
         except SegmentFullError:
@@ -206,7 +211,7 @@ class MooncakeWeightStore(WeightStore):
         client.check_stored(self._manifest(name), len(manifest))
 
     def _collect(self, client: MooncakeClient, log: IndexLog, *, spare: str = "") -> None:
-        """Remove what is to go, unless a reader still may be at it."""
+        """Remove keys to be collected, unless a reader may still use them."""
         gone = {
             name
             for name in log.newest().leaving
@@ -215,7 +220,9 @@ class MooncakeWeightStore(WeightStore):
         log.change(lambda now: now.without(gone))
 
     def _holds(self, client: MooncakeClient, index: Index, made: Manifest) -> bool:
-        """Whether a version is there, whole and equal. A damaged equal one may be replaced."""
+        """Return whether a version exists, whole and equal. A damaged equal version may be
+        replaced.
+        """
         try:
             name, there = self._find(client, index, made.version)
         except WeightsError:
@@ -228,7 +235,7 @@ class MooncakeWeightStore(WeightStore):
         return all(client.existing(self._keys(name)))
 
     def _find(self, client: MooncakeClient, index: Index, version: int) -> tuple[str, Packed]:
-        """Name of a version that the index has, and what is stored of it beside its buckets."""
+        """Return the name and the metadata of a version in the index."""
         name = index.published.get(version)
         if name is None:
             there = ", ".join(map(str, sorted(index.published))) or "none"
@@ -249,12 +256,14 @@ class MooncakeWeightStore(WeightStore):
 
 
 def _thread(what: str) -> ThreadPoolExecutor:
-    """One thread beside the caller's, joined where its context ends."""
+    """Create a pool of one thread, joined when its context ends."""
     return ThreadPoolExecutor(1, thread_name_prefix=f"weights-{what}")
 
 
 def _with_published(index: Index, version: int, name: str) -> Index:
-    """A version is whole; an attempt before it, which was damaged, is to go."""
+    """Return the index with a complete version added; a damaged previous attempt is to be
+    collected.
+    """
     if name not in index.leaving:
         raise WeightsError("its keys were lost or collected meanwhile; publish it again")
     damaged = [index.published[version]] if version in index.published else []
