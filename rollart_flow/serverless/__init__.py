@@ -1,11 +1,11 @@
-"""Rewards that run elsewhere: a function on a platform, an app of Ray Serve, a pool of processes.
+"""Remote reward functions: on a function platform, in a Ray Serve app or in a process pool.
 
     scored = reward(trajectories, "http://127.0.0.1:8000")
     scored = reward(trajectories, ServerlessReward("serve://app", CallPolicy(hedge_after_s=1)))
 
-One contract (`contract`), a transport for each scheme (`transports`), one way to call (`client`)
-and one to answer (`endpoint`, `server`). Names are imported when they are first used; no library of
-a transport is before it is.
+The package has one message contract (`contract`), a transport for each URL scheme (`transports`), a
+calling side (`client`) and an answering side (`endpoint`, `server`). Names are imported at first
+use, and so is the library of each transport.
 """
 
 from typing import TYPE_CHECKING

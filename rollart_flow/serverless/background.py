@@ -1,6 +1,6 @@
-"""An event loop in a thread, for platforms that call a function from threads of their own.
+"""A background event loop in a thread, for platforms that call a function from their own threads.
 
-Invariant: the thread is joined at the latest when the interpreter ends.
+Invariant: the thread is joined when the interpreter exits, or earlier.
 """
 
 import asyncio
@@ -13,7 +13,9 @@ T = TypeVar("T")
 
 
 class BackgroundLoop:
-    """Starts its thread when it is first used, so after a server has forked its workers."""
+    """An event loop whose thread starts at first use, and thus after a server has forked its
+    workers.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -24,7 +26,7 @@ class BackgroundLoop:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop()).result()
 
     def close(self) -> None:
-        """End the loop and join its thread. May be called twice."""
+        """Stop the loop and join its thread. May be called twice."""
         with self._lock:
             started, self._started = self._started, None
         if started is not None:

@@ -1,7 +1,8 @@
-"""The circuit breaker of one endpoint: what is broken is left alone for a while, then tried once.
+"""The circuit breaker of one endpoint: a broken endpoint gets no calls for a while, then one trial
+call.
 
-Invariant: while the breaker is open nobody is sent to the endpoint, and when its time is over one
-attempt alone is; the others wait, and nobody fails because of it.
+Invariant: while the breaker is open, no attempt is sent to the endpoint; when its time is over, a
+single attempt is sent. Other attempts wait, and no attempt fails because of the breaker.
 """
 
 import asyncio
@@ -14,27 +15,27 @@ from rollart_flow.errors import EndpointTroubleError, ServerlessError
 
 @dataclass(slots=True)
 class EndpointBreaker:
-    """Counts failures in a row; opens at `failures` of them for `reset_s` seconds."""
+    """A circuit breaker that opens for `reset_s` seconds after `failures` consecutive failures."""
 
     failures: int
     reset_s: float
     _failed: int = 0
     _open_until: float | None = None
-    """Loop time; None: closed."""
+    """Event loop time until which the breaker is open; None if it is closed."""
     _probing: bool = False
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def open(self) -> bool:
-        """Whether the endpoint counts as broken."""
+        """Whether the endpoint is considered broken."""
         return self._open_until is not None
 
     @asynccontextmanager
     async def attempt(self) -> AsyncIterator[None]:
-        """Wait until an attempt may be made, then watch how it ends.
+        """Wait until an attempt may be made, then record its result.
 
-        Trouble is a failure. A refusal is not: the endpoint is there. An attempt that is cancelled,
-        or ends in any other way, says nothing of it.
+        EndpointTroubleError counts as a failure. A refusal does not, since the endpoint is
+        reachable. An attempt that is cancelled or ends in any other way is not counted.
         """
         probe = await self._admit()
         try:
@@ -52,7 +53,9 @@ class EndpointBreaker:
         self._succeed()
 
     async def _admit(self) -> bool:
-        """Whether the attempt that may go now is the one that tries a broken endpoint."""
+        """Wait for admission and return whether the admitted attempt is the trial of a broken
+        endpoint.
+        """
         loop = asyncio.get_running_loop()
         while self._open_until is not None:
             if not self._probing and loop.time() >= self._open_until:

@@ -1,9 +1,9 @@
-"""Carries out a `CallPolicy`: attempts with pauses, hedges and the breaker.
+"""Execution of a `CallPolicy`: attempts with pauses, hedging and the circuit breaker.
 
-Pure asyncio over a `Transport`: time is the loop's, chance is injected, so that every case is
-tested under virtual time.
+The code is pure asyncio over a `Transport`: time comes from the event loop and randomness is
+injected, so that every case can be tested under virtual time.
 
-Invariant: a call ends by its deadline, and nothing that it has sent outlives it here.
+Invariant: a call ends by its deadline, and none of its local requests outlives it.
 """
 
 import asyncio
@@ -20,26 +20,26 @@ from rollart_flow.serverless.transports.base import Transport
 
 @dataclass(slots=True)
 class Caller:
-    """Calls one endpoint for one process."""
+    """A caller of one endpoint for one process."""
 
     transport: Transport
     policy: CallPolicy
     chance: Random
-    """Draws the pauses."""
+    """Random source of the pauses."""
     _breaker: EndpointBreaker = field(init=False)
 
     def __post_init__(self) -> None:
         self._breaker = EndpointBreaker(self.policy.breaker_failures, self.policy.breaker_reset_s)
 
     async def call(self, body: bytes) -> bytes:
-        """The endpoint's answer to a message, whatever number of attempts it takes.
+        """Return the endpoint's answer to a message, with as many attempts as needed.
 
-        A broken endpoint is waited for.
+        A call to a broken endpoint waits until it may be tried again.
 
         Raises:
-            RewardTimeoutError: the deadline of the policy passed; tells the last trouble.
-            EndpointTroubleError: every attempt came to nothing.
-            ServerlessError: the endpoint refuses.
+            RewardTimeoutError: the deadline of the policy passed; the message has the last error.
+            EndpointTroubleError: every attempt failed.
+            ServerlessError: the endpoint refused the call.
         """
         troubles: list[EndpointTroubleError] = []
         try:
@@ -54,7 +54,9 @@ class Caller:
             ) from error
 
     async def _attempts(self, body: bytes, troubles: list[EndpointTroubleError]) -> bytes:
-        """Attempts until one is answered; adds what the others came to."""
+        """Make attempts until one is answered, and append the errors of the others to
+        `troubles`.
+        """
         for attempt in count(1):
             try:
                 async with self._breaker.attempt():
@@ -67,12 +69,12 @@ class Caller:
         raise AssertionError("the attempts are endless")
 
     def _pause_s(self, attempt: int) -> float:
-        """Seconds between an attempt (the first is 1) and the next: full jitter."""
+        """Return the pause in seconds after an attempt (the first is 1), with full jitter."""
         longest = self.policy.backoff_s * 2.0 ** min(attempt - 1, 64)
         return self.chance.uniform(0.0, min(longest, self.policy.backoff_cap_s))
 
     async def _hedged(self, body: bytes) -> bytes:
-        """One attempt: a request, and a second one if the first takes long."""
+        """Make one attempt: a request, and a second one if the first takes long."""
         limit_s = self.policy.attempt_timeout_s or self.policy.deadline_s
         patience_s = self.policy.hedge_after_s
         if patience_s is None or patience_s >= limit_s:
@@ -99,7 +101,7 @@ async def _give_up(requests: Sequence[asyncio.Task[bytes]]) -> None:
 
 
 async def _first_answer(requests: Iterable[asyncio.Task[bytes]]) -> bytes:
-    """The first answer; where all requests come to nothing, what the last of them said."""
+    """Return the first answer; if all requests fail, raise the error of the last one."""
     trouble = EndpointTroubleError("nothing was sent")
     for request in asyncio.as_completed(requests):
         try:

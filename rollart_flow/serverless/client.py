@@ -1,7 +1,7 @@
-"""`ServerlessReward`: a reward function that runs elsewhere, called like a local one (ROLLART 5.1).
+"""`ServerlessReward`: a remote reward function, called like a local one (ROLLART section 5.1).
 
-Invariant: a call ends with a score or with one of the errors of its docstring, by its deadline; and
-no address that it tells anybody holds a user, a password or a query.
+Invariant: a call ends by its deadline with a score or one of the documented errors, and no address
+that it reports contains a user, a password or a query.
 """
 
 import asyncio
@@ -28,10 +28,10 @@ _DEFAULT = CallPolicy()
 
 
 class ServerlessReward:
-    """The reward function behind an address; give it to `reward(up, ...)`.
+    """A reward function behind an address; pass it to `reward(up, ...)`.
 
-    It reaches for nothing before it is used, and a pickled one arrives unused. Used by one event
-    loop until it is closed.
+    An instance opens no connection before its first use, and an unpickled instance is unused. One
+    event loop uses it until it is closed.
     """
 
     def __init__(self, url: str, policy: CallPolicy = _DEFAULT) -> None:
@@ -40,10 +40,10 @@ class ServerlessReward:
         Args:
             url: `http(s)://...`, `fc://...`, `lambda://name?region=...`, `serve://app` or
                 `local://module:function?processes=N`.
-            policy: how it is called.
+            policy: retries, timeouts and limits of the calls.
 
         Raises:
-            SettingsError: no transport takes such an address.
+            SettingsError: no transport supports such an address.
         """
         check_url(url)
         self.policy = policy
@@ -59,28 +59,34 @@ class ServerlessReward:
         return self.__name__
 
     async def __call__(self, trajectory: Trajectory) -> Score:
-        """The trajectory's reward and its named parts.
+        """Return the trajectory's reward and its named parts.
 
         Raises:
-            RewardTimeoutError: there is no answer by the deadline of the policy.
-            RewardFailedError: the function raised, or gave no score.
-            RewardNotFiniteError: it gave a number that is NaN or infinite.
-            ServerlessError: the endpoint refuses, or every attempt came to nothing.
-            SettingsError: the rest of the address cannot be used.
-            MissingExtraError: the library that it takes is not installed.
+            RewardTimeoutError: no answer arrived by the deadline of the policy.
+            RewardFailedError: the function raised or returned no score.
+            RewardNotFiniteError: the function returned a number that is NaN or infinite.
+            ServerlessError: the endpoint refused the call, or every attempt failed.
+            SettingsError: the remainder of the address is invalid.
+            MissingExtraError: the library of the transport is not installed.
         """
         async with self._places:
             return await self._scored(trajectory)
 
     async def warm(self, count: int) -> None:
-        """Have the endpoint ready for `count` calls at a time; what fails is left to the calls."""
+        """Prepare the endpoint for `count` concurrent calls; errors are ignored and left to the
+        calls.
+        """
         with suppress(RollartError):
             await self._open().transport.warm(min(count, self.policy.max_concurrent))
 
     async def close(self) -> None:
-        """Give up connections, threads and processes. May be called twice, and used again after."""
+        """Release connections, threads and processes. May be called twice; the instance can be used
+        again.
+        """
         caller, self._caller = self._caller, None
-        self._places = asyncio.Semaphore(self.policy.max_concurrent)  # the next loop may be another
+        self._places = asyncio.Semaphore(
+            self.policy.max_concurrent
+        )  # the next event loop may differ
         if caller is not None:
             await caller.transport.close()
 
@@ -100,7 +106,7 @@ class ServerlessReward:
 
 
 def _score(answer: Answer) -> Score:
-    """The score of an answer, or its failure as an error."""
+    """Return the score of an answer, or raise its failure."""
     if answer.reward is not None:
         return answer.reward if answer.parts is None else (answer.reward, answer.parts)
     said = answer.error or f"the endpoint answered {answer.failure} without an error"

@@ -1,14 +1,15 @@
-"""The one contract of all reward endpoints: a trajectory in, reward and parts out, as plain JSON.
+"""The message contract of all reward endpoints: plain JSON with a trajectory in, reward and parts
+out.
 
     call    {"schema_version", "request_id", "deadline", "trajectory"}
     answer  {"schema_version", "request_id", "reward", "parts", "failure", "error"}
-    warm    {"schema_version", "warm": true}; answered alike
+    warm    {"schema_version", "warm": true}; the answer is the same
 
-Times are RFC 3339 with an offset; numbers of an answer that are not finite travel as text, so
-that every message is strict JSON. The request id is a function of the trajectory alone, so that a
-call may be repeated by whoever lost its answer (ROLLART 5.1: a reward worker is a pure function).
+Times are RFC 3339 with an offset; non-finite numbers of an answer are encoded as text, so that
+every message is strict JSON. The request id is a function of the trajectory alone, so that a caller
+may repeat a call whose answer was lost (ROLLART section 5.1: a reward worker is a pure function).
 
-Invariant: what is decoded here is a whole message of this version, or a `ContractError`.
+Invariant: decoding returns a whole message of this version or raises `ContractError`.
 """
 
 import hashlib
@@ -25,40 +26,40 @@ from rollart_flow.errors import ContractError
 from rollart_flow.types import Trajectory
 
 SCHEMA_VERSION: Literal[2] = 2
-"""Of calls and answers; the two sides must have the same."""
+"""Version of calls and answers; both sides must have the same."""
 
 WARM = {"schema_version": SCHEMA_VERSION, "warm": True}
-"""Asks an endpoint for nothing but to be there."""
+"""Message that only asks an endpoint to be ready."""
 
 _SHOWN_CHARACTERS = 80
 
 
 class CallFailure(StrEnum):
-    """Why an answer has no reward. None of these becomes better by asking again."""
+    """The reason why an answer has no reward. Repeating the call does not help."""
 
     FUNCTION = "function"
     """The reward function raised or returned no score."""
     NOT_FINITE = "not_finite"
-    """It returned a number that is NaN or infinite."""
+    """The reward function returned a number that is NaN or infinite."""
     LATE = "late"
     """The deadline passed."""
     REFUSED = "refused"
-    """The call was not of the contract."""
+    """The call did not conform to the contract."""
 
 
 @dataclass(frozen=True, slots=True)
 class RewardCall:
-    """One trajectory to score, as it arrives; `encode_call` sends it."""
+    """One received trajectory to score; `encode_call` sends it."""
 
     request_id: str
     deadline: datetime
-    """When the answer is of no more use; the clocks of both sides must roughly agree."""
+    """Time after which the answer is useless; the clocks of both sides must roughly agree."""
     trajectory: Trajectory
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What became of a call: a reward, or a failure and the error in one line."""
+    """The result of a call: a reward, or a failure with a one-line error."""
 
     request_id: str
     reward: float | None = None
@@ -67,7 +68,7 @@ class Answer:
     error: str | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """The message, for `encode`."""
+        """Return the message for `encode`."""
         parts = self.parts
         return {
             "schema_version": SCHEMA_VERSION,
@@ -82,10 +83,11 @@ class Answer:
 
     @classmethod
     def from_json(cls, message: Mapping[str, Any]) -> "Answer":
-        """The answer that a message is.
+        """Parse an answer from a message.
 
         Raises:
-            ContractError: a field is missing or of a wrong kind, or neither reward nor failure.
+            ContractError: a field is missing or has a wrong type, or the message does not have
+            exactly one of reward and failure.
         """
         try:
             reward, parts, failure = message["reward"], message["parts"], message["failure"]
@@ -104,7 +106,7 @@ class Answer:
 
 
 class _Message(msgspec.Struct):
-    """A call as it travels."""
+    """The encoded form of a call."""
 
     schema_version: Literal[2]
     request_id: str
@@ -116,13 +118,12 @@ _CALLS = msgspec.json.Decoder(_Message)
 
 
 def encode_call(trajectory: Trajectory, deadline: datetime) -> tuple[str, bytes]:
-    """(request id, the call as bytes). The id is the same for the same trajectory, always.
+    """Return (request id, the call as bytes). Equal trajectories always have the same id.
 
-    The trajectory, which is nearly all of it, is encoded once.
+    The trajectory, which is most of the message, is encoded once.
 
     Raises:
-        ContractError: the trajectory holds a number that is not finite, or a text that is no
-            Unicode.
+        ContractError: the trajectory holds a non-finite number or text that is not valid Unicode.
     """
     if not math.isfinite(_total(trajectory)):
         raise ContractError(
@@ -146,11 +147,11 @@ def encode_call(trajectory: Trajectory, deadline: datetime) -> tuple[str, bytes]
 
 
 def decode_call(body: bytes) -> RewardCall | None:
-    """The call that a message is; None where it asks for nothing, as `WARM` does.
+    """Decode a call; None if the message is `WARM`, which requests no evaluation.
 
     Raises:
-        ContractError: it is no message, of another version, or a field is missing or of a wrong
-            kind.
+        ContractError: the bytes are not a message, the version differs, or a field is missing or
+        has a wrong type.
     """
     try:
         return _call(_CALLS.decode(body))
@@ -161,7 +162,7 @@ def decode_call(body: bytes) -> RewardCall | None:
 
 
 def request_id_of(body: bytes) -> str:
-    """The request id of a message that may be none; empty where there is none."""
+    """Return the request id of a possibly invalid message; empty if there is none."""
     try:
         said = msgspec.json.decode(body)
     except (msgspec.MsgspecError, RecursionError):
@@ -170,15 +171,15 @@ def request_id_of(body: bytes) -> str:
 
 
 def encode(message: Any) -> bytes:
-    """A message as JSON; its numbers are finite."""
+    """Encode a message as JSON; its numbers must be finite."""
     return msgspec.json.encode(message)
 
 
 def decode(body: bytes) -> dict[str, Any]:
-    """A message of this version.
+    """Decode a message of this version.
 
     Raises:
-        ContractError: no JSON object, or of another version.
+        ContractError: the bytes are not a JSON object, or the version differs.
     """
     try:
         message = msgspec.json.decode(body)
@@ -193,10 +194,10 @@ def decode(body: bytes) -> dict[str, Any]:
 
 
 def check_version(message: dict[str, Any]) -> dict[str, Any]:
-    """The message itself.
+    """Return the message after checking its version.
 
     Raises:
-        ContractError: it is of another version.
+        ContractError: the version differs.
     """
     version = message.get("schema_version")
     if version != SCHEMA_VERSION:
@@ -216,7 +217,9 @@ def _call(message: _Message) -> RewardCall:
 
 
 def _total(trajectory: Trajectory) -> float:
-    """The sum of all numbers that may be infinite or NaN: it is, where one of them is."""
+    """Return the sum of all numbers that may be non-finite; the sum is non-finite if one of them
+    is.
+    """
     sampling, parts = trajectory.sampling, trajectory.reward_parts or {}
     turns = (turn.reward + turn.generate_s + turn.step_s for turn in trajectory.turns)
     alone = (trajectory.reset_s, trajectory.reward or 0.0, sampling.temperature, sampling.top_p)
@@ -230,7 +233,7 @@ def _text(value: Any) -> str:
 
 
 def _text_out(value: str) -> str:
-    """Without the halves of characters that an undecodable file name or output leaves."""
+    """Replace lone surrogates, which undecodable file names or output leave in text."""
     return value.encode("utf-8", "replace").decode()
 
 

@@ -1,7 +1,7 @@
-"""The endpoint's side of a call: any reward function as bytes in, bytes out.
+"""The answering side of a call: a reward function with bytes in and bytes out.
 
-Invariant: one request id is evaluated once at a time, and once in all as long as its answer is
-remembered; who asks again, at the same time or later, gets the same answer.
+Invariant: a request id has at most one evaluation at a time, and only one in total while its answer
+is cached; repeated calls, concurrent or later, get the same answer.
 """
 
 import asyncio
@@ -27,10 +27,10 @@ from rollart_flow.serverless.contract import (
 from rollart_flow.types import TRAINABLE, Reason
 
 REMEMBERED = 4096
-"""Answers that are kept for whoever asks again; of a hundred bytes or so each."""
+"""Number of cached answers for repeated calls; each takes about a hundred bytes."""
 
 _ERROR_CHARACTERS = 2_000
-"""Of an error in an answer; a function may raise one with a whole document in it."""
+"""Maximum length of an error in an answer; a function may raise an error with a whole document."""
 
 _FAILURES = {
     Reason.REWARD_ERROR: CallFailure.FUNCTION,
@@ -40,17 +40,18 @@ _FAILURES = {
 
 
 class Endpoint:
-    """A reward function behind the contract. Used by one event loop.
+    """A reward function that answers messages of the contract. Used by one event loop.
 
-    An async function runs in that loop; a plain one in processes, which are killed at the deadline.
+    An async function runs in that loop; a plain function runs in processes, which are killed at the
+    deadline.
     """
 
     def __init__(self, function: RewardFunction, *, max_concurrent: int = 64) -> None:
-        """Start nothing yet.
+        """Store the function without starting processes.
 
         Args:
-            function: plain or async.
-            max_concurrent: evaluations at a time; more calls wait for their place.
+            function: a plain or async function.
+            max_concurrent: maximum number of concurrent evaluations; further calls wait.
         """
         self._scorer = Scorer(function)
         self._places = asyncio.Semaphore(max_concurrent)
@@ -58,16 +59,18 @@ class Endpoint:
         self._answers: BoundedDict[str, bytes] = BoundedDict(REMEMBERED)
 
     async def __call__(self, body: bytes) -> bytes:
-        """The answer to a message, whatever it is."""
+        """Return the answer to any message."""
         return await asyncio.shield(self.begin(body))
 
     async def answer(self, message: dict[str, Any]) -> dict[str, Any]:
-        """The answer to a message that is no text any more; never an exception."""
+        """Return the answer to an already parsed message; never raises."""
         return decode(await self(encode(message)))
 
     def begin(self, body: bytes) -> "asyncio.Future[bytes]":
-        """`__call__` without a task of its own. Others may wait for the same answer: what is
-        returned is not for cancelling."""
+        """Begin to answer a message, without a separate task for the call.
+
+        Other callers may wait for the same answer, so the returned future must not be cancelled.
+        """
         try:
             call = decode_call(body)
             return _ready(encode(WARM)) if call is None else self._begin(call)
@@ -76,11 +79,11 @@ class Endpoint:
             return _ready(encode(refusal.as_json()))
 
     async def warm(self, count: int) -> None:
-        """Start processes for `count` evaluations at a time, where the function runs in one."""
+        """Start processes for `count` concurrent evaluations if the function runs in processes."""
         await self._scorer.warm(count)
 
     async def close(self) -> None:
-        """Give up what is being evaluated, and end the processes. May be called twice."""
+        """Cancel running evaluations and end the processes. May be called twice."""
         running = tuple(self._running.values())
         for task in running:
             task.cancel()
@@ -121,7 +124,9 @@ class Endpoint:
         return Answer(call.request_id, failure=_FAILURES[found.reason], error=error)
 
     async def _place(self, call: RewardCall) -> bool:
-        """Whether there was a place for a call before its deadline."""
+        """Wait for an evaluation slot and return whether one was free before the call's
+        deadline.
+        """
         if (left_s := _left_s(call)) <= 0:
             return False
         if not self._places.locked():
@@ -134,17 +139,17 @@ class Endpoint:
 
 
 def load_function(name: str) -> RewardFunction:
-    """The reward function that `module:function` names.
+    """Load the reward function that `module:function` names.
 
     Raises:
-        SettingsError: there is none of that name.
+        SettingsError: no function has that name.
     """
     module, _, attribute = name.partition(":")
     if not module or not attribute:
         raise SettingsError(f"{name!r} is not module:function, such as my_rewards:exact_match")
     try:
         found: Any = importlib.import_module(module)
-    except Exception as error:  # the user's module ends here: its error is told
+    except Exception as error:  # the error of the user's module is reported
         raise SettingsError(f"module {module} cannot be imported: {error_line(error)}") from error
     for part in attribute.split("."):
         found = getattr(found, part, None)

@@ -1,6 +1,6 @@
-"""How a reward endpoint is called: how often, how long, how many at a time.
+"""Settings for calls to a reward endpoint: retries, timeouts and concurrency.
 
-A policy is frozen settings; `caller` carries it out.
+A policy is immutable; `caller` executes it.
 """
 
 import math
@@ -14,34 +14,46 @@ _OPTIONAL = frozenset({"attempt_timeout_s", "hedge_after_s"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallPolicy:
-    """Retries, hedging, circuit breaker and limits of one endpoint.
+    """The retries, hedging, circuit breaker and limits of one endpoint.
 
     Raises:
         SettingsError: a value is out of its range.
     """
 
     deadline_s: float = 30.0
-    """Seconds for one trajectory, once it has its place: all attempts, pauses and waits for a
-    broken endpoint. What has no answer by then is timed out."""
+    """Seconds for one trajectory after it has a slot, including all attempts, pauses and waits for
+    a broken endpoint.
+
+    A call without an answer by then times out.
+    """
     attempt_timeout_s: float | None = None
-    """Seconds after which an attempt, with its hedge, is given up and made again; None: it may take
-    all that is left until the deadline."""
+    """Seconds after which an attempt, including its hedge, is abandoned and repeated; None means
+    that it may take all the time until the deadline.
+    """
     attempts: int = 8
-    """Most attempts at one trajectory; a hedge belongs to the attempt that it hedges."""
+    """Maximum number of attempts per trajectory; a hedge belongs to the attempt that it hedges."""
     backoff_s: float = 0.2
-    """Longest pause after the first failed attempt; it doubles with each. The pause itself is drawn
-    evenly from zero to that, so that calls which failed together do not come back together."""
+    """Maximum pause after the first failed attempt; it doubles with each attempt.
+
+    The pause is uniformly random between zero and this value, so that calls that failed together
+    are not repeated together.
+    """
     backoff_cap_s: float = 10.0
-    """The longest pause stops growing here. An endpoint's own Retry-After comes on top."""
+    """Upper limit of the maximum pause. A Retry-After time of the endpoint is added to the
+    pause.
+    """
     hedge_after_s: float | None = 5.0
     """Seconds without an answer after which the same request is sent a second time; the first
-    answer wins. None: never."""
+    answer wins.
+
+    None means never.
+    """
     max_concurrent: int = 64
-    """Trajectories at a time from this process; hedges come on top."""
+    """Maximum number of concurrent trajectories from this process; hedges are not counted."""
     breaker_failures: int = 5
-    """Attempts in a row that have to fail for the endpoint to count as broken."""
+    """Number of consecutive failed attempts after which the endpoint is considered broken."""
     breaker_reset_s: float = 5.0
-    """Seconds for which nothing is sent to a broken endpoint; then one attempt tries it."""
+    """Seconds during which a broken endpoint gets no calls; then one attempt tries it."""
 
     def __post_init__(self) -> None:
         for field in fields(self):

@@ -1,9 +1,9 @@
-"""One replica of a Ray Serve application: a message of calls in, a stream of answers out.
+"""One replica of a Ray Serve application, which receives messages of calls and streams the answers.
 
-An item of the stream costs the caller some 2 ms of CPU, so answers that come within `GATHER_S`
-travel together.
+An item of the stream costs the caller about 2 ms of CPU, so answers that arrive within `GATHER_S`
+are sent together.
 
-Invariant: an answer waits for no other call of its message longer than that.
+Invariant: an answer waits at most `GATHER_S` for other calls of its message.
 """
 
 import asyncio
@@ -18,17 +18,19 @@ from rollart_flow.serverless.transports.coalesced import GATHER_S, Answers
 
 
 class RewardReplica:
-    """Evaluates up to `max_concurrent` calls at a time, of whatever messages."""
+    """A replica that evaluates up to `max_concurrent` calls at a time, from any number of
+    messages.
+    """
 
     def __init__(self, function: RewardFunction, max_concurrent: int) -> None:
-        """Start nothing yet."""
+        """Create the endpoint without starting processes."""
         self._endpoint = Endpoint(function, max_concurrent=max_concurrent)
         self._max_concurrent = max_concurrent
         self._calls = 0
-        """Received and not answered."""
+        """Number of calls received but not answered."""
 
     async def answers(self, calls: list[bytes]) -> AsyncGenerator[Answers, None]:
-        """The answers to a message, in items of some that come within `GATHER_S`."""
+        """Yield the answers to a message, grouped by arrival within `GATHER_S`."""
         answered: list[tuple[int, bytes]] = []
         some, rest = asyncio.Event(), asyncio.Event()
 
@@ -53,8 +55,8 @@ class RewardReplica:
                 left -= len(item)
                 yield self._max_concurrent, item
         finally:
-            self._calls -= left  # those that were given up are evaluated all the same
+            self._calls -= left  # abandoned calls are still evaluated
 
     def record_autoscaling_stats(self) -> dict[str, int]:
-        """What Ray Serve asks for and gives to `scaling.replicas_for_calls`."""
+        """Return the statistics that Ray Serve passes to `scaling.replicas_for_calls`."""
         return {CALLS: self._calls}

@@ -1,19 +1,21 @@
-"""How many replicas a reward application of Ray Serve has: as many as its calls take.
+"""Autoscaling of a Ray Serve reward application by its number of calls.
 
-Ray Serve counts requests, and a request here is a message of one call or of many; so the replicas
-say how many calls they hold. Loads nothing, since the policy runs in Ray Serve's controller.
+Ray Serve counts requests, but a request here is a message with one or more calls, so the replicas
+report how many calls they hold. This module imports no other module of the library, since the
+policy runs in Ray Serve's controller.
 """
 
 from typing import Any
 
 CALLS = "calls"
-"""Name of the figure that a replica reports: calls that it has and has not answered."""
+"""Name of the metric that a replica reports: its received but unanswered calls."""
 
 
 def replicas_for_calls(context: Any) -> tuple[float, dict[str, Any]]:
-    """(replicas, no state): an autoscaling policy of Ray Serve.
+    """Return (replicas, empty state), as an autoscaling policy of Ray Serve.
 
-    One replica stays while anything is on its way; limits and delays are those of the application.
+    One replica remains while any request is pending; limits and delays are those of the
+    application.
     """
     calls = sum(context.aggregated_metrics.get(CALLS, {}).values())
     wanted = calls / context.config.get_target_ongoing_requests()

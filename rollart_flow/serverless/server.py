@@ -1,12 +1,13 @@
-"""A reward function as what each platform hosts: a web app, two kinds of function, a Serve app.
+"""Adapters of a reward function to hosting platforms: a web app, two kinds of function, a Serve
+app.
 
     app = http_app(function)            any ASGI server
     handler = lambda_handler(function)  AWS Lambda
     target = http_target(function)      functions-framework and the platforms that speak it
     serve.run(serve_app(function), name="app", route_prefix=None)      Ray Serve
 
-An answer of the contract is always a success of the platform: what fails in the reward function is
-told in the answer, and a status of 4xx or 5xx is about the way there.
+An answer of the contract is always a success for the platform: an error of the reward function is
+part of the answer, and a 4xx or 5xx status means a transport error.
 """
 
 import socket
@@ -28,15 +29,19 @@ if TYPE_CHECKING:
 
 LOOPBACK = "127.0.0.1"
 _GRACE_S = 5
-"""Calls that still run when the server is told to end have so long; then they are cut off."""
+"""Grace period in seconds for running calls when the server stops; remaining calls are then cut
+off.
+"""
 _WATCHED_S = 1.0
-"""How often Ray Serve looks at what is asked: rewards come in bursts, one a step."""
+"""Interval in seconds at which Ray Serve reads its metrics; rewards come in bursts, one per
+step.
+"""
 _JSON = "application/json"
 _EXTRA = "pip install rollart-flow[serverless]"
 
 
 def http_app(function: RewardFunction, *, max_concurrent: int = 64) -> "Starlette":
-    """An ASGI app that answers POST at `/`; its processes end with the server.
+    """Create an ASGI app that answers POST at `/`; its processes end with the server.
 
     Raises:
         MissingExtraError: starlette is not installed.
@@ -69,16 +74,16 @@ def serve_http(
 ) -> None:
     """Serve a reward function until SIGINT or SIGTERM.
 
-    There is no authentication: who reaches the address may have trajectories scored.
+    There is no authentication: any client that reaches the address can have trajectories scored.
 
     Args:
         function: plain or async.
-        host: address to listen on; only this machine reaches the default.
-        port: 0 takes a free one.
-        on_listening: told the URL, once connections are accepted.
+        host: address to listen on; the default is reachable only from this machine.
+        port: port to listen on; 0 selects a free one.
+        on_listening: called with the URL once connections are accepted.
 
     Raises:
-        SettingsError: the address cannot be listened on.
+        SettingsError: the server cannot listen on the address.
         MissingExtraError: uvicorn is not installed.
     """
     try:
@@ -101,7 +106,9 @@ def serve_http(
 
 
 def lambda_handler(function: RewardFunction) -> Callable[[dict[str, Any], object], dict[str, Any]]:
-    """A handler of AWS Lambda: `handler = lambda_handler(function)` in the function's module."""
+    """Create an AWS Lambda handler: `handler = lambda_handler(function)` in the function's
+    module.
+    """
     endpoint, loop = Endpoint(function), BackgroundLoop()
 
     def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
@@ -111,7 +118,7 @@ def lambda_handler(function: RewardFunction) -> Callable[[dict[str, Any], object
 
 
 def http_target(function: RewardFunction) -> Callable[[Any], tuple[bytes, int, dict[str, str]]]:
-    """A target of functions-framework: `target = http_target(function)` in its source file."""
+    """Create a functions-framework target: `target = http_target(function)` in its source file."""
     endpoint, loop = Endpoint(function), BackgroundLoop()
 
     def target(request: Any) -> tuple[bytes, int, dict[str, str]]:
@@ -128,14 +135,14 @@ def serve_app(
     idle_s: float = 60.0,
     num_cpus: float = 1.0,
 ) -> "Application":
-    """A Ray Serve application that scales to zero (ROLLART 7.3, R3).
+    """Create a Ray Serve application that scales to zero (ROLLART section 7.3, R3).
 
     Args:
         function: plain or async.
-        max_replicas: most replicas; there is none while nothing is asked.
-        max_concurrent: evaluations at a time in a replica; another is started beyond that.
+        max_replicas: maximum number of replicas; there is none while no call is pending.
+        max_concurrent: concurrent evaluations in a replica; another replica is started beyond that.
         idle_s: seconds without a call after which the replicas end.
-        num_cpus: that each replica reserves.
+        num_cpus: CPUs that each replica reserves.
 
     Raises:
         MissingExtraError: Ray Serve is not installed.

@@ -1,4 +1,4 @@
-"""How the bytes of a call reach an endpoint. One short file each, found by the URL's scheme."""
+"""Transports that carry a call to an endpoint, selected by the URL's scheme."""
 
 from rollart_flow.serverless.transports.base import Transport
 from rollart_flow.serverless.transports.registry import check_url, open_transport, public_address

@@ -1,9 +1,9 @@
-"""`lambda://name?region=...`: a function on AWS Lambda, invoked through boto3.
+"""The `lambda://name?region=...` transport: a function on AWS Lambda, invoked through boto3.
 
-Credentials, region and endpoint come from where AWS's tools take them (environment, profile,
-`AWS_ENDPOINT_URL_LAMBDA`). boto3 blocks, so calls run in threads of their own. A thread cannot be
-cancelled: one whose call was given up lives until botocore's read timeout, the longest time that an
-attempt may take, and there are enough threads for that not to hold up other calls.
+Credentials, region and endpoint come from the usual AWS sources (environment, profile,
+`AWS_ENDPOINT_URL_LAMBDA`). boto3 blocks, so calls run in separate threads. A thread cannot be
+cancelled: the thread of an abandoned call lives until botocore's read timeout, which is the maximum
+time of an attempt. There are enough threads that this does not delay other calls.
 """
 
 import asyncio
@@ -29,11 +29,13 @@ _TROUBLE = (
     botocore.exceptions.ConnectionError,
     botocore.exceptions.IncompleteReadError,
 )
-"""What another try may mend."""
+"""Errors that a retry may resolve."""
 
 
 class LambdaTransport(Transport):
-    """One client for all threads, as botocore allows. Lambda takes calls of up to 6 MB."""
+    """A transport with one client for all threads, as botocore allows. Lambda accepts calls of up
+    to 6 MB.
+    """
 
     def __init__(self, name: str, region: str | None, policy: CallPolicy) -> None:
         longest_s = policy.attempt_timeout_s or policy.deadline_s
@@ -52,13 +54,12 @@ class LambdaTransport(Transport):
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="lambda")
 
     async def send(self, body: bytes, timeout_s: float) -> bytes:
-        """See `Transport`."""
         async with limited(timeout_s):
             loop = asyncio.get_running_loop()
             return await loop.run_in_executor(self._threads, self._invoke, body)
 
     async def close(self) -> None:
-        """End the threads; waits for calls that were given up and still run."""
+        """End the threads, after waiting for abandoned calls that still run."""
         await asyncio.to_thread(self._threads.shutdown, cancel_futures=True)
         self._client.close()
 
@@ -79,7 +80,7 @@ class LambdaTransport(Transport):
 
 
 def open_transport(url: str, policy: CallPolicy) -> LambdaTransport:
-    """The transport to a function; `region` is the only parameter of its URL."""
+    """Create the transport to a function; `region` is the only parameter of its URL."""
     parts = urlsplit(url)
     parameters = dict(parse_qsl(parts.query))
     region = parameters.pop("region", None)
@@ -89,7 +90,7 @@ def open_transport(url: str, policy: CallPolicy) -> LambdaTransport:
 
 
 def _refusal(error: Any) -> ServerlessError:
-    """What an error answer of the Invoke API means."""
+    """Convert an error response of the Invoke API."""
     about: Mapping[str, Any] = error.response.get("ResponseMetadata", {})
     status = about.get("HTTPStatusCode", _SERVER_ERROR)
     if status != _TOO_MANY and status < _SERVER_ERROR:

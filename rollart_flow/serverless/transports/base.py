@@ -1,7 +1,7 @@
-"""What a transport is: bytes there, bytes back, within a time.
+"""The base class of transports, which exchange bytes with an endpoint within a time limit.
 
-Invariant: what goes wrong on the way is an `EndpointTroubleError` where another try may succeed,
-and a `ServerlessError` where it cannot; nothing else leaves a transport.
+Invariant: a transport raises `EndpointTroubleError` if a retry may succeed and `ServerlessError` if
+it cannot; it raises no other error.
 """
 
 import asyncio
@@ -13,35 +13,38 @@ from rollart_flow.errors import EndpointTroubleError, ServerlessError
 from rollart_flow.serverless.contract import WARM, encode
 
 _WARM_S = 60.0
-"""Longest time that an endpoint takes to start."""
+"""Maximum time in seconds for an endpoint to start."""
 
 
 class Transport(ABC):
-    """The way to one endpoint. Used by one event loop."""
+    """A transport to one endpoint. Used by one event loop."""
 
     @abstractmethod
     async def send(self, body: bytes, timeout_s: float) -> bytes:
-        """The endpoint's answer to a message of the contract.
+        """Return the endpoint's answer to a message of the contract.
 
         Raises:
-            EndpointTroubleError: no answer within `timeout_s` seconds, or none now.
-            ServerlessError: the endpoint refuses, for good.
+            EndpointTroubleError: no answer arrived within `timeout_s` seconds, or the endpoint is
+            temporarily unavailable.
+            ServerlessError: the endpoint refused the message permanently.
         """
 
     async def warm(self, count: int) -> None:
-        """Have `count` calls' worth of the endpoint ready; trouble is left to the calls."""
+        """Prepare the endpoint for `count` concurrent calls; errors of the endpoint are left to the
+        calls.
+        """
         asked = (self.send(encode(WARM), _WARM_S) for _ in range(count))
         for answer in await asyncio.gather(*asked, return_exceptions=True):
             if isinstance(answer, BaseException) and not isinstance(answer, ServerlessError):
                 raise answer
 
-    async def close(self) -> None:  # noqa: B027  a transport may hold nothing
-        """Give up what it holds. May be called twice."""
+    async def close(self) -> None:  # noqa: B027  a transport may hold no resources
+        """Release the resources of the transport. May be called twice."""
 
 
 @asynccontextmanager
 async def limited(timeout_s: float) -> AsyncIterator[None]:
-    """Turn the end of the time into the transport's own error."""
+    """Limit a block to `timeout_s` seconds and convert its timeout to EndpointTroubleError."""
     try:
         async with asyncio.timeout(timeout_s) as limit:
             yield

@@ -1,11 +1,12 @@
-"""Many calls in few messages, where a message costs far more than a call.
+"""Coalescing of many calls into few messages, for transports whose messages cost far more than a
+call.
 
-Calls that are made in one turn of the loop travel in one message, and so do those that are made
-within `GATHER_S` while the receiver has others to work on. Answers come back as a stream, in any
-order and several at a time, so that a slow call delays no other of its message.
+Calls made in one turn of the event loop are sent in one message, and so are calls made within
+`GATHER_S` while the receiver is busy with others. Answers come back as a stream, in any order and
+several at a time, so that a slow call does not delay others of its message.
 
-Invariant: every call ends, with its own answer or with the error of its message; and a message of
-which nobody waits for an answer any more is given up.
+Invariant: every call ends with its own answer or with the error of its message, and a message is
+cancelled when no caller waits for its answers.
 """
 
 import asyncio
@@ -15,27 +16,31 @@ from functools import partial
 from rollart_flow.errors import EndpointTroubleError, ServerlessError
 
 FIRST = 8
-"""Calls of a message while it is not known how many the receiver works on at a time."""
+"""Number of calls per message until the receiver has reported its concurrency."""
 
 GATHER_S = 0.005
-"""Seconds that what could travel alone waits for company."""
+"""Seconds that a call or an answer waits to be sent together with others."""
 
 Answers = tuple[int, list[tuple[int, bytes]]]
-"""(calls that the receiver works on at a time, [(place in the message, answer)])."""
+"""Type of one item of answers: (concurrent calls of the receiver, [(index in the message,
+answer)]).
+"""
 
 Open = Callable[[list[bytes]], AsyncIterator[Answers]]
-"""Sends a message of calls, where it can at once; what is read from it ends when all are answered.
-Both raise the errors of `Transport.send`."""
+"""A function that sends a message of calls, immediately if it can.
+
+The returned iterator ends when all calls are answered. Both raise the errors of `Transport.send`.
+"""
 
 _Waiting = dict[int, asyncio.Future[bytes]]
-"""Calls of a message without an answer, by their places."""
+"""Unanswered calls of a message, by their index."""
 
 
 class Coalescer:
-    """The calls of one client. Used by one event loop."""
+    """A sender that coalesces the calls of one client. Used by one event loop."""
 
     def __init__(self, open_message: Open) -> None:
-        """Send nothing yet."""
+        """Store the message function without sending anything."""
         self._open = open_message
         self._most = FIRST
         self._unsent: list[tuple[bytes, asyncio.Future[bytes]]] = []
@@ -43,30 +48,32 @@ class Coalescer:
         self._timer: asyncio.Handle | None = None
 
     async def call(self, body: bytes) -> bytes:
-        """The answer to one call.
+        """Return the answer to one call.
 
         Raises:
             EndpointTroubleError: the message broke off before this call was answered.
-            ServerlessError: it was refused, or `close` was called.
+            ServerlessError: the message was refused, or `close` was called.
         """
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[bytes] = loop.create_future()
         self._unsent.append((body, answer))
         if len(self._unsent) >= self._most:
-            self._send()  # many callers may be in line before the end of this turn
+            self._send()  # more callers may follow before the end of this turn
         elif len(self._unsent) == 1:
             self._send_later(loop)
         return await answer
 
     async def close(self) -> None:
-        """Give up all messages. May be called twice."""
+        """Cancel all messages. May be called twice."""
         messages = tuple(self._messages)
         for message in messages:
             message.cancel()
         await asyncio.gather(*messages, return_exceptions=True)
 
     def _send_later(self, loop: asyncio.AbstractEventLoop) -> None:
-        """At the end of this turn, or in a while where the receiver has a message to work on."""
+        """Schedule sending at the end of this turn, or after `GATHER_S` if the receiver is busy
+        with a message.
+        """
         if self._messages:
             self._timer = loop.call_later(GATHER_S, self._send)
         else:
@@ -76,12 +83,12 @@ class Coalescer:
         if self._timer is not None:
             self._timer.cancel()
         unsent, self._unsent = [call for call in self._unsent if not call[1].done()], []
-        while unsent:  # who receives gets no more at a time than it works on
+        while unsent:  # a message has no more calls than the receiver runs at a time
             calls, unsent = unsent[: self._most], unsent[self._most :]
             waiting = {place: answer for place, (_, answer) in enumerate(calls)}
             try:
                 received = self._open([body for body, _ in calls])
-            except Exception as error:  # noqa: BLE001  whatever it is, all who wait are told
+            except Exception as error:  # noqa: BLE001  any error must reach all callers
                 _fail(waiting, error)
                 continue
             message = asyncio.create_task(self._exchange(received, waiting))
@@ -98,7 +105,7 @@ class Coalescer:
                     answer.set_result(body)
 
     def _ended(self, waiting: _Waiting, message: asyncio.Task[None]) -> None:
-        """Tell who still waits for an answer why there is none."""
+        """Fail the calls that are still unanswered when a message ends."""
         self._messages.discard(message)
         error: BaseException
         if message.cancelled():
@@ -116,6 +123,6 @@ def _fail(waiting: _Waiting, error: BaseException) -> None:
 
 
 def _give_up(message: asyncio.Task[None], waiting: _Waiting, answer: asyncio.Future[bytes]) -> None:
-    """End a message when the last who waited for it has given up."""
+    """Cancel a message when the last of its callers has been cancelled."""
     if answer.cancelled() and all(each.cancelled() for each in waiting.values()):
         message.cancel()

@@ -1,7 +1,7 @@
-"""`http://`, `https://` and `fc://`: a function behind a web address, called by POST.
+"""The `http://`, `https://` and `fc://` transport: a function behind a web address, called by POST.
 
 `fc://` is `https://`, as function platforms serve it, and `http://` for an emulator on this
-machine. A status of 2xx carries an answer; 429 and 5xx are trouble on the way; others are refusals.
+machine. A 2xx status carries an answer; 429 and 5xx are temporary errors; all others are refusals.
 """
 
 from contextlib import suppress
@@ -23,7 +23,7 @@ _TOO_MANY, _SERVER_ERROR = 429, 500
 
 
 class HttpTransport(Transport):
-    """Keeps connections open between calls; two for each place, so that a hedge finds one."""
+    """A transport that keeps connections open between calls; each slot has two, one for a hedge."""
 
     def __init__(self, url: str, places: int) -> None:
         self._url = url
@@ -33,7 +33,6 @@ class HttpTransport(Transport):
         self._client = httpx2.AsyncClient(limits=limits, headers=_HEADERS)
 
     async def send(self, body: bytes, timeout_s: float) -> bytes:
-        """See `Transport`."""
         async with limited(timeout_s):
             try:
                 response = await self._client.post(self._url, content=body, timeout=timeout_s)
@@ -48,7 +47,7 @@ class HttpTransport(Transport):
 
 
 def open_transport(url: str, policy: CallPolicy) -> HttpTransport:
-    """The transport to a web address."""
+    """Create the transport to a web address."""
     if url.startswith("fc://"):
         local = urlsplit(url).hostname in _LOCAL_HOSTS
         url = ("http://" if local else "https://") + url.removeprefix("fc://")
@@ -70,10 +69,10 @@ def _content(response: httpx2.Response) -> bytes:
 
 
 def _retry_after_s(header: str) -> float:
-    """Seconds that a Retry-After header asks for, as a number or a date; 0 for anything else."""
+    """Return the seconds of a Retry-After header, a number or a date; 0 for any other value."""
     if header.isdecimal():
         return float(header)
-    with suppress(ValueError, TypeError):  # no date, or one without a time zone
+    with suppress(ValueError, TypeError):  # not a date, or a date without a time zone
         wait = parsedate_to_datetime(header) - datetime.now(UTC)
         return max(0.0, wait.total_seconds())
     return 0.0

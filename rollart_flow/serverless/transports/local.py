@@ -1,6 +1,7 @@
-"""`local://module:function?processes=N`: a pool of processes of this machine, without a network.
+"""The `local://module:function?processes=N` transport: a process pool on this machine without a
+network.
 
-The same messages as over a network, so that what works here works there.
+The messages are the same as over a network, so a function behaves the same with both.
 """
 
 import os
@@ -13,14 +14,13 @@ from rollart_flow.serverless.transports.base import Transport, limited
 
 
 class LocalTransport(Transport):
-    """An endpoint in this process, whose function runs in processes of its own."""
+    """A transport to an endpoint in this process, whose function runs in separate processes."""
 
     def __init__(self, name: str, processes: int) -> None:
         self._endpoint = Endpoint(load_function(name), max_concurrent=processes)
         self._processes = processes
 
     async def send(self, body: bytes, timeout_s: float) -> bytes:
-        """See `Transport`."""
         async with limited(timeout_s):
             return await self._endpoint(body)
 
@@ -34,7 +34,7 @@ class LocalTransport(Transport):
 
 
 def open_transport(url: str, policy: CallPolicy) -> LocalTransport:
-    """The transport to a function of this machine; by default one process for each CPU."""
+    """Create the transport to a function on this machine; the default is one process per CPU."""
     name, _, query = url.removeprefix("local://").partition("?")
     parameters = dict(parse_qsl(query))
     processes = parameters.pop("processes", str(os.cpu_count() or 1))

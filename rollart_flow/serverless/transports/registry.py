@@ -1,4 +1,4 @@
-"""The transports by URL scheme. Each is imported, with its library, when it is opened."""
+"""Registry of transports by URL scheme. Each is imported, with its library, when it is opened."""
 
 from collections.abc import Callable
 from importlib import import_module
@@ -17,7 +17,7 @@ _HOMES = {
     "serve": "serve",
     "local": "local",
 }
-"""Module with `open_transport(url, policy)`, by scheme."""
+"""Module that defines `open_transport(url, policy)`, by scheme."""
 
 _EXAMPLES = (
     "http://host:port/path, https://..., fc://..., lambda://name?region=..., serve://app "
@@ -26,10 +26,10 @@ _EXAMPLES = (
 
 
 def check_url(url: str) -> None:
-    """Refuse what no transport can open.
+    """Reject a URL that no transport can open.
 
     Raises:
-        SettingsError: an unknown scheme, or nothing behind it.
+        SettingsError: the scheme is unknown, or the rest of the URL is empty.
     """
     scheme, separator, rest = url.partition("://")
     if not separator or scheme not in _HOMES or not rest.strip("/"):
@@ -39,18 +39,18 @@ def check_url(url: str) -> None:
 
 
 def public_address(url: str) -> str:
-    """A URL without user, password and query, which may hold secrets."""
+    """Return a URL without user, password and query, which may hold secrets."""
     parts = urlsplit(url)
     host = parts.netloc.rpartition("@")[2]
     return parts._replace(netloc=host, query="", fragment="").geturl()
 
 
 def open_transport(url: str, policy: CallPolicy) -> Transport:
-    """The transport to a URL; reaches for nothing before it is used.
+    """Create the transport to a URL, which connects at first use.
 
     Raises:
-        SettingsError: a URL that no transport can open.
-        MissingExtraError: its library is not installed.
+        SettingsError: no transport can open the URL.
+        MissingExtraError: the library of the transport is not installed.
     """
     check_url(url)
     home = _HOMES[url.partition("://")[0]]

@@ -1,6 +1,7 @@
-"""`serve://app`: a Ray Serve application of this Ray cluster, called through its handle.
+"""The `serve://app` transport: a Ray Serve application of this Ray cluster, called through its
+handle.
 
-A call of Ray Serve costs some 3 ms of CPU, so rewards share calls: see `coalesced`.
+A Ray Serve call costs about 3 ms of CPU, so rewards share calls; see `coalesced`.
 An application without replicas gets one when the first call arrives, which takes seconds; the call
 waits for it.
 """
@@ -21,7 +22,7 @@ from rollart_flow.serverless.transports.coalesced import Answers, Coalescer
 
 
 class ServeTransport(Transport):
-    """Finds the application at the first call."""
+    """A transport that looks up the application at the first call."""
 
     def __init__(self, app: str) -> None:
         self._app = app
@@ -29,16 +30,15 @@ class ServeTransport(Transport):
         self._calls = Coalescer(self._message)
 
     async def send(self, body: bytes, timeout_s: float) -> bytes:
-        """See `Transport`."""
         async with limited(timeout_s):
             return await self._calls.call(body)
 
     async def close(self) -> None:
-        """Give up what is on its way."""
+        """Cancel pending messages."""
         await self._calls.close()
 
     def _message(self, calls: list[bytes]) -> AsyncIterator[Answers]:
-        """Sent at once where the application has been found."""
+        """Send a message, immediately if the application has been found."""
         return self._answers(calls, None if self._handle is None else self._sent(calls))
 
     def _sent(self, calls: list[bytes]) -> Any:
@@ -86,5 +86,5 @@ def _given_up() -> bool:
 
 
 def open_transport(url: str, policy: CallPolicy) -> ServeTransport:
-    """The transport to an application of the cluster that this process is connected to."""
+    """Create the transport to an application of the cluster that this process is connected to."""
     return ServeTransport(url.removeprefix("serve://").rstrip("/"))
