@@ -55,14 +55,12 @@ class Engine(ABC):
 
         Logprobs refer to the distribution used for sampling: after temperature, top-p, top-k and
         allowed tokens, in natural log. Greedy decoding (temperature 0) reports logprobs at
-        temperature 1.
-        Closing the iterator aborts the request.
+        temperature 1. Closing the iterator aborts the request.
 
         A request with `prefill_only` is answered with one chunk without tokens, whose `prefix` says
         where the KV cache of its prompt is held; aborting the request later frees it. A request
-        with a
-        `prefix` is decoded from that KV cache, unless the cache belongs to another version or
-        cannot be fetched.
+        with a `prefix` is decoded from that KV cache, unless the cache belongs to another version
+        or cannot be fetched.
 
         Raises:
             EngineError: the request cannot be served (longer than the context, bad token id,

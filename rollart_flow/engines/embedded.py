@@ -1,10 +1,10 @@
 """The embedded engine: small Qwen3 models on torch, in the process and event loop of the caller.
 
 The engine gives laptops, tests and demos the semantics of a group of vLLM workers (ROLLART section
-6): continuous batching, shared prefixes, streamed chunks, aborts that keep tokens, and a
-weight update that interrupted generations survive. Steps run inline in the event loop, one at a
-time. The invariant: each token is sampled under exactly one version, which is recorded with it, and
-no token is sampled while the engine is suspended.
+6): continuous batching, shared prefixes, streamed chunks, aborts that keep tokens, and a weight
+update that interrupted generations survive. Steps run inline in the event loop, one at a time. The
+invariant: each token is sampled under exactly one version, which is recorded with it, and no token
+is sampled while the engine is suspended.
 """
 
 import asyncio

@@ -1,10 +1,9 @@
 """The rows of the engine's key-value cache: which tokens each row holds and which can be reused.
 
 A row is active (a request decodes in it) or idle (it keeps the tokens of a finished request, for
-the
-next turn of that trajectory or for another attempt at the same prompt). Idle rows are reused least
-recently used first, so memory is bounded by construction. The invariant: positions below `held` of
-a row are the keys and values of `chain[row, :held]` under the current weights.
+the next turn of that trajectory or for another attempt at the same prompt). Idle rows are reused
+least recently used first, so memory is bounded by construction. The invariant: positions below
+`held` of a row are the keys and values of `chain[row, :held]` under the current weights.
 """
 
 import numpy as np

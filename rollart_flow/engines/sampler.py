@@ -1,11 +1,9 @@
 """Sampling of the next token of every row in a batch, with its logprob.
 
 The uniform number used for a sample is a hash of (engine seed, request id, position in the chain),
-not
-the state of a generator. The invariant: the tokens of a request do not depend on the other requests
-of the batch, beyond the rounding of their shared matrix products; and a request that continues on
-another worker
-of the same seed continues the same random sequence.
+not the state of a generator. The invariant: the tokens of a request do not depend on the other
+requests of the batch, beyond the rounding of their shared matrix products; and a request that
+continues on another worker of the same seed continues the same random sequence.
 
 A GPU uses the same uniform numbers and the same distribution. It sums probabilities as integers,
 whose sum does not depend on the order, so that a sample is reproducible and a token of probability

@@ -1,9 +1,8 @@
 """Atomic creation and removal of folders and files on a local file system.
 
 They are filled under a hidden name next to their target, flushed to disk and renamed; a crash
-leaves
-at most a hidden leftover, which `clear_leftovers` removes. The invariant: under its own name a
-folder is never missing a file, and no file is partially written.
+leaves at most a hidden leftover, which `clear_leftovers` removes. The invariant: under its own name
+a folder is never missing a file, and no file is partially written.
 """
 
 import fcntl

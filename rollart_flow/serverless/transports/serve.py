@@ -1,9 +1,8 @@
 """The `serve://app` transport: a Ray Serve application of this Ray cluster, called through its
 handle.
 
-A Ray Serve call costs about 3 ms of CPU, so rewards share calls; see `coalesced`.
-An application without replicas gets one when the first call arrives, which takes seconds; the call
-waits for it.
+A Ray Serve call costs about 3 ms of CPU, so rewards share calls; see `coalesced`. An application
+without replicas gets one when the first call arrives, which takes seconds; the call waits for it.
 """
 
 import asyncio
@@ -80,7 +79,7 @@ def _as_trouble() -> Iterator[None]:
 
 
 def _given_up() -> bool:
-    """Whether this task was cancelled; a replica that ends cancels its requests as well."""
+    """Return whether this task was cancelled; a replica that ends also cancels its requests."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 

@@ -2,9 +2,9 @@
 
     <run>/index/00000041        one state of the index, never changed
 
-Each change is a new key under the next number, and the highest number is the current state.
-Readers find it by querying ranges of numbers: first every 64th number, which is never removed, then
-the numbers after the last hit. If two writers use one number, the store keeps the first; the other
+Each change is a new key under the next number, and the highest number is the current state. Readers
+find it by querying ranges of numbers: first every 64th number, which is never removed, then the
+numbers after the last hit. If two writers use one number, the store keeps the first; the other
 notices and retries. The invariant: an index names a version only after all of its keys were put,
 and keys that no index names are listed in `leaving`, so that they are collected.
 """
