@@ -1,5 +1,5 @@
-"""The control plane: plain asyncio classes that talk through the ports of `control.protocols`.
+"""The control plane: plain asyncio classes that communicate through `control.protocols`.
 
-No Ray, no torch, no I/O, no thread; time only through the running loop, so that the same code runs
-in actors, in one process, and under virtual time.
+The package uses no Ray, torch, I/O or threads, and takes the time only from the running loop, so
+that the same code runs in actors, in one process, and under virtual time.
 """

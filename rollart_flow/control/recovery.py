@@ -1,7 +1,7 @@
-"""From the tables of a run to what its scheduler and its buffer continue with.
+"""Recovery of the state of the scheduler and the buffer from the tables of a run.
 
-Pure. The invariant: a group is continued where it was admitted and neither trained on, nor
-evicted, nor abandoned; whatever is committed counts once and is never attempted again.
+The functions are pure. The invariant: a group is continued if it was admitted and neither trained
+on, nor evicted, nor abandoned; a committed trajectory counts once and is never attempted again.
 """
 
 from collections import defaultdict
@@ -22,26 +22,25 @@ class RecoveredControl:
     """Arguments of `RolloutScheduler.restore` and `SampleBuffer.restore`."""
 
     next_cursor: int
-    """The tasks continue with this cursor."""
+    """Cursor at which the tasks continue."""
     groups: tuple[GroupRecord, ...]
-    """Groups that go on, the oldest first."""
+    """Groups to continue, the oldest first."""
     pending: tuple[Sample, ...]
-    """Trajectories that the buffer holds, and those of closed groups whose departure was not
-    recorded any more: the buffer drops them when it is restored."""
+    """Trajectories that the buffer holds, and those of closed groups whose removal was not recorded
+    before the restart, which the buffer drops when it is restored."""
     known: tuple[str, ...]
     """Ids of the other committed trajectories, the oldest first."""
     closed: Mapping[str, Reason]
     """Groups that left the buffer or were abandoned, with the reason for which late members are
     dropped."""
     scored: tuple[Sample, ...]
-    """The newest trajectories of which is known whether they solved their task, in the order of
-    their commits."""
+    """Newest trajectories with a known success or failure at their task, in commit order."""
     changes: tuple[Change, ...]
-    """What became of the newest groups, for a scheduler that outlived the buffer."""
+    """Changes of the newest groups, for a scheduler that outlived the buffer."""
 
 
 class _Ledger:
-    """Rows of events, trajectories and batches, by group."""
+    """Index of the rows of events, trajectories and batches by group."""
 
     def __init__(
         self, events: Iterable[Event], samples: tuple[Sample, ...], trained: Mapping[str, str]
@@ -67,22 +66,22 @@ class _Ledger:
             self.closed.setdefault(str(event.detail["group_id"]), Reason.GROUP_EVICTED)
 
     def in_order(self) -> list[str]:
-        """All groups that left any trace, in the order of admission."""
+        """Return all recorded groups in the order of admission."""
         return sorted({*self.admitted, *self.samples}, key=group_cursor)
 
     def pending(self, sample: Sample) -> bool:
-        """Whether the buffer holds it, or has yet to report that it left with its group."""
+        """Whether the buffer holds a trajectory or has yet to report its removal."""
         gone = sample.trajectory_id in self.left or sample.trajectory_id in self.trained
         return sample.trainable and not gone
 
     def record(self, group_id: str) -> GroupRecord:
-        """A group that goes on."""
+        """Return the record of a group that is continued."""
         samples = tuple(self.samples[group_id])
         dropped = frozenset(s.trajectory_id for s in samples if s.trajectory_id in self.left)
         return GroupRecord(group_id, self.admitted[group_id], samples, dropped)
 
     def changes(self, group_id: str) -> Iterator[Change]:
-        """What the buffer would have told about a group."""
+        """Yield the changes that the buffer would have reported for a group."""
         for sample in self.samples[group_id]:
             yield Change(committed=sample)
             reason = self.left.get(sample.trajectory_id)
@@ -97,10 +96,10 @@ class _Ledger:
 def recover(
     events: Iterable[Event], samples: Iterable[Sample], trained: Mapping[str, str]
 ) -> RecoveredControl:
-    """What was recorded, sorted out.
+    """Derive the state of the scheduler and the buffer from the recorded rows.
 
-    A scheduler that starts over beside a running buffer takes `SampleBuffer.cursor` before the
-    tables are read and reads changes from there: what it sees twice does no harm.
+    A scheduler that restarts while the buffer runs takes `SampleBuffer.cursor` before it reads the
+    tables, and reads changes from that cursor; duplicate changes have no effect.
 
     Args:
         events: all rows of `events`, in the order of their commits.

@@ -1,1 +1,1 @@
-"""Committed trajectories that no batch holds yet."""
+"""Buffer of committed trajectories, from which batches are formed."""

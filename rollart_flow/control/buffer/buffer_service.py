@@ -1,10 +1,11 @@
 """BufferService: commits rows of every table and forms batches of committed trajectories.
 
-All logic of the buffer's process. In a run a Ray actor serves it over Delta tables; the simulator
-and the fuzzer run the same class over a model of storage. The invariants: `put` returns once rows
-are durable, and only then does the SampleBuffer learn of them, so that every row of a batch is in
-the table; the first commit of a trajectory wins; rows of a step, a manifest or an evaluation are
-committed once; the rows in memory are those of pending trajectories and of untrained batches.
+The service holds all logic of the buffer's process. In a run, a Ray actor serves it over Delta
+tables; the simulator and the fuzzer run the same class over a model of storage. The invariants:
+`put` returns once rows are durable, and only then does the SampleBuffer learn of them, so that
+every row of a batch is in the table; the first commit of a trajectory wins; rows of a step, a
+manifest or an evaluation are committed once; the rows in memory are those of pending trajectories
+and of untrained batches.
 """
 
 import asyncio
@@ -21,28 +22,27 @@ from rollart_flow.control.schedule.schedules import Schedule
 from rollart_flow.types import Batch, Event, EventKind, Reason, Sample
 
 NUMBERED = {"steps": "step", "batches": "step", "evaluations": "policy_version"}
-"""Tables whose rows are committed once for each number, in ascending order, and the column of that
-number."""
+"""Number column by table, for tables that commit rows once per number in ascending order."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredBuffer(Generic[R]):
-    """The state of a buffer as the tables of its run tell it."""
+    """State of a buffer, read from the tables of its run."""
 
     pending: Sequence[Sample]
     """Trajectories that were neither trained on, dropped nor evicted, in commit order."""
     rows: R
-    """Their rows, aligned with `pending`."""
+    """Rows of the pending trajectories, aligned with `pending`."""
     known: Sequence[str] = ()
     """Ids of the other committed trajectories, the oldest first."""
     closed: Mapping[str, Reason] = field(default_factory=dict)
-    """Groups that left, with the reason for which late members are dropped."""
+    """Groups that left, with the reason for dropping late members."""
     batches: Sequence[Batch] = ()
-    """Batches whose manifest is written: at least the newest, if there is any."""
+    """Batches whose manifest is written, including at least the newest one."""
     untrained: Mapping[int, R] = field(default_factory=dict)
     """Rows of batches that are not trained yet, by step."""
     newest: Mapping[str, int] = field(default_factory=dict)
-    """By table of `NUMBERED`, the largest number that is committed; 0 if it is missing."""
+    """Largest committed number by table of `NUMBERED`; 0 for missing tables."""
     changes: Sequence[Change] = ()
     """Changes that a scheduler which outlived the earlier buffer may not have read."""
 
@@ -53,18 +53,18 @@ class _NumberedCommit:
 
     number: int
     durable: asyncio.Future[None] | None = None
-    """Done once it is durable; None if the tables had it when the buffer started."""
+    """Future of the commit; None if the rows were in the tables when the buffer started."""
 
 
 class BufferService(Generic[R]):
-    """Serves `control.protocols.Buffered`, and commits of every table.
+    """Implements `control.protocols.Buffered`, and commits rows of every table.
 
     Args:
         schedule: its bound and its selection decide what a batch may hold.
         group_size: trajectories of one task that are trained together.
         row_format: operations on rows.
         committer: makes rows and events durable.
-        cursor: where `changes` starts; above all cursors of a buffer that this one replaces.
+        cursor: start cursor of `changes`, above all cursors of a buffer that this one replaces.
     """
 
     def __init__(
@@ -100,11 +100,11 @@ class BufferService(Generic[R]):
         return frozenset(self._rows)
 
     def restore(self, stored: StoredBuffer[R]) -> None:
-        """Continue from the tables, before anything was put."""
+        """Restore the state from the tables, before the first `put`."""
         self._committed = len(stored.pending) + len(stored.known)
         self._numbered |= {table: _NumberedCommit(n) for table, n in stored.newest.items()}
         self._batches.update(stored.untrained)
-        # A filter may have refused a row whose DROP event was not committed any more.
+        # A filter may have refused a row whose DROP event was not committed before the restart.
         refused = self._format.refusals(stored.rows)
         accepted = []
         for place, sample in enumerate(stored.pending):
@@ -124,14 +124,14 @@ class BufferService(Generic[R]):
         self._release_rows()
 
     def report(self, events: Sequence[tuple[datetime, Event]]) -> None:
-        """Record events of another process with their UTC times. Does not wait."""
+        """Record events of another process with their UTC times, without waiting."""
         for at, event in events:
             self._committer.report(event, at)
         for _, event in events:
             self.note(event)
 
     def note(self, event: Event) -> None:
-        """Act on an event: the pending members of an abandoned group are evicted."""
+        """Evict the pending members of a group if the event reports that it was abandoned."""
         if event.kind is EventKind.ABANDON:
             self.index.evict(event.subject, Reason.GROUP_ABANDONED)
             self._release_rows()
@@ -139,7 +139,7 @@ class BufferService(Generic[R]):
     async def put(self, rows: R) -> None:
         """Commit trajectories of the training split; return once they are durable.
 
-        A trajectory that was committed before is passed over: the first commit wins.
+        A trajectory that was committed before is skipped: the first commit wins.
 
         Raises:
             StoreError: none of the new rows was written.
@@ -186,28 +186,28 @@ class BufferService(Generic[R]):
             if sample.trainable:
                 self._rows[sample.trajectory_id] = self._format.take(rows, [place])
             self.index.put(sample, refused=None if by is None else Reason.FILTERED, by=by)
-            if by is not None and sample.filtered:  # before reward, so that it is never scored
+            if by is not None and sample.filtered:  # filtered before the reward, so never scored
                 self._committer.report(drop_event(EventKind.DROP, sample, Reason.FILTERED, by=by))
         self._release_rows()
 
     def _judge(self, members: Sequence[str]) -> str | None:
-        """The filter that refuses a complete group; a `control.buffer.sample_buffer.Judge`."""
+        """Return the filter that refuses a complete group (`Judge` of `sample_buffer`), or None."""
         return self._format.group_refusal([self._rows[trajectory_id] for trajectory_id in members])
 
     def _release_rows(self) -> None:
-        """Drop rows from memory that the SampleBuffer holds no longer."""
+        """Remove rows from memory that are no longer pending in the SampleBuffer."""
         if len(self._rows) > len(self.index):
             pending = self.index.pending_ids
             self._rows = {key: row for key, row in self._rows.items() if key in pending}
 
     async def commit(self, tables: Mapping[str, R]) -> int:
-        """Commit rows of any tables, together and at once; return once they are durable.
+        """Commit rows of any tables atomically and without delay; return once they are durable.
 
-        Rows of a table of `NUMBERED` are committed once for each number: an operator that died and
-        runs again sends them again.
+        Rows of a table of `NUMBERED` are committed once per number, since a restarted operator
+        sends them again.
 
         Returns:
-            Trajectories of the training split that the run has committed by then.
+            Number of training trajectories that the run has committed by then.
         """
         table = next((name for name in NUMBERED if name in tables), None)
         if table is None:
@@ -225,9 +225,9 @@ class BufferService(Generic[R]):
         return self._committed
 
     async def get_batch(self, step: int, version: int, size: int) -> Batch:
-        """The batch of a step, as `control.protocols.Buffered.get_batch` describes it."""
+        """Return the batch of a step, as `control.protocols.Buffered.get_batch` describes."""
         batch = await self.index.get_batch(step, version, size)
-        # A repeated question may come after the step is recorded, when its rows are gone.
+        # A repeated call may come after the step is recorded, when its rows are gone.
         if step not in self._batches and step > self._numbered["steps"].number:
             rows = self._format.join([self._rows[key] for key in batch.trajectory_ids])
             self._batches[step] = self._format.with_staleness(rows, batch.staleness)
@@ -235,13 +235,13 @@ class BufferService(Generic[R]):
         return batch
 
     def batch_rows(self, step: int) -> R:
-        """Rows of a batch that was formed and is not trained yet, in its order.
+        """Return the rows of a formed, untrained batch, in its order.
 
-        They have `staleness`; those that were read from the tables have `advantage` and `weight`
-        too.
+        The rows have `staleness`; rows that were read from the tables also have `advantage` and
+        `weight`.
         """
         return self._batches[step]
 
     async def changes(self, after: int) -> tuple[int, tuple[Change, ...]]:
-        """Changes past a cursor, as `control.protocols.Buffered.changes` describes them."""
+        """Return changes past a cursor, as `control.protocols.Buffered.changes` describes."""
         return await self.index.changes(after)

@@ -1,4 +1,4 @@
-"""What is recorded of a trajectory that leaves the buffer without being trained on."""
+"""Events for trajectories that leave the buffer without being trained on."""
 
 from rollart_flow.types import Event, EventKind, Reason, Sample
 
@@ -10,14 +10,14 @@ def drop_event(
     version: int | None = None,
     by: str | None = None,
 ) -> Event:
-    """One event for one committed trajectory that will not be trained on.
+    """Return the event for a committed trajectory that will not be trained on.
 
     Args:
-        kind: DROP where it left alone, EVICT where its group left.
+        kind: DROP if the trajectory left alone, EVICT if its group left.
         sample: the trajectory.
-        reason: why.
-        version: policy version that it is too old for.
-        by: name of the filter that refused it.
+        reason: reason for the removal.
+        version: policy version for which the trajectory is too old.
+        by: name of the filter that refused the trajectory.
     """
     detail: dict[str, object] = {
         "group_id": sample.group_id,

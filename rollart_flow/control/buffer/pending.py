@@ -1,4 +1,4 @@
-"""The index of the SampleBuffer: pending trajectories by group, and what is known of the others.
+"""Index of the SampleBuffer: pending trajectories by group, and ids of removed ones.
 
 The invariant: a trajectory is in at most one place (pending in one group, or gone), a group holds
 at most `group_size` members, and ids that left are remembered up to a limit.
@@ -22,12 +22,12 @@ class PendingGroup:
 
     @property
     def start(self) -> int:
-        """Policy version that started the oldest member: a group is as old as that."""
+        """Policy version that started the oldest member, which defines the age of the group."""
         return min(start_version(sample) for sample in self.samples.values())
 
     @property
     def in_order(self) -> list[Sample]:
-        """Members by attempt."""
+        """Members, sorted by attempt."""
         return sorted(self.samples.values(), key=lambda sample: sample.attempt)
 
 
@@ -35,8 +35,8 @@ class PendingGroups:
     """Pending trajectories by group.
 
     Args:
-        group_size: members that make a group complete.
-        memory: ids of trajectories and of groups that left, remembered for late arrivals.
+        group_size: number of members of a complete group.
+        memory: number of removed trajectories and groups whose ids are kept for late arrivals.
     """
 
     def __init__(self, group_size: int, memory: int) -> None:
@@ -50,7 +50,7 @@ class PendingGroups:
         self._completed = 0
 
     def __len__(self) -> int:
-        """Pending trajectories."""
+        """Number of pending trajectories."""
         return len(self._group_of)
 
     @property
@@ -59,17 +59,17 @@ class PendingGroups:
         return self._groups.values()
 
     def knows(self, trajectory_id: str) -> bool:
-        """Whether the trajectory is pending, or gone and not yet forgotten."""
+        """Whether the trajectory is pending, or was removed and its id is still kept."""
         return trajectory_id in self._group_of or trajectory_id in self._gone
 
     def refusal(self, group_id: str) -> Reason | None:
-        """Why one more member of this group cannot be taken; None where it can."""
+        """Return the reason for refusing another member of a group, or None to accept it."""
         if group_id in self._ready:
             return Reason.GROUP_COMPLETE
         return self._closed.get(group_id)
 
     def add(self, sample: Sample) -> PendingGroup:
-        """Take a member; the group that has it now."""
+        """Add a member and return its group."""
         group = self._groups.setdefault(sample.group_id, PendingGroup(sample.group_id))
         group.samples[sample.trajectory_id] = sample
         self._group_of[sample.trajectory_id] = sample.group_id
@@ -83,11 +83,11 @@ class PendingGroups:
         return group_id in self._ready
 
     def ready(self) -> list[ReadyGroup]:
-        """Complete groups in the order in which they became complete."""
+        """Return the complete groups in the order in which they became complete."""
         return list(self._ready.values())
 
     def remove(self, trajectory_id: str) -> Sample | None:
-        """Take one pending member out; None where it is not pending."""
+        """Remove and return a pending member, or return None if it is not pending."""
         group_id = self._group_of.pop(trajectory_id, None)
         if group_id is None:
             return None
@@ -100,7 +100,8 @@ class PendingGroups:
         return sample
 
     def close(self, group_id: str, late: Reason) -> list[Sample]:
-        """Take a whole group out, by attempt; `late` is why later members are refused."""
+        """Remove a group and return its members by attempt; `late` is the reason for refusing
+        later members."""
         self._closed.add(group_id, late)
         group = self._groups.pop(group_id, None)
         if group is None:
@@ -112,5 +113,5 @@ class PendingGroups:
         return group.in_order
 
     def forget(self, trajectory_id: str) -> None:
-        """Remember that a trajectory was here and is gone."""
+        """Keep the id of a trajectory that is no longer pending."""
         self._gone.add(trajectory_id, None)

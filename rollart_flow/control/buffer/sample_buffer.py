@@ -1,9 +1,9 @@
-"""SampleBuffer: which committed trajectories are pending, and which of them form a batch.
+"""SampleBuffer: tracks pending committed trajectories and forms batches of them.
 
-It holds names and versions, no token data, and is told of a trajectory after its commit. The
-invariants: nothing pending, and so nothing in a batch, violates the bound (ROLLART section 6.2,
-asynchronous bound and buffer management); a trajectory counts once, however often it arrives;
-whatever leaves without being trained on leaves an event; what is remembered is bounded.
+The buffer holds ids and versions, no token data, and receives a trajectory after its commit. The
+invariants: no pending trajectory, and so none in a batch, violates the bound (ROLLART section 6.2,
+asynchronous bound and buffer management); a trajectory counts once, however often it arrives; each
+trajectory that leaves without being trained on is reported by an event; memory use is bounded.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,22 +24,22 @@ from rollart_flow.types import Batch, EventKind, Reason, Sample
 _KEPT_BATCHES = 8
 
 Judge = Callable[[Sequence[str]], str | None]
-"""Asked once about a complete group, by the ids of its members: the name of the filter that refuses
-it, or None. What is refused is evicted whole, and the scheduler admits another group: dynamic
-sampling (DAPO; ROLL Flash section 5.1.1)."""
+"""Callback, called once per complete group with the ids of its members. Returns the name of the
+filter that refuses the group, or None. A refused group is evicted, and the scheduler admits
+another group: dynamic sampling (DAPO; ROLL Flash section 5.1.1)."""
 
 
 class SampleBuffer:
-    """The policy part of the buffer; the tables are written by who holds it.
+    """Policy of the buffer; its owner writes the tables.
 
     Args:
-        bound: what is too old.
+        bound: staleness bound.
         group_size: trajectories of one task that are trained together.
-        emit: where evictions and drops are reported, one event per trajectory.
-        selection: which complete groups form a batch.
-        judge: which complete groups are refused; None refuses none.
-        memory: ids of trajectories and groups that left, remembered to recognize late arrivals.
-        cursor: where `changes` starts; above all cursors of a buffer that this one replaces.
+        emit: receives one event per evicted or dropped trajectory.
+        selection: selects the complete groups of a batch.
+        judge: refuses complete groups; None refuses none.
+        memory: number of removed trajectories and groups whose ids are kept for late arrivals.
+        cursor: start cursor of `changes`, above all cursors of a buffer that this one replaces.
     """
 
     def __init__(
@@ -64,17 +64,17 @@ class SampleBuffer:
         self._batches: BoundedDict[int, Batch] = BoundedDict(_KEPT_BATCHES)
         self._last_step = 0
         self._served = 0
-        """Newest version that anybody asked for a batch under."""
+        """Newest policy version of all batch requests."""
         self._changes: ReplayableQueue[Change] = ReplayableQueue("changes", start=cursor)
         self._complete = Signal()
 
     def __len__(self) -> int:
-        """Pending trajectories."""
+        """Number of pending trajectories."""
         return len(self._pending)
 
     @property
     def complete_groups(self) -> int:
-        """Groups that have all members."""
+        """Number of groups that have all members."""
         return len(self._pending.ready())
 
     @property
@@ -87,15 +87,15 @@ class SampleBuffer:
         return self._pending.knows(trajectory_id)
 
     def put(self, sample: Sample, refused: Reason | None = None, by: str | None = None) -> bool:
-        """Take a committed trajectory of the training split; False where it was known.
+        """Add a committed trajectory of the training split; return False if it was known.
 
-        What cannot be trained on is only reported. What comes after its group was complete, was
-        trained on or has left is dropped with the reason.
+        An untrainable trajectory is only reported as a change. A trajectory whose group is already
+        complete, trained on or removed is dropped with the reason.
 
         Args:
             sample: the trajectory.
-            refused: why it is dropped at once, as by a filter. It never counts as a member, so
-                that its group is not taken for complete in between.
+            refused: reason for dropping the trajectory at once, as by a filter. The trajectory
+                never counts as a member, so that its group does not become complete meanwhile.
             by: name of the filter.
         """
         if self.knows(sample.trajectory_id):
@@ -127,9 +127,9 @@ class SampleBuffer:
             self._complete.notify()
 
     def drop(self, trajectory_id: str, reason: Reason) -> bool:
-        """Take one pending trajectory out, as a filter does; False where it is not pending.
+        """Drop one pending trajectory, as a filter does; return False if it is not pending.
 
-        Its group lacks a member from then on, which the scheduler replaces.
+        The scheduler replaces the missing member of its group.
         """
         sample = self._pending.remove(trajectory_id)
         if sample is None:
@@ -144,9 +144,10 @@ class SampleBuffer:
     def evict(
         self, group_id: str, reason: Reason, version: int | None = None, by: str | None = None
     ) -> bool:
-        """Take a whole group out without training on it; False where nothing of it is pending.
+        """Evict a group without training on it; return False if no member is pending.
 
-        Members that arrive later are dropped. `by` is the name of the filter that refused it.
+        Members that arrive later are dropped. `by` is the name of the filter that refused the
+        group.
         """
         samples = self._pending.close(group_id, Reason.GROUP_EVICTED)
         for sample in samples:
@@ -156,13 +157,13 @@ class SampleBuffer:
         return bool(samples)
 
     async def get_batch(self, step: int, version: int, size: int) -> Batch:
-        """Evict what violates the bound, wait for enough complete groups, form the batch.
+        """Evict groups that violate the bound, wait for enough complete groups, form the batch.
 
         Args:
-            step: training step; asked again it gets the same batch.
-            version: the policy version that the engines serve. The newest of all that asked
-                counts: who asked earlier may have died since.
-            size: trajectories, a multiple of the group size.
+            step: training step; a repeated call returns the same batch.
+            version: policy version that the engines serve. The newest version of all calls
+                counts, since an earlier caller may have died.
+            size: number of trajectories, a multiple of the group size.
 
         Raises:
             SettingsError: the size is not such a multiple.
@@ -197,7 +198,7 @@ class SampleBuffer:
         return batch
 
     def _evict_stale(self, groups: Iterable[PendingGroup]) -> None:
-        """Of these groups, evict what is too old under the newest version asked under."""
+        """Evict the groups that are too old under the newest requested version."""
         stale = [g.group_id for g in groups if self._bound.is_stale(self._served, g.start)]
         for group_id in stale:
             self.evict(group_id, Reason.STALENESS_BOUND, self._served)
@@ -217,13 +218,20 @@ class SampleBuffer:
         )
 
     async def changes(self, after: int) -> tuple[int, tuple[Change, ...]]:
-        """Wait for changes past the cursor; (new cursor, changes). Acknowledges up to it."""
+        """Wait for changes past the cursor, which is acknowledged.
+
+        Returns:
+            (new cursor, changes).
+        """
         return await self._changes.read(after)
 
     @property
     def cursor(self) -> int:
-        """Cursor of `changes` now. A scheduler that starts over takes it before it reads the
-        tables, so that nothing falls between the two."""
+        """Current cursor of `changes`.
+
+        A restarted scheduler takes the cursor before it reads the tables, so that it misses no
+        change.
+        """
         return self._changes.cursor
 
     def restore(
@@ -235,15 +243,15 @@ class SampleBuffer:
         closed: Mapping[str, Reason] | None = None,
         changes: Iterable[Change] = (),
     ) -> None:
-        """Continue from the tables, on an empty buffer.
+        """Restore an empty buffer from the tables.
 
         Args:
             samples: committed trajectories that were neither trained on, nor dropped, nor evicted,
                 in the order of their commits.
-            batches: at least the newest that was formed, if any was.
+            batches: formed batches, including at least the newest one.
             known: other trajectory ids that are committed, the oldest first.
-            closed: groups that left, with the reason that late members are dropped for.
-            changes: what a scheduler that outlived the earlier buffer may not have read.
+            closed: groups that left, with the reason for dropping late members.
+            changes: changes that a scheduler which outlived the buffer may not have read.
         """
         for batch in batches:
             self._batches.add(batch.step, batch)

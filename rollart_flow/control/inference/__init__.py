@@ -1,1 +1,1 @@
-"""The inference workers of a run: commands to all of them, and the way of a request to one."""
+"""Control of a run's inference workers, and routing of requests to them."""

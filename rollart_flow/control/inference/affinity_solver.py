@@ -1,29 +1,29 @@
-"""Mapping of domains to hardware classes that finishes first, by what each takes on each.
+"""Solver for the mapping of domains to hardware classes with the least predicted makespan.
 
-The invariant: pure functions, and exact: no mapping has a smaller predicted makespan.
+The functions are pure. The invariant: no mapping has a smaller predicted makespan.
 """
 
 from collections.abc import Mapping
 
 Load = Mapping[tuple[str, str], float]
-"""(domain, hardware class) -> seconds of one worker that the domain's recent requests take."""
+"""Worker seconds that a domain's recent requests take, by (domain, hardware class)."""
 
 
 def choose(
     load: Load, workers: Mapping[str, int], fixed: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """The mapping of domains to hardware classes with the least predicted makespan.
+    """Return the mapping of domains to hardware classes with the least predicted makespan.
 
-    A class takes the sum of the loads of its domains, divided by its workers; the makespan is that
-    of the class that takes longest, and of equal ones the mapping with the least work in sum wins.
-    The search is exact: domains are bound one after the other, the heaviest first, and a branch is
-    left as soon as it is no better than the best mapping so far. That is cheap for the handful of
-    domains and classes that a run has.
+    The time of a class is the sum of the loads of its domains, divided by its workers; the
+    makespan is the time of the slowest class. Among mappings with equal makespan, the one with the
+    least total work wins. The search is an exact branch and bound: domains are bound one after the
+    other, the heaviest first, and a branch is pruned as soon as it is no better than the best
+    mapping so far. The search is cheap for the few domains and classes of a run.
 
     Args:
-        load: of every domain on every class.
-        workers: by class, at least one each.
-        fixed: classes that domains have, which stay.
+        load: load of every domain on every class.
+        workers: number of workers by class, at least one each.
+        fixed: classes of domains that are already bound, which are kept.
     """
     fixed = fixed or {}
     classes = sorted(workers)
@@ -49,7 +49,7 @@ def choose(
 
 
 def makespan(load: Load, workers: Mapping[str, int], mapping: Mapping[str, str]) -> float:
-    """Seconds that the class which takes longest needs under a mapping."""
+    """Return the seconds that the slowest class needs under a mapping."""
     taken = dict.fromkeys(workers, 0.0)
     for domain, hardware in mapping.items():
         taken[hardware] += load[domain, hardware]

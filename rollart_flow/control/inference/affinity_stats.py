@@ -1,59 +1,59 @@
-"""What the requests of a domain take on a hardware class, from what a client sees of them.
+"""Request cost of a domain on a hardware class, estimated from a client's observations.
 
-The invariant: an estimate is a function of the generations that were added, the recent ones first,
-and takes the same memory however many they are.
+The invariant: an estimate is a function of the added generations, weights recent ones more, and
+takes constant memory.
 """
 
 from dataclasses import dataclass
 
 _RECENT = 1024
-"""Generations that averages reach back, exponentially weighted."""
+"""Time constant of the exponentially weighted averages [generations]."""
 Rates = tuple[float, float]
 """(prefill seconds per new token, decode seconds per generated token)."""
 
 
 @dataclass(frozen=True, slots=True)
 class GenerationSpan:
-    """A stretch of a generation: what its worker did meanwhile, as far as the client knows."""
+    """A time span of a generation, with the work of its worker as far as the client knows."""
 
     passes: int
-    """Tokens that the generation drew, one for each pass over the model."""
+    """Tokens that the generation sampled, one for each pass over the model."""
     prefilled: int
-    """New tokens of prompts, its own and those of other requests."""
+    """New prompt tokens, of this and of other requests."""
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One finished generation that nothing interrupted."""
+    """A finished generation without interruption."""
 
     domain: str
     hardware: str
     new_tokens: int
-    """Of the prompt, less what its worker had cached of the trajectory."""
+    """Prompt tokens, less the tokens of the trajectory that the worker had cached."""
     tokens: int
-    """Generated."""
+    """Generated tokens."""
     spans: tuple[GenerationSpan, ...]
-    """To its first chunk, and from there to the last."""
+    """Span up to the first chunk, and span from the first chunk to the last."""
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What a domain's requests take on a hardware class."""
+    """Cost of a domain's requests on a hardware class."""
 
     prefill_s: float
-    """Per new token of the prompt [s]."""
+    """Prefill time per new prompt token [s]."""
     decode_s: float
-    """Per generated token [s]."""
+    """Decode time per generated token [s]."""
     requests: int
-    """Generations seen."""
+    """Number of observed generations."""
 
 
 class Sums:
-    """Exponentially weighted sums; each generation leaves `1 - 1 / _RECENT` of those before.
+    """Exponentially weighted sums; each generation scales earlier sums by `1 - 1 / _RECENT`.
 
-    Rates are the least squares of `seconds = prefill_s * prefilled + decode_s * passes` over all
-    spans, each weighted by the inverse of its seconds.
+    Rates are the least-squares solution of `seconds = prefill_s * prefilled + decode_s * passes`
+    over all spans, each weighted by the inverse of its seconds.
     """
 
     __slots__ = ("_sums", "seen")
@@ -63,11 +63,11 @@ class Sums:
         self.forget()
 
     def forget(self) -> None:
-        """Begin anew; what was seen has been seen."""
+        """Reset the sums; the count `seen` is kept."""
         self._sums = [0.0] * 8
 
     def add(self, seen: Seen) -> None:
-        """One more generation."""
+        """Add a generation."""
         self.seen += 1
         self.decay()
         terms = [0.0] * 5
@@ -79,23 +79,23 @@ class Sums:
         self._sums = [total + term for total, term in zip(self._sums, added, strict=True)]
 
     def decay(self) -> None:
-        """A generation of somebody else."""
+        """Scale the sums down for a generation of another domain."""
         keep = 1 - 1 / _RECENT
         self._sums = [keep * total for total in self._sums]
 
     @property
     def requests(self) -> float:
-        """Generations, the recent ones first."""
+        """Exponentially weighted number of generations."""
         return self._sums[0]
 
     @property
     def work(self) -> tuple[float, float]:
-        """(new tokens, generated tokens)."""
+        """Exponentially weighted sums (new prompt tokens, generated tokens)."""
         return self._sums[1], self._sums[2]
 
     @property
     def rates(self) -> Rates:
-        """Those that explain the seconds best; neither is negative."""
+        """Least-squares rates, both non-negative."""
         *_, xx, xy, yy, xs, ys = self._sums
         determinant = xx * yy - xy * xy
         if determinant > 1e-9 * xx * yy:
@@ -108,7 +108,7 @@ class Sums:
         return 0.0, ys / yy if yy else 0.0
 
     def slower(self, rates: Rates) -> float:
-        """How many times as long as at these rates the generations took; least squares again."""
+        """Return the least-squares ratio of the measured times to the times at these rates."""
         *_, xx, xy, yy, xs, ys = self._sums
         p, q = rates
         expected = p * p * xx + 2 * p * q * xy + q * q * yy

@@ -1,10 +1,11 @@
-"""Fleet: all inference workers of a run, as one thing to command (ROLLART section 6.2).
+"""EngineGroup: commands to all inference workers of a run (ROLLART section 6.2).
 
-The invariant: a worker whose process was restarted draws its first token under the version that
-the others serve, and none while they are suspended. One that is lost for good, or has no node to
-run on, is left out, once, with an event; nobody waits for it, and one that gets a node is back.
-Those that share their devices with training are left out while it needs them. Prefill workers obey
-with the others, but draw no tokens: without them the run goes on, with them alone it does not.
+The invariant: a worker whose process was restarted samples its first token under the version that
+the other workers serve, and none while they are suspended. A worker that is permanently lost, or
+has no node to run on, is left out and reported once; commands do not wait for it, and it rejoins
+when it gets a node. Workers that share their devices with training are left out while training
+needs the devices. Prefill workers receive the same commands but sample no tokens: a run continues
+without them, but not with prefill workers alone.
 """
 
 import asyncio
@@ -26,13 +27,14 @@ class EngineGroup:
     """Commands all workers; implements `control.protocols.InferenceControl`.
 
     Args:
-        workers: all of them serve `version`.
-        version: policy version.
-        emit: where returned and removed workers are reported, and what they release.
-        shared: whether suspended workers give back the memory that only generation needs.
-        suspended: whether whoever commanded them before has left them suspended.
-        sliding: names of those that share their devices with training (train-rollout multiplexing).
-        prefill: names of those that compute prompts for the others.
+        workers: inference workers, all serving `version`.
+        version: policy version that the workers serve.
+        emit: receives events for restarted, removed and moved workers and for released memory.
+        shared: whether suspended workers free the memory that only generation needs.
+        suspended: whether an earlier EngineGroup left the workers suspended.
+        sliding: names of workers that share their devices with training (train-rollout
+            multiplexing).
+        prefill: names of workers that compute prompts for the others.
     """
 
     def __init__(
@@ -52,18 +54,18 @@ class EngineGroup:
         self._away: dict[str, EngineCommands] = {}
         """Workers without a node."""
         self._training: dict[str, EngineCommands] = {}
-        """Sliding workers whose devices training has."""
+        """Sliding workers whose devices training uses."""
         self._trains = False
-        """Whether it has the devices of all of them."""
+        """Whether training uses the devices of the sliding workers."""
         self._idle: set[str] = set()
-        """Workers that serve nothing yet, or were told to leave, so that they begin (again)."""
+        """Workers that do not serve yet or were told to leave, so that a start is no restart."""
         self._successors: dict[str, tuple[str, ...]] = {}
-        """By a worker that was replaced: who serves in its place."""
+        """Names of the workers that serve in place of a replaced worker, by its name."""
         self._joined: ReplayableQueue[EngineCommands] = ReplayableQueue("workers")
         for worker in self.workers:
             self._joined.publish(worker)
         self._leaving = {name: asyncio.Event() for name in self._workers}
-        """Set while a worker is away: what waits for its answer gives up."""
+        """Events by worker, set while it is away so that commands stop waiting for its answer."""
         self._version = version
         self._emit = emit
         self._shared = shared
@@ -73,12 +75,15 @@ class EngineGroup:
 
     @property
     def workers(self) -> tuple[EngineCommands, ...]:
-        """Workers that were not given up and have a node."""
+        """Workers that receive commands: not lost, with a node, and not in use by training."""
         return tuple(self._workers.values())
 
     async def joined(self, after: int) -> tuple[int, tuple[EngineCommands, ...]]:
-        """Wait for workers that have joined past the cursor, the first ones included; none once
-        all are lost."""
+        """Wait for workers that joined past the cursor, initial workers included.
+
+        Returns:
+            (new cursor, workers); no workers once all are lost.
+        """
         return await self._joined.read(after)
 
     @property
@@ -88,11 +93,11 @@ class EngineGroup:
 
     @property
     def version(self) -> int:
-        """Policy version that they serve, or will once they are resumed."""
+        """Policy version that the workers serve, or will serve once they are resumed."""
         return self._version
 
     async def suspend(self) -> None:
-        """See `control.protocols.InferenceControl`."""
+        """Return once no worker generates."""
         async with self._commands:
             self._suspended = True
             await self._all("suspend", lambda worker: worker.suspend())
@@ -100,19 +105,19 @@ class EngineGroup:
                 await self._release()
 
     async def _release(self) -> None:
-        """Have the workers give back memory; reported where they held some."""
+        """Free the workers' generation memory, and report the workers that freed some."""
         for name, freed in (await self._all("release", lambda w: w.release())).items():
             if freed:
                 version, detail = self._version, {"bytes": freed}
                 self._emit(Event(EventKind.RELEASE, name, policy_version=version, detail=detail))
 
     def prefetch(self, version: int) -> None:
-        """See `control.protocols.InferenceControl`."""
+        """Have all workers read a version while rollout continues, without waiting."""
         for worker in self.workers:
             worker.prefetch(version)
 
     async def update(self, version: int) -> PullStats:
-        """See `control.protocols.InferenceControl`."""
+        """Return once every worker holds exactly this version."""
         async with self._commands:
             self._version = version
             answers = await self._all("update", lambda worker: worker.update(version))
@@ -121,7 +126,7 @@ class EngineGroup:
             return PullStats(sum(pull.pull_s for pull in pulls), exposed_s)
 
     async def resume(self) -> None:
-        """See `control.protocols.InferenceControl`."""
+        """Have all workers serve the current version."""
         async with self._commands:
             await asyncio.gather(*(self._serve(worker) for worker in self.workers))
             self._check_any()
@@ -129,7 +134,7 @@ class EngineGroup:
             self._resumed.notify()
 
     async def to_training(self) -> None:
-        """See `control.protocols.InferenceControl`."""
+        """Hand the devices of the sliding workers to training."""
         async with self._commands:
             leaving = [w for w in self.workers if w.name in self._sliding]
             freed = await asyncio.gather(*map(self._leave, leaving))
@@ -140,7 +145,7 @@ class EngineGroup:
                     self._slid(worker.name, {"to": "training", "bytes": given_back or 0})
 
     async def to_rollout(self) -> None:
-        """See `control.protocols.InferenceControl`."""
+        """Hand the devices of the sliding workers back to rollout."""
         async with self._commands:
             coming, self._training, self._trains = self._training, {}, False
             self._workers |= coming
@@ -159,8 +164,11 @@ class EngineGroup:
         self._emit(Event(EventKind.SLIDE, name, policy_version=self._version, detail=detail))
 
     async def revive(self, name: str) -> tuple[str, ...]:
-        """Wait until who serves in place of a worker that was lost does: itself, or those that it
-        was replaced by; none where nobody ever will."""
+        """Wait until a lost worker, or the workers that replaced it, serve again.
+
+        Returns:
+            Names of the workers that serve in its place; empty if none ever will.
+        """
         while True:
             names = self._successors.get(name, (name,))
             async with self._commands:
@@ -174,11 +182,11 @@ class EngineGroup:
                 await self._resumed.wait()
 
     async def replace(self, old: Mapping[str, bool], new: Iterable[EngineCommands]) -> None:
-        """Workers take the place of others: what is in flight there goes on with them.
+        """Replace workers by new ones, on which requests in flight continue.
 
         Args:
-            old: by name of a worker that is replaced, whether it goes on to serve beside them.
-            new: hold no version yet.
+            old: by name of a replaced worker, whether it continues to serve beside the new ones.
+            new: new workers, which hold no version yet.
         """
         async with self._commands:
             names = []
@@ -204,7 +212,7 @@ class EngineGroup:
             self._resumed.notify()
 
     def remove(self, name: str, error: WorkerLostError) -> None:
-        """Leave out a worker that is lost for good; reported once, whoever notices first."""
+        """Remove a permanently lost worker, and report the loss once."""
         idle = self._away.pop(name, None) or self._training.pop(name, None)
         if self._workers.pop(name, idle) is not None:
             detail = {"error": str(error), "removed": True}
@@ -214,7 +222,7 @@ class EngineGroup:
                 self._joined.close()
 
     def leave(self, name: str, error: WorkerAwayError) -> None:
-        """Wait no more for a worker that has no node; reported once. `rejoin` takes it back."""
+        """Set aside a worker that has no node, until `rejoin`, and report this once."""
         worker = self._workers.pop(name, None) or self._training.pop(name, None)
         if worker is not None:
             self._away[name] = worker
@@ -223,7 +231,7 @@ class EngineGroup:
             self._emit(Event(EventKind.CRASH, name, reason=Reason.WORKER_LOST, detail=detail))
 
     async def rejoin(self, name: str) -> None:
-        """Command a worker again that was away, if it was; a sliding one once training is over."""
+        """Take back a worker that was away; a sliding one serves once training is over."""
         if name not in self._away:
             return
         async with self._commands:
@@ -238,7 +246,7 @@ class EngineGroup:
                 self._resumed.notify()
 
     async def _serve(self, worker: EngineCommands) -> None:
-        """Let a worker draw tokens; reported where another process took the place of its own."""
+        """Have a worker sample tokens, and report a retry if its process was replaced."""
         name, version = worker.name, self._version
         begins = await self._reach(worker, "serve", lambda worker: worker.serve(version))
         if begins and name not in self._idle:
@@ -251,7 +259,7 @@ class EngineGroup:
     async def _all(
         self, command: str, ask: Callable[[EngineCommands], Awaitable[T]]
     ) -> dict[str, T | None]:
-        """One command for all workers; answers by name. Those being restarted are waited for."""
+        """Send a command to all workers, restarting ones included; return answers by name."""
         workers = self.workers
         answers = await asyncio.gather(*(self._reach(each, command, ask) for each in workers))
         self._check_any()
@@ -259,7 +267,7 @@ class EngineGroup:
 
     @property
     def lost(self) -> bool:
-        """Whether no worker that draws tokens is left, nor one that may come back."""
+        """Whether no worker that samples tokens is left, nor one that may come back."""
         places = (self._workers, self._away, self._training)
         return all(place.keys() <= self._prefill for place in places)
 
@@ -270,7 +278,7 @@ class EngineGroup:
     async def _reach(
         self, worker: EngineCommands, command: str, ask: Callable[[EngineCommands], Awaitable[T]]
     ) -> T | None:
-        """The worker's answer; None for one that is lost for good, which is removed, or away."""
+        """Return a worker's answer, or None for one that is away or lost (and then removed)."""
         answer = asyncio.ensure_future(ask(worker))
         left = asyncio.ensure_future(self._leaving[worker.name].wait())
         try:

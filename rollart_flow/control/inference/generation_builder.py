@@ -1,7 +1,7 @@
-"""Chunks joined to one generation, over as many requests as it takes.
+"""GenerationBuilder: joins the chunks of one or more requests to one generation.
 
-The invariant: tokens are appended once and in order. What arrives twice is recognized by its
-offset; a gap is an error and never a hole.
+The invariant: tokens are appended once and in order. Duplicate tokens are recognized by their
+offset; a gap raises an error.
 """
 
 from dataclasses import replace
@@ -11,11 +11,11 @@ from rollart_flow.types import Chunk, FinishReason, Generation, GenerationReques
 
 
 class ChunkGapError(EngineError):
-    """A chunk was lost on the way; the worker is well, and the request is continued."""
+    """Raised when a chunk was lost in transit; the worker is healthy, the request continues."""
 
 
 class GenerationFailedError(EngineError):
-    """A generation cannot go on anywhere. Its tokens so far stay valid."""
+    """Raised when no worker can continue a generation; its tokens so far stay valid."""
 
     def __init__(self, message: str, partial: Generation | None = None) -> None:
         super().__init__(message)
@@ -23,7 +23,7 @@ class GenerationFailedError(EngineError):
 
 
 class GenerationBuilder:
-    """The tokens of one request so far."""
+    """Builder of one request's generation, with the tokens so far."""
 
     __slots__ = (
         "_base", "_hardware", "_prefilled_by", "_request", "_worker", "finish_reason", "kept",
@@ -33,7 +33,7 @@ class GenerationBuilder:
     def __init__(self, request: GenerationRequest) -> None:
         self._request = request
         self._base = 0
-        """Tokens that earlier parts brought."""
+        """Number of tokens from earlier parts."""
         self.token_ids: list[int] = []
         self.logprobs: list[float] = []
         self.versions: list[int] = []
@@ -44,11 +44,11 @@ class GenerationBuilder:
         self._prefilled_by = ""
 
     def __len__(self) -> int:
-        """Generated tokens so far."""
+        """Number of generated tokens so far."""
         return len(self.token_ids)
 
     def rest(self, part: int) -> GenerationRequest:
-        """The request for what is missing; the first part is the request itself."""
+        """Return the request for the missing tokens; part 0 is the original request."""
         if part == 0:
             return self._request
         sampling = self._request.sampling
@@ -60,18 +60,18 @@ class GenerationBuilder:
         )
 
     def begin_part(self, hardware: str, worker: str, prefilled_by: str = "") -> None:
-        """Chunks of a new request follow, from this worker; their offsets start at 0 again."""
+        """Begin the chunks of a new request to this worker, whose offsets restart at 0."""
         self._base = len(self)
         self._hardware = hardware
         self._worker = worker
         self._prefilled_by = prefilled_by
 
     def add(self, chunk: Chunk) -> None:
-        """Append what is new of a chunk.
+        """Append the new tokens of a chunk.
 
         Raises:
-            ChunkGapError: tokens before it are missing.
-            EngineError: its lists are not aligned.
+            ChunkGapError: tokens before the chunk are missing.
+            EngineError: the lists of the chunk are not aligned.
         """
         self._check(chunk)
         skip = len(self) - self._base - chunk.offset
@@ -96,7 +96,7 @@ class GenerationBuilder:
             )
 
     def finish_if_full(self) -> None:
-        """Set the finish reason where the tokens themselves say that nothing is missing."""
+        """Set the finish reason if the tokens show that the generation is complete."""
         sampling = self._request.sampling
         if self.token_ids and self.token_ids[-1] in sampling.stop_token_ids:
             self.finish_reason = FinishReason.STOP
@@ -104,7 +104,7 @@ class GenerationBuilder:
             self.finish_reason = FinishReason.LENGTH
 
     def generation(self) -> Generation:
-        """The finished generation."""
+        """Return the finished generation."""
         return Generation(
             token_ids=tuple(self.token_ids),
             logprobs=tuple(self.logprobs),

@@ -1,7 +1,7 @@
-"""Meter: what an LLMProxy sees of its generations, made into observations for the profiler.
+"""GenerationTimer: turns the generations of an LLMProxy into observations for the profiler.
 
-Three moments of each generation; no work per token. The invariant: only generations
-are observed that one worker served from beginning to end and that no exchange of weights paused.
+The timer records three moments of each generation and does no work per token. The invariant: a
+generation is observed only if one worker served it entirely and no weight update paused it.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from rollart_flow.types import Chunk, FinishReason, Generation, GenerationReques
 
 
 class GenerationTiming:
-    """When the parts of one generation came, and what its worker had prefilled by then."""
+    """Timestamps of one generation, with the tokens that its worker had prefilled by then."""
 
     __slots__ = ("_meter", "_request", "first_ids", "marks", "new_tokens", "newest", "worker")
 
@@ -23,27 +23,27 @@ class GenerationTiming:
         self._meter = meter
         self._request = request
         self.newest = meter.newest
-        """Newest version that was seen before it began."""
+        """Newest policy version that was observed before the generation began."""
         self.worker = ""
         self.new_tokens = 0
         self.first_ids = 0
         self.marks: list[tuple[float, int]] = []
-        """(moment, tokens that its worker had prefilled): sent, first chunk, end."""
+        """(time, prefilled tokens of its worker) at the request, the first chunk and the end."""
 
     def sent(self, worker: str) -> None:
-        """It goes to a worker."""
+        """Record that the request is sent to a worker."""
         self.worker = worker
         self.new_tokens = self._meter.new_tokens(self._request, worker)
         self.mark()
 
     def first(self, chunk: Chunk) -> None:
-        """The first chunk that has tokens is here."""
+        """Record the first chunk that has tokens."""
         self._meter.prefilled[self.worker] += self.new_tokens
         self.first_ids = len(chunk.token_ids)
         self.mark()
 
     def mark(self) -> None:
-        """Note this moment."""
+        """Record the current time."""
         now = asyncio.get_running_loop().time()
         self.marks.append((now, self._meter.prefilled[self.worker]))
 
@@ -52,33 +52,34 @@ class GenerationTimer:
     """Observes the generations of one proxy.
 
     Args:
-        profiler: told of each.
-        tokens: how many tokens some ids are; a simulation's ids stand for many each.
+        profiler: receives the observations.
+        tokens: number of tokens for a sequence of ids; in a simulation, one id stands for many
+            tokens.
     """
 
     def __init__(self, profiler: Profiler, tokens: Callable[[Sequence[int]], int] = len) -> None:
         self.profiler = profiler
         self.newest = 0
-        """Newest version that was seen."""
+        """Newest policy version that was observed."""
         self.prefilled: Counter[str] = Counter()
-        """New tokens of prompts that have been prefilled, by worker."""
+        """Number of new prompt tokens prefilled so far, by worker."""
         self._tokens = tokens
         self._cached: dict[str, tuple[str, int]] = {}
-        """Worker and length of the prefix that it holds, by trajectory."""
+        """Worker and length of its cached prefix, by trajectory."""
 
     def begin(self, request: GenerationRequest) -> GenerationTiming:
-        """A generation is about to be asked for."""
+        """Start the timing of a generation that is about to be requested."""
         return GenerationTiming(self, request)
 
     def new_tokens(self, request: GenerationRequest, worker: str) -> int:
-        """Tokens of a prompt that are not cached on a worker."""
+        """Return the number of prompt tokens that are not cached on a worker."""
         holder, cached = self._cached.get(request.trajectory_id, ("", 0))
         return self._tokens(request.prompt_ids) - (cached if holder == worker else 0)
 
     def end(
         self, timing: GenerationTiming, request: GenerationRequest, generation: Generation
     ) -> None:
-        """It has ended, after one request to one worker."""
+        """Observe a generation that ended after one request to one worker."""
         ids, worker = generation.token_ids, generation.worker
         if not ids:
             return
@@ -99,5 +100,5 @@ class GenerationTimer:
         )
 
     def release(self, trajectory_id: str) -> None:
-        """A trajectory is over."""
+        """Forget a trajectory that has ended."""
         self._cached.pop(trajectory_id, None)

@@ -1,10 +1,10 @@
-"""Health checks: an inference worker that answers nothing is treated as one that died.
+"""Health checks: an inference worker that does not answer is treated as dead.
 
-A process that crashes is noticed by whoever started it; one that hangs is noticed by nobody, and
-its requests wait for ever. So each worker is asked for a sign of life. The invariant: a worker that
-answers within the limit is left alone, however slow it is; one that does not is restarted in place,
-or removed where that has happened before, and each is an event. One whose node is gone is left
-out until there is another.
+A crashed process is detected by the process that started it; a hanging process would go unnoticed,
+and its requests would wait forever. Each worker is therefore pinged. The invariant: a worker that
+answers within the limit is left alone, however slow it is; a worker that does not answer is
+restarted in place, or removed if it was restarted before, and either action is reported. A worker
+whose node is gone is left out until it gets another node.
 """
 
 import asyncio
@@ -18,16 +18,16 @@ from rollart_flow.types import Event, EventKind, Reason
 
 @dataclass(frozen=True, slots=True)
 class HealthLimits:
-    """How long a worker may be silent.
+    """Time limits for the answers of a worker to pings.
 
     Raises:
         SettingsError: names the limit that is not positive.
     """
 
     answer_s: float = 60.0
-    """For a sign of life of a process that has given one before [s]."""
+    """Limit for a process that has answered before [s]."""
     start_s: float = 600.0
-    """For the first one of a new process, which has a model to load [s]."""
+    """Limit for the first answer of a new process, which has to load the model [s]."""
 
     def __post_init__(self) -> None:
         for name in ("answer_s", "start_s"):
@@ -36,17 +36,17 @@ class HealthLimits:
 
     @property
     def every_s(self) -> float:
-        """From a sign of life to the next question [s]: hangs show within 1.25 x `answer_s`."""
+        """Time from an answer to the next ping [s]: a hang shows within 1.25 x `answer_s`."""
         return self.answer_s / 4
 
 
 async def watch(fleet: EngineGroup, emit: Emit, limits: HealthLimits) -> None:
-    """Ask all workers of a fleet for signs of life until none is left, or it is cancelled.
+    """Ping all workers of an engine group until none is left or the call is cancelled.
 
     Args:
-        fleet: its workers have given signs of life already, and so have those that join it.
-        emit: where restarts are reported; the fleet reports removals.
-        limits: how long each may be silent.
+        fleet: engine group, whose workers have all answered once before they join.
+        emit: receives events for restarts; the engine group reports removals.
+        limits: time limits for the answers.
     """
     cursor = 0
     async with asyncio.TaskGroup() as watches:
@@ -61,7 +61,7 @@ async def watch(fleet: EngineGroup, emit: Emit, limits: HealthLimits) -> None:
 async def _watch(
     worker: EngineCommands, fleet: EngineGroup, emit: Emit, limits: HealthLimits
 ) -> None:
-    """Ask one worker until it is lost for good."""
+    """Ping one worker until it is permanently lost."""
     limit_s = limits.answer_s
     while True:
         await asyncio.sleep(limits.every_s)
@@ -84,7 +84,7 @@ async def _watch(
 
 
 def _restart(worker: EngineCommands, emit: Emit, limit_s: float) -> None:
-    """End the process of a worker that hangs. Its requests fail with it and go on elsewhere."""
+    """Restart a hanging worker; its requests fail and continue on other workers."""
     worker.restart()
     detail = {"error": f"it hangs: no sign of life within {limit_s:g} s"}
     emit(Event(EventKind.CRASH, worker.name, reason=Reason.WORKER_LOST, detail=detail))

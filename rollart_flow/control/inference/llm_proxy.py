@@ -1,10 +1,10 @@
-"""LLMProxy: one door to all inference workers, on the client's side (ROLLART section 6.1).
+"""LLMProxy: client-side proxy of all inference workers (ROLLART section 6.1).
 
-A request goes to a worker of the hardware class that its domain is bound to, always the same one
-for a trajectory, so that its prefix stays cached, and the least loaded one otherwise. Where there
-are prefill workers, one of them computes its prompt first (`prefill`). The invariant: the tokens of
-a generation are exactly those that engines drew, each once and in order, whatever is repeated,
-interrupted or continued on another worker.
+A request goes to a worker of the hardware class that its domain is bound to. All requests of a
+trajectory go to the same worker, so that the prefix stays cached; a new trajectory goes to the
+least loaded worker. If there are prefill workers, one of them computes the prompt first
+(`prefill`). The invariant: the tokens of a generation are exactly the sampled tokens, each once and
+in order, even if the generation is repeated, interrupted or continued on another worker.
 """
 
 import asyncio
@@ -34,11 +34,11 @@ from rollart_flow.types import (
 )
 
 _FRUITLESS_LIMIT = 2
-"""Interruptions in a row, without one token between them, after which a request is given up: it
-may be the request that kills its workers."""
+"""Consecutive interruptions without a new token after which a request fails, since the request
+itself may crash its workers."""
 
 FirstToken = Callable[[int], None]
-"""Told once per generation: the policy version of its first token."""
+"""Callback, called once per generation with the policy version of the first token."""
 
 
 class _Live:
@@ -61,18 +61,18 @@ class _Live:
         self.task = asyncio.current_task()
         self.aborted = False
         self.parts = 0
-        """Requests that were sent for it."""
+        """Number of requests sent for the generation."""
         self.fruitless = 0
 
     def begin_part(self, worker: Inference, prefilled_by: str) -> None:
-        """The request, or what is left of it, goes to a worker."""
+        """Record that the request, or its remaining part, goes to a worker."""
         self.parts += 1
         self.joined.begin_part(worker.hardware, worker.worker, prefilled_by)
         if self.timing is not None:
             self.timing.sent(worker.worker)
 
     def take(self, chunk: Chunk) -> None:
-        """Append a chunk and tell of the first token."""
+        """Append a chunk, and report the first token."""
         first = not len(self.joined)
         self.joined.add(chunk)
         if first and len(self.joined):
@@ -83,15 +83,15 @@ class _Live:
 
 
 class LLMProxy:
-    """Generates on whatever worker fits.
+    """Routes requests to suitable inference workers and joins their chunks.
 
     Args:
         workers: inference workers.
-        emit: where fallbacks, lost workers and retries are reported.
-        hw_affinity: hardware class by domain, "default" for the others; empty: any. A meter has
-            them chosen by its profiler.
+        emit: receives events for fallbacks, lost workers and retries.
+        hw_affinity: hardware class by domain, "default" for the others; empty for any class. With
+            a GenerationTimer, its profiler chooses the classes.
         recover: brings lost workers back; by default they stay lost until `add`.
-        prefill: workers that compute prompts for the others; none: each computes its own.
+        prefill: workers that compute prompts for the others; if empty, each computes its own.
     """
 
     def __init__(
@@ -115,23 +115,23 @@ class LLMProxy:
 
     @property
     def workers(self) -> tuple[str, ...]:
-        """Names of the workers that are in use."""
+        """Names of the workers in use."""
         return self._router.names
 
     def add(self, worker: Inference) -> None:
-        """Use one more worker, or one that was lost and is back."""
+        """Add a worker, or take back a lost worker that has returned."""
         self._router.add(worker)
 
     def remove(self, name: str) -> None:
-        """Send nothing more to a worker; what is in flight there goes on."""
+        """Stop sending requests to a worker; its requests in flight continue."""
         self._router.remove(name)
 
     def session(self) -> int:
-        """A number that nobody else gets, for request ids: an attempt may run twice at once."""
+        """Return a unique number for request ids, since an attempt may run twice at once."""
         return next(self._sessions)
 
     def release(self, trajectory_id: str) -> None:
-        """A trajectory is over: its placement can be forgotten."""
+        """Forget the placement of a trajectory that has ended."""
         self._router.release(trajectory_id)
         self._prefill.release(trajectory_id)
         if self._meter is not None:
@@ -140,13 +140,13 @@ class LLMProxy:
     async def generate(
         self, request: GenerationRequest, on_first: FirstToken | None = None
     ) -> Generation:
-        """Generate until a finish reason, moving to another worker where one dies.
+        """Generate until a finish reason, continuing on another worker if one dies.
 
-        The request id must be that of no other request in progress, of whatever client.
+        The request id must be unique among the requests in progress of all clients.
 
         Raises:
-            GenerationFailedError: no worker is left, or the request is refused or fails again and
-                again; it has the tokens so far.
+            GenerationFailedError: no worker is left, or the request is refused or fails
+                repeatedly; the error carries the tokens so far.
         """
         if request.request_id in self._live:
             raise ValueError(f"request {request.request_id!r} is in progress already")
@@ -169,14 +169,14 @@ class LLMProxy:
         return generation
 
     def abort(self, request_id: str) -> None:
-        """End a generation: it returns the tokens that have arrived. Unknown ids are ignored."""
+        """Abort a generation, which returns its tokens so far. Unknown ids are ignored."""
         live = self._live.get(request_id)
         if live is not None and live.task is not None and not live.aborted:
             live.aborted = True
             live.task.cancel()
 
     async def _attempt(self, live: _Live) -> None:
-        """Stream from one worker until the end or until it fails."""
+        """Stream from one worker until the generation ends or the worker fails."""
         worker = await self._route(live)
         length = len(live.joined)
         self._router.begin(worker)
@@ -196,7 +196,7 @@ class LLMProxy:
             self._router.end(worker)
 
     async def _route(self, live: _Live) -> Inference:
-        """The worker for a generation; waits while none is in use and one may come back."""
+        """Return a generation's worker; wait while none is in use and one may return."""
         await self._staff.awaited(live.request.request_id)
         try:
             return self._router.route(live.request)
@@ -222,7 +222,7 @@ class LLMProxy:
                 await stream.aclose()
 
     def _interrupted(self, live: _Live, worker: Inference, error: Exception) -> None:
-        """Mark a dead worker, and decide whether the request goes on elsewhere."""
+        """Mark a worker as lost, and decide whether the request continues on another one."""
         if not isinstance(error, ChunkGapError):
             self._staff.lost(worker, error)
         if live.fruitless >= _FRUITLESS_LIMIT or self._staff.hopeless:
@@ -239,7 +239,7 @@ class LLMProxy:
         )
 
     async def close(self) -> None:
-        """Give recoveries up and wait for aborts that are under way."""
+        """Cancel the recovery of workers and wait for pending aborts."""
         await self._staff.close()
         await self._prefill.close()
 

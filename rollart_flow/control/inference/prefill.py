@@ -1,11 +1,11 @@
-"""Prefill on workers of their own, ahead of the decode workers (PD disaggregation, ROLLART 6.3).
+"""Prefill on separate workers (prefill-decode disaggregation, ROLLART section 6.3).
 
-A request first goes to a prefill worker, which computes the KV cache of its prompt and keeps it;
-then to a decode worker, which fetches what it has not cached itself, and draws every token. Both
-kinds keep to a trajectory, or to a group where requests name one, so that of a later turn's prompt
-either one handles only what is new: the action before it and the observation. The invariant: a
-request that no prefill worker can take is decoded all the same, by a worker that computes its
-prompt too; what was computed and is not wanted is given up at once.
+A request first goes to a prefill worker, which computes and keeps the KV cache of the prompt; then
+to a decode worker, which fetches the part that it has not cached itself and samples every token.
+Workers of both kinds are sticky by trajectory, or by group if requests name one, so that each
+processes only the new tokens of a later turn's prompt: the previous action and the observation. The
+invariant: a request that no prefill worker can take is still decoded, by a worker that computes the
+prompt too; a KV cache that is no longer needed is released at once.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable
@@ -19,38 +19,38 @@ from rollart_flow.errors import EngineError, RequestRefusedError
 from rollart_flow.types import Chunk, GenerationRequest, Prefix
 
 _TRIES = 2
-"""Prefill workers that one request is sent to: it may be the request that kills them."""
+"""Prefill workers to try per request, since the request itself may crash them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prefilled:
-    """A request on its way to a decode worker."""
+    """A request for a decode worker, with its prefilled prefix."""
 
     request: GenerationRequest
-    """With the prefix that a worker holds for it, if one does."""
+    """The request, with the prefix that a prefill worker holds for it, if any."""
     worker: Inference | None = None
-    """Which one does."""
+    """Prefill worker that holds the prefix, or None."""
 
     @property
     def by(self) -> str:
-        """Name of the worker; empty if none holds anything."""
+        """Name of the prefill worker; empty if there is none."""
         return "" if self.worker is None else self.worker.worker
 
 
 class Prefill:
-    """Has prompts computed ahead.
+    """Sends prompts to prefill workers ahead of decoding.
 
     Args:
-        workers: prefill workers; there may be none.
-        emit: where lost ones are reported.
-        recover: brings them back; by default they stay lost.
+        workers: prefill workers; may be empty.
+        emit: receives events for lost workers.
+        recover: brings lost workers back; by default they stay lost.
     """
 
     def __init__(self, workers: Iterable[Inference], emit: Emit, recover: Recover | None) -> None:
         self._staff = WorkerPool(workers, emit, FixedAffinity({}), recover)
 
     async def ahead(self, request: GenerationRequest) -> Prefilled:
-        """Have the prompt computed where a worker can; waits for no worker to come back."""
+        """Have a prefill worker compute the prompt, without waiting for lost workers."""
         router = self._staff.router
         for _ in range(_TRIES):
             if not len(router):
@@ -61,7 +61,7 @@ class Prefill:
                 prefix = await self._ask(worker, request)
                 return Prefilled(replace(request, prefix=prefix), worker)
             except RequestRefusedError:
-                break  # the decode worker says why
+                break  # the decode worker reports the reason
             except EngineError as error:
                 self._staff.lost(worker, error)
             finally:
@@ -78,21 +78,21 @@ class Prefill:
             raise
 
     def give_up(self, prefilled: Prefilled) -> None:
-        """Nobody will fetch what was computed, or go on to."""
+        """Abort a prefill whose KV cache will not be fetched."""
         if prefilled.worker is not None:
             self._staff.abort(prefilled.worker, _own_id(prefilled.request))
 
     def release(self, trajectory_id: str) -> None:
-        """A trajectory is over: its placement can be forgotten."""
+        """Forget the placement of a trajectory that has ended."""
         self._staff.router.release(trajectory_id)
 
     async def close(self) -> None:
-        """Give recoveries up and wait for aborts that are under way."""
+        """Cancel the recovery of workers and wait for pending aborts."""
         await self._staff.close()
 
 
 def _own_id(request: GenerationRequest) -> str:
-    """Of the request for the prompt alone."""
+    """Return the id of the prefill request."""
     return f"{request.request_id}/prefill"
 
 

@@ -1,9 +1,10 @@
-"""Profiler: which hardware class suits which domain, found while a run goes on (ROLLART section 9).
+"""Profiler: finds the best hardware class for each domain during a run (ROLLART section 9).
 
 The paper binds domains by hand: prefill-heavy ones such as FrozenLake to compute-optimized devices
-(H800), decode-heavy ones such as math to those with bandwidth (H20; section 7.3). Here the times of
-finished generations say so. The invariant: the mapping is a function of what was observed and of
-the number of workers, so that processes that see the same workload choose alike.
+(H800), decode-heavy ones such as math to bandwidth-optimized ones (H20; section 7.3). The profiler
+derives the mapping from the times of finished generations. The invariant: the mapping is a function
+of the observations and of the number of workers, so that processes with the same workload choose
+the same mapping.
 """
 
 from collections import Counter
@@ -15,37 +16,38 @@ from rollart_flow.control.protocols import Emit
 from rollart_flow.types import Event, EventKind
 
 AUTO = "auto"
-"""In place of a hardware class by domain: the profiler chooses."""
+"""Setting in place of hardware classes by domain that lets the profiler choose."""
 ENOUGH = 16
-"""Generations of a domain on a class before its times are believed."""
+"""Generations of a domain on a class that are needed before its times are used."""
 EXPLORED = 16
-"""One in so many new trajectories goes to a class that a bound domain was not seen enough on."""
+"""One in this many new trajectories of a bound domain explores a class with few observations."""
 EVERY = 64
-"""Generations from one judgement to the next."""
+"""Generations between two evaluations of the mapping."""
 MARGIN = 0.15
 """Share of the predicted makespan that another mapping must save to be preferred."""
 PATIENCE = 3
-"""Judgements in a row that must prefer the same mapping before it replaces one."""
+"""Consecutive evaluations that must prefer the same mapping before the mapping is replaced."""
 RARE = 0.02
-"""Share of the new trajectories below which a domain may go anywhere, and holds up nobody."""
+"""Share of new trajectories below which a domain is left out of an evaluation."""
 
 
 class Profiler:
-    """Keeps the profiles of one process and binds domains by them.
+    """Keeps the profiles of one process and binds domains to hardware classes.
 
-    Until every domain was seen often enough on every class, all go anywhere. A domain or a class
-    that joins later is explored with a small share of the requests. A mapping is replaced only by
-    one that is predicted to be clearly better, several times in a row.
+    Until every frequent domain has enough observations on every class, requests go to any class. A
+    domain or a class that joins later is explored with a small share of the requests. A mapping is
+    replaced only if another one is predicted to be clearly better several times in a row.
 
-    Times are those that requests meet. The prefills that a request waits for, its own and others',
-    explain one part of them and its own passes the other, so that domains which share a class are
-    told apart. What is left of the load of a class, the size of its batches, is in the times. So
-    the rates of a domain on all classes are noted when it is bound: there, and only there, they
-    were measured under alike loads. From then on its requests are followed, and by how much they
-    are slower on its own class; on the others they are taken to be slower by as much.
+    The profiler uses the times that requests experience. The prefills that a request waits for, its
+    own and others', explain one part of its time and its own passes the other part, so that
+    domains on the same class are distinguished. The remaining effect of the load on a class, its
+    batch size, is part of the times. The rates of a domain on all classes are therefore recorded
+    when the domain is bound, since only then they were measured under similar loads. Afterwards
+    the slowdown of its requests on its own class is measured, and the same slowdown is assumed for
+    the other classes.
 
     Args:
-        emit: where changes of the mapping are reported, one event for each domain.
+        emit: receives one event for each domain whose class changes.
     """
 
     def __init__(self, emit: Emit) -> None:
@@ -62,25 +64,25 @@ class Profiler:
 
     @property
     def mapping(self) -> dict[str, str]:
-        """Hardware class by domain, of those that are bound."""
+        """Hardware class by domain, for the bound domains."""
         return dict(self._mapping)
 
     def profile(self, domain: str, hardware: str) -> Profile | None:
-        """What was seen of a domain on a class; None for nothing."""
+        """Return the profile of a domain on a class, or None without observations."""
         sums = self._on.get((domain, hardware))
         return None if sums is None else Profile(*sums.rates, sums.seen)
 
     def resize(self, hardware: Iterable[str]) -> None:
-        """The classes of all workers that are in use, once for each worker."""
+        """Set the classes of all workers in use, one entry for each worker."""
         self._workers = Counter(hardware)
         self._mapping = {d: c for d, c in self._mapping.items() if c in self._workers}
 
     def wanted(self, domain: str) -> str | None:
-        """The class that a domain is bound to; None: any."""
+        """Return the class that a domain is bound to; None means any class."""
         return self._mapping.get(domain)
 
     def place(self, domain: str) -> str | None:
-        """The class for a new trajectory: now and then one that has to be explored."""
+        """Return the class for a new trajectory, at times a class that has to be explored."""
         self._placed[domain] += 1
         wanted = self._mapping.get(domain)
         unseen = self._unseen(domain)
@@ -89,7 +91,7 @@ class Profiler:
         return wanted if self._placed[domain] % EXPLORED else unseen[0]
 
     def observe(self, seen: Seen) -> None:
-        """Take a finished generation into account; judges the mapping now and then."""
+        """Record a finished generation; evaluate the mapping every `EVERY` generations."""
         self._on.setdefault((seen.domain, seen.hardware), Sums()).add(seen)
         for domain, sums in self._domains.items():
             if domain != seen.domain:
@@ -101,7 +103,7 @@ class Profiler:
             self._judge()
 
     def _unseen(self, domain: str) -> list[str]:
-        """Classes on which a domain was not seen often enough."""
+        """Return the classes on which a domain has too few observations."""
         return [c for c in sorted(self._workers) if not self._known(domain, c)]
 
     def _known(self, domain: str, hardware: str) -> bool:
@@ -109,7 +111,7 @@ class Profiler:
         return pair in self._noted or (pair in self._on and self._on[pair].seen >= ENOUGH)
 
     def _judge(self) -> None:
-        """Bind domains that are not bound, or replace the mapping by one that is clearly better."""
+        """Bind unbound domains, or replace the mapping by a clearly better one."""
         rare = RARE * self._placed.total()
         frequent = [d for d, count in self._placed.items() if count >= rare]
         known = [d for d in frequent if not self._unseen(d)]
@@ -125,13 +127,13 @@ class Profiler:
         self._bind(best if self._times_preferred >= PATIENCE else now)
 
     def _load(self, domain: str, hardware: str) -> float:
-        """Seconds that the recent requests of a domain take on a class, or would take."""
+        """Return the seconds that a domain's recent requests take, or would take, on a class."""
         new_tokens, tokens = self._domains[domain].work
         prefill_s, decode_s = self._rates(domain, hardware)
         return new_tokens * prefill_s + tokens * decode_s
 
     def _rates(self, domain: str, hardware: str) -> Rates:
-        """What a domain takes on a class, under the load that its own class has."""
+        """Return the rates of a domain on a class, under the load of its own class."""
         if (domain, hardware) not in self._noted:
             return self._on[domain, hardware].rates
         prefill_s, decode_s = self._noted[domain, hardware]

@@ -1,10 +1,9 @@
-"""Which worker serves a request: hardware class by domain, sticky by trajectory, then load.
+"""Routing of requests: hardware class by domain, sticky by trajectory, then least load.
 
-ROLLART section 5 (hardware affinity) with fallback to whatever is there. The classes are given, or
-a profiler finds them. Requests that name a group
-go to that group's worker instead (ROLL Flash section 5.1.2, without prompt replication). The
-invariant: a request is routed as long as one worker is in use, and a domain's fallback is reported
-once.
+The router implements hardware affinity (ROLLART section 5) with fallback to any available class.
+The classes are configured or found by a profiler. Requests that name a group go to that group's
+worker instead (ROLL Flash section 5.1.2, without prompt replication). The invariant: a request is
+routed as long as one worker is in use, and a domain's fallback is reported once.
 """
 
 import zlib
@@ -17,46 +16,46 @@ from rollart_flow.types import Event, EventKind, GenerationRequest, Reason
 
 
 class Affinity(Protocol):
-    """Says which hardware class a domain goes to."""
+    """Protocol that chooses a hardware class for each domain."""
 
     def wanted(self, domain: str) -> str | None:
-        """The class of a domain; None: any."""
+        """Return the class of a domain; None means any class."""
         ...
 
     def place(self, domain: str) -> str | None:
-        """The class for a new trajectory of a domain; None: any."""
+        """Return the class for a new trajectory of a domain; None means any class."""
         ...
 
     def resize(self, hardware: Iterable[str]) -> None:
-        """The classes of all workers that are in use, once for each worker."""
+        """Set the classes of all workers in use, one entry for each worker."""
         ...
 
 
 class FixedAffinity:
-    """Classes by domain, "default" for the others; whoever is not among them goes anywhere."""
+    """Fixed classes by domain, with "default" for the others; without it, they use any class."""
 
     def __init__(self, classes: Mapping[str, str]) -> None:
         self._classes = classes
 
     def wanted(self, domain: str) -> str | None:
-        """See `Affinity`."""
+        """Return the configured class of a domain; None means any class."""
         return self._classes.get(domain, self._classes.get("default"))
 
     def place(self, domain: str) -> str | None:
-        """See `Affinity`."""
+        """Return the configured class of a domain; None means any class."""
         return self.wanted(domain)
 
     def resize(self, hardware: Iterable[str]) -> None:
-        """Nothing: what is given stays."""
+        """Ignore the workers in use, since the classes are fixed."""
 
 
 class Router:
-    """Placement of requests; load is what this client has in flight.
+    """Places requests on workers; the load counts this client's requests in flight.
 
     Args:
         workers: inference workers.
-        emit: where fallbacks and lost workers are reported.
-        affinity: says which hardware class a domain goes to.
+        emit: receives events for fallbacks and lost workers.
+        affinity: hardware class for each domain.
     """
 
     def __init__(self, workers: Iterable[Inference], emit: Emit, affinity: Affinity) -> None:
@@ -64,16 +63,16 @@ class Router:
         self._affinity = affinity
         self._workers = {worker.worker: worker for worker in workers}
         self._load: dict[str, int] = {}
-        """Requests in flight, of workers that have any: clients are many, and few workers of all
-        are busy for one of them."""
+        """Requests in flight by worker; idle workers are left out, since a run has many clients
+        and each of them keeps only few workers busy."""
         self._placed: dict[str, str] = {}
         self._fallen_back: set[str] = set()
         self._fitting: dict[tuple[str, str | None], list[str]] = {}
-        """Names by domain and class; forgotten whenever a worker comes or goes."""
+        """Worker names by domain and class; cleared when a worker is added or removed."""
         self._resized()
 
     def __len__(self) -> int:
-        """Workers in use."""
+        """Number of workers in use."""
         return len(self._workers)
 
     def __contains__(self, name: str) -> bool:
@@ -82,16 +81,16 @@ class Router:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Workers in use."""
+        """Names of the workers in use."""
         return tuple(self._workers)
 
     def add(self, worker: Inference) -> None:
-        """Use a worker."""
+        """Add a worker."""
         self._workers[worker.worker] = worker
         self._resized()
 
     def remove(self, name: str) -> None:
-        """Use a worker no more."""
+        """Remove a worker."""
         self._workers.pop(name, None)
         self._resized()
 
@@ -100,7 +99,7 @@ class Router:
         self._affinity.resize(worker.hardware for worker in self._workers.values())
 
     def lost(self, worker: Inference, error: Exception) -> None:
-        """A worker died, or left as it was told to; a death is reported once."""
+        """Remove a worker that died or left; a death is reported once."""
         if self._workers.get(worker.worker) is not worker:
             return
         self.remove(worker.worker)
@@ -115,23 +114,23 @@ class Router:
             )
 
     def begin(self, worker: Inference) -> None:
-        """A request is in flight on a worker."""
+        """Count one more request in flight on a worker."""
         name = worker.worker
         self._load[name] = self._load.get(name, 0) + 1
 
     def end(self, worker: Inference) -> None:
-        """It is over."""
+        """Count one request in flight less on a worker."""
         name = worker.worker
         self._load[name] -= 1
         if not self._load[name]:
             del self._load[name]
 
     def release(self, trajectory_id: str) -> None:
-        """Forget where a trajectory was placed."""
+        """Forget the placement of a trajectory."""
         self._placed.pop(trajectory_id, None)
 
     def route(self, request: GenerationRequest) -> Inference:
-        """The worker for a request.
+        """Return the worker for a request.
 
         Raises:
             EngineError: no worker is in use.
@@ -148,8 +147,11 @@ class Router:
         return self._workers[name]
 
     def _least_loaded(self, request: GenerationRequest) -> str:
-        """Of equals the first after a place that the trajectory's id names: clients that do not
-        know each other spread their requests evenly, without a random number."""
+        """Return the least-loaded worker's name.
+
+        Ties go to the first worker from a position derived from the trajectory id, so that
+        independent clients spread their requests evenly without random numbers.
+        """
         candidates = self._candidates(request.domain, self._affinity.place(request.domain))
         place = zlib.crc32(request.trajectory_id.encode()) % len(candidates)
         turns = range(place - len(candidates), place)
@@ -159,7 +161,7 @@ class Router:
         return min((candidates[i] for i in turns), key=self._load.__getitem__)
 
     def _candidates(self, domain: str, wanted: str | None) -> list[str]:
-        """Names of the workers for a domain in order, so that every client counts them alike."""
+        """Return the sorted worker names for a domain, in the same order for every client."""
         if (domain, wanted) not in self._fitting:
             self._fitting[domain, wanted] = self._find(domain, wanted)
         return self._fitting[domain, wanted]
@@ -188,10 +190,10 @@ class Router:
 
 
 def _turn(group: int, workers: Sequence[str]) -> str:
-    """The worker of a group: each worker has one of as many groups as there are workers.
+    """Return the worker of a group; each round of len(workers) groups uses each worker once.
 
-    Nothing is remembered, so that all clients choose alike and nothing has to be forgotten. Which
-    one begins differs from round to round: domains that take turns would keep their worker.
+    The function is stateless, so that all clients choose the same worker. The first worker differs
+    between rounds, since alternating domains would otherwise always get the same worker.
     """
     first = zlib.crc32(str(group // len(workers)).encode())
     return workers[(first + group) % len(workers)]

@@ -1,7 +1,7 @@
-"""Staff: the workers of one kind that a proxy uses, and what becomes of those that are lost.
+"""WorkerPool: the workers of one kind that a proxy uses, and the recovery of lost workers.
 
-The invariant: a worker that is lost gets no request until it, or who takes its place, serves again;
-who waits for one waits only as long as one may come back.
+The invariant: a lost worker gets no request until it serves again; a request waits for a worker
+only as long as the worker or a replacement may come back.
 """
 
 import asyncio
@@ -14,17 +14,18 @@ from rollart_flow.control.protocols import Emit, Inference
 from rollart_flow.errors import EngineError
 
 Recover = Callable[[Inference], Awaitable[Sequence[Inference]]]
-"""Told a worker that was lost; returns once those serve the current version that take its place:
-itself, or others. None where nobody ever will; EngineError counts as that."""
+"""Callback for a lost worker that waits for recovery and returns the workers that serve the current
+version in its place: the worker itself, or others. An empty result or an EngineError means that the
+worker stays lost."""
 
 
 class WorkerPool:
     """Workers that serve the same requests.
 
     Args:
-        workers: those in use at first.
-        emit: where fallbacks and lost workers are reported.
-        affinity: says which hardware class a domain goes to.
+        workers: initial workers.
+        emit: receives events for fallbacks and lost workers.
+        affinity: hardware class for each domain.
         recover: brings lost workers back; by default they stay lost.
     """
 
@@ -47,14 +48,16 @@ class WorkerPool:
         return not len(self.router) and not self._recovering
 
     async def awaited(self, who: str) -> None:
-        """Return once a worker is in use, or none may come back; `who` waits."""
+        """Return once a worker is in use, or none may come back; `who` names the waiter."""
         while not len(self.router) and self._recovering:
             with waiting(f"a worker for {who}"):
                 await self._recovered.wait()
 
     def lost(self, worker: Inference, error: Exception) -> None:
-        """Leave a worker that died, or left as it was told to, and start to bring it back, unless
-        that is under way or it is back already."""
+        """Stop using a worker that died or left, and start its recovery.
+
+        Recovery is not started if it is in progress or the worker is back already.
+        """
         self.router.lost(worker, error)
         name = worker.worker
         if self._recover is None or name in self._recovering or name in self.router:
@@ -71,13 +74,13 @@ class WorkerPool:
             self._recovered.notify()
 
     def abort(self, worker: Inference, request_id: str) -> None:
-        """Tell a worker that a request is not wanted, without waiting for it."""
+        """Abort a request on a worker, without waiting."""
         task = asyncio.ensure_future(_abort(worker, request_id))
         self._aborts.add(task)
         task.add_done_callback(self._aborts.discard)
 
     async def close(self) -> None:
-        """Give recoveries up and wait for aborts that are under way."""
+        """Cancel the recovery of workers and wait for pending aborts."""
         recoveries = tuple(self._recovering.values())
         for task in recoveries:
             task.cancel()

@@ -1,1 +1,1 @@
-"""What every part of the control plane waits with and keeps messages in."""
+"""Named waits, signals, message queues and bounded mappings of the control plane."""

@@ -1,8 +1,8 @@
-"""A stream of messages that one reader reads with a cursor.
+"""ReplayableQueue: a stream of messages that one reader reads with a cursor.
 
-The invariant: an item stays until a read acknowledges it, so that whatever happens to requests
-and replies (lost, repeated, out of order) each item reaches the reader at least once and, in the
-replies to one cursor, in order. Items are idempotent, so that once too often does no harm.
+The invariant: an item is kept until a read acknowledges it. Even if requests and replies are lost,
+repeated or reordered, each item reaches the reader at least once and, in the replies to one cursor,
+in order. Items are idempotent, so that duplicates have no effect.
 """
 
 from collections import deque
@@ -15,13 +15,13 @@ T = TypeVar("T")
 
 
 class ReplayableQueue(Generic[T]):
-    """Numbered items from `start + 1` on. Reading after a cursor acknowledges all up to it.
+    """Queue of items numbered from `start + 1`; a read acknowledges all items up to its cursor.
 
     Args:
-        name: what the waits are called.
-        start: cursor before the first item. A feed that takes the place of an earlier one starts
-            above all cursors of that one, so that an old cursor reads everything.
-        limit: most items that may be unacknowledged, after which the reader counts as gone.
+        name: name of the queue in waits and errors.
+        start: cursor before the first item. A queue that replaces an earlier one starts above all
+            cursors of that one, so that an old cursor reads everything.
+        limit: largest number of unacknowledged items, beyond which the reader counts as gone.
     """
 
     def __init__(self, name: str, *, start: int = 0, limit: int = 100_000) -> None:
@@ -38,14 +38,14 @@ class ReplayableQueue(Generic[T]):
         return self._last
 
     def __len__(self) -> int:
-        """Items that are not acknowledged."""
+        """Number of unacknowledged items."""
         return len(self._items)
 
     def publish(self, item: T) -> None:
         """Append an item and wake the reader.
 
         Raises:
-            RunFailedError: nobody has read for `limit` items.
+            RunFailedError: `limit` items are unacknowledged.
         """
         if len(self._items) >= self._limit:
             raise RunFailedError(
@@ -57,9 +57,10 @@ class ReplayableQueue(Generic[T]):
         self._published.notify()
 
     async def read(self, after: int) -> tuple[int, tuple[T, ...]]:
-        """Wait for items past the cursor; (new cursor, items). Empty only once it is closed.
+        """Wait for items past the cursor and return (new cursor, items).
 
-        A cursor that this feed has not reached yet is one of another feed and reads everything.
+        The items are empty only once the queue is closed. A cursor above the newest item belongs
+        to another queue and reads everything.
         """
         if after > self._last:
             after = self._last - len(self._items)
@@ -70,7 +71,7 @@ class ReplayableQueue(Generic[T]):
         return self._last, self._items_after(after)
 
     def close(self) -> None:
-        """Wake readers for good: they get what there is, or nothing."""
+        """Close the queue: reads return the remaining items without waiting."""
         self._closed = True
         self._published.notify()
 

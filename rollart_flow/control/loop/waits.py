@@ -1,8 +1,8 @@
-"""Every wait has a name, so that nothing hangs silently.
+"""Named waits, so that no hang goes unnoticed.
 
-`waiting` registers a wait with the running loop for as long as it lasts; `listing` says who waits
-for what; a `Watchdog` emits one STALL event when no wait of the loop has ended for too long. The
-invariant: whatever in the control plane may wait without limit does so inside `waiting`.
+`waiting` registers a wait with the running loop while the wait lasts; `listing` returns the open
+waits; a `Watchdog` emits one STALL event when no wait of the loop has ended for too long. The
+invariant: every potentially unlimited wait of the control plane is inside `waiting`.
 """
 
 import asyncio
@@ -20,14 +20,14 @@ _SHOWN_WAITS = 20
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Somebody waits: for what, and since when in seconds of the loop's clock."""
+    """An open wait: its name, and its start in seconds of the loop's clock."""
 
     name: str
     since_s: float
 
 
 class _Waits:
-    """The open waits of one loop, and when one of them last ended."""
+    """Open waits of one loop, and the time at which a wait last ended."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.time = loop.time
@@ -72,18 +72,18 @@ class _Waiting:
 
 
 def waiting(name: str) -> _Waiting:
-    """A context manager that says what the code inside waits for, such as `get_batch(step=3)`."""
+    """Return a context manager that names the wait of its body, such as `get_batch(step=3)`."""
     return _Waiting(name)
 
 
 def listing(loop: asyncio.AbstractEventLoop | None = None) -> tuple[Wait, ...]:
-    """The open waits of a loop (default: the running one), the longest first."""
+    """Return the open waits of a loop (default: the running loop), the longest first."""
     waits = _waits(loop or asyncio.get_running_loop())
     return tuple(Wait(w.name, since) for w, since in waits.open.items())
 
 
 def describe(loop: asyncio.AbstractEventLoop) -> str:
-    """The open waits in one line, the longest first."""
+    """Describe the open waits in one line, the longest first."""
     waits = listing(loop)
     now = loop.time()
     shown = [f"{w.name} for {now - w.since_s:.1f} s" for w in waits[:_SHOWN_WAITS]]
@@ -92,14 +92,14 @@ def describe(loop: asyncio.AbstractEventLoop) -> str:
 
 
 class Signal:
-    """Wakes all that wait at the moment it is notified; remembers nothing.
+    """Wakes all current waiters when notified; later waiters wait for the next notification.
 
-    Use: `while not condition: await signal.wait()`. Between the check and the wait nothing else
-    runs, so that no notification is missed.
+    Use: `while not condition: await signal.wait()`. No other code runs between the check and the
+    wait, so that no notification is missed.
     """
 
     def __init__(self) -> None:
-        # A dict keeps the order of arrival, which a set of futures would not repeat.
+        # A dict keeps the order of arrival; the order of a set would not be reproducible.
         self._waiters: dict[asyncio.Future[None], None] = {}
 
     async def wait(self) -> None:
@@ -112,7 +112,7 @@ class Signal:
             del self._waiters[future]
 
     def notify(self) -> None:
-        """Wake all that wait now."""
+        """Wake all current waiters."""
         for future in self._waiters:
             if not future.done():
                 future.set_result(None)
@@ -121,10 +121,10 @@ class Signal:
 class Watchdog:
     """Emits one STALL event whenever no wait of the running loop has ended for `stall_s`.
 
-    It is armed by progress and sleeps after it has barked, so that it keeps no idle loop awake.
+    Progress arms the watchdog, and its event disarms it, so that it keeps no idle loop busy.
 
     Args:
-        emit: where the event goes; its detail lists the waits, the longest first.
+        emit: receives the event, whose detail lists the waits, the longest first.
         stall_s: seconds without progress.
     """
 

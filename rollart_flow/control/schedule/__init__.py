@@ -1,1 +1,1 @@
-"""The order of a training step's phases, the bound on staleness, and who drives both."""
+"""Schedules: the order of a training step's phases, the staleness bound, and the controller."""

@@ -1,12 +1,12 @@
-"""AsyncController: drives one training step after the other through the phases of its schedule.
+"""AsyncController: drives each training step through the phases of its schedule.
 
 ROLLART section 6.2 (weight synchronization protocol), ROLL Flash section 4.2. The invariants: at
 most one batch is outstanding; weights change only while the engines are suspended, and only to a
-version that is published; the scheduler hears of a version before the engines go on; whatever was
-interrupted or is asked again is done once in effect.
+published version; the scheduler is told of a version before the engines resume; interrupted and
+repeated operations take effect once.
 
-A version may be trained before it is published. Then the next batch is not held up: it is trained,
-and weights are exchanged beside that once they can be read.
+The next batch may be formed before the weights of the previous step are published. The batch is
+then trained without delay, and the weights are exchanged concurrently once they can be read.
 """
 
 import asyncio
@@ -21,20 +21,20 @@ from rollart_flow.types import Batch, Event, EventKind
 
 
 class AsyncController:
-    """Hands out batches and takes note of finished steps.
+    """Provides batches for training and records finished steps.
 
     Args:
-        buffered: where batches come from.
+        buffered: source of the batches.
         inference: all inference workers.
-        scheduler: told of batches and versions.
+        scheduler: notified of batches and versions.
         schedule: order of phases.
-        emit: where suspend, update and resume are reported.
+        emit: receives events for suspend, update and resume.
         batch_size: trajectories per step.
         steps: last step.
         first_step: next step to train: one above the newest published version.
         served: policy version that the engines hold.
         pending: batch of `first_step`, if it was formed before a restart. Its training may be
-            under way, so that `trained` comes without another `next_batch`.
+            in progress, so that `trained` is called without another `next_batch`.
         suspended: whether an earlier controller left the engines suspended.
     """
 
@@ -72,7 +72,7 @@ class AsyncController:
         self._lock = asyncio.Lock()
         self._exchange: asyncio.Task[None] | None = None
         self._beside: tuple[int, Batch] | None = None
-        """Step whose weights are exchanged beside training, and its batch."""
+        """Step during whose training the weights are exchanged, and its batch."""
         self._step_ended = Signal()
 
     @property
@@ -81,7 +81,7 @@ class AsyncController:
         return self._served
 
     def phases(self, step: int) -> PhaseSeconds:
-        """Seconds of a step's phases so far; complete once `trained(step)` has returned."""
+        """Return the seconds of a step's phases, complete once `trained(step)` has returned."""
         return self._seconds.of(step)
 
     async def next_batch(self, step: int) -> Batch | None:
@@ -102,7 +102,7 @@ class AsyncController:
             return await self._prepared(step)
 
     async def _prepared(self, step: int) -> Batch:
-        """The outstanding batch of a step. Interrupted, it can be run again from the start."""
+        """Return the outstanding batch of a step; after an interruption, call again."""
         if self._batch is not None and self._batch.step == step:
             return self._batch
         if self._pending is None or self._pending.step != step:
@@ -111,7 +111,7 @@ class AsyncController:
         return self._batch
 
     async def _settle(self) -> None:
-        """Finish the step before, where a restart may have cut it off after its training."""
+        """Finish the previous step, which a restart may have interrupted after its training."""
         if self._settled:
             return
         if self._trained > 0 and self._schedule.after_training:
@@ -120,14 +120,14 @@ class AsyncController:
         elif self._trained > 0 and (
             self._schedule.overlapped or self._left_suspended or self._served < self._trained - 1
         ):
-            # Engines that started anew may hold the newest weights already.
+            # Restarted engines may hold the newest weights already.
             version = max(self._served, self._trained - 1)
             for phase in self._schedule.before_training:
                 await self._run(phase, self._trained, version=version)
         self._settled = True
 
     async def _prepare(self, step: int) -> Batch:
-        """Run the phases up to training, or start them where they run beside it."""
+        """Run the phases before training, or start them if they overlap training."""
         await self._exchanged()
         batch = await self._get_batch(step)
         await self._inference.to_training()
@@ -146,7 +146,7 @@ class AsyncController:
         return self._exchange
 
     async def _exchange_weights(self, step: int, batch: Batch) -> None:
-        await self._published.wait(step - 1)  # the rollout goes on meanwhile
+        await self._published.wait(step - 1)  # rollout continues meanwhile
         for phase in self._schedule.before_training:
             await self._run(phase, step, version=step - 1)
             if phase is Phase.SUSPEND:
@@ -154,13 +154,15 @@ class AsyncController:
         self._scheduler.batch_taken(batch)
 
     async def exchanged(self) -> None:
-        """Return once no weights are exchanged beside training: `phases` of its step is complete,
-        but for a swap that follows training."""
+        """Return once no exchange of weights overlaps training.
+
+        `phases` of the step is then complete, except for a swap that follows training.
+        """
         async with self._lock:
             await self._exchanged()
 
     async def _exchanged(self) -> None:
-        """Wait for an exchange of weights beside training; one that failed is made again."""
+        """Wait for an exchange of weights that overlaps training, and retry a failed one."""
         if self._beside is None:
             return
         task = self._exchange or self._start_exchange(*self._beside)
@@ -173,7 +175,7 @@ class AsyncController:
         self._beside = None
 
     async def close(self) -> None:
-        """Give up an exchange of weights that is under way."""
+        """Cancel an exchange of weights that is in progress."""
         if self._exchange is not None:
             self._exchange.cancel()
             await asyncio.gather(self._exchange, return_exceptions=True)
@@ -191,7 +193,7 @@ class AsyncController:
         return batch
 
     async def _batch_or_failure(self, step: int) -> Batch:
-        """The batch, unless the run fails while it is awaited."""
+        """Return the batch, or raise the failure if the run fails first."""
         batch = asyncio.ensure_future(self._request(step))
         failure = asyncio.ensure_future(self._scheduler.failed())
         try:
@@ -204,17 +206,18 @@ class AsyncController:
             failure.cancel()
 
     async def _request(self, step: int) -> Batch:
-        """The batch; where the schedule is patient, after what would be too old for the next."""
+        """Request the batch; a patient schedule first waits for attempts that would be too old."""
         if self._schedule.patient:
             await self._scheduler.settled(self._served + 1)
         return await self._buffered.get_batch(step, self._served, self._batch_size)
 
     async def trained(self, step: int, push_s: float | None = 0.0) -> PhaseSeconds:
-        """The step is trained and recorded; the seconds of its phases.
+        """Record a trained step, run the phases after training, and return the phase seconds.
 
         Args:
-            step: whose version this is.
-            push_s: seconds that publishing it took; None: that goes on, and `published` follows.
+            step: trained step, equal to the new version.
+            push_s: seconds that publishing took; None if publishing continues, and `published`
+                is called later.
 
         Raises:
             RunFailedError: this step has no batch yet.
@@ -239,7 +242,7 @@ class AsyncController:
         return self.phases(step)
 
     def published(self, version: int, push_s: float) -> None:
-        """A version can be read from the weight store; publishing it took so many seconds."""
+        """Record that a version is in the weight store, and the seconds of publishing it."""
         self._note_published(version, push_s)
         self._prefetch()
 
@@ -248,8 +251,10 @@ class AsyncController:
             self._seconds.add(version + 1, "push_s", push_s)
 
     def _prefetch(self) -> None:
-        """Have the engines read a version that is recorded and published, and that they will swap
-        to beside rollout, so that only the swap suspends it."""
+        """Have the engines read a recorded and published version ahead of the swap to it.
+
+        The read overlaps rollout, so that only the swap suspends rollout.
+        """
         version = min(self._trained, self._published.newest)
         before = Phase.UPDATE in self._schedule.before_training
         if before and self._prefetched < version < self._steps:
@@ -257,12 +262,12 @@ class AsyncController:
             self._inference.prefetch(version)
 
     def _formed_steps(self) -> set[int]:
-        """Steps that have a batch and are not trained: one, or none."""
+        """Return the steps, at most one, that have a batch and are not trained."""
         batches = (self._batch, self._pending)
         return {b.step for b in batches if b is not None and b.step > self._trained}
 
     async def _run(self, phase: Phase, step: int, version: int) -> None:
-        """One phase of weight synchronization; `version` is the newest that is trained."""
+        """Run one phase of weight synchronization for a trained version."""
         started = asyncio.get_running_loop().time()
         with waiting(f"{phase}(step={step}, version={version})"):
             if phase is Phase.SUSPEND:

@@ -1,7 +1,6 @@
-"""What schedules promise of the batches that are trained on: checks, each for one promise.
+"""Checks of the invariants that schedules guarantee for trained batches, one check per invariant.
 
-A check is asked about batches after the fact, by tests and by whoever proves a run; it decides
-nothing while the run goes on.
+Tests and verification tools apply the checks afterwards; checks decide nothing during a run.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -12,14 +11,14 @@ from rollart_flow.control.schedule.staleness import Bound
 from rollart_flow.types import Batch
 
 Check = Callable[[Bound, Batch], str | None]
-"""None where the batch keeps the promise, else what is wrong with it."""
+"""Check that returns None if the batch satisfies the invariant, else a description."""
 
 OrderCheck = Callable[[Sequence[Batch]], Iterable[str]]
-"""What is wrong with the order of all batches of a run, one line each."""
+"""Check that yields the violations in the order of all batches of a run, one line each."""
 
 
 def within_bound(bound: Bound, batch: Batch) -> str | None:
-    """No trajectory is older than the bound while `batch.policy_version` is served."""
+    """Check that no trajectory exceeds the staleness bound under `batch.policy_version`."""
     for trajectory_id, age in zip(batch.trajectory_ids, batch.staleness, strict=True):
         if bound.is_stale(batch.policy_version, batch.policy_version - age):
             return f"step {batch.step}: trajectory {trajectory_id} is {age} versions old"
@@ -27,7 +26,7 @@ def within_bound(bound: Bound, batch: Batch) -> str | None:
 
 
 def served_at_most_one_behind(bound: Bound, batch: Batch) -> str | None:
-    """The engines served the trained weights or, in the overlap, those before them."""
+    """Check that the engines served the trained weights or, with overlap, the previous ones."""
     behind = batch.trained_version - batch.policy_version
     if batch.trained_version == batch.step - 1 and 0 <= behind <= 1:
         return None
@@ -38,7 +37,7 @@ def served_at_most_one_behind(bound: Bound, batch: Batch) -> str | None:
 
 
 def on_policy(bound: Bound, batch: Batch) -> str | None:
-    """Every trajectory was started by the very weights that the step trains."""
+    """Check that every trajectory was started by the weights that the step trains."""
     if batch.policy_version == batch.trained_version == batch.step - 1 and not any(batch.staleness):
         return None
     return (
@@ -49,12 +48,12 @@ def on_policy(bound: Bound, batch: Batch) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class NoneOvertakenByMore:
-    """No group is trained on after one that was admitted more than `width` groups later."""
+    """Check that no group is trained on after one admitted more than `width` groups later."""
 
     width: int
 
     def __call__(self, batches: Sequence[Batch]) -> Iterable[str]:
-        """What is wrong with the order, one line each."""
+        """Yield the violations, one line each."""
         newest = -1
         for batch in sorted(batches, key=lambda batch: batch.step):
             places = {group_id: group_cursor(group_id) for group_id in batch.group_ids}

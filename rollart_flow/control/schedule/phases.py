@@ -1,7 +1,7 @@
 """Seconds of the phases of a training step, as the control plane measures them.
 
-The invariant: an interrupted phase that is run again adds to what it took before; only the newest
-steps are remembered.
+The invariant: an interrupted phase that is run again adds to its earlier seconds; only the newest
+steps are kept.
 """
 
 from dataclasses import dataclass, replace
@@ -12,33 +12,33 @@ class PhaseSeconds:
     """Seconds of the phases of one step; names are columns of `steps`."""
 
     wait_s: float = 0.0
-    """Training waited for the batch."""
+    """Seconds that training waited for the batch."""
     suspend_s: float = 0.0
     update_s: float = 0.0
     resume_s: float = 0.0
     pull_s: float = 0.0
-    """Reading the weights that the engines swapped to, accumulated over the workers."""
+    """Seconds of reading the new weights, summed over the workers."""
     exposed_pull_s: float = 0.0
-    """Part of `update_s` that waited for that."""
+    """Part of `update_s` that waited for the weights to be read."""
     push_s: float = 0.0
-    """Publishing the version of the step before."""
+    """Seconds of publishing the version of the previous step."""
 
 
 class StepSeconds:
-    """The seconds of the steps that are not forgotten."""
+    """Phase seconds by step."""
 
     def __init__(self) -> None:
         self._of: dict[int, PhaseSeconds] = {}
 
     def of(self, step: int) -> PhaseSeconds:
-        """Those of a step so far."""
+        """Return the phase seconds of a step so far."""
         return self._of.get(step, PhaseSeconds())
 
     def add(self, step: int, name: str, seconds: float) -> None:
-        """Add to one of a step's."""
+        """Add seconds to one phase of a step."""
         before = self.of(step)
         self._of[step] = replace(before, **{name: getattr(before, name) + seconds})
 
     def forget(self, step: int) -> None:
-        """A step is long over."""
+        """Discard the seconds of a step."""
         self._of.pop(step, None)

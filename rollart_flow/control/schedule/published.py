@@ -1,17 +1,17 @@
-"""Which versions engines can read: one that is trained may still be on its way to the store.
+"""Published: tracks the versions that engines can read from the weight store.
 
-ROLLART section 6.2: publishing from the trainer overlaps training. The invariant: versions become
-readable in their order, and none is swapped to before.
+A trained version may not be published yet, since publishing overlaps training (ROLLART section
+6.2). The invariant: versions become readable in order, and engines swap only to readable versions.
 """
 
 from rollart_flow.control.loop.waits import Signal, waiting
 
 
 class Published:
-    """The versions up to the newest one that can be read.
+    """Versions that can be read, up to the newest one.
 
     Args:
-        version: what can be read from the start.
+        version: newest version that can be read initially.
     """
 
     def __init__(self, version: int) -> None:
@@ -24,7 +24,7 @@ class Published:
         return self._newest
 
     def add(self, version: int) -> bool:
-        """A version can be read now; False where this was known."""
+        """Record that a version can be read; return False if this was known."""
         if version <= self._newest:
             return False
         self._newest = version

@@ -1,9 +1,9 @@
-"""Schedules: in which order a training step's phases run, and what is promised for it.
+"""Schedules: the order of a training step's phases, and the invariants of its batches.
 
-A schedule is data. The AsyncController runs its `order`, the scheduler and the buffer ask its
-`bound`, `admission` and `selection`, what drives the attempts of a process its switches and its
-`stages`, so that another schedule is another composition of the same parts and no other class. Each
-declares its invariant: `violations` finds the batches that break it.
+A schedule is data. The AsyncController runs its `order`, the scheduler and the buffer use its
+`bound`, `admission` and `selection`, and rollout workers use its switches and its `stages`. A new
+schedule is therefore a new composition of the same parts, not a new class. Each schedule declares
+its invariant: `violations` finds the batches that break it.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -37,7 +37,7 @@ from rollart_flow.types import Batch
 
 
 class Phase(StrEnum):
-    """What a training step consists of, seen from the control plane."""
+    """Phases of a training step in the control plane."""
 
     GET_BATCH = "get_batch"
     SUSPEND = "suspend"
@@ -47,14 +47,15 @@ class Phase(StrEnum):
 
 
 SIX_STEPS = (Phase.GET_BATCH, Phase.SUSPEND, Phase.UPDATE, Phase.RESUME, Phase.TRAIN)
-"""ROLLART section 6.2; the fifth, recompute, happens in the engines when they resume."""
+"""Protocol of ROLLART section 6.2; its fifth step, recompute, happens when the engines resume."""
 
 SYNCHRONOUS = (Phase.GET_BATCH, Phase.SUSPEND, Phase.TRAIN, Phase.UPDATE, Phase.RESUME)
-"""ROLL Flash section 4.2: suspended right after get_batch, so that all that follows is new."""
+"""Order of ROLL Flash section 4.2: rollout is suspended right after get_batch, until the weights
+are updated."""
 
 
 SWITCHES = ("queue_scheduling", "prompt_replication", "overlapped", "patient")
-"""Fields of a schedule that may be set for any of them, in text too: see `Schedule.switched`."""
+"""Fields that may be set for any schedule, also in text: see `Schedule.switched`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,38 +63,39 @@ class Schedule:
     """One way to interleave rollout and training.
 
     Raises:
-        SettingsError: stages and lockstep: who waits for a place would hold up the turns of all.
+        SettingsError: stages and lockstep are combined, or a schedule that suspends rollout during
+            training is overlapped.
     """
 
     name: str
     order: tuple[Phase, ...]
-    """What comes before TRAIN runs in `next_batch`, what comes after it in `trained`."""
+    """Phases in order; those before TRAIN run in `next_batch`, those after it in `trained`."""
     bound: Bound
     checks: tuple[Check, ...]
-    """The invariant: each must hold for each batch."""
+    """Invariants that must hold for each batch."""
     admission: Admit = by_credits
-    """Whether one more group may be opened."""
+    """Decision whether one more group may be opened."""
     selection: Select = oldest_first
-    """Which complete groups form a batch."""
+    """Choice of the complete groups that form a batch."""
     order_checks: tuple[OrderCheck, ...] = ()
-    """The invariant over all batches."""
+    """Invariants over all batches."""
     lockstep: bool = False
     """Whether the attempts of a process take their turns together."""
     overlapped: bool = False
-    """Whether a batch is trained at once, and weights are exchanged beside its training."""
+    """Whether a batch is trained at once while weights are exchanged concurrently."""
     patient: bool = False
-    """Whether a batch waits for what could not be in a later one, so that nothing is aborted."""
+    """Whether a batch waits for attempts that would be too old later, so that none is aborted."""
     queue_scheduling: bool = True
-    """Whether each attempt is scored as soon as it ends; else none is before all that run beside it
-    in its process have ended (ROLL Flash section 5.1.1)."""
+    """Whether each attempt is scored as soon as it ends; otherwise all attempts of its process have
+    to end first (ROLL Flash section 5.1.1)."""
     prompt_replication: bool = True
-    """Whether each attempt of a group is placed by itself; else one worker decodes all of them, as
-    with num_return_sequences > 1 (ROLL Flash section 5.1.2)."""
+    """Whether attempts of a group are placed independently; otherwise one worker decodes them all,
+    as with num_return_sequences > 1 (ROLL Flash section 5.1.2)."""
     stages: StageSizes | None = None
-    """Attempts of a process in each stage of a rollout; None: as many as are admitted."""
+    """Attempts of a process in each stage of a rollout; None means no limit."""
     shared: bool = False
-    """Whether the engines share their devices with the trainer: while they are suspended, they give
-    back the memory that only generation needs."""
+    """Whether the engines share their devices with the trainer and therefore free the memory that
+    only generation needs while they are suspended."""
 
     def __post_init__(self) -> None:
         if self.lockstep and self.stages is not None:
@@ -105,7 +107,7 @@ class Schedule:
             )
 
     def switched(self, **switches: Any) -> "Schedule":
-        """The same schedule with some of its `SWITCHES` set; its name says which.
+        """Return the same schedule with some `SWITCHES` set, which its name lists.
 
         Raises:
             TypeError: there is no such switch.
@@ -130,7 +132,7 @@ class Schedule:
         return self.order[self.order.index(Phase.TRAIN) + 1 :]
 
     def violations(self, batches: Iterable[Batch]) -> tuple[str, ...]:
-        """What is wrong with batches, one line each; empty where the invariant holds."""
+        """Return the violations of the invariant, one line each; empty if the invariant holds."""
         batches = tuple(batches)
         found = [check(self.bound, batch) for batch in batches for check in self.checks]
         found += [line for check in self.order_checks for line in check(batches)]
@@ -140,8 +142,8 @@ class Schedule:
 def rollart(alpha: float | Fraction = 1) -> Schedule:
     """The six-step protocol of ROLLART section 6.2; with alpha 0 it is `sync_plus()`.
 
-    Training of step k overlaps rollout under version k - 1. Where that is still being published
-    when the batch is there, the step does not wait for it: the swap comes beside its training.
+    Training of step k overlaps rollout under version k - 1. If that version is not yet published
+    when the batch is ready, training starts anyway, and the swap overlaps training.
 
     Raises:
         SettingsError: alpha is negative or not a finite number.
@@ -158,15 +160,16 @@ def rollart(alpha: float | Fraction = 1) -> Schedule:
 
 
 def rollart_plus(alpha: float | Fraction = 1) -> Schedule:
-    """`rollart` that neither waits for a transfer of weights nor throws anything away.
+    """Variant of `rollart` that neither waits for weight transfers nor aborts stale attempts.
 
-    The batch is trained at once, and the weights of the step before are pushed and exchanged
-    meanwhile. What ROLLART section 6.2 aborts, the next batch waits for: the longest trajectory
-    bounds the step by its length over (1 + alpha), as it must where every trajectory counts.
-    Batches take tasks in the order of their source, so that each is as mixed as the tasks are.
+    The batch is trained at once, while the weights of the previous step are pushed and exchanged.
+    The next batch waits for the attempts that ROLLART section 6.2 would abort, so that the longest
+    trajectory bounds the step time by its length over (1 + alpha). Batches take tasks in the
+    order of their source, so that each batch has the same mix as the tasks.
 
     Raises:
-        SettingsError: alpha is negative or not a finite number, or 0: there is nothing to overlap.
+        SettingsError: alpha is negative or not a finite number, or 0, which
+            leaves nothing to overlap.
     """
     bound = StalenessPolicy(alpha)
     if bound.bound == 0:
@@ -181,34 +184,34 @@ def rollart_plus(alpha: float | Fraction = 1) -> Schedule:
 
 
 def sync() -> Schedule:
-    """Batch-level and synchronous (Sync in ROLLART section 7.1): `sync_plus` in lockstep.
+    """Batch-level synchronous training (Sync in ROLLART section 7.1): `sync_plus` in lockstep.
 
-    The environments of a process step together, and nothing is scored before all have ended.
+    The environments of a process step together, and scoring starts once all have ended.
     """
     return replace(sync_plus(), name="sync", lockstep=True, queue_scheduling=False)
 
 
 def sync_plus() -> Schedule:
-    """Synchronous training (Sync+ in ROLLART section 7.1): suspended while the step trains."""
+    """Synchronous training (Sync+ in ROLLART section 7.1): training suspends rollout."""
     checks = (within_bound, on_policy)
     return Schedule("sync_plus", SYNCHRONOUS, StalenessPolicy(0), checks)
 
 
 def one_off() -> Schedule:
-    """Train on one batch while the next one is rolled out (One-off in ROLLART section 2, 7.1).
+    """Train on a batch while the next one is generated (One-off in ROLLART sections 2 and 7.1).
 
-    No more than a batch is in flight and all of it is in the batch that is taken, so that nothing
-    spans two versions: whatever is trained on was drawn by the weights before those it trains.
+    At most one batch is in flight, and the formed batch takes all of it, so no trajectory spans
+    two versions: the behavior policy of a batch is the version before the one that it trains.
     """
     checks = (within_bound, served_at_most_one_behind)
     return Schedule("one_off", SIX_STEPS, StalenessPolicy(0), checks)
 
 
 def areal(alpha: float | Fraction = 1) -> Schedule:
-    """Bounded where trajectories start (AReaL; ROLLART sections 6.2 and 7.1).
+    """Staleness bounded only at the start of trajectories (AReaL; ROLLART sections 6.2 and 7.1).
 
-    No more than (1 + alpha) batches are in flight or waiting; nothing is aborted for its age, and
-    what was complete first is trained on first.
+    At most (1 + alpha) batches are in flight or waiting; no attempt is aborted for its age, and
+    the groups that were complete first are trained on first.
 
     Raises:
         SettingsError: alpha is negative or not a finite number.
@@ -224,9 +227,10 @@ def areal(alpha: float | Fraction = 1) -> Schedule:
 
 
 def window(width: int, alpha: float | Fraction = 1) -> Schedule:
-    """`areal` in a window of `width` groups (Forge): whoever finishes first inside is trained on.
+    """Variant of `areal` that trains the first finished groups in a window of `width` (Forge).
 
-    What is fast cannot overtake what is slow by more, so that slow tasks keep their share.
+    A fast group cannot overtake a slow one by more than the window, so that slow tasks keep their
+    share.
 
     Raises:
         SettingsError: width is not a positive whole number, or alpha negative.
@@ -259,10 +263,10 @@ def staged(init: int, run: int, reward: int, alpha: float | Fraction = 1) -> Sch
 
 
 def hybrid() -> Schedule:
-    """Rollout and training in turns on the same devices (verl's hybrid engine): `sync_plus` shared.
+    """Alternating rollout and training on shared devices (verl's hybrid engine).
 
-    From the suspension to the new weights the engines hold no KV cache; the promise is that of
-    `sync_plus`: all that is trained on was started by the weights that it trains.
+    The engines hold no KV cache from the suspension to the new weights. The invariant is that of
+    `sync_plus`: every trajectory was started by the weights that its step trains.
     """
     return replace(sync_plus(), name="hybrid", shared=True)
 
@@ -281,16 +285,16 @@ SCHEDULES: Mapping[str, Callable[..., Schedule]] = {
         hybrid,
     )
 }
-"""Schedules by name."""
+"""Schedule functions by name."""
 
 
 def named_schedule(text: str) -> Schedule:
-    """The schedule that a text such as "one_off" or "window(8, alpha=2)" names.
+    """Return the schedule for a text such as "one_off" or "window(8, alpha=2)".
 
-    Any of them takes the `SWITCHES`: "sync_plus(queue_scheduling=False)".
+    Any schedule accepts the `SWITCHES`: "sync_plus(queue_scheduling=False)".
 
     Raises:
-        SettingsError: there is none of that name, or its arguments are wrong.
+        SettingsError: no schedule has that name, or its arguments are invalid.
     """
     call = parse_call("schedule", text, "one_off or areal(alpha=2)")
     make = call.of(SCHEDULES)
@@ -303,7 +307,7 @@ def named_schedule(text: str) -> Schedule:
 
 
 def _with_arguments(name: str, arguments: Mapping[str, object]) -> str:
-    """A schedule's name with some keyword arguments set."""
+    """Return a schedule's name with some keyword arguments set."""
     head, _, rest = name.partition("(")
     kept = [part for part in rest.rstrip(")").split(", ") if part]
     kept = [part for part in kept if part.partition("=")[0] not in arguments]

@@ -1,4 +1,4 @@
-"""Two pure decisions that a schedule may exchange: what is admitted, and what is trained on."""
+"""Pure functions of a schedule for the admission of groups and the selection of batches."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -8,32 +8,32 @@ from rollart_flow.control.ids import group_cursor
 
 @dataclass(frozen=True, slots=True)
 class AdmissionState:
-    """What the scheduler knows when it asks whether one more group may be opened."""
+    """State of the scheduler for the decision whether one more group may be opened."""
 
     held: int
-    """Groups that hold a credit."""
+    """Number of groups that hold a credit."""
     limit: int
-    """Credits: capacity of the bound in groups, and extra groups."""
+    """Number of credits: capacity of the bound in groups, plus extra groups."""
     next_position: int
     """Position that the new group would take in the order of admission, from 0."""
     oldest_position: int
-    """Position of the oldest group that lacks members; `next_position` where none does."""
+    """Position of the oldest group that lacks members, or `next_position` if none does."""
 
 
 Admit = Callable[[AdmissionState], bool]
 
 
 def by_credits(state: AdmissionState) -> bool:
-    """A group is opened while a credit is free (ROLL Flash section 4.3: (1 + alpha) x batch)."""
+    """Admit a group while a credit is free (ROLL Flash section 4.3: (1 + alpha) x batch)."""
     return state.held < state.limit
 
 
 @dataclass(frozen=True, slots=True)
 class WithinWindow:
-    """By credits, and no further than `width` groups beyond the oldest one that lacks members.
+    """Admission by credits, at most `width` groups beyond the oldest one that lacks members.
 
-    The sliding window [H, H + W] of Forge: what starts outside it would finish, and be trained on,
-    before a slow group at its head.
+    The window is the sliding window [H, H + W] of Forge: a group that started outside it could
+    finish and be trained on before a slow group at its head.
     """
 
     width: int
@@ -56,21 +56,21 @@ class ReadyGroup:
 
 
 Select = Callable[[Sequence[ReadyGroup], int], Sequence[ReadyGroup] | None]
-"""(ready groups in order of completion, number needed) -> exactly that many, or None: wait."""
+"""(ready groups in order of completion, number needed) -> exactly that many, or None to wait."""
 
 
 def oldest_first(ready: Sequence[ReadyGroup], needed: int) -> Sequence[ReadyGroup] | None:
-    """Those closest to becoming stale, then those that were complete first."""
+    """Select the groups closest to becoming stale, then those that were complete first."""
     if len(ready) < needed:
         return None
     return sorted(ready, key=lambda group: (group.start, group.position))[:needed]
 
 
 def in_order(ready: Sequence[ReadyGroup], needed: int) -> Sequence[ReadyGroup] | None:
-    """Those closest to becoming stale, then those that were admitted first.
+    """Select the groups closest to becoming stale, then those that were admitted first.
 
-    Every batch has the tasks in the order of their source, long ones like short ones, so that one
-    takes as long to train as the next.
+    Batches take the tasks, long and short ones, in the order of their source, so that all batches
+    take about equally long to train.
     """
     if len(ready) < needed:
         return None
@@ -78,5 +78,5 @@ def in_order(ready: Sequence[ReadyGroup], needed: int) -> Sequence[ReadyGroup] |
 
 
 def first_completed(ready: Sequence[ReadyGroup], needed: int) -> Sequence[ReadyGroup] | None:
-    """Those that were complete first, however old."""
+    """Select the groups that were complete first, regardless of age."""
     return None if len(ready) < needed else sorted(ready, key=lambda g: g.position)[:needed]

@@ -7,16 +7,16 @@ from rollart_flow.errors import SettingsError
 
 @dataclass(frozen=True, slots=True)
 class StageSizes:
-    """Attempts of one process that may be in a stage at once.
+    """Largest number of attempts of one process in each stage at once.
 
     Raises:
         SettingsError: names the size that is not a positive whole number.
     """
 
     init: int
-    """Resets of environments."""
+    """Environments that are reset."""
     run: int
-    """Loops of generation and steps, and as many that wait for one with their environment ready."""
+    """Attempts that generate and step; as many more may wait with their environment ready."""
     reward: int
     """Trajectories that are scored."""
 

@@ -1,8 +1,9 @@
-"""How old a trajectory may be: one pure policy, which everything else asks.
+"""Staleness policies: how old a trajectory may be.
 
 ROLLART section 6.2 (asynchronous bound) and ROLL Flash section 4.3 (asynchronous ratio): if the
-engines serve version n, whatever is trained on or kept was started by a version no older than
-n - alpha. The invariant: no other place of this library compares versions to decide on age.
+engines serve version n, every trajectory that is trained on or kept was started by a version no
+older than n - alpha. The invariant: no other module of this library compares versions to decide on
+age.
 """
 
 import math
@@ -14,10 +15,10 @@ from rollart_flow.errors import SettingsError
 
 
 class Bound(Protocol):
-    """What a schedule promises about age; asked by the scheduler and by the buffer."""
+    """Staleness bound of a schedule, used by the scheduler and by the buffer."""
 
     def staleness(self, version: int, start: int) -> int:
-        """Versions between the one that is served and the one that started a trajectory."""
+        """Return the number of versions from a trajectory's start to the served version."""
         ...
 
     def is_stale(self, version: int, start: int) -> bool:
@@ -25,7 +26,7 @@ class Bound(Protocol):
         ...
 
     def capacity(self, batch_size: int) -> int:
-        """Trajectories that may be in flight or buffered at once."""
+        """Return the largest number of trajectories in flight or buffered at once."""
         ...
 
 
@@ -38,7 +39,7 @@ class StalenessPolicy:
     """
 
     alpha: float | Fraction = 1
-    """Asynchronous ratio [versions], 0 or more; a fraction caps what is in flight."""
+    """Asynchronous ratio [versions], 0 or more; a fraction limits the trajectories in flight."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.alpha, int | float | Fraction) or isinstance(self.alpha, bool):
@@ -48,11 +49,11 @@ class StalenessPolicy:
 
     @property
     def bound(self) -> int:
-        """Largest staleness that is allowed [versions]."""
+        """Largest allowed staleness [versions]."""
         return math.ceil(self.alpha)
 
     def staleness(self, version: int, start: int) -> int:
-        """Versions between the one that is served and the one that started a trajectory."""
+        """Return the number of versions from a trajectory's start to the served version."""
         return version - start
 
     def is_stale(self, version: int, start: int) -> bool:
@@ -60,18 +61,18 @@ class StalenessPolicy:
         return self.staleness(version, start) > self.bound
 
     def capacity(self, batch_size: int) -> int:
-        """floor((1 + alpha) * batch_size) trajectories (ROLL Flash section 4.3)."""
+        """Return floor((1 + alpha) * batch_size) trajectories (ROLL Flash section 4.3)."""
         return math.floor((1 + Fraction(str(self.alpha))) * batch_size)
 
 
 @dataclass(frozen=True, slots=True)
 class StartBound(StalenessPolicy):
-    """Bounded where a trajectory starts, and never afterwards (AReaL, as ROLLART 6.2 tells it).
+    """Bound on the start of a trajectory only (AReaL, as described in ROLLART section 6.2).
 
-    What is in flight is capped as by `StalenessPolicy`; a trajectory that outlives several versions
-    is neither aborted nor evicted.
+    The trajectories in flight are limited as by `StalenessPolicy`; a trajectory that outlives
+    several versions is neither aborted nor evicted.
     """
 
     def is_stale(self, version: int, start: int) -> bool:
-        """Nothing is."""
+        """Never stale: this schedule has no bound after the start."""
         return False
