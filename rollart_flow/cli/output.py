@@ -1,4 +1,4 @@
-"""What commands print: tables for people, JSON for programs, one line for an error."""
+"""Output of commands: tables for people, JSON for programs, one line for an error."""
 
 import json
 import math
@@ -16,13 +16,13 @@ _PIPE_COLUMNS = 120
 
 
 class Interrupted(Exception):  # noqa: N818  nothing is wrong
-    """Ctrl-C, with what to say instead of how a run is resumed."""
+    """An interrupt by Ctrl-C with its own message in place of the hint to resume a run."""
 
 
 def console() -> Console:
-    """Where people read: standard output as it is now; wide where it is no terminal.
+    """Return a console for standard output, with a fixed width if it is no terminal.
 
-    Text is shown as it is: brackets in it are no markup.
+    Brackets in text are shown as they are, not as markup.
     """
     terminal = Console(highlight=False, markup=False)
     if terminal.is_terminal:
@@ -31,7 +31,7 @@ def console() -> Console:
 
 
 def as_text(renderable: RenderableType) -> str:
-    """What the console would show, without colours: for notebooks."""
+    """Return the console's output without colors, for notebooks."""
     recorder = Console(file=StringIO(), width=_PIPE_COLUMNS, highlight=False, markup=False)
     with recorder.capture() as captured:
         recorder.print(renderable)
@@ -44,7 +44,9 @@ def print_json(value: object) -> None:
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON knows it: times in ISO 8601, and null for what is not a finite number."""
+    """Convert a value to JSON types: times become ISO 8601, numbers that are not finite become
+    null.
+    """
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, float):
@@ -63,7 +65,7 @@ def plain(value: Any) -> Any:
 
 
 def fail(message: str, code: int) -> int:
-    """Print one line on standard error; the exit code, handed through."""
+    """Print one line on standard error and return the exit code."""
     line = " ".join(message.split())
     sys.stdout.flush()
     sys.stderr.write(f"error: {line}\n")
@@ -71,7 +73,7 @@ def fail(message: str, code: int) -> int:
 
 
 def duration(seconds: float) -> str:
-    """Seconds as people say them: 0.4s, 12s, 3m20s, 2h05m."""
+    """Format seconds as 0.4s, 12s, 3m20s or 2h05m."""
     if seconds < 10:
         return f"{seconds:.1f}s"
     minutes, rest = divmod(round(seconds), 60)
@@ -84,7 +86,7 @@ _BARS = "▁▂▃▄▅▆▇█"
 
 
 def sparkline(values: list[float], low: float = 0.0, high: float = 1.0) -> str:
-    """A curve in one line, between fixed ends."""
+    """Render a curve in one line, between fixed limits."""
     span = (high - low) or 1.0
     places = (min(1.0, max(0.0, (value - low) / span)) for value in values)
     return "".join(_BARS[round(place * (len(_BARS) - 1))] for place in places)

@@ -1,4 +1,4 @@
-"""A plan as a small picture and a table."""
+"""Rendering of a plan as a graph and a table."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -57,7 +57,7 @@ def _table(plan: Plan) -> Table:
 
 
 def _resources(stage: Stage) -> str:
-    """What a stage asks for by domain, and what a machine that has none of it gives instead."""
+    """Return the resources that a stage requests by domain, with their fallbacks."""
     asked = [want for want in stage.wants if want.resource != want.fallback]
     return "\n".join(f"{w.domain}: {w.resource}, else {w.fallback}" for w in asked) or "CPU"
 

@@ -19,7 +19,7 @@ from rollart_flow.cli.output import console, duration, sparkline
 from rollart_flow.telemetry import OnProgress, Progress, ProgressKind, ignore_progress
 
 PHASES = ("wait_s", "suspend_s", "update_s", "resume_s", "train_s", "publish_s")
-"""Columns of `steps` that say where a step's time went."""
+"""Columns of `steps` with the duration of each phase of a step."""
 _CURVE = "success_sampled"
 """The metric that is shown; on a fixed map greedy success is 0 or 1."""
 _RECENT = 10
@@ -30,7 +30,7 @@ _LINES = 10
 
 @dataclass
 class View:
-    """What the messages so far amount to."""
+    """The state of a run according to the messages so far."""
 
     name: str
     phase: str = "starting"
@@ -48,7 +48,7 @@ class View:
     were trained on where the messages do not say how many were committed."""
 
     def take(self, progress: Progress, now: float) -> None:
-        """Bring the view up to date with one message."""
+        """Update the view with one message."""
         self.total_steps = progress.total_steps or self.total_steps
         match progress.kind:
             case ProgressKind.PHASE:
@@ -78,7 +78,7 @@ class View:
 
     @property
     def left_s(self) -> float | None:
-        """Estimate of the seconds that are left, from recent steps."""
+        """Estimated remaining seconds, from recent steps."""
         if not self.step_seconds or not self.total_steps:
             return None
         middle = sorted(self.step_seconds)[len(self.step_seconds) // 2]
@@ -183,7 +183,7 @@ def _lines(name: str, out: Console) -> OnProgress:
 
 
 def _line(view: View, progress: Progress) -> str:
-    """What to say about a message in a pipe; nothing about most steps."""
+    """Return the line for a message in a pipe; empty for most steps."""
     match progress.kind:
         case ProgressKind.STEP:
             return _step_line(view)

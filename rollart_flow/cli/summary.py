@@ -1,4 +1,4 @@
-"""What a run amounts to, computed from its tables alone, and how people read it."""
+"""The summary of a run, computed from its tables alone, and its rendering."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -112,7 +112,7 @@ def summarize(run: "Run") -> Summary:
 
 
 def handle(run: "Run") -> str:
-    """The shortest word that means this run on the command line, here and now."""
+    """Return the shortest reference to this run on the command line: its name or its URI."""
     from rollart_flow.errors import RunNotFoundError
     from rollart_flow.store import resolve
 
@@ -131,7 +131,7 @@ def _alpha(info: "RunInfo") -> float | None:
 
 
 def _staleness(tables: "Snapshot") -> dict[int, int]:
-    """Trajectories of all batches by age, from the versions themselves, not from what was noted."""
+    """Count the trajectories of all batches by staleness, computed from the policy versions."""
     import polars as pl
 
     started = tables.trajectories.select("trajectory_id", "policy_version_start")

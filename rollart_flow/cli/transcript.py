@@ -1,4 +1,4 @@
-"""One trajectory, readable: per turn what was seen, what was answered, and every token of it."""
+"""Rendering of one trajectory: per turn the observation, the action and every generated token."""
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -20,10 +20,10 @@ Spell = Callable[[int], str]
 
 
 def find_trajectory(run: "Run", beginning: str) -> str:
-    """The id of the trajectory whose id begins so.
+    """Return the id of the trajectory whose id begins with `beginning`.
 
     Raises:
-        SettingsError: none does, or several do.
+        SettingsError: no id does, or several do.
     """
     import polars as pl
 
@@ -56,7 +56,7 @@ def read_trajectory(run: "Run", trajectory_id: str) -> dict[str, Any]:
 
 
 def speller(run: "Run") -> Spell:
-    """How token ids are spelled: by the run's own tokenizer, or as numbers where it has none."""
+    """Return a speller of token ids: the run's tokenizer, or numbers if it has none."""
     from tokenizers import Tokenizer
 
     from rollart_flow.store.layout import policy_uri
@@ -70,7 +70,7 @@ def speller(run: "Run") -> Spell:
 
 
 def render_trajectory(row: Mapping[str, Any], spell: Spell) -> RenderableType:
-    """Head, then turn by turn."""
+    """Render the head of a trajectory and its turns."""
     parts: list[RenderableType] = [_head(row)]
     for index, turn in enumerate(row["turns"], start=1):
         parts += ["", _turn_line(index, turn), _said(turn), _tokens(row, turn, spell)]

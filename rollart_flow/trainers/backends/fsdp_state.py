@@ -1,8 +1,8 @@
-"""What a training step changes, sharded by torch's `fully_shard` (FSDP2) of the policy.
+"""Training state sharded by torch's `fully_shard` (FSDP2).
 
 Each rank holds its part of every parameter, gradient and optimizer tensor. A layer is gathered
 while it computes; gradients are summed, not averaged, since losses are already normalized by the
-whole batch. The invariant: outside of a pass every parameter is sharded.
+whole batch. Invariant: outside of a pass every parameter is sharded.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from rollart_flow.trainers.step.running import PolicyModel
 
 
 class FsdpState(ShardedState):
-    """Model, head and optimizer, of whose every tensor this process holds a shard."""
+    """Model, head and optimizer; this process holds a shard of every tensor."""
 
     def settle(self) -> None:
-        """Give back the weights that a pass without a gradient leaves gathered."""
+        """Reshard weights that a pass without a gradient leaves gathered."""
         for root in (self.model, self.critic):
             for module in _shards(root):
                 module.reshard()

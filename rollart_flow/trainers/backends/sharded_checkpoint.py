@@ -51,11 +51,11 @@ def begin_writing(folder: Path, checkpoint: Checkpoint, ranks: Ranks) -> Callabl
     """Copy the tensors and begin to write them in a thread; every rank calls this together.
 
     Returns:
-        What waits until the checkpoint is durable under its name, replacing an older one; every
-        rank calls that too. It raises TrainerError where it cannot be written.
+        A function that waits until the checkpoint is durable under its name, replacing an older
+        one; every rank calls it too. It raises TrainerError if the checkpoint cannot be written.
 
     Raises:
-        TrainerError: the folder cannot be made.
+        TrainerError: the folder cannot be created.
     """
     hidden = folder.parent / f".leftover-{folder.name}-shards"  # cleared with all leftovers
     with _agreed(ranks, f"checkpoint {folder} was not written"):
@@ -133,7 +133,7 @@ def read_shards(
 
 
 def _fill(place: Path, hidden: Path, checkpoint: Checkpoint, names: list[str]) -> None:
-    """Move the shards into their place, beside what says all about them."""
+    """Move the shards to their final folder and write the metadata."""
     for path in hidden.glob("*.safetensors"):
         path.rename(place / path.name)
     meta = {
@@ -146,7 +146,7 @@ def _fill(place: Path, hidden: Path, checkpoint: Checkpoint, names: list[str]) -
 
 
 def _checksums(folder: Path) -> dict[str, str]:
-    """SHA-256 by name of each file of tensors."""
+    """Return the SHA-256 of each tensor file by name."""
     found = {}
     for path in sorted(folder.glob("*.safetensors")):
         with path.open("rb") as file:
@@ -155,7 +155,7 @@ def _checksums(folder: Path) -> dict[str, str]:
 
 
 def _places(names: list[str], state: ShardedState) -> dict[str, torch.Tensor]:
-    """Empty tensors to read into, laid out as `state` is; only for what it has."""
+    """Return empty tensors to read into, laid out as in `state`, for the names that it has."""
     parameters = state.everything()
     places = {}
     for full in names:
@@ -183,10 +183,10 @@ def _as_os_error() -> Iterator[None]:
 
 @contextmanager
 def _agreed(ranks: Ranks, what: str) -> Iterator[None]:
-    """What fails in one rank fails in all, so that none waits for it.
+    """Make a failure in one rank fail in all ranks, so that none waits for it.
 
     Raises:
-        TrainerError: it failed here or in another rank, which says why.
+        TrainerError: the block failed here or in another rank, which reports the cause.
     """
     failed: Exception | None = None
     try:

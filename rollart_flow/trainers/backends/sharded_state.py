@@ -29,25 +29,25 @@ class ShardedState(TrainState):
         settings: AdamW,
         ranks: Ranks,
     ) -> None:
-        """Args: `tensors` are the initial weights, whole and the same in every rank.
+        """Shard the initial weights `tensors`, which are whole and the same in every rank.
 
         Raises:
             WeightsError: the tensors do not fit the shape.
         """
         self._ranks = ranks
         self.shapes = {name: tensor.shape for name, tensor in tensors.items()}
-        """Of the policy's whole tensors, those that are not in this process among them."""
+        """Shapes of all whole tensors of the policy, including those held by other ranks only."""
         super().__init__(config, tensors, algorithm, settings, ranks.device)
 
     def whole(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Gathered on the CPU; every rank has to call this for the same tensors."""
+        """Gather tensors on the CPU; every rank must call this for the same tensors."""
         return {
             name: (tensor.full_tensor() if isinstance(tensor, DTensor) else tensor).detach().cpu()
             for name, tensor in tensors.items()
         }
 
     def _laid_out(self, tensor: torch.Tensor, like: DTensor) -> DTensor:
-        """A tensor of a checkpoint, whole or a part, laid out as another one."""
+        """Lay out a checkpoint tensor, whole or a part, as another tensor."""
         if isinstance(tensor, DTensor):
             return tensor
         there = tensor.to(self._ranks.device)

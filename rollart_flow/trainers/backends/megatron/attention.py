@@ -1,6 +1,6 @@
-"""What of Megatron's own modules computes on GPUs only, for any device: attention, rotary angles.
+"""Replacements for Megatron modules that compute on GPUs only: attention and rotary angles.
 
-The invariant: shapes, names and results are those of the modules that these stand in for.
+Invariant: shapes, names and results are those of the replaced modules.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class TorchAttention(torch.nn.Module):
     """Causal grouped-query attention by torch, in place of `DotProductAttention`."""
 
     def __init__(self, **_: Any) -> None:
-        """What a layer says of itself is in the shapes of its tensors too."""
+        """Ignore the layer's arguments, which the shapes of its tensors imply too."""
         super().__init__()
 
     def forward(

@@ -22,7 +22,7 @@ _PACKAGE = "megatron-core"
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What there is to train with."""
+    """Capabilities of this machine for training with Megatron-core."""
 
     cuda: bool
     """Whether the rank trains on a GPU."""
@@ -33,10 +33,10 @@ class Capabilities:
     which compute on GPUs only; otherwise gradients are summed in plain exchanges (`split`)."""
 
     def check(self, layout: Layout) -> None:
-        """Refuse what does not work here.
+        """Refuse a layout that does not work here.
 
         Raises:
-            SettingsError: says which setting to change.
+            SettingsError: the layout is not supported; the message names the setting to change.
         """
         if layout.sequence and not (self.cuda and self.transformer_engine):
             raise SettingsError(
@@ -58,7 +58,7 @@ class Capabilities:
 
 
 def capabilities(*, cuda: bool) -> Capabilities:
-    """Those of a rank on a GPU, or on a CPU; nothing heavy is imported."""
+    """Return the capabilities of a rank on a GPU or on a CPU, without heavy imports."""
     return Capabilities(cuda, find_spec("transformer_engine") is not None, stack=cuda)
 
 

@@ -83,7 +83,7 @@ class Distributed(MegatronState):
     """Model, head and optimizer of all ranks, of which this process holds a part."""
 
     def clip(self) -> float:
-        """Sum the gradient over ranks, and scale it down."""
+        """Sum the gradient over ranks and clip it."""
         groups = self._groups.collection(with_embedding=True)
         finalize_model_grads([self._chunk], None, pg_collection=groups)
         if self._groups.layout.pipeline > 1:
@@ -97,12 +97,12 @@ class Distributed(MegatronState):
         return norm
 
     def update(self) -> None:
-        """Every rank updates its shard, and gathers the others'."""
+        """Update this rank's shard and gather the other shards."""
         self._stack.step_with_ready_grads()
         self._updates += 1
 
     def forget_gradient(self) -> None:
-        """Begin a new one, in the buffers."""
+        """Zero the gradient buffers."""
         self._chunk.zero_grad_buffer()
 
     def remember(self) -> Callable[[], None]:
@@ -202,7 +202,7 @@ class Distributed(MegatronState):
         return isinstance(self.optimizer, torch.optim.AdamW)
 
     def _count(self, updates: int) -> None:
-        """So many updates have been made."""
+        """Set the number of updates made so far."""
         self._updates = updates
         if not self._counts_each:
             for group in self.optimizer.param_groups:

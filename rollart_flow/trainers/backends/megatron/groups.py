@@ -29,20 +29,22 @@ class Groups:
 
     layout: Layout
     tensor: dist.ProcessGroup
-    """Splits a layer with this rank."""
+    """Ranks that split a layer with this rank."""
     data: dist.ProcessGroup
-    """Has the same part of the model, and computes other rows."""
+    """Ranks with the same part of the model, which compute other rows."""
     pipeline: dist.ProcessGroup
-    """The same part of the other layers, for the same rows; first stage first."""
+    """Ranks with the same part of the other layers, for the same rows; first stage first."""
     embedding: dist.ProcessGroup
-    """The ends of `pipeline`, both of which have the embedding where it is the output projection
-    too; of ranks between them, themselves."""
+    """Both ends of `pipeline`, which share the embedding if it is the output projection too.
+
+    For a rank between the ends, the group holds that rank alone.
+    """
     whole: dist.ProcessGroup
-    """Has the rest of the same copy of the model."""
+    """All ranks of the same copy of the model."""
     peers: dist.ProcessGroup
-    """The same part of every layer, for all rows."""
+    """Ranks with the same part of every layer, for all rows."""
     alone: dist.ProcessGroup
-    """This rank only, for what the model is not split by."""
+    """This rank alone, for dimensions that do not split the model."""
     mesh: DeviceMesh
     """[data, tensor], of this stage"""
     tensor_rank: int
@@ -51,16 +53,16 @@ class Groups:
 
     @property
     def first(self) -> bool:
-        """Whether the embedding is here."""
+        """Whether this stage has the embedding."""
         return self.stage == 0
 
     @property
     def last(self) -> bool:
-        """Whether the output projection is here."""
+        """Whether this stage has the output projection."""
         return self.stage == self.layout.pipeline - 1
 
     def with_replicas(self, ranks: Ranks) -> Ranks:
-        """The ranks, with the replica that each belongs to."""
+        """Return the ranks with their replicas assigned."""
         return replace(
             ranks,
             replica=self.data_rank,
@@ -96,7 +98,7 @@ class Groups:
 
 
 def make_groups(layout: Layout, ranks: Ranks) -> Groups:
-    """The groups of a layout of all ranks; every rank calls this together, once for a layout."""
+    """Create the groups of a layout; every rank calls this together, once for a layout."""
     return _made(layout, ranks.rank, ranks.device.type, ranks.timeout_s)
 
 
@@ -131,7 +133,7 @@ def _made(layout: Layout, rank: int, device: str, timeout_s: float) -> Groups:
 
 
 def _own_of(every: Sequence[Sequence[int]], rank: int, timeout_s: float) -> dist.ProcessGroup:
-    """Make a group of each of these, and return the one that this rank is in."""
+    """Create a group for each list of ranks, and return the one of this rank."""
     patience = timedelta(seconds=timeout_s)
     made = [(ranks, dist.new_group(list(ranks), timeout=patience)) for ranks in every]
     own: dist.ProcessGroup = next(group for ranks, group in made if rank in ranks)

@@ -23,19 +23,21 @@ from rollart_flow.models.qwen3 import ModelConfig
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One of Megatron's tensors, which is one of Hugging Face's, split or in every rank."""
+    """A Megatron tensor that is one Hugging Face tensor, split or replicated over ranks."""
 
     names: tuple[str, ...]
-    """Hugging Face tensors that it stands for."""
+    """Hugging Face tensors that it corresponds to."""
     dim: int | None
-    """Along which these are split over tensor-parallel ranks; None: whole in every rank."""
+    """Dimension along which they are split over tensor-parallel ranks; None if they are
+    replicated.
+    """
 
     def parts(self, local: torch.Tensor) -> Sequence[torch.Tensor]:
-        """This rank's parts of the Hugging Face tensors."""
+        """Return this rank's parts of the Hugging Face tensors."""
         return (local,)
 
     def joined(self, parts: Sequence[torch.Tensor]) -> torch.Tensor:
-        """Megatron's tensor of this rank."""
+        """Return this rank's Megatron tensor."""
         return parts[0]
 
 
@@ -45,14 +47,14 @@ class Padded(Entry):
 
     rows: int
     tokens: int
-    """Of this rank."""
+    """Number of tokens of this rank."""
 
     def parts(self, local: torch.Tensor) -> Sequence[torch.Tensor]:
-        """Without the rows that stand for no token."""
+        """Return the tensor without its padding rows."""
         return (local[: self.tokens],)
 
     def joined(self, parts: Sequence[torch.Tensor]) -> torch.Tensor:
-        """With zeros for them."""
+        """Return the part with zeros for its padding rows."""
         (part,) = parts
         return torch.cat([part, part.new_zeros(self.rows - len(part), part.shape[1])])
 
@@ -62,11 +64,11 @@ class Grouped(Entry):
     """Queries, keys and values, side by side for each group of query heads."""
 
     groups: int
-    """Of this rank."""
+    """Number of groups of this rank."""
     head_dim: int
 
     def parts(self, local: torch.Tensor) -> Sequence[torch.Tensor]:
-        """Queries, keys, values."""
+        """Return the queries, keys and values."""
         grouped = local.view(self.groups, -1, self.head_dim, local.shape[1])
         return [
             grouped[:, which].flatten(0, -2)
@@ -74,7 +76,7 @@ class Grouped(Entry):
         ]
 
     def joined(self, parts: Sequence[torch.Tensor]) -> torch.Tensor:
-        """One matrix of three."""
+        """Return queries, keys and values as one matrix."""
         width = parts[0].shape[1]
         grouped = [part.view(self.groups, -1, width) for part in parts]
         return torch.cat(grouped, 1).view(-1, width)
@@ -85,11 +87,11 @@ class Stacked(Entry):
     """Gate and up projection, this rank's rows of one below those of the other."""
 
     def parts(self, local: torch.Tensor) -> Sequence[torch.Tensor]:
-        """Gate, up."""
+        """Return the gate and the up projection."""
         return local.chunk(2)
 
     def joined(self, parts: Sequence[torch.Tensor]) -> torch.Tensor:
-        """One matrix of two."""
+        """Return gate and up projection as one matrix."""
         return torch.cat(list(parts))
 
 
@@ -114,17 +116,17 @@ def local_rows(rows: int, rank: int, ranks: int) -> range:
 def entries(
     config: ModelConfig, names: Iterable[str], rank: int, ranks: int, first_layer: int = 0
 ) -> dict[str, Entry]:
-    """What each of Megatron's parameters stands for.
+    """Return the Hugging Face tensors that each Megatron parameter corresponds to.
 
     Args:
         config: shape of the model.
-        names: of Megatron's parameters, of either spec.
-        rank: among those that split the layers.
-        ranks: how many these are.
-        first_layer: which of the model's layers is Megatron's layer 0 here.
+        names: names of Megatron's parameters, of either spec.
+        rank: rank among those that split the layers.
+        ranks: number of these ranks.
+        first_layer: index in the model of Megatron's layer 0 here.
 
     Raises:
-        WeightsError: a name that stands for nothing of the model.
+        WeightsError: a name corresponds to no tensor of the model.
     """
     tokens = len(local_rows(config.vocab_size, rank, ranks))
     rows = -(-config.vocab_size // ranks)

@@ -71,18 +71,18 @@ class MicroBatchFeed:
         return self
 
     def __next__(self) -> Pass:
-        """The next one to compute."""
+        """Return the next micro-batch to compute."""
         found = self._ahead.popleft() if self._ahead else next(self._passes)
         self._computed.append(self._shape_of(found.micro.token_ids))
         return found
 
     def coming(self) -> Shape:
-        """Shape of what is received for the next one to compute."""
+        """Return the shape of the hidden states received for the next micro-batch."""
         self._ahead.append(next(self._passes))
         return self._shape_of(self._ahead[-1].micro.token_ids)
 
     def returning(self) -> Shape:
-        """Shape of the gradient of the earliest one whose gradient was not asked for yet."""
+        """Return the shape of the gradient of the earliest micro-batch not yet asked for."""
         return self._computed.popleft()
 
 
@@ -100,31 +100,31 @@ class Exchange(P2PCommunicator):  # type: ignore[misc]
         self._feed, self._device = feed, device
 
     def recv_forward(self, _: Any, is_first_stage: bool) -> list[torch.Tensor | None]:
-        """The next hidden states."""
+        """Receive the next hidden states."""
         if is_first_stage:
             return [None]
         return [self._swap(self.prev_rank, None, self._feed.coming())]
 
     def recv_backward(self, _: Any, is_last_stage: bool) -> list[torch.Tensor | None]:
-        """The next gradient."""
+        """Receive the next gradient."""
         if is_last_stage:
             return [None]
         return [self._swap(self.next_rank, None, self._feed.returning())]
 
     def send_forward(self, sent: list[torch.Tensor], is_last_stage: bool) -> None:
-        """Hidden states."""
+        """Send hidden states."""
         if not is_last_stage:
             self._swap(self.next_rank, sent[0], None)
 
     def send_backward(self, sent: list[torch.Tensor], is_first_stage: bool) -> None:
-        """A gradient."""
+        """Send a gradient."""
         if not is_first_stage:
             self._swap(self.prev_rank, sent[0], None)
 
     def send_forward_recv_backward(
         self, sent: list[torch.Tensor], _: Any, is_last_stage: bool
     ) -> list[torch.Tensor | None]:
-        """Both at once."""
+        """Send hidden states and receive a gradient in one exchange."""
         if is_last_stage:
             return [None]
         return [self._swap(self.next_rank, sent[0], self._feed.returning())]
@@ -132,7 +132,7 @@ class Exchange(P2PCommunicator):  # type: ignore[misc]
     def send_backward_recv_forward(
         self, sent: list[torch.Tensor], _: Any, is_first_stage: bool
     ) -> list[torch.Tensor | None]:
-        """Both at once."""
+        """Send a gradient and receive hidden states in one exchange."""
         if is_first_stage:
             return [None]
         return [self._swap(self.prev_rank, sent[0], self._feed.coming())]
@@ -155,7 +155,7 @@ class Exchange(P2PCommunicator):  # type: ignore[misc]
 def of_all_stages(
     own: Mapping[str, torch.Tensor], groups: Groups, ranks: Ranks
 ) -> dict[str, torch.Tensor]:
-    """Tensors of this stage and of all others, on the CPU; every rank calls this together."""
+    """Return the tensors of all stages on the CPU; every rank calls this together."""
     listed = [(name, str(t.dtype), list(t.shape)) for name, t in own.items()]
     found: dict[str, torch.Tensor] = {}
     for stage, said in enumerate(ranks.told(json.dumps(listed), groups.pipeline)):

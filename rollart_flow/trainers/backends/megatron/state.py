@@ -57,7 +57,7 @@ class MegatronState(ShardedState):
         super().__init__(config, tensors, algorithm, settings, ranks)
 
     def clip(self) -> float:
-        """Sum the gradient over ranks, and scale it down."""
+        """Sum the gradient over ranks and clip it."""
         self._sum_gradients()
         split: list[torch.nn.Parameter] = []
         whole = list(self._head.values()) if self._groups.last else []
@@ -106,7 +106,7 @@ class MegatronState(ShardedState):
         return self._summed(_squares(split), self._groups.layout.tensor, self._groups.tensor)
 
     def _of_stages(self, value: float) -> float:
-        """The sum over all stages."""
+        """Return the sum over all stages."""
         return self._summed(value, self._groups.layout.pipeline, self._groups.pipeline)
 
     def _summed(self, value: float, ranks: int, group: dist.ProcessGroup) -> float:
@@ -117,7 +117,7 @@ class MegatronState(ShardedState):
         return float(found)
 
     def whole(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Gathered from all ranks and stages."""
+        """Gather tensors from all ranks and stages."""
         here = super().whole(tensors)
         one = self._groups.layout.pipeline == 1
         return here if one else of_all_stages(here, self._groups, self._ranks)
