@@ -1,4 +1,4 @@
-"""What the functions that compose a pipeline share: their checks, and the words of their errors."""
+"""Checks and error messages shared by the functions that compose a pipeline."""
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
@@ -53,7 +53,7 @@ def expect(node: str, up: object, *kinds: type[nodes.Node]) -> None:
 
 
 def known_domains(node: str, setting: str, given: Iterable[str], domains: Iterable[Domain]) -> None:
-    """Refuse names that are no domain of the node."""
+    """Refuse names that are not domains of the node."""
     names = [domain.name for domain in domains]
     for name in given:
         if name not in names:
@@ -64,7 +64,7 @@ def known_domains(node: str, setting: str, given: Iterable[str], domains: Iterab
 
 
 def unique_names(node: str, domains: Iterable[Domain]) -> None:
-    """Refuse two domains of one name, since the name is what rows and settings know."""
+    """Refuse two domains of the same name, by which rows and settings identify a domain."""
     seen: set[str] = set()
     for domain in domains:
         if domain.name in seen:
@@ -89,10 +89,10 @@ def check_prefill(node: nodes.Rollout) -> None:
 def stand_ins(
     node: str, affinity: Mapping[str, str | tuple[str, ...]] | str
 ) -> dict[str, tuple[str, ...]]:
-    """By resource class, those that `hw_affinity` lets stand in for it.
+    """By resource class, the fallback classes that `hw_affinity` names for it.
 
     Raises:
-        PipelineError: a domain names no class, or two name different stand-ins for the same one.
+        PipelineError: a domain names no class, or two name different fallbacks for the same one.
     """
     declared: dict[str, tuple[str, ...]] = {}
     for domain, classes in ({} if isinstance(affinity, str) else affinity).items():

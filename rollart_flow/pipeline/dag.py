@@ -1,6 +1,6 @@
-"""`Pipeline`: the whole graph, checked as a whole.
+"""`Pipeline`: the validated graph of all nodes.
 
-The invariant: exactly one tasks, rollout, reward, buffer and train node, any number of filters
+Invariant: exactly one tasks, rollout, reward, buffer and train node, any number of filters
 between rollout and buffer, at most one evaluate, one policy, and no name twice. The policy is the
 feedback edge from train to rollout: a value that they share, so that the graph has no cycle.
 """
@@ -33,7 +33,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 @dataclass(frozen=True, eq=False, init=False)
 class Pipeline:
-    """A named pipeline, made of the nodes that its outputs stand on.
+    """A named pipeline: its output nodes and all nodes upstream of them.
 
     A pipeline file has one at module level, under the name `pipeline`.
     """
@@ -41,15 +41,20 @@ class Pipeline:
     name: str
     outputs: tuple[Node, ...]
     seed: int
-    """Seeds whatever no node seeds: environments and sampling."""
+    """Seed of environments and sampling, which no node seeds."""
     nodes: tuple[Node, ...]
     """Every node, upstream before downstream."""
 
     def __init__(self, name: str, *outputs: Node, seed: int = 0) -> None:
-        """Args: outputs: what `train` and `evaluate` returned.
+        """Build and check a pipeline.
+
+        Args:
+            name: name of the pipeline.
+            outputs: the nodes that `train` and `evaluate` returned.
+            seed: seed of environments and sampling.
 
         Raises:
-            PipelineError: an output is of another kind, or the graph is no pipeline.
+            PipelineError: an output is of another kind, or the graph is not a valid pipeline.
         """
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise PipelineError(
@@ -91,7 +96,7 @@ class Pipeline:
                 )
 
     def _reserved(self) -> frozenset[str]:
-        """Owners of settings that are no nodes, see `rollart_flow.pipeline.overrides`."""
+        """Owners of settings other than nodes, see `rollart_flow.pipeline.overrides`."""
         return frozenset({"policy", "pipeline", *(domain.name for domain in self.tasks.domains)})
 
     def _only(self, kind: type[N]) -> N:
@@ -100,7 +105,7 @@ class Pipeline:
 
     @property
     def tasks(self) -> Tasks:
-        """The node that draws tasks."""
+        """The node that takes tasks from its sources."""
         return self._only(Tasks)
 
     @property
@@ -110,12 +115,15 @@ class Pipeline:
 
     @property
     def filters(self) -> tuple[Filter, ...]:
-        """Filters in the order in which trajectories pass them; `scored` says on which side."""
+        """Filters in the order in which trajectories pass them.
+
+        A filter's `scored` is True if it stands after reward.
+        """
         return tuple(node for node in self.nodes if isinstance(node, Filter))
 
     @property
     def reward(self) -> Reward:
-        """The node that scores."""
+        """The node that scores trajectories."""
         return self._only(Reward)
 
     @property
@@ -150,13 +158,13 @@ class Pipeline:
         return override(self, changes)
 
     def settings(self) -> dict[str, Any]:
-        """Every setting as JSON-able values, as recorded with the run."""
+        """Every setting as JSON-serializable values, as recorded with the run."""
         from rollart_flow.pipeline.settings import describe_pipeline
 
         return describe_pipeline(self)
 
     def plan(self) -> "Plan":
-        """What runs where, without running it."""
+        """The stages of the pipeline and the resources they request, without running them."""
         from rollart_flow.pipeline.plan import make_plan
 
         return make_plan(self)

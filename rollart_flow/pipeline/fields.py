@@ -1,7 +1,7 @@
-"""What the settings of nodes may be: numbers within bounds, and objects that checked themselves.
+"""Field types of node settings: numbers within bounds, and objects that validate themselves.
 
-The invariant: an object is taken as it is, never copied or converted; where a text may stand for
-one, the text is read once, as the node is built.
+Invariant: an object is taken as it is, never copied or converted; a text that stands for an object
+is converted once, when the node is built.
 """
 
 from collections.abc import Callable
@@ -35,14 +35,14 @@ class _IsA:
 
 @dataclass(frozen=True)
 class _IsOrNames:
-    """Take instances of a class as they are, and read what stands for one."""
+    """Take instances of a class as they are, and convert values that stand for one."""
 
     kind: type[Any]
     given: tuple[type[Any], ...]
-    """What may stand for one."""
+    """Types that are converted to an instance."""
     read: Callable[[Any], Any]
     wanted: str
-    """Both, in words."""
+    """Description of the accepted values, for error messages."""
 
     def __get_pydantic_core_schema__(
         self, source: object, handler: GetCoreSchemaHandler

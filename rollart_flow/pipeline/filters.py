@@ -1,6 +1,6 @@
-"""Checks a filter's expression when the pipeline is built, on an empty table of the schema.
+"""Checks of filter expressions, made on an empty table when the pipeline is built.
 
-This is the only part of a pipeline that loads polars, and only where a filter stands.
+This is the only part of a pipeline that loads polars, and only if the pipeline has a filter.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -15,15 +15,15 @@ SCORES = ("reward", "reward_parts", "scored_at")
 
 
 def check_expression(node: str, expression: Any, *, scored: bool) -> None:
-    """Refuse what is not one boolean for each trajectory, or looks beyond its group.
+    """Refuse an expression that is not one boolean per trajectory, or looks beyond its group.
 
     Args:
         node: name of the filter, for the message.
-        expression: what was given as `pl.Expr`.
+        expression: the given expression; must be a `pl.Expr`.
         scored: whether reward stands before the filter.
 
     Raises:
-        PipelineError: names the node and what is wrong: a column, the type, what is compared.
+        PipelineError: names the node and the fault: a column, the type, or the comparison.
     """
     import polars as pl
 
@@ -57,7 +57,7 @@ def check_expression(node: str, expression: Any, *, scored: bool) -> None:
 
 _OVER = ".over("
 _OVER_GROUP = ('.over([col("group_id")])', '.over(partition_by: [col("group_id")]')
-"""How polars spells a window over groups, without and with an order."""
+"""Forms in which polars prints a window over groups, without and with an order."""
 
 
 def compares_attempts(expression: "pl.Expr") -> bool:

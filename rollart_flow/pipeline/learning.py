@@ -26,7 +26,7 @@ from rollart_flow.weights.broadcast.requirements import Sending
 def _bound(
     node: str, alpha: float | None, schedule: Schedule | str | None
 ) -> tuple[float, Schedule]:
-    """Alpha and schedule, each from the other where only one is given."""
+    """Alpha and schedule; if only one is given, the other is derived from it."""
     if isinstance(schedule, str):
         schedule = named_schedule(schedule)
     if schedule is None:
@@ -57,7 +57,8 @@ def buffer(
 
     Args:
         batch_size: trajectories of one step; divisible by the group size.
-        alpha: the bound [versions]; what the schedule says, or 1 (0 trains in turns).
+        alpha: the bound [versions]; by default that of the schedule, or 1 (0 alternates rollout
+            and training).
         schedule: how rollout and training interleave, as an object or by name: `rollart(alpha)` by
             default, which is `sync_plus()` for 0; "sync", "one_off", "areal(2)", "window(8)",
             "staged(8, 32, 16)", "hybrid", each with the switches queue_scheduling and
@@ -94,7 +95,7 @@ def buffer(
 
 
 def _sending(up: nodes.Buffer, policy: Policy, ranks: int) -> Sending:
-    """Who sends weights and who receives them."""
+    """The settings of the sender and the receivers of weights."""
     node: nodes.Node = up
     while not isinstance(node, nodes.Rollout):
         (node,) = node.upstream
@@ -128,7 +129,7 @@ def train(
     weights: str = "local",
     name: str = "train",
 ) -> nodes.Train:
-    """Train the policy for `steps` steps; fields of `nodes.Train` say what each setting means.
+    """Train the policy for `steps` steps; the fields of `nodes.Train` document each setting.
 
     Raises:
         PipelineError: a setting is wrong, or the policy is not the one that rolls out.
@@ -192,17 +193,17 @@ def evaluate(
     lora: str | Path | Adapter | None = None,
     name: str = "evaluate",
 ) -> nodes.Evaluate:
-    """Measure the policy in domains as it learns; it takes no credit from rollout.
+    """Measure the policy in domains as it learns, without using the credits of rollout.
 
     Args:
-        lora: folder of a LoRA adapter in PEFT's format that is laid over every version measured,
-            as whoever serves the trained policy with it would. The run keeps a copy. The weights
-            are trained without it: neither rollout nor training knows adapters, whose tokens
-            would not be those of the policy that learns from them.
+        lora: folder of a LoRA adapter in PEFT's format that is applied to every measured version,
+            as in serving the trained policy with it. The run keeps a copy. Rollout and training
+            do not use adapters, because tokens sampled with an adapter would not be those of the
+            policy that is trained on them.
 
     Raises:
-        PipelineError: a setting is wrong, no domain, or one of the same name twice; the engine
-            takes no adapter, or there is none in the folder.
+        PipelineError: a setting is wrong, no domain is given, or two have the same name; the
+            engine takes no adapter, or the folder holds none.
         MissingExtraError: an adapter needs an engine that is not installed.
     """
     for domain in domains:

@@ -1,8 +1,7 @@
-"""Reads a pipeline file: a Python file with a module-level `pipeline`.
+"""Loader of pipeline files: Python files with a module-level `pipeline`.
 
-The file runs as a module of its own that is not left in `sys.modules`, so that functions and
-classes defined in it travel to other processes by value. Whatever goes wrong in it becomes one
-line with the file and the line number.
+The file runs as a separate module that is not left in `sys.modules`, so that functions and classes
+defined in it are pickled by value. Any error in it becomes one line with the file and line number.
 """
 
 import sys
@@ -20,13 +19,13 @@ _MODULE = "rollart_pipeline"
 
 @dataclass(frozen=True)
 class LoadedPipeline:
-    """A pipeline with the source that it came from, which is stored with the run."""
+    """A pipeline with its source text, which is stored with the run."""
 
     pipeline: Pipeline
-    """With the overrides applied."""
+    """The pipeline after the overrides."""
     source_text: str
     path: str
-    """Of the file, as given."""
+    """Path of the file, as given."""
     overrides: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -43,7 +42,7 @@ def load_pipeline(path: str | Path, overrides: Mapping[str, str] | None = None) 
 def load_source(
     source_text: str, path: str | Path, overrides: Mapping[str, str] | None = None
 ) -> LoadedPipeline:
-    """As `load_pipeline`, from text that was read before; `path` only names it."""
+    """Load a pipeline from source text, like `load_pipeline`; `path` is used in messages only."""
     name = str(path)
     found = run_source(source_text, name).get("pipeline")
     if found is None:
@@ -58,10 +57,10 @@ def load_source(
 
 
 def read_source(path: str | Path, kind: str) -> str:
-    """Text of a user's file; `kind` says what it was taken for.
+    """Text of a user's file; `kind` names the kind of file in error messages.
 
     Raises:
-        PipelineError: there is none, or it cannot be read.
+        PipelineError: the file does not exist, or cannot be read.
     """
     try:
         return Path(path).read_text(encoding="utf-8")
@@ -72,11 +71,11 @@ def read_source(path: str | Path, kind: str) -> str:
 
 
 def run_source(source_text: str, name: str) -> dict[str, object]:
-    """Run a user's file; the names that it defines at module level.
+    """Run a user's file and return the names that it defines at module level.
 
     Raises:
-        PipelineError: it fails; names file and line.
-        RollartError: what this library refused in it, with file and line.
+        PipelineError: the file fails; the message names file and line.
+        RollartError: an error of this library raised in the file, with file and line added.
     """
     module = ModuleType(_MODULE)
     module.__file__ = name

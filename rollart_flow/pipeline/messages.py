@@ -1,4 +1,4 @@
-"""Words of errors about settings, the same for nodes, overrides and pipeline files."""
+"""Error messages about settings, shared by nodes, overrides and pipeline files."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -9,7 +9,7 @@ _LONGEST_VALUE = 60
 
 
 def unknown_key(key: str, known: Iterable[str]) -> str:
-    """A wrong key, the nearest right one, and all of them."""
+    """Message with a wrong key, the nearest valid key, and all valid keys."""
     names = sorted(known)
     by_ending = {name.rpartition(".")[2]: name for name in names} | {name: name for name in names}
     near = get_close_matches(key, by_ending, n=1)
@@ -18,13 +18,13 @@ def unknown_key(key: str, known: Iterable[str]) -> str:
 
 
 def explain(error: ValidationError, *, owner: str = "") -> str:
-    """The first thing that pydantic found wrong with a setting of `owner`, in one line."""
+    """One-line message of the first error that pydantic found in a setting of `owner`."""
     first = error.errors()[0]
     where = ".".join(str(part) for part in (owner, *first["loc"]) if part != "")
     given = repr(first["input"])
     if len(given) > _LONGEST_VALUE:
         given = f"{given[: _LONGEST_VALUE - 3]}..."
-    if first["type"] == "value_error":  # one of ours, which says it all
+    if first["type"] == "value_error":  # an error of this library, with a complete message
         return f"{where}: {first['ctx']['error']}"
     said = first["msg"]
     said = said[said.index("should") :] if " should " in said else f"is wrong: {said}"

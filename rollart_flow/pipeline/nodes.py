@@ -1,8 +1,8 @@
-"""The nodes of a pipeline: frozen, validated settings, linked to what stands upstream of them.
+"""The nodes of a pipeline: frozen, validated settings, linked to the nodes upstream of them.
 
-A node computes nothing and holds no handle; the runner reads its fields. The invariant: a node
-that exists is valid by itself and fits what it is built on, so that whoever reads one checks
-nothing again. Nodes are made by the functions beside this module.
+A node computes nothing and holds no handle; the runner reads its fields. Invariant: every node is
+valid by itself and fits the nodes upstream of it, so that its readers need no checks. The functions
+in `producing` and `learning` make the nodes.
 """
 
 from collections import OrderedDict
@@ -39,7 +39,7 @@ _CONFIG = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
 
 
 class Node:
-    """What every node has: a name, unique in its pipeline, and the nodes upstream of it."""
+    """Base of all nodes: a name, unique in its pipeline, and the nodes upstream."""
 
     kind: ClassVar[str]
     """The function that builds it."""
@@ -49,7 +49,7 @@ class Node:
 
     @property
     def upstream(self) -> tuple["Node", ...]:
-        """Nodes that feed this one; the policy is an edge of its own."""
+        """Nodes that feed this one; the policy is a separate edge."""
         up = getattr(self, "up", None)
         return () if up is None else (up,)
 
@@ -60,21 +60,21 @@ class Recipe:
 
     build: Callable[..., Node]
     arguments: Mapping[str, Any]
-    """As `inspect.BoundArguments.arguments`: only what was given."""
+    """The given arguments only, as in `inspect.BoundArguments.arguments`."""
 
     def rebuild(self, **changes: Any) -> Node:
-        """The node with some arguments replaced; every check of the function runs again."""
+        """Build the node again with some arguments replaced, and repeat all checks."""
         shape = signature(self.build)
         bound = BoundArguments(shape, OrderedDict({**self.arguments, **changes}))
         return self.build(*bound.args, **bound.kwargs)
 
 
 class Trajectories(Node):
-    """A node that trajectories leave."""
+    """Base of the nodes that output trajectories."""
 
     @property
     def scored(self) -> bool:
-        """Whether they have passed reward."""
+        """Whether the trajectories have passed reward."""
         return False
 
     @property
@@ -86,21 +86,21 @@ class Trajectories(Node):
 
 @dataclass(frozen=True, eq=False, config=_CONFIG, kw_only=True)
 class Tasks(Node):
-    """Groups of attempts at tasks, drawn from sources."""
+    """Groups of attempts at tasks, which are taken from sources."""
 
     kind: ClassVar[str] = "tasks"
 
     sources: tuple[Any, ...]
-    """Each a `Domain`, a tuple of `Task`, or a `ray.data.Dataset` of task_id, domain, payload."""
+    """Sources: `Domain`, tuple of `Task`, or `ray.data.Dataset` of task_id, domain, payload."""
     domains: tuple[OfDomain, ...]
-    """Domains that run the tasks: the sources that are domains, then those named besides."""
+    """Domains that run the tasks: the sources that are domains, then the additional ones."""
     group_size: Count = 8
     """Attempts at one task whose rewards are compared."""
     seed: int = 0
     weights: dict[str, Share] | None = None
     """Relative share of the groups by domain; None: equal shares."""
     curriculum: OfCurriculum | None = None
-    """Which tasks are admitted, by how often they were solved lately; None: all."""
+    """Admits tasks by their recent solve rate; None: all tasks are admitted."""
     name: Name = "tasks"
 
     @property
@@ -110,7 +110,7 @@ class Tasks(Node):
 
 @dataclass(frozen=True, eq=False, config=_CONFIG, kw_only=True)
 class GeneratingNode(Node):
-    """Settings of whatever generates: how tokens are drawn and when an attempt is given up."""
+    """Settings of nodes that generate: sampling, and the limits of an attempt."""
 
     policy: OfPolicy
     temperature: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0
@@ -119,11 +119,11 @@ class GeneratingNode(Node):
     top_k: NotNegative = 0
     """0 keeps every token."""
     max_tokens: Count = 16
-    """Most tokens of one turn's action."""
+    """Maximum number of tokens of one turn's action."""
     max_turns: Count | None = None
-    """None: as many as the domain says."""
+    """Limit of turns; None: the limit of the domain."""
     step_timeout_s: Seconds = 10.0
-    """Limit of one reset or step of an environment."""
+    """Time limit of one reset or step of an environment."""
     trajectory_timeout_s: Seconds = 300.0
 
     def turns(self, domain: Domain) -> int:
@@ -133,15 +133,15 @@ class GeneratingNode(Node):
 
 @dataclass(frozen=True, eq=False, config=_CONFIG, kw_only=True)
 class Rollout(GeneratingNode, Trajectories):
-    """Attempts at tasks: trajectories, each as soon as it ends."""
+    """Makes attempts at tasks and outputs each trajectory as soon as it ends."""
 
     kind: ClassVar[str] = "rollout"
 
     up: InstanceOf[Tasks]
     hw_affinity: dict[str, Name | tuple[Name, ...]] | Literal["auto"] = Field(default_factory=dict)
-    """Resource class by domain, `default` for the others (ROLLART section 3, R1); of several the
-    first, and the others stand in for it where it is full or gone. "auto": engine workers on every
-    class that the cluster has, and a profiler binds domains to them."""
+    """Resource class by domain, `default` for the others (ROLLART section 3, R1). If several are
+    given, the first is used, and the others replace it when it is full or gone. "auto": engine
+    workers on every class that the cluster has, and a profiler binds domains to them."""
     redundancy: NotNegative = 0
     """Attempts per group beyond `group_size`; surplus is cancelled (ROLL Flash 5.2)."""
     extra_groups: NotNegative = 0
@@ -153,24 +153,26 @@ class Rollout(GeneratingNode, Trajectories):
     max_concurrent: Count | None = None
     """Attempts in flight in one worker; None: as many as are admitted."""
     engine_workers: Count = 1
-    """For each class."""
+    """Engine workers for each resource class."""
     sliding_workers: NotNegative = 0
-    """More of them on the trainer's devices, which serve while training waits for a batch and give
-    their memory back while it computes (train-rollout multiplexing)."""
+    """Additional engine workers on the trainer's devices, which serve while training waits for a
+    batch and release their memory while it computes (train-rollout multiplexing)."""
     prefill_workers: NotNegative = 0
-    """Engine workers beside them that compute the prompts, so that those of `hw_affinity` fetch KV
-    caches and decode (PD disaggregation, ROLLART section 6.3); 0: each computes its own."""
+    """Additional engine workers that compute the prompts, so that those of `hw_affinity` fetch KV
+    caches and decode (PD disaggregation, ROLLART section 6.3); 0: each worker computes its own."""
     prefill_affinity: Name | None = None
-    """Their resource class; None: the one that suits arithmetic best."""
+    """Resource class of the prefill workers; None: the one best suited to compute."""
     engine_units: Count = 1
     """Units of its resource class that one engine worker gets, over which vLLM splits the model."""
     engine_timeout_s: Seconds = 60.0
-    """An engine worker that gives no sign of life for so long is restarted, then removed."""
+    """An engine worker that does not respond for this long is restarted, then removed."""
     name: Name = "rollout"
 
     def resource_class(self, domain: str) -> str:
-        """Resource class that generation for a domain is bound to; CPU where none is named, and
-        "auto" where it is found."""
+        """Resource class that generation for a domain is bound to.
+
+        The class is CPU if none is named, and "auto" if the profiler chooses it.
+        """
         if isinstance(self.hw_affinity, str):
             return self.hw_affinity
         classes = self.hw_affinity.get(domain, self.hw_affinity.get("default", "CPU"))
@@ -179,8 +181,7 @@ class Rollout(GeneratingNode, Trajectories):
 
 @dataclass(frozen=True, eq=False, config=_CONFIG, kw_only=True)
 class Filter(Trajectories):
-    """Keeps the trajectories, or the groups, for which an expression is true; what it refuses is
-    recorded."""
+    """Keeps trajectories or groups for which an expression is true; each refusal is recorded."""
 
     kind: ClassVar[str] = "filter"
 
@@ -195,7 +196,7 @@ class Filter(Trajectories):
 
     @property
     def of_groups(self) -> bool:
-        """Whether it compares the attempts of a group, so that it judges complete groups."""
+        """Whether the filter compares the attempts of a group, and so judges complete groups."""
         from rollart_flow.pipeline.filters import compares_attempts
 
         return compares_attempts(self.expr)
@@ -215,10 +216,10 @@ class Reward(Trajectories):
 
     up: InstanceOf[Trajectories]
     fn: RewardFunction | None = None
-    """None: the environment's own reward, summed over turns."""
+    """The reward function; None: the environment's own reward, summed over turns."""
     timeout_s: Seconds = 30.0
     max_concurrent: Count = 64
-    """Calls of the function at a time; less where the schedule's reward stage has fewer places."""
+    """Concurrent calls of the function; fewer if the schedule's reward stage has a lower limit."""
     name: Name = "reward"
 
     @property
@@ -236,11 +237,12 @@ class Buffer(Node):
     batch_size: Count
     """Trajectories of one training step, whole groups."""
     alpha: Annotated[float, Field(ge=0, allow_inf_nan=False)]
-    """Most versions that a trajectory may be behind the engines' when its batch is formed."""
+    """Maximum staleness: versions between a trajectory's start and the engines' when its batch is
+    formed."""
     schedule: OfSchedule
     commit_rows: Count = 64
     commit_ms: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 50.0
-    """A micro-batch is committed at `commit_rows` rows or after this long, whichever is first."""
+    """A micro-batch is committed at `commit_rows` rows or after this time, whichever is first."""
     name: Name = "buffer"
 
 
@@ -264,28 +266,29 @@ class Train(Node):
     """Intra-op threads, pinned and recorded, so that replay gives the same bits."""
     mismatch: bool = False
     """Recompute logprobs before a step of several minibatches, for the mismatch columns of `steps`;
-    one that is a single minibatch has them anyway."""
+    a step of a single minibatch has these columns anyway."""
     checkpoint_every: Count = 10
     """Steps between checkpoints of model, optimizer and position."""
     keep_versions: Annotated[int, Field(ge=2)] = 4
-    """Newest published versions that are kept, beside those with a checkpoint."""
+    """Number of newest published versions to keep, in addition to those with a checkpoint."""
     backend: str = "embedded"
     """embedded: one process on a CPU; fsdp2, megatron: `ranks` processes that share the policy."""
     ranks: Count = 1
     """Processes that train together, placed as one gang."""
     tensor_parallel: Count = 1
-    """Ranks that split each layer among them (megatron); what is left of `ranks` shares rows."""
+    """Ranks that each layer is split over (megatron); data parallelism uses the rest of `ranks`."""
     pipeline_parallel: Count = 1
-    """Stages of equally many layers, which pass micro-batches on to each other (megatron)."""
+    """Stages of equally many layers, which pass micro-batches to each other (megatron)."""
     sequence_parallel: bool = False
     """Split activations between matrices by position too (megatron on GPUs, untried)."""
     collective_timeout_s: Annotated[float, Field(ge=1)] = COLLECTIVE_TIMEOUT_S
-    """Longest wait of a rank for the others [s]; a rank that hangs longer is given up, and the run
-    goes on from the newest checkpoint. At least as long as a checkpoint takes to write."""
+    """Longest wait of a rank for the others [s]. A rank that hangs longer is abandoned, and the run
+    continues from the newest checkpoint. Must be at least the time to write a checkpoint."""
     weights: str = "local"
-    """Weight store that carries versions to the engines: "local", the run's folder; "mooncake", the
-    memory of servers that the run starts (section 6.2); "mooncake://HOST:PORT", of others; "nccl",
-    "ipc", sent from the trainer's GPU to vLLM's beside "local" (never run on a GPU)."""
+    """Weight store that transports versions to the engines. "local": the run's folder; "mooncake":
+    the memory of servers that the run starts (ROLLART section 6.2); "mooncake://HOST:PORT": the
+    memory of existing servers; "nccl", "ipc": from the trainer's GPU to vLLM's, in addition to "local"
+    (never run on a GPU)."""
     name: Name = "train"
 
 
@@ -302,7 +305,7 @@ class Evaluate(GeneratingNode):
     """Episodes by domain of each metric: greedy for `success`, sampled for `success_sampled`."""
     seed: int = 0
     lora: OfAdapter | None = None
-    """LoRA adapter over every version that is measured (vLLM), given as its folder and known by its
-    content; None: the policy by itself. Only evaluation takes one: what is trained on was drawn by
-    the weights that are trained."""
+    """LoRA adapter that is applied to every measured version (vLLM), given as its folder and
+    identified by its content; None: the policy alone. Only evaluation takes an adapter: tokens for
+    training are sampled with the weights that are trained."""
     name: Name = "evaluate"

@@ -1,9 +1,9 @@
 """Settings given from outside the pipeline file, as text: `-s alpha=2 -s optimizer.lr=0.001`.
 
 A setting belongs to an owner: a node by its name, a domain by its name, `policy` or `pipeline`.
-Its key is `owner.setting`, with more dots for settings within settings; any ending of a key that
-fits only one, or only one of the fewest dots, may stand for it. The pipeline is built again from
-the changed arguments, so that every check of the file holds for the result too.
+Its key is `owner.setting`, with more dots for nested settings. A suffix of a key is accepted if it
+matches only one key, or only one key among those with the fewest dots. The pipeline is rebuilt from
+the changed arguments, so that every check of the file is repeated for the result.
 """
 
 import dataclasses
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from rollart_flow.pipeline.dag import Pipeline
 
 _STRUCTURE = frozenset({"up", "policy", "sources", "domains", "name", "fn", "expression"})
-"""Fields of nodes that are the graph itself, or code."""
+"""Fields of nodes that hold the graph or code, and cannot be overridden."""
 _WHOLE = frozenset({"schedule", "lora"})
-"""Fields of nodes that are objects and are set as one, by a name or a folder."""
+"""Fields of nodes that hold objects and are set as a whole, by a name or a folder."""
 _REPLACES = {"schedule": "alpha"}
-"""Arguments that stand for another one, which is then no longer the file's."""
+"""Arguments that, when overridden, reset another argument."""
 
 Values: TypeAlias = Mapping[tuple[str, ...], Any]
 """New values by path from an owner."""
@@ -64,7 +64,7 @@ def settings_of(pipeline: "Pipeline") -> dict[str, Setting]:
 
 
 def override(pipeline: "Pipeline", changes: Mapping[str, str]) -> "Pipeline":
-    """See `Pipeline.override`."""
+    """Build a pipeline with settings replaced, as `Pipeline.override` describes."""
     known = settings_of(pipeline)
     by_owner: dict[str, dict[tuple[str, ...], Any]] = {}
     for key, text in changes.items():
@@ -93,12 +93,12 @@ def _hints(value: Any) -> dict[str, Any]:
     try:
         return get_type_hints(type(value), include_extras=True)
     except NameError:
-        # The class names a type that only a type checker imports: the values' own types stand in.
+        # The class uses a type that only a type checker imports: use the types of the values.
         return {}
 
 
 def _resolve(key: str, known: Mapping[str, Setting]) -> Setting:
-    """The setting that a key, or the end of one, means."""
+    """The setting that a key or a suffix of a key refers to."""
     if key in known:
         return known[key]
     fits = [full for full in known if full.endswith(f".{key}")]
@@ -113,7 +113,7 @@ def _resolve(key: str, known: Mapping[str, Setting]) -> Setting:
 
 
 def _parse(setting: Setting, text: str) -> Any:
-    """A value from text: as written for numbers, words and switches, else JSON."""
+    """Parse a value: numbers, words and switches as plain text, other values as JSON."""
     try:
         adapter = TypeAdapter(setting.hint)
     except PydanticSchemaGenerationError:

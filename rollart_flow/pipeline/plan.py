@@ -1,7 +1,7 @@
-"""What runs where: the stages of a pipeline, their operators and the resources they want.
+"""Plans: the stages of a pipeline, their operators and the resources that they request.
 
-A plan is made from settings alone. Which classes a cluster really has is known when it runs, and
-is recorded in `bindings`; the plan says what a machine with CPUs only will give.
+A plan is made from settings alone. The classes that a cluster has are known only when it runs, and
+the granted ones are recorded in `bindings`; the plan shows the fallback on a machine without GPUs.
 """
 
 from dataclasses import asdict, dataclass
@@ -17,12 +17,12 @@ CPU = "CPU"
 """The resource class that every machine has."""
 
 PRODUCER, CONSUMER, EVALUATION = "producer", "consumer", "evaluation"
-"""The three streams: tasks to buffer, buffer to steps, and evaluation on the side."""
+"""The three streams: tasks to buffer, buffer to training steps, and evaluation."""
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """A resource class that a stage asks for, and what it gets where there is none."""
+    """A resource class that a stage requests, and its fallback."""
 
     domain: str
     resource: str
@@ -37,17 +37,17 @@ class Stage:
     kind: str
     stream: str
     operator: str
-    """What carries it out."""
+    """The component that runs the stage."""
     parallel: str
-    """How many at a time."""
+    """The degree of parallelism."""
     wants: tuple[Wanted, ...]
     settings: str
-    """The settings that matter most, in words."""
+    """The main settings, in words."""
 
 
 @dataclass(frozen=True)
 class Edge:
-    """What flows from one node to another."""
+    """The data that flows from one node to another."""
 
     source: str
     target: str
@@ -68,7 +68,7 @@ class Plan:
 
 
 def make_plan(pipeline: "Pipeline") -> Plan:
-    """The plan of a pipeline."""
+    """Make the plan of a pipeline."""
     stages = tuple(_stage(node) for node in pipeline.nodes)
     edges = [
         Edge(up.name, node.name, _carries(up)) for node in pipeline.nodes for up in node.upstream
@@ -148,7 +148,7 @@ def _sampling(node: nodes.GeneratingNode) -> str:
 
 
 def _wants(node: nodes.Node) -> tuple[Wanted, ...]:
-    """What generation asks for; everything else runs on CPUs."""
+    """Resource classes that a rollout node requests; all other nodes run on CPUs."""
     if not isinstance(node, nodes.Rollout):
         return ()
     names = node.up.domain_names

@@ -44,13 +44,13 @@ def tasks(
     Args:
         sources: each a `Domain` (its own tasks), an iterable of `Task` or of mappings with
             task_id, domain and payload, or a `ray.data.Dataset` with these columns.
-        domains: domains that run the tasks of datasets and iterables, where they are not among
+        domains: domains that run the tasks of datasets and iterables, if they are not among
             the sources.
         weights: relative share of the groups by domain; equal shares by default.
-        curriculum: which tasks are admitted, by how often they were solved lately; all by default.
+        curriculum: admits tasks by their recent solve rate; by default all tasks are admitted.
 
     Raises:
-        PipelineError: no source, one of another kind, or a domain that is not there.
+        PipelineError: no source is given, a source is of another kind, or a domain is unknown.
     """
     if not sources:
         raise PipelineError(f"{name}: no source; give a domain, a dataset or a list of tasks")
@@ -101,12 +101,12 @@ def rollout(
     max_tokens: int = 16,
     name: str = "rollout",
 ) -> nodes.Rollout:
-    """Attempts at tasks by a policy; fields of `nodes.Rollout` say what each setting means.
+    """Attempts at tasks by a policy; the fields of `nodes.Rollout` document each setting.
 
     Raises:
         PipelineError: a setting is wrong, or `hw_affinity` names an unknown domain, no class, or
-            different stand-ins for one class.
-        MissingExtraError: the policy's engine, or what prefill workers need, is not installed.
+            different fallbacks for one class.
+        MissingExtraError: a package that the policy's engine or prefill workers need is missing.
     """
     expect(name, up, nodes.Tasks)
     affinity: dict[str, str | tuple[str, ...]] | Literal["auto"]
@@ -157,15 +157,15 @@ def rollout(
 def filter(up: nodes.Trajectories, expression: "pl.Expr", *, name: str = "filter") -> nodes.Filter:
     """Keep the trajectories for which a polars expression is true; each drop is recorded.
 
-    The expression is over the columns of `trajectories` and gives one boolean a row; null drops.
-    It may stand before reward, where the columns of scores are not known yet, or after it. One that
-    compares the attempts of a group, with `.over("group_id")`, judges the members of each complete
-    group: where it is not true of all, the group is evicted whole, and another is admitted.
-    `rollart_flow.algorithms.filters` has the usual ones.
+    The expression uses the columns of `trajectories` and gives one boolean a row; null drops the
+    row. A filter may stand before reward, where the score columns are not known yet, or after it.
+    An expression that compares the attempts of a group, with `.over("group_id")`, judges the
+    members of each complete group: if it is not true for all of them, the whole group is evicted
+    and another is admitted. `rollart_flow.algorithms.filters` has common filters.
 
     Raises:
-        PipelineError: an unknown column, an expression that is no boolean for each row, or one that
-            compares attempts before reward or across groups.
+        PipelineError: a column is unknown, the expression does not give a boolean for each row, or
+            it compares attempts before reward or across groups.
     """
     from rollart_flow.pipeline.filters import check_expression
 
@@ -188,8 +188,8 @@ def reward(
     Args:
         fn: a function, a `ServerlessReward`, or the URL of one, which is then called with this
             node's `timeout_s` as its deadline and `max_concurrent` as its limit.
-        timeout_s: of each call of `fn`; what a process for it takes to start is not counted.
-        max_concurrent: calls at a time.
+        timeout_s: time limit of each call of `fn`, without the start of its process.
+        max_concurrent: maximum number of concurrent calls.
 
     Raises:
         PipelineError: a setting is wrong, or the trajectories are scored already.

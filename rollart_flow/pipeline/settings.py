@@ -1,4 +1,4 @@
-"""Nodes and their settings as JSON-able values, for run.json and for `rollart plan --json`."""
+"""Nodes and their settings as JSON-serializable values, for run.json and `rollart plan --json`."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -49,7 +49,7 @@ def _describe_node(node: Node) -> dict[str, Any]:
 
 
 def describe(value: Any) -> Any:
-    """A setting as JSON-able values; what has no such form is named by where it is defined."""
+    """A setting as JSON-serializable values; a callable becomes the name of its definition."""
     if isinstance(value, Enum):
         return value.value
     if value is None or isinstance(value, bool | int | float | str):

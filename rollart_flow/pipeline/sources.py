@@ -1,4 +1,4 @@
-"""Where tasks come from besides domains: lists of tasks, and Ray datasets."""
+"""Sources of tasks other than domains: lists of tasks, and Ray datasets."""
 
 import json
 import sys
@@ -11,7 +11,7 @@ from rollart_flow.types import Task
 
 
 def read_source(node: str, source: Any) -> Any:
-    """A source as the node keeps it: a domain, a dataset, or a tuple of tasks."""
+    """Convert a source to the form that a node holds: domain, dataset, or tuple of tasks."""
     if isinstance(source, Domain) or _is_dataset(source):
         return source
     if isinstance(source, str | bytes | Mapping) or not isinstance(source, Iterable):
@@ -26,13 +26,13 @@ def read_source(node: str, source: Any) -> Any:
 
 
 def _is_dataset(source: Any) -> bool:
-    """Whether it is a Ray dataset, without loading Ray: if it is one, Ray is loaded."""
+    """Whether the source is a Ray dataset, without loading Ray: if it is one, Ray is loaded."""
     data = sys.modules.get("ray.data")
     return data is not None and isinstance(source, data.Dataset)
 
 
 def read_task(node: str, row: Any) -> Task:
-    """A `Task` from itself or a mapping; a payload that is no text becomes JSON."""
+    """Convert a `Task` or a mapping to a `Task`; a payload that is not a string becomes JSON."""
     if isinstance(row, Task):
         return row
     keys = ("task_id", "domain", "payload")
