@@ -287,8 +287,8 @@ class Train(Node):
     weights: str = "local"
     """Weight store that transports versions to the engines. "local": the run's folder; "mooncake":
     the memory of servers that the run starts (ROLLART section 6.2); "mooncake://HOST:PORT": the
-    memory of existing servers; "nccl", "ipc": from the trainer's GPU to vLLM's, in addition to "local"
-    (never run on a GPU)."""
+    memory of existing servers; "nccl", "ipc": from the trainer's GPU to vLLM's, in addition to
+    "local" (never run on a GPU)."""
     name: Name = "train"
 
 

@@ -1,7 +1,7 @@
-"""Resource classes: what they are good at, and what may stand in for what.
+"""Resource classes, the kinds of work that suit them, and their fallbacks.
 
 A class is a name such as H800 or H20: a custom resource of a Ray node, one unit per accelerator.
-"CPU" is there on every node.
+Every node has "CPU".
 """
 
 from collections.abc import Mapping
@@ -9,18 +9,18 @@ from enum import StrEnum
 
 CPU = "CPU"
 GPU = "GPU"
-"""What Ray counts by itself; its units are those of another class again, on the same node."""
+"""GPUs as Ray counts them; the same devices are also units of another class on their node."""
 
 
 class Kind(StrEnum):
-    """What a class is good at (ROLLART Table 2 and section 5.2)."""
+    """The kind of work that suits a class (ROLLART Table 2 and section 5.2)."""
 
     COMPUTE = "compute"
     """Training, and prefill of long prompts."""
     BANDWIDTH = "bandwidth"
     """Decoding."""
     LOCAL = "local"
-    """GPUs that no other stage asks for by name: small models that judge."""
+    """GPUs that no other stage requests by name, for small judge models."""
     CPU = "cpu"
 
 
@@ -33,7 +33,7 @@ KINDS: Mapping[str, Kind] = {
     GPU: Kind.LOCAL,
     CPU: Kind.CPU,
 }
-"""Classes that are known by name; a `ResourceManager` can be told of others."""
+"""Kinds of the built-in class names; a `ResourceManager` accepts more."""
 
 COMPATIBLE: Mapping[str, tuple[str, ...]] = {
     "H800": ("H100", "H20", "H200"),
@@ -41,4 +41,4 @@ COMPATIBLE: Mapping[str, tuple[str, ...]] = {
     "H20": ("H200", "H800", "H100"),
     "H200": ("H20", "H100", "H800"),
 }
-"""What stands in for a class that is full or gone, the best first; CPU is the last resort."""
+"""Fallbacks for a class that is full or gone, the best first; CPU is the last resort."""

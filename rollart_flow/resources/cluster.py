@@ -42,7 +42,7 @@ class WorkerHandle:
 class Cluster:
     """Workers of one class.
 
-    Picklable: handles travel to whoever calls the workers, without the class and what it imports.
+    A cluster can be pickled: the handles travel without the worker class and its imports.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class Cluster:
         }
 
     def __getstate__(self) -> dict[str, Any]:
-        """Whoever gets a copy calls the workers; what is reserved for them is the owner's."""
+        """State of a copy, which calls the workers but does not own their reservations."""
         return {"workers": self.workers, "_methods": self._methods, "_manager": None}
 
     def wait_until_ready(self) -> list[str]:
@@ -126,7 +126,7 @@ class Cluster:
         return nodes
 
     def bindings(self) -> list[dict[str, Any]]:
-        """Rows of `bindings`: who was asked for which class, and got which, where."""
+        """Rows of `bindings`: requested class, granted class and node of each worker."""
         placed = zip((w.placement for w in self.workers), self.wait_until_ready(), strict=True)
         return [
             {
@@ -165,7 +165,7 @@ class Cluster:
         return [*super().__dir__(), *self._methods]
 
     def shutdown(self) -> None:
-        """Kill every worker, and give back what was reserved for them."""
+        """Kill every worker, and release the resources reserved for them."""
         for worker in self.workers:
             ray.kill(worker.actor)
         self._release([worker.placement for worker in self.workers])

@@ -1,9 +1,9 @@
-"""`ResourceManager`: pools of hardware, who is bound to what, and what stands in for what.
+"""`ResourceManager`: pools of hardware, the binding of workers to them, and fallbacks.
 
-ROLLART section 5.2, resource binding, over Ray's own node table and placement groups in place of a
-store beside it. The invariants: a gang of workers is placed whole or not at all, and a class that
-is full or gone never stalls a deployment: the next compatible one is granted, CPU as the last
-resort, and the binding says so.
+This is the resource binding of ROLLART section 5.2, over Ray's node table and placement groups
+instead of a separate store. Invariants: a gang of workers is placed whole or not at all, and a
+class that is full or gone never stalls a deployment: the next compatible class is granted, CPU as
+the last resort, and the binding records it.
 """
 
 from collections import Counter
@@ -22,21 +22,21 @@ _SHARED = (Kind.LOCAL, Kind.CPU)
 """Kinds whose units are counted again under the name of a class, or are no accelerators."""
 
 GRACE_S = 5.0
-"""How long a class may be full before another one is granted: what has just been released takes
-Ray a moment to give out again."""
+"""How long a class may be full before another one is granted [s]; Ray needs a moment to grant
+released resources again."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResourcePool:
-    """One resource class as it is now."""
+    """The current state of one resource class."""
 
     name: str
     total: float
     """Units of all living nodes."""
     free: float
-    """Units that nobody has reserved."""
+    """Units that are not reserved."""
     nodes: tuple[str, ...]
-    """Ids of the living nodes that have some."""
+    """Ids of the living nodes that have units of the class."""
 
 
 def live_pools() -> dict[str, ResourcePool]:
@@ -64,7 +64,7 @@ def live_pools() -> dict[str, ResourcePool]:
 
 
 def _internal(name: str) -> bool:
-    """Memory, addresses of nodes and bundles of placement groups are no pools."""
+    """Whether a Ray resource is not a pool: memory, a node address or a placement group bundle."""
     return name in ("memory", "object_store_memory") or ":" in name or "_group_" in name
 
 
@@ -75,7 +75,7 @@ class ResourceManager:
         pools: units that may be used of each class, as a number or as the list of them
             (Listing 1: {"H800": range(0, 8), "H20": range(8, 32)}); None: all that Ray has.
         compatible: classes that may stand in for a class, the best first.
-        kinds: what classes are good at, beyond those that are known by name.
+        kinds: kinds of classes, in addition to `KINDS`.
         grace_s: see `GRACE_S`.
 
     Raises:
@@ -98,7 +98,7 @@ class ResourceManager:
         """Units by class that this manager has given out."""
 
     def pools(self) -> dict[str, ResourcePool]:
-        """What this manager may grant, by class: all that there is, or what it was given of it."""
+        """The pools that this manager may grant, by class, within the limits that it was given."""
         pools = live_pools()
         if self._limits is None:
             return pools
@@ -137,7 +137,7 @@ class ResourceManager:
         return tuple(sorted(names)) or (CPU,)
 
     def preferred(self, worker_class: type[Worker]) -> str:
-        """The class that suits a role best, of those that there are (ROLLART section 5.2)."""
+        """The available class that suits a role best (ROLLART section 5.2)."""
         pools = self.pools()
         for kind in worker_class.prefers:
             names = [name for name in pools if self._kinds.get(name) is kind]
@@ -158,17 +158,17 @@ class ResourceManager:
     ) -> list[Placement]:
         """Workers for each class that is asked for, reserved at once: all of a class or none.
 
-        Classes that fall back to one that is asked for too add their workers to its own; those
-        that fall back to CPU share them.
+        A class that falls back to another requested class adds its workers to that class; classes
+        that fall back to CPU share their workers.
 
         Args:
-            role: what they do.
+            role: role of the workers.
             wanted: resource class by domain.
-            workers: for each class; a mapping where they differ.
-            prefix: of the workers' names, followed by class and number; None: the role.
-            cpus: share of a CPU for each.
-            units: of its class for each, on one node; on CPU none are counted.
-            stand_ins: by class, those that may stand in for it here; the manager's where not said.
+            workers: number of workers for each class; a mapping if the numbers differ.
+            prefix: prefix of the workers' names, before class and number; None: the role.
+            cpus: share of a CPU for each worker.
+            units: units of the class for each worker, on one node; not counted on CPU.
+            stand_ins: fallbacks by class; the manager's for classes that are not in the mapping.
         """
         counts = {
             name: workers if isinstance(workers, int) else workers.get(name, 1)
@@ -212,7 +212,7 @@ class ResourceManager:
         return self.place(worker_class.role, wanted, self._limits or 1)
 
     def release(self, placements: Sequence[Placement]) -> None:
-        """Workers are gone: what they were granted can be granted again."""
+        """Return the resources of ended workers, so that they can be granted again."""
         free_gangs(placements)
         for placement in placements:
             if placement.granted != CPU:
@@ -220,8 +220,10 @@ class ResourceManager:
 
 
 def devices_of(name: str, units: int) -> float:
-    """GPUs as Ray counts them that so many units of a class are: none where a living node that has
-    the class reports no GPUs."""
+    """Number of GPUs, as Ray counts them, of some units of a class.
+
+    The number is 0 if a living node that has the class reports no GPUs.
+    """
     pools = live_pools()
     if name == CPU or name not in pools or GPU not in pools:
         return 0.0
@@ -229,7 +231,7 @@ def devices_of(name: str, units: int) -> float:
 
 
 def bundle_of(name: str, units: int, cpus: float) -> dict[str, float]:
-    """What Ray reserves for one worker on units of a class, the GPUs that these are included."""
+    """The bundle that Ray reserves for one worker on units of a class, including their GPUs."""
     devices = devices_of(name, units)
     return {name: float(units), CPU: cpus} | ({GPU: devices} if devices else {})
 
@@ -242,6 +244,6 @@ def _units(name: str, units: int | Sequence[int]) -> int:
 
 
 def free_gangs(placements: Sequence[Placement]) -> None:
-    """Give back to Ray what was reserved for workers."""
+    """Remove the Ray placement groups that were reserved for workers."""
     for group in {p.group.id: p.group for p in placements if p.group is not None}.values():
         ray.util.remove_placement_group(group)

@@ -1,5 +1,4 @@
-"""Where in a Ray cluster something runs that is not bound to any hardware class, and how the other
-nodes reach it."""
+"""Placement in a Ray cluster of processes that need no hardware class, and their address."""
 
 import ray
 

@@ -1,4 +1,4 @@
-"""What an error of Ray comes down to in one line: our own error inside it, or else Ray's words."""
+"""One-line reasons of Ray errors: the library's own error inside, or else Ray's message."""
 
 import re
 

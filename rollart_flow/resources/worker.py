@@ -22,7 +22,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where a worker is put, and for whom; a row of `bindings` for each request."""
+    """The placement of a worker and the requests it serves; each request is a row of `bindings`."""
 
     worker: str
     role: str
@@ -37,17 +37,17 @@ class Placement:
     world_size: int = 1
     """Workers of its cluster."""
     group: Any = None
-    """Ray placement group that holds what was reserved for it; None: nothing was."""
+    """Ray placement group with the resources reserved for the worker; None: none are reserved."""
     bundle: int = 0
-    """Its bundle of the group."""
+    """Index of the worker's bundle in the group."""
     devices: float = 0.0
     """GPUs as Ray counts them that these units are, so that CUDA shows the worker no others."""
     shares: bool = False
-    """Whether it runs on what is reserved for another worker, and reserves nothing."""
+    """Whether it runs on the resources of another worker, and reserves none of its own."""
 
     @property
     def stands_for(self) -> frozenset[str]:
-        """Classes whose requests it serves: its own, and those that it was granted in place of."""
+        """Classes whose requests it serves: its own, and those that it replaces."""
         return frozenset((self.granted, *(request.resource for request in self.requests)))
 
 

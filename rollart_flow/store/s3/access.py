@@ -1,4 +1,4 @@
-"""Who speaks to a bucket, and how: one client of boto3, and the same for deltalake and polars.
+"""Access to a bucket: one client of boto3, and the equal options for deltalake and polars.
 
 Everything is found by boto3's own chain (environment, profile, role of the machine), so that what
 `aws s3 ls` can read, a run can. The invariant: a client is handed out once its bucket has answered,
@@ -26,14 +26,14 @@ except ImportError as error:
 from rollart_flow.store.s3.failures import NO_BUCKET, as_os_errors, is_absent
 
 _REACH = Config(connect_timeout=3, read_timeout=5, retries={"total_max_attempts": 2})
-"""Of the first question to a bucket [s]."""
+"""Timeouts of the first request to a bucket [s]."""
 _WORK = Config(
     connect_timeout=5,
     read_timeout=60,
     retries={"mode": "adaptive", "total_max_attempts": 12},
     max_pool_connections=32,
 )
-"""Of all that follow: throttling and faults of a server are waited out."""
+"""Timeouts of all later requests, with retries that outlast throttling and server faults."""
 _RETRIES, _RETRY_S = 100, 60
 """Of deltalake, whose time is what ends: ten retries, as it has by itself, are over after four to
 seven seconds, in which hardly a server is started anew."""
@@ -54,7 +54,7 @@ class Bucket:
     credentials: Any = field(repr=False)
 
     def storage_options(self) -> dict[str, str]:
-        """How deltalake and polars reach it now. Secret: for them alone.
+        """Current options with which deltalake and polars reach the bucket. They contain secrets.
 
         A session token is renewed by boto3 some minutes before it expires; what is returned then
         differs from what was returned before.
