@@ -17,19 +17,19 @@ class RowFormat(Protocol[R]):
     """Operations on rows of one representation. Each is a pure function."""
 
     def samples(self, rows: R) -> Sequence[Sample]:
-        """One sample for each row of `trajectories`, in order."""
+        """Return one sample for each row of `trajectories`, in order."""
         ...
 
     def take(self, rows: R, places: Sequence[int]) -> R:
-        """The rows at these positions, in this order."""
+        """Return the rows at these positions, in this order."""
         ...
 
     def join(self, parts: Sequence[R]) -> R:
-        """Rows of all parts, in order; there is at least one part."""
+        """Return the rows of all parts, in order; there is at least one part."""
         ...
 
     def with_staleness(self, rows: R, staleness: Sequence[int]) -> R:
-        """The rows with their staleness [versions] added."""
+        """Return the rows with their staleness [versions] added."""
         ...
 
     def refusals(self, rows: R) -> Sequence[str | None]:
@@ -41,12 +41,12 @@ class RowFormat(Protocol[R]):
         ...
 
     def newest(self, rows: R, column: str) -> int:
-        """The largest value of an integer column."""
+        """Return the largest value of an integer column."""
         ...
 
 
 class RowCommitter(Protocol[R_contra]):
-    """Makes rows durable: what is queued first is committed first."""
+    """Makes rows durable, in the order in which they are queued."""
 
     async def commit(self, tables: Mapping[str, R_contra], *, at_once: bool = False) -> None:
         """Commit rows of one or more tables, all or none; return once they are durable.
@@ -61,10 +61,10 @@ class RowCommitter(Protocol[R_contra]):
         ...
 
     def report(self, event: Event, at: datetime | None = None) -> None:
-        """Queue an event, which is committed with the next rows. Does not wait.
+        """Queue an event, which is committed with the next rows, without waiting.
 
         Args:
-            event: to record.
-            at: UTC time of the event; None: now.
+            event: event to record.
+            at: UTC time of the event; None for the current time.
         """
         ...

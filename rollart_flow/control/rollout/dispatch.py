@@ -1,7 +1,8 @@
-"""Dispatch: what a schedule means for the attempts of one process.
+"""Dispatch: the rules of a schedule for the attempts of one process.
 
-How they wait for one another (barriers, stages), and which of them share a worker. The invariant:
-attempts that wait for one another are given one `Dispatch`, that of their host.
+The rules define how attempts wait for one another (barriers, stages) and which attempts share an
+inference worker. The invariant: attempts that wait for one another share the `Dispatch` of their
+rollout worker.
 """
 
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from rollart_flow.types import Assignment
 
 @dataclass(frozen=True, slots=True)
 class Dispatch:
-    """How the attempts of one process are run side by side; by default each as it likes."""
+    """Rules for concurrent attempts of one process; by default attempts are independent."""
 
     lockstep: Lockstep | None = None
     stages: Stages | None = None
@@ -23,7 +24,7 @@ class Dispatch:
 
     @staticmethod
     def of(schedule: Schedule) -> "Dispatch":
-        """A new one, for one process."""
+        """Create the dispatch of a schedule for one process."""
         turns, ends = schedule.lockstep, not schedule.queue_scheduling
         return Dispatch(
             lockstep=Lockstep(turns=turns, ends=ends) if turns or ends else None,
@@ -32,13 +33,13 @@ class Dispatch:
         )
 
     def passage(self, assignment: Assignment) -> StageSlot | None:
-        """The way of an attempt through the stages; None where there are none."""
+        """Return the stage slot of an attempt, or None without stages."""
         return None if self.stages is None else StageSlot(self.stages, assignment.trajectory_id)
 
     def placement(self, assignment: Assignment) -> int | None:
-        """`GenerationRequest.placement` of an attempt."""
+        """Return `GenerationRequest.placement` for an attempt."""
         return None if self.prompt_replication else group_cursor(assignment.group_id)
 
 
 FREE = Dispatch()
-"""Nobody waits for anybody."""
+"""Dispatch without barriers, stages or shared placement."""

@@ -1,7 +1,7 @@
-"""What environments answer, checked: whoever writes one gets told exactly what was wrong.
+"""Checks of the values that environments return, with precise error messages.
 
-Invariant: what passes here is exactly the five (or two) values of the protocol in plain Python
-types, the reward finite; everything else is an EnvironmentFailedError that names the value.
+The invariant: a checked answer is exactly the five (or two) values of the protocol in plain Python
+types, the reward finite; any other answer raises an EnvironmentFailedError that names the value.
 """
 
 import math
@@ -18,14 +18,14 @@ _Value = TypeVar("_Value")
 
 
 class ResetAnswer(NamedTuple):
-    """What `reset` returned."""
+    """Checked return value of `reset`."""
 
     observation: str
     info: Mapping[str, object]
 
 
 class StepAnswer(NamedTuple):
-    """What `step` returned."""
+    """Checked return value of `step`."""
 
     observation: str
     reward: float
@@ -35,10 +35,10 @@ class StepAnswer(NamedTuple):
 
 
 def checked_reset(answer: object, call: str = "reset") -> ResetAnswer:
-    """The answer of `reset`, or an error that names what is wrong with it.
+    """Return the checked answer of `reset`, or raise an error that names the invalid value.
 
     Args:
-        answer: what it returned.
+        answer: returned value.
         call: name of the method in the error.
     """
     observation, info = _unpacked(answer, 2, call, _RESET)
@@ -48,10 +48,10 @@ def checked_reset(answer: object, call: str = "reset") -> ResetAnswer:
 
 
 def checked_step(answer: object, call: str = "step") -> StepAnswer:
-    """The answer of `step`, or an error that names what is wrong with it.
+    """Return the checked answer of `step`, or raise an error that names the invalid value.
 
     Args:
-        answer: what it returned.
+        answer: returned value.
         call: name of the method in the error.
     """
     observation, reward, terminated, truncated, info = _unpacked(answer, 5, call, _STEP)
@@ -96,7 +96,7 @@ def _info(value: object, call: str, expected: str) -> Mapping[str, object]:
 
 
 def _plain(value: object) -> object:
-    """A NumPy scalar as the Python value that it holds; anything else as it is."""
+    """Return the Python value of a NumPy scalar, and any other value unchanged."""
     item = getattr(value, "item", None)
     return item() if callable(item) and getattr(value, "shape", None) == () else value
 

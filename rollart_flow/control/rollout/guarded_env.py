@@ -1,6 +1,6 @@
-"""An environment behind a guard: whatever it does becomes an answer or an ending.
+"""GuardedEnvironment: converts errors and timeouts of an environment to attempt results.
 
-The boundary where errors of users' environments are converted, once. The invariant: no call of an
+Errors of users' environments are converted only here. The invariant: no call of an
 environment lasts longer than its time limit, and none raises anything but `AttemptEndedError`.
 """
 
@@ -40,10 +40,10 @@ class _Guard:
         self._wait: AbstractContextManager[None] = nullcontext()
         self.limit = limit
         self.seconds = 0.0
-        """What the last call took."""
+        """Seconds of the last call."""
 
     def over(self, call: str) -> "_Guard":
-        """For `with`; what is called."""
+        """Set the name of the guarded call and return the context manager."""
         self._call = call
         return self
 
@@ -74,9 +74,9 @@ class GuardedEnvironment:
 
     Args:
         make: makes the environment.
-        name: whose environment it is, in names of waits.
+        name: owner of the environment, for the names of waits.
         timeout_s: limit of each call.
-        attempt: interrupted where a call takes longer.
+        attempt: attempt to interrupt if a call takes longer.
     """
 
     __slots__ = (
@@ -97,12 +97,12 @@ class GuardedEnvironment:
         self._guard = _Guard(name, CallLimit(attempt, timeout_s))
         self._environment: AsyncEnvironment | None = None
         self.reset_s = 0.0
-        """Seconds that making and reset took."""
+        """Seconds of creating and resetting the environment."""
         self.solved: bool | None = None
-        """What `info["success"]` said last."""
+        """Last value of `info["success"]`, or None."""
 
     async def reset(self, seed: int, task: str) -> str:
-        """Make and reset the environment; the first observation."""
+        """Create and reset the environment, and return the first observation."""
         try:
             with self._guard.over("reset"):
                 self._environment = self._make()
@@ -113,7 +113,7 @@ class GuardedEnvironment:
         return answer.observation
 
     async def step(self, action: str) -> StepAnswer:
-        """Apply an action."""
+        """Apply an action and return the checked answer."""
         if self._environment is None:
             raise ValueError("step comes after reset")
         with self._guard.over("step"):
@@ -125,11 +125,11 @@ class GuardedEnvironment:
 
     @property
     def call_s(self) -> float:
-        """Seconds that the last reset or step took."""
+        """Seconds of the last reset or step."""
         return self._guard.seconds
 
     async def close(self) -> str | None:
-        """Close the environment; what went wrong with that in one line, or None."""
+        """Close the environment, and return an error of closing in one line, or None."""
         self._guard.limit.close()
         environment, self._environment = self._environment, None
         if environment is None:

@@ -1,4 +1,4 @@
-"""How an attempt ends, and how it is interrupted from outside at whatever it waits for.
+"""Results of attempts, and interruption of attempts from outside at any wait.
 
 The invariant: the first ending counts, and an interruption never escapes as a cancellation of the
 task that runs the attempt; a cancellation of that task from elsewhere always does.
@@ -18,7 +18,7 @@ _ERROR_CHARACTERS = 500
 
 @dataclass(frozen=True, slots=True)
 class AttemptResult:
-    """How an attempt ended."""
+    """Outcome of an attempt, with reason and error."""
 
     outcome: Outcome
     reason: Reason | None = None
@@ -26,7 +26,7 @@ class AttemptResult:
 
 
 class AttemptEndedError(Exception):
-    """Carries an ending out of whatever was under way."""
+    """Raised to end an attempt with its result."""
 
     def __init__(self, ending: AttemptResult) -> None:
         super().__init__(ending)
@@ -34,9 +34,9 @@ class AttemptEndedError(Exception):
 
 
 def failed(reason: Reason, what: str, error: BaseException) -> AttemptEndedError:
-    """The ending of an attempt in which something raised, told in one line.
+    """Return the exception for an attempt that failed with an error, described in one line.
 
-    An error of this library says by itself what was wrong.
+    An error of this library is described by its own message.
     """
     if isinstance(error, RollartError):
         text = error.message
@@ -61,9 +61,9 @@ class Interruptible:
         self._task: asyncio.Task[object] | None = None
         self._cancelled = False
         self.generating: str | None = None
-        """Request id of the generation that is under way."""
+        """Request id of the generation in progress."""
         self.ending: AttemptResult | None = None
-        """Set once the attempt is over or has to be."""
+        """Result, set once the attempt has ended or has to end."""
 
     def interrupt(self, ending: AttemptResult) -> None:
         """End the attempt now, whatever it waits for; without effect once it has an ending."""
@@ -77,7 +77,7 @@ class Interruptible:
             self._task.cancel()
 
     def check(self) -> None:
-        """Raise the ending, if there is one: what was awaited may have outlived the interruption.
+        """Raise the result if the attempt was interrupted during the last await.
 
         Raises:
             AttemptEndedError: the attempt is over.
@@ -86,7 +86,7 @@ class Interruptible:
             raise AttemptEndedError(self.ending)
 
     async def run(self, drive: Coroutine[Any, Any, AttemptResult]) -> AttemptResult:
-        """Await the drive; its ending, or that of the interruption."""
+        """Run the attempt and return its result, or the result of its interruption."""
         if self.ending is not None:
             drive.close()
             return self.ending
@@ -107,7 +107,7 @@ class Interruptible:
         return self.ending
 
     def _cancellation(self, error: asyncio.CancelledError, requested: bool) -> AttemptResult:
-        """What a cancellation means: ours, or one that came out of what was awaited."""
+        """Return the result of a cancellation: an interruption, or an error of the environment."""
         if self._cancelled and self.ending is not None:
             return self.ending
         if requested:
@@ -116,7 +116,7 @@ class Interruptible:
 
 
 class TimeLimit:
-    """Interrupts an attempt that takes too long; time stands still while it is paused.
+    """Interrupts an attempt that takes too long; paused time does not count.
 
     Args:
         attempt: what is interrupted.
@@ -132,7 +132,7 @@ class TimeLimit:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Count from here on."""
+        """Start or resume the timer."""
         if self._left_s == math.inf:
             return
         late = f"the trajectory took over {self._limit_s:g} s"
@@ -141,7 +141,7 @@ class TimeLimit:
         self._timer = loop.call_later(self._left_s, self._attempt.interrupt, ending)
 
     def pause(self) -> None:
-        """Count no further until it is started again."""
+        """Pause the timer until `start`."""
         if self._timer is not None:
             self._left_s = self._timer.when() - asyncio.get_running_loop().time()
             self._timer.cancel()
@@ -164,12 +164,12 @@ class CallLimit:
         self._attempt = attempt
         self._limit_s = limit_s
         self._call: str | None = None
-        """What is under way."""
+        """Name of the call in progress, or None."""
         self._due = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self, call: str) -> None:
-        """Count from here on, for this call."""
+        """Start the time limit of a call."""
         if self._limit_s == math.inf:
             return
         loop = asyncio.get_running_loop()
@@ -179,11 +179,11 @@ class CallLimit:
             self._timer = loop.call_at(self._due, self._look)
 
     def end(self) -> None:
-        """The call is over."""
+        """End the time limit of the call."""
         self._call = None
 
     def _look(self) -> None:
-        """Interrupt a call that is late; wait on for one that is not yet."""
+        """Interrupt a call that is late; otherwise reschedule the timer."""
         self._timer = None
         if self._call is None:
             return
@@ -195,7 +195,7 @@ class CallLimit:
         self._attempt.interrupt(AttemptResult(Outcome.TIMED_OUT, Reason.ENVIRONMENT_TIMEOUT, late))
 
     def close(self) -> None:
-        """No call follows."""
+        """Cancel the timer after the last call."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

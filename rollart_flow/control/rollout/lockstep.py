@@ -1,4 +1,4 @@
-"""Attempts of one host in step: the batch-level rollout that asynchrony is measured against.
+"""Lockstep: batch-level rollout of one process, the baseline for asynchronous rollout.
 
 Two barriers, each by itself or both. Turns: where a batch of environments steps together, every
 turn takes as long as the slowest of them (Sync in ROLLART sections 6.1 and 7.1). Ends: nothing is
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Lockstep:
-    """Barriers for whoever runs at the time.
+    """Barriers between the attempts that run concurrently.
 
     Args:
         turns: attempts wait for one another before each turn.
@@ -32,12 +32,12 @@ class Lockstep:
         self._ended: list[asyncio.Future[None]] = []
 
     async def turn(self) -> None:
-        """Wait until every attempt that runs stands before its next turn."""
+        """Wait until every running attempt is about to begin its next turn."""
         if self._turns:
             await self._stand(self._ready, "the turns of the other attempts")
 
     async def run(self, attempt: Awaitable[T]) -> T:
-        """Run an attempt; its result, with a barrier once all attempts beside it have ended."""
+        """Run an attempt and return its result; with `ends`, wait for all concurrent attempts."""
         self._running += 1
         try:
             result = await attempt
@@ -61,7 +61,7 @@ class Lockstep:
                 self._release()
 
     def _release(self) -> None:
-        """Look again once all that happens at this moment has happened."""
+        """Check the barriers again after the callbacks that are already scheduled."""
         asyncio.get_running_loop().call_soon(self._look)
 
     def _look(self) -> None:

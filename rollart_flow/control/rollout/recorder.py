@@ -1,6 +1,6 @@
-"""What an attempt has been so far: one append-only chain of tokens, cut into turns.
+"""Recorder: the append-only token chain of an attempt, divided into turns.
 
-The invariant (token fidelity): generated tokens enter exactly as the engine drew them, with their
+The invariant (token fidelity): generated tokens are recorded exactly as sampled, with their
 logprobs and versions; observation tokens have mask False, logprob 0.0 and version -1; all lists
 stay aligned.
 """
@@ -18,11 +18,11 @@ V = TypeVar("V")
 
 @dataclass(slots=True)
 class _Recorded:
-    """A turn: what was observed, the action, and how the environment answered it."""
+    """A turn: observation, action, and the answer of the environment."""
 
     start: int
     drawn: int
-    """Where its generated tokens begin."""
+    """Index of the first generated token of the turn."""
     observation: str
     action: str = ""
     generate_s: float = 0.0
@@ -35,7 +35,7 @@ class _Recorded:
     step_s: float = 0.0
 
     def turn(self) -> Turn:
-        """As it stands in the trajectory."""
+        """Return the turn of the trajectory."""
         return Turn(
             start=self.start,
             end=self.end,
@@ -53,8 +53,8 @@ class _Recorded:
 class Recorder:
     """Tokens and turns of one attempt.
 
-    While it goes on, what is known of generated tokens is kept by itself; it is laid out along the
-    chain once, at the end.
+    The data of generated tokens is kept separately during the attempt, and aligned with the chain
+    once, at the end.
     """
 
     __slots__ = ("_kept", "_logprobs", "_turn", "_turns", "_versions", "token_ids")
@@ -63,21 +63,21 @@ class Recorder:
         self.token_ids: list[int] = []
         """The chain so far."""
         self._logprobs: list[float] = []
-        """Per generated token, and so are the next two."""
+        """Log-probabilities by generated token; the next two lists are indexed alike."""
         self._versions: list[int] = []
         self._kept: list[tuple[int, ...]] = []
-        """Where the sampling truncates."""
+        """Kept token ids, only for sampling that truncates."""
         self._turns: list[_Recorded] = []
         self._turn: _Recorded | None = None
-        """The last one, until it has ended."""
+        """Current turn, until it has ended."""
 
     def __len__(self) -> int:
-        """Tokens in the chain."""
+        """Number of tokens in the chain."""
         return len(self.token_ids)
 
     @property
     def ended(self) -> bool:
-        """Whether the last action ended with a stop token, rather than where its room did."""
+        """Whether the last action ended without reaching its length limit."""
         return not self._turns or self._turns[-1].finish_reason != FinishReason.LENGTH
 
     def observe(self, observation: str, token_ids: tuple[int, ...]) -> None:
@@ -104,7 +104,7 @@ class Recorder:
         turn.finish_reason = generation.finish_reason
 
     def end_turn(self, reward: float = 0.0, step_s: float = 0.0) -> None:
-        """Close the turn with the environment's answer, or without one where none came."""
+        """End the turn with the environment's answer, or without one if there is none."""
         turn, self._turn = self._turn, None
         if turn is not None:
             turn.end = len(self)
@@ -122,7 +122,7 @@ class Recorder:
         env_version: str,
         solved: bool | None,
     ) -> Trajectory:
-        """The attempt as a trajectory without a reward."""
+        """Return the attempt as a trajectory without a reward."""
         self.end_turn()
         task = assignment.task
         versions = self._versions
@@ -158,7 +158,7 @@ class Recorder:
         )
 
     def _along(self, drawn: Sequence[V], observed: V) -> tuple[V, ...]:
-        """What is known of each generated token, with one value for all observation tokens."""
+        """Align values of generated tokens with the chain; observation tokens get one value."""
         laid: list[V] = []
         taken = 0
         for turn in self._turns:

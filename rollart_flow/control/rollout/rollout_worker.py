@@ -1,4 +1,4 @@
-"""RolloutWorker: many EnvManagers in one process, and the scheduler's cancellations for them.
+"""RolloutWorker: runs many EnvManagers in one process and delivers their cancellations.
 
 The invariant: a cancellation that the scheduler has issued reaches its EnvManager, whether it
 comes before, during or after the permission; one for an attempt that is over is ignored.
@@ -15,10 +15,11 @@ from rollart_flow.types import Trajectory
 
 
 class RolloutWorker:
-    """Runs attempts side by side.
+    """Runs attempts concurrently.
 
     Args:
-        name: as the scheduler knows it; unique among all hosts of a run, restarted ones included.
+        name: name for the scheduler, unique among all rollout workers of a run, including
+            restarted ones.
         admission: the scheduler.
         dispatch: how the attempts that run here wait for one another; each `EnvManager` is to be
             given the same.
@@ -40,7 +41,8 @@ class RolloutWorker:
     async def run(self, manager: EnvManager) -> Trajectory:
         """Run an attempt to its end, under the scheduler's control.
 
-        Raises what the scheduler's port raises; the attempt can be run again then.
+        The method raises only errors of the scheduler's port, after which the attempt can be run
+        again.
         """
         self._ensure_listener()
         trajectory_id = manager.assignment.trajectory_id
@@ -56,7 +58,7 @@ class RolloutWorker:
                 del self._managers[trajectory_id]
 
     def _ensure_listener(self) -> None:
-        """Listen; raise what ended an earlier listener, once."""
+        """Start the listener if none runs; raise the error of a failed listener once."""
         listener = self._listener
         if listener is not None and listener.done():
             self._listener = None
@@ -73,19 +75,19 @@ class RolloutWorker:
                 self._cancel(cancellation)
 
     def _cancel(self, cancellation: Cancellation) -> None:
-        """End an attempt, and its double where it runs twice."""
+        """End an attempt, including a second run of it."""
         for manager in self._managers.get(cancellation.trajectory_id, ()):
             manager.cancel(cancellation)
 
     async def reconnect(self) -> None:
-        """Make a restarted scheduler know what runs here, and obey what it does not want."""
+        """Report the running attempts to a restarted scheduler, and end those that it refuses."""
         for trajectory_id in self.running:
             refused = await self._admission.permit(trajectory_id, self.name)
             if refused is not None:
                 self._cancel(refused)
 
     async def close(self) -> None:
-        """Stop listening. Attempts that still run are not touched."""
+        """Stop listening; running attempts are not affected."""
         if self._listener is not None:
             self._listener.cancel()
             await asyncio.gather(self._listener, return_exceptions=True)
