@@ -225,24 +225,22 @@ def _packing(stages: Sequence[OperatorStage]) -> type[Any]:
             _quiet()
             self._operators = [stage.operator(*stage.arguments) for stage in stages]
 
-    if any(inspect.iscoroutinefunction(stage.operator.__call__) for stage in stages):
+    class AsyncChain(Chain):
+        async def __call__(self, block: pa.Table) -> pa.Table:
+            block = _unpack(block)
+            for operator in self._operators:
+                answer = operator(block)
+                block = await answer if inspect.isawaitable(answer) else answer
+            return _pack(block)
 
-        class Packing(Chain):
-            async def __call__(self, block: pa.Table) -> pa.Table:
-                block = _unpack(block)
-                for operator in self._operators:
-                    answer = operator(block)
-                    block = await answer if inspect.isawaitable(answer) else answer
-                return _pack(block)
+    class BlockingChain(Chain):
+        def __call__(self, block: pa.Table) -> pa.Table:
+            block = _unpack(block)
+            for operator in self._operators:
+                block = operator(block)
+            return _pack(block)
 
-    else:
-
-        class Packing(Chain):  # type: ignore[no-redef]
-            def __call__(self, block: pa.Table) -> pa.Table:
-                block = _unpack(block)
-                for operator in self._operators:
-                    block = operator(block)
-                return _pack(block)
-
-    Packing.__name__ = "->".join(stage.operator.__name__ for stage in stages)
-    return Packing
+    waits = any(inspect.iscoroutinefunction(stage.operator.__call__) for stage in stages)
+    packing: type[Any] = AsyncChain if waits else BlockingChain
+    packing.__name__ = "->".join(stage.operator.__name__ for stage in stages)
+    return packing

@@ -11,7 +11,7 @@ device's memory.
 from collections import deque
 
 from rollart_flow.simulation.hardware import EngineModel
-from rollart_flow.simulation.models.decoding import DecodeBatch
+from rollart_flow.simulation.models.decoding import SimulatedDecodeBatch
 from rollart_flow.simulation.models.job import Job, PrefixCache
 
 MAX_SEQUENCES = 256
@@ -41,7 +41,7 @@ class ContinuousBatch:
         self._waiting: deque[Job] = deque()
         self._prefill: list[Job] = []
         self._prefill_end = 0.0
-        self._decode = DecodeBatch(model, version)
+        self._decode = SimulatedDecodeBatch(model, version)
         self._cache = PrefixCache(stored=stored)
         self._submitted = 0
 

@@ -12,7 +12,7 @@ from rollart_flow.simulation.hardware import EngineModel
 from rollart_flow.simulation.models.job import Job
 
 
-class DecodeBatch:
+class SimulatedDecodeBatch:
     """The sequences that run, and how far they are.
 
     Args:
