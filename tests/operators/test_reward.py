@@ -112,7 +112,7 @@ def test_what_a_reward_holds_ends_with_its_process() -> None:
     """Killed by a signal: its pool of processes ends, and its connection is closed."""
     script = """if True:
         import asyncio, sys
-        from rollart_flow.operators.reward import Reward, RewardSettings
+        from rollart_flow.operators.reward import RewardOperator, RewardSettings
         from rollart_flow.rewards import Part, compose
         from rollart_flow.rows import trajectories_table
         from rollart_flow.serverless import ServerlessReward
