@@ -98,7 +98,7 @@ def examine(store: str | None = None) -> Iterator[Finding]:
 
 
 def _megatron(*, cuda: bool) -> str:
-    """What of it trains here."""
+    """The parts of Megatron-core that train on this machine, in one line."""
     from rollart_flow.trainers.backends.megatron.capabilities import capabilities
 
     return capabilities(cuda=cuda).summary
@@ -118,7 +118,7 @@ def _python() -> Finding:
 
 
 def _output(*command: str) -> str | None:
-    """What a command prints; None where it is not there, fails or hangs."""
+    """The output of a command; None if it is not installed, fails or hangs."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S)
     except (OSError, subprocess.TimeoutExpired):

@@ -63,7 +63,7 @@ def _resources(stage: Stage) -> str:
 
 
 def render_grants(grants: "Sequence[Grant]") -> RenderableType:
-    """What the connected Ray cluster would give each role and domain now."""
+    """A table of the resources that the connected Ray cluster would grant now."""
     table = Table(title="granted now", box=box.SIMPLE_HEAD, pad_edge=False, title_justify="left")
     for heading in ("role", "domain", "asks for", "gets", "workers"):
         table.add_column(heading)

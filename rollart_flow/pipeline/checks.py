@@ -89,7 +89,7 @@ def check_prefill(node: nodes.Rollout) -> None:
 def stand_ins(
     node: str, affinity: Mapping[str, str | tuple[str, ...]] | str
 ) -> dict[str, tuple[str, ...]]:
-    """By resource class, the fallback classes that `hw_affinity` names for it.
+    """The fallback classes that `hw_affinity` names, by resource class.
 
     Raises:
         PipelineError: a domain names no class, or two name different fallbacks for the same one.

@@ -25,7 +25,7 @@ DEFAULT = "default"
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """What the decorators of one method say together."""
+    """The declaration that the decorators of one method add up to."""
 
     mode: Mode | None = None
     """How many workers run a call; None: all of them, or one where `affinity` chooses."""
@@ -44,7 +44,7 @@ class Declaration:
 
 
 def declaration(function: Callable[..., Any]) -> Declaration:
-    """What a method declares; nothing in particular for one without decorators."""
+    """The declaration of a method; the default one if it has no decorators."""
     declared: Declaration = getattr(function, _DECLARED, Declaration())
     return declared
 
@@ -150,7 +150,7 @@ def register_serverless(url: str, attribute: str | None = None) -> Callable[[F],
 
 
 def declarations(worker_class: type) -> dict[str, Declaration]:
-    """Of every public method of a class, by name."""
+    """The declarations of all public methods of a class, by name."""
     return {
         name: declaration(method)
         for name in dir(worker_class)

@@ -83,3 +83,27 @@ def test_a_former_module_gives_what_took_its_place(former: str) -> None:
     public = [name for name in vars(today) if not name.startswith("_")]
     assert public
     assert all(getattr(import_module(former), name) is getattr(today, name) for name in public)
+
+
+@pytest.mark.parametrize(
+    ("module", "former", "today"),
+    [
+        ("algorithms.losses", "CISPO", "algorithms.recipes.cispo:CISPO"),
+        ("algorithms.losses", "Decoupled", "algorithms.recipes.decoupled_ppo:Decoupled"),
+        ("algorithms.losses", "DoubleSided", "algorithms.recipes.double_sided:DoubleSided"),
+        ("algorithms.losses", "GSPO", "algorithms.recipes.gspo:GSPO"),
+        ("algorithms.losses", "IPA", "algorithms.recipes.ipa:IPA"),
+        ("algorithms.losses", "Kimi", "algorithms.recipes.kimi:Kimi"),
+        ("algorithms.losses", "TOPR", "algorithms.recipes.topr:TOPR"),
+        ("simulation.latencies", "Constant", "simulation.latencies:FixedLatency"),
+        ("simulation.latencies", "Mixture", "simulation.latencies:LatencyMixture"),
+        ("simulation.workloads", "Domain", "simulation.workloads:SimulatedDomain"),
+        ("resources", "Environment", "resources.worker:EnvironmentWorker"),
+        ("resources", "Reward", "resources.worker:RewardWorker"),
+        ("resources", "Pool", "resources.manager:ResourcePool"),
+    ],
+)
+def test_a_former_name_gives_what_took_its_place(module: str, former: str, today: str) -> None:
+    home, _, name = today.partition(":")
+    found = getattr(import_module(f"rollart_flow.{module}"), former)
+    assert found is getattr(import_module(f"rollart_flow.{home}"), name)
