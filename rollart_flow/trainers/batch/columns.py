@@ -3,7 +3,7 @@
 A new column for a loss takes at most four files:
 
     schemas/trajectories.json    declares it: name, type, comment, `since` and, for a list, `per`
-    types.py                     a field of `Trajectory` of the same name
+    types/trajectories.py        a field of `Trajectory` of the same name
     control/rollout/recorder.py  fills the field (or an environment's or engine's own module does)
     algorithms/recipes/NAME.py   a loss that names it in `needs` and reads `tokens.need(name)`
 

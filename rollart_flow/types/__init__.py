@@ -1,0 +1,47 @@
+"""Frozen values that cross processes, and their enums.
+
+This package does no computation and imports neither Ray nor torch. All values are immutable,
+compare by value, so that a message that arrives twice is recognized, and can be pickled.
+"""
+
+from rollart_flow.types.events import (
+    TRAINABLE,
+    Event,
+    EventKind,
+    FinishReason,
+    Outcome,
+    Reason,
+    Split,
+)
+from rollart_flow.types.generation import Chunk, Generation, GenerationRequest, Prefix, Sampling
+from rollart_flow.types.trajectories import (
+    Assignment,
+    Batch,
+    Sample,
+    Task,
+    Trajectory,
+    Turn,
+    solved_by,
+)
+
+__all__ = [
+    "TRAINABLE",
+    "Assignment",
+    "Batch",
+    "Chunk",
+    "Event",
+    "EventKind",
+    "FinishReason",
+    "Generation",
+    "GenerationRequest",
+    "Outcome",
+    "Prefix",
+    "Reason",
+    "Sample",
+    "Sampling",
+    "Split",
+    "Task",
+    "Trajectory",
+    "Turn",
+    "solved_by",
+]

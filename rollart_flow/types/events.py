@@ -1,0 +1,112 @@
+"""Outcomes, reasons and events: the values of one column each."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Outcome(StrEnum):
+    """How an attempt ended. Exactly one row of `trajectories` holds the outcome of an attempt."""
+
+    COMPLETED = "completed"
+    """The environment terminated."""
+    TRUNCATED = "truncated"
+    """The environment truncated it, or the context or turn limit was reached."""
+    FAILED = "failed"
+    """The environment, the engine or the reward raised."""
+    TIMED_OUT = "timed_out"
+    """A step, the trajectory or the reward exceeded its time limit."""
+    STALE = "stale"
+    """Aborted in flight because it could no longer meet the staleness bound."""
+    REDUNDANT = "redundant"
+    """The attempt was surplus: its group was complete without it."""
+    CANCELLED = "cancelled"
+    """The run stopped."""
+
+
+TRAINABLE = frozenset({Outcome.COMPLETED, Outcome.TRUNCATED})
+"""Outcomes that can be trained on once they are scored."""
+
+
+class Reason(StrEnum):
+    """Why an attempt or group was dropped, retried or aborted. Every drop records its reason."""
+
+    STALENESS_BOUND = "staleness_bound"
+    GROUP_COMPLETE = "group_complete"
+    GROUP_ABANDONED = "group_abandoned"
+    GROUP_EVICTED = "group_evicted"
+    RUN_STOPPED = "run_stopped"
+    ENVIRONMENT_ERROR = "environment_error"
+    ENVIRONMENT_TIMEOUT = "environment_timeout"
+    TRAJECTORY_TIMEOUT = "trajectory_timeout"
+    ENGINE_ERROR = "engine_error"
+    REWARD_ERROR = "reward_error"
+    REWARD_TIMEOUT = "reward_timeout"
+    REWARD_NOT_FINITE = "reward_not_finite"
+    CONTEXT_OVERFLOW = "context_overflow"
+    TURN_LIMIT = "turn_limit"
+    FILTERED = "filtered"
+    """A filter refused the trajectory."""
+    GROUP_FILTERED = "group_filtered"
+    """A filter refused the complete group of the trajectory."""
+    WORKER_LOST = "worker_lost"
+    WORKER_LEFT = "worker_left"
+
+
+class FinishReason(StrEnum):
+    """Why a generation ended."""
+
+    STOP = "stop"
+    """A stop token was sampled; it is the last token."""
+    LENGTH = "length"
+    """`max_tokens` or the engine's context limit was reached."""
+    ABORT = "abort"
+    """The generation was aborted; the tokens so far are valid."""
+
+
+class Split(StrEnum):
+    """The purpose of a trajectory."""
+
+    TRAIN = "train"
+    EVALUATION = "evaluation"
+
+
+class EventKind(StrEnum):
+    """Kinds of rows of `events`."""
+
+    ADMIT = "admit"
+    EVICT = "evict"
+    DROP = "drop"
+    ABORT = "abort"
+    RETRY = "retry"
+    ABANDON = "abandon"
+    SUSPEND = "suspend"
+    UPDATE = "update"
+    RELEASE = "release"
+    RESUME = "resume"
+    FALLBACK = "fallback"
+    AFFINITY = "affinity"
+    """A domain is bound to another hardware class."""
+    SLIDE = "slide"
+    """A worker switches to training, or back to rollout."""
+    REBIND = "rebind"
+    """A worker of the requested class replaces one of another class."""
+    CRASH = "crash"
+    STALL = "stall"
+    CHECKPOINT = "checkpoint"
+    RUN = "run"
+    DIVERGENCE = "divergence"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """An event of the control plane; a row of `events` after its commit."""
+
+    kind: EventKind
+    subject: str
+    reason: Reason | None = None
+    domain: str | None = None
+    policy_version: int | None = None
+    step: int | None = None
+    detail: Mapping[str, object] = field(default_factory=dict)
+    """JSON-serializable details."""

@@ -1,0 +1,188 @@
+"""Tasks, the attempts at them, and the batches that are trained on.
+
+Token positions: a trajectory is one append-only chain of tokens. `start` and `end` of a turn are
+offsets into it; observation tokens come first in a turn, generated (action) tokens after them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from rollart_flow.types.events import TRAINABLE, Outcome, Reason, Split
+from rollart_flow.types.generation import Sampling
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One problem of one domain. `payload` is JSON and is all that the environment needs."""
+
+    task_id: str
+    domain: str
+    payload: str = "{}"
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """One attempt at one task, as handed from the scheduler to an EnvManager.
+
+    `attempt` is the index within the group; a replacement takes the next one, a retry of the same
+    attempt by Ray keeps the `trajectory_id`.
+    """
+
+    trajectory_id: str
+    group_id: str
+    task: Task
+    attempt: int
+    env_seed: int
+    sampling: Sampling = field(default_factory=Sampling)
+    split: Split = Split.TRAIN
+
+    @property
+    def episode_id(self) -> str:
+        """The episode; equal to the trajectory unless histories are rewritten."""
+        return self.trajectory_id
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One observation and the action that answered it. Offsets are into the token chain."""
+
+    start: int
+    end: int
+    observation: str
+    action: str
+    reward: float
+    """The environment's reward for the action."""
+    generate_s: float
+    step_s: float
+    hardware: str
+    worker: str
+    finish_reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Trajectory:
+    """One attempt, whatever its outcome: a row of `trajectories` without `seq` and `committed_at`.
+
+    Token lists are aligned: on observation tokens `action_mask` is False, `logprobs` 0.0 and
+    `token_versions` -1.
+    """
+
+    trajectory_id: str
+    episode_id: str
+    group_id: str
+    task_id: str
+    domain: str
+    attempt: int
+    outcome: Outcome
+    task: str
+    """JSON payload of the task."""
+    sampling: Sampling
+    split: Split
+    env_seed: int
+    env_version: str
+    created_at: datetime
+    finished_at: datetime
+    reset_s: float
+    reason: Reason | None = None
+    error: str | None = None
+    policy_version_start: int | None = None
+    """Version of the first generated token; None if no token was generated."""
+    policy_version_end: int | None = None
+    token_ids: tuple[int, ...] = ()
+    action_mask: tuple[bool, ...] = ()
+    logprobs: tuple[float, ...] = ()
+    token_versions: tuple[int, ...] = ()
+    kept_token_ids: tuple[tuple[int, ...], ...] | None = None
+    turns: tuple[Turn, ...] = ()
+    solved: bool | None = None
+    """info["success"] of the environment, or None if it does not report one."""
+    reward: float | None = None
+    reward_parts: Mapping[str, float] | None = None
+    scored_at: datetime | None = None
+    prefill_workers: tuple[str, ...] | None = None
+    """By turn, the prefill worker that computed the KV cache of the prompt; empty for a turn that
+    had none. None if no turn had one."""
+
+
+def solved_by(success: bool | None, reward: float | None) -> bool | None:
+    """Whether an attempt solved its task.
+
+    The success that the environment reports counts, or else a reward of at least 1; the result is
+    None if neither is known.
+    """
+    if success is not None or reward is None:
+        return success
+    return reward >= 1
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The control plane's summary of a committed trajectory, without token data."""
+
+    trajectory_id: str
+    group_id: str
+    domain: str
+    attempt: int
+    outcome: Outcome
+    policy_version_start: int | None
+    policy_version_end: int | None
+    scored: bool
+    tokens: int
+    error: str | None = None
+    task_id: str = ""
+    solved: bool | None = None
+    """Whether the attempt solved its task, by `solved_by`."""
+
+    @property
+    def trainable(self) -> bool:
+        """Whether it was completed or truncated, is scored, and has a generated token."""
+        return self.outcome in TRAINABLE and self.scored and self.policy_version_start is not None
+
+    @property
+    def filtered(self) -> bool:
+        """Whether a filter refused it before reward: completed or truncated, but not scored."""
+        return self.outcome in TRAINABLE and not self.scored
+
+    @classmethod
+    def of(cls, trajectory: Trajectory, *, scored: bool, tokens: int) -> "Sample":
+        """Summarize a trajectory.
+
+        Args:
+            trajectory: a trajectory of any outcome.
+            scored: whether it has its reward.
+            tokens: length of its token chain; in a simulation, each id stands for many tokens.
+        """
+        return cls(
+            trajectory_id=trajectory.trajectory_id,
+            group_id=trajectory.group_id,
+            domain=trajectory.domain,
+            attempt=trajectory.attempt,
+            outcome=trajectory.outcome,
+            policy_version_start=trajectory.policy_version_start,
+            policy_version_end=trajectory.policy_version_end,
+            scored=scored,
+            tokens=tokens,
+            error=trajectory.error,
+            task_id=trajectory.task_id,
+            solved=solved_by(trajectory.solved, trajectory.reward),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The trajectories of one training step, by id; the token data stays in the buffer.
+
+    `trajectory_ids` is in training order, group by group.
+    """
+
+    step: int
+    policy_version: int
+    """n: the version that the engines served when the batch was formed."""
+    trained_version: int
+    """step - 1: the weights that the step starts from."""
+    trajectory_ids: tuple[str, ...]
+    group_ids: tuple[str, ...]
+    """Aligned with `trajectory_ids`."""
+    staleness: tuple[int, ...]
+    """policy_version - policy_version_start, aligned with `trajectory_ids`."""
