@@ -9,7 +9,7 @@ not exactly that of `models.qwen3`, with a one-line error.
 import json
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from uuid import uuid4
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
+from torch.overrides import TorchFunctionMode
 
 from rollart_flow.errors import SettingsError, WeightsError
 from rollart_flow.models.architectures import DENSE, MIXTURE
@@ -140,7 +141,7 @@ def check_tensors(config: ModelConfig, tensors: Mapping[str, torch.Tensor]) -> N
     Raises:
         WeightsError: a tensor is missing, unknown, of a wrong shape or not of floating point.
     """
-    with torch.device("meta"):
+    with torch.device("meta"), _Uninitialized():
         wanted = Qwen3(config).state_dict()
     for name in wanted.keys() - tensors.keys():
         raise WeightsError(f"weights lack {name!r}")
@@ -152,6 +153,25 @@ def check_tensors(config: ModelConfig, tensors: Mapping[str, torch.Tensor]) -> N
                 f"{name!r} is {tensor.dtype} {tuple(tensor.shape)}; "
                 f"the model needs floating point {tuple(wanted[name].shape)}"
             )
+
+
+class _Uninitialized(TorchFunctionMode):
+    """Mode under which new layers keep the contents of their tensors.
+
+    Random values for tensors without storage would load torch's compiler, which takes a second.
+    """
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Iterable[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        named = kwargs or {}
+        if getattr(func, "__module__", None) == torch.nn.init.__name__:
+            return args[0] if args else named["tensor"]
+        return func(*args, **named)
 
 
 def _check_architecture(values: Mapping[str, Any], path: Path) -> None:

@@ -4,17 +4,23 @@ Every trainer passes `tests/trainers/conformance.py`: the same stored batch give
 gradient and updated weights, to the last bit on the same machine.
 """
 
+from __future__ import annotations
+
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import torch
 
-from rollart_flow.trainers.checkpoint.checkpoint import Checkpoint
-from rollart_flow.trainers.step.mismatch import LagStatistics
 from rollart_flow.weights.folder_store import opened
+
+if TYPE_CHECKING:
+    import torch
+
+    from rollart_flow.trainers.checkpoint.checkpoint import Checkpoint
+    from rollart_flow.trainers.step.mismatch import LagStatistics
 
 
 @dataclass(frozen=True, slots=True)
