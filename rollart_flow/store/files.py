@@ -12,8 +12,6 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
-from deltalake.exceptions import DeltaError, TableNotFoundError
-
 from rollart_flow.errors import SettingsError, StoreError
 from rollart_flow.store.blobs import Blobs, LocalBlobs
 
@@ -140,8 +138,6 @@ def converting(doing: str) -> Iterator[None]:
         raise
     except OSError as error:
         raise StoreError(f"{doing}: {error.strerror or one_line(error)}") from error
-    except (DeltaError, TableNotFoundError) as error:
-        raise StoreError(f"{doing}: {one_line(error)}") from error
 
 
 def read(uri: str) -> bytes | None:

@@ -22,6 +22,7 @@ from rollart_flow.store.layout import table_uri
 from rollart_flow.store.table import (
     commit_actions,
     data_files,
+    delta_errors,
     file_name,
     new_file,
     open_table,
@@ -67,13 +68,13 @@ def maintain_table(
     handle = open_table(run, table)
     uri = table_uri(run, table)
     merged = 0
-    with files.converting(f"{table}: cannot compact {uri}"):
+    with delta_errors(f"{table}: cannot compact {uri}"):
         settled = [file for file in data_files(handle) if file["max.seq"] <= complete]
         for neighbours in mergeable(settled):
             _merge(handle, uri, table, neighbours)
             merged += len(neighbours)
     vacuumed = _vacuum(handle, uri, table, retention) if merged else 0
-    with files.converting(f"{table}: cannot checkpoint {uri}"):
+    with delta_errors(f"{table}: cannot checkpoint {uri}"):
         newest = open_table(run, table)
         if newest.version() - checkpoint >= _CHECKPOINT_AFTER:
             newest.create_checkpoint()
@@ -87,7 +88,7 @@ def _vacuum(handle: DeltaTable, uri: str, table: str, retention: timedelta) -> i
     With a retention of an hour or more, files that were never committed are removed too: the
     files of a commit in progress are younger than that.
     """
-    with files.converting(f"{table}: cannot vacuum {uri}"):
+    with delta_errors(f"{table}: cannot vacuum {uri}"):
         removed = handle.vacuum(
             retention_hours=int(retention / timedelta(hours=1)),
             dry_run=False,

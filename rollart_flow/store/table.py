@@ -16,12 +16,13 @@ Application transactions in each table's log carry the guarantees of the writer
 import json
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
-from deltalake.exceptions import TableNotFoundError
+from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
 from rollart_flow.errors import SchemaError, StoreError
@@ -43,6 +44,16 @@ _CONFIGURATION = {
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
 
+@contextmanager
+def delta_errors(doing: str) -> Iterator[None]:
+    """Convert errors of deltalake and of the file system to a `StoreError` that names `doing`."""
+    try:
+        with files.converting(doing):
+            yield
+    except (DeltaError, TableNotFoundError) as error:
+        raise StoreError(f"{doing}: {files.one_line(error)}") from error
+
+
 def create_table(run: str, table: str) -> None:
     """Make an empty table of the declared schema; one that is there stays as it is.
 
@@ -50,7 +61,7 @@ def create_table(run: str, table: str) -> None:
         StoreError: the folder cannot be written.
     """
     uri = table_uri(run, table)
-    with files.converting(f"{table}: cannot create {uri}"):
+    with delta_errors(f"{table}: cannot create {uri}"):
         DeltaTable.create(
             uri,
             schema=delta_schema(table),
@@ -69,7 +80,7 @@ def open_table(run: str, table: str) -> DeltaTable:
         SchemaError: it is the table of something else; names the first column that differs.
     """
     uri = table_uri(run, table)
-    with files.converting(f"{table}: cannot read the Delta log of {uri}"):
+    with delta_errors(f"{table}: cannot read the Delta log of {uri}"):
         handle = DeltaTable(uri, storage_options=files.storage_options(uri))
     _refuse_foreign(table, uri, handle)
     return handle
@@ -186,7 +197,7 @@ def commit_actions(
 
 def recorded(handle: DeltaTable, transaction: int) -> dict[str, tuple[int, int]] | None:
     """(first, last) seq by table of the caller's commit of that number, closed in this table."""
-    with files.converting("cannot read the history"):
+    with delta_errors("cannot read the history"):
         for entry in handle.history():
             note = json.loads(entry.get("rollart", "{}"))
             if note.get("transaction") == transaction:

@@ -20,6 +20,7 @@ from rollart_flow.store.table import (
     commit_actions,
     create_table,
     data_files,
+    delta_errors,
     is_missing,
     mark,
     open_table,
@@ -81,7 +82,7 @@ class TableLog:
                     raise
                 continue
             self.refresh()
-            with files.converting(f"{self.table}: cannot add columns to {self.handle.table_uri}"):
+            with delta_errors(f"{self.table}: cannot add columns to {self.handle.table_uri}"):
                 if add_missing_columns(self.handle, self.table, self.epoch):
                     self.refresh()
             return
@@ -103,7 +104,7 @@ class TableLog:
         """
         self._marks.clear()
         options = files.storage_options(self.run)
-        with files.converting(f"{self.table}: cannot read the Delta log"):
+        with delta_errors(f"{self.table}: cannot read the Delta log"):
             if reopen or self._commits >= _REOPEN_AFTER or options != self._options:
                 self.handle = open_table(self.run, self.table)
                 self._options, self._commits = options, 0
@@ -164,7 +165,7 @@ class TableLog:
         doing: str,
         note: Mapping[str, Any] | None = None,
     ) -> None:
-        with files.converting(f"{self.table}: {doing} {self.handle.table_uri}"):
+        with delta_errors(f"{self.table}: {doing} {self.handle.table_uri}"):
             marks = {EPOCH: self.epoch, **marks}
             commit_actions(self.handle, self.table, actions, marks, note)
 

@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from rollart_flow.schema import TABLES
 from rollart_flow.store import files
 from rollart_flow.store.snapshot import Snapshot
-from rollart_flow.store.table import COMPLETE, mark, open_table
+from rollart_flow.store.table import COMPLETE, delta_errors, mark, open_table
 
 _REOPEN_AFTER = 50
 """Versions after which a handle is reopened, because it slows down as its history grows."""
@@ -39,7 +39,7 @@ class _Watched:
         if files.storage_options(self._run) != self._options:
             self._open()
             return
-        with files.converting(f"{self._table}: cannot read the Delta log"):
+        with delta_errors(f"{self._table}: cannot read the Delta log"):
             self._handle.update_incremental()
         if self._handle.version() - self._opened >= _REOPEN_AFTER:
             self._open()
