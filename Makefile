@@ -9,7 +9,7 @@ FIND_LINKS = $(shell $(BIN)/python -m pip config get global.find-links 2>/dev/nu
 
 export RAY_USAGE_STATS_ENABLED := 0
 
-.PHONY: setup demo test test-whole check bench fuzz paper notebook clean
+.PHONY: setup demo test test-whole check docs bench fuzz paper notebook clean
 
 setup: $(STAMP)
 
@@ -35,6 +35,17 @@ check: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
+# The site in site/, in a small venv of its own: its builder reads the sources without importing them.
+DOCS := .venv-docs
+docs: $(DOCS)/.ready
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict --quiet
+
+$(DOCS)/.ready: pyproject.toml constraints.txt
+	test -x $(DOCS)/bin/python || $(PYTHON) -m venv $(DOCS)
+	$(DOCS)/bin/python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']['docs'], sep='\n')" > $(DOCS)/requirements.txt
+	$(DOCS)/bin/python -m pip install --quiet -c constraints.txt -r $(DOCS)/requirements.txt
+	@touch $@
+
 bench: $(STAMP)
 	$(BIN)/python -m tests.benchmarks.run
 
@@ -51,4 +62,4 @@ notebook: $(STAMP)
 	$(BIN)/marimo edit notebooks/explore_run.py
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(DOCS) site .mypy_cache .ruff_cache .pytest_cache .hypothesis

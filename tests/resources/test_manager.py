@@ -30,7 +30,7 @@ from rollart_flow.resources.dispatch import Call
 from rollart_flow.resources.manager import live_pools
 from tests.local_ray import tolerating_ray
 
-README = Path(__file__).parents[2] / "README.md"
+PAGE = Path(__file__).parents[2] / "docs" / "cluster.md"
 
 
 class Train(ActorTrain):
@@ -136,10 +136,10 @@ def test_listing_1_each_call_is_routed_by_its_tag() -> None:
     cluster.shutdown()
 
 
-def test_the_readmes_workers_run(capsys: pytest.CaptureFixture[str]) -> None:
-    (*_, text) = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
-    made: dict[str, Any] = {"__name__": "readme"}
-    exec(compile(text, str(README), "exec"), made)
+def test_the_workers_of_the_cluster_page_run(capsys: pytest.CaptureFixture[str]) -> None:
+    (*_, text) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    made: dict[str, Any] = {"__name__": "page"}
+    exec(compile(text, str(PAGE), "exec"), made)
     assert capsys.readouterr().out == "go on H800\n"
     made["generators"].shutdown()
 

@@ -187,9 +187,9 @@ def test_doctor_says_whether_runs_can_go_to_a_bucket(
     assert "no permission" in str(finding["hint"])
 
 
-def test_the_lines_of_the_readme_work(remote: str, capsys: pytest.CaptureFixture[str]) -> None:
-    readme = (Path(__file__).parents[2] / "README.md").read_text()
-    lines = [line for line in readme.splitlines() if "--store s3://my-bucket/runs" in line]
+def test_the_lines_of_the_page_work(remote: str, capsys: pytest.CaptureFixture[str]) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "s3.md").read_text()
+    lines = [line for line in page.splitlines() if "--store s3://my-bucket/runs" in line]
     RunWriter.create(f"{remote}/mine", info("mine")).close()
     commands = [shlex.split(line, comments=True)[1:] for line in lines]
     assert {words[0] for words in commands} == {"doctor", "run", "query"}
