@@ -147,7 +147,7 @@ def _check_names(block: Block, known: set[str]) -> None:
     tree = ast.parse(block.text, str(block))
     imports = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
     names: dict[str, object] = {}
-    exec(compile(ast.Module(imports, []), str(block), "exec"), names)
+    exec(compile(ast.Module([*imports], []), str(block), "exec"), names)
     nodes = list(ast.walk(tree))
     bound = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
     bound |= {n.name for n in nodes if isinstance(n, ast.FunctionDef | ast.ClassDef)}
