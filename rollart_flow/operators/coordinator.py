@@ -1,4 +1,4 @@
-"""The coordinator: RolloutScheduler and AsyncController in one Ray actor, without token data.
+"""The coordinator: the ControlPlane of a run in one Ray actor, without token data.
 
 All parts of a run exchange small messages with it: the task source requests attempts, rollout
 workers request permission and cancellations, the batch source requests batches, the train operator
@@ -16,15 +16,12 @@ from typing import Any
 import pyarrow as pa
 import ray
 
-from rollart_flow.control import recovery as control
-from rollart_flow.control.inference.engine_group import NO_WORKER, EngineGroup
-from rollart_flow.control.inference.health import HealthLimits, watch
+from rollart_flow.control.inference.health import HealthLimits
 from rollart_flow.control.loop.waits import Signal, Watchdog, describe, waiting
+from rollart_flow.control.plane import ControlPlane, EngineWorkers, PlaneSettings, PlaneState
 from rollart_flow.control.protocols import Cancellation
-from rollart_flow.control.schedule.controller import AsyncController
 from rollart_flow.control.schedule.schedules import Phase, Schedule
-from rollart_flow.control.scheduler.curriculum import Curriculum, Successes, by_difficulty
-from rollart_flow.control.scheduler.rollout_scheduler import RolloutScheduler
+from rollart_flow.control.scheduler.curriculum import Curriculum
 from rollart_flow.control.scheduler.rollout_settings import RolloutSettings
 from rollart_flow.engines.base import EnginePhase
 from rollart_flow.errors import RollartError
@@ -71,7 +68,6 @@ class CoordinatorActor:
         self._stopped = False
         self._all_admitted = False
         self._changed = Signal()
-        self._successes: Successes | None = None
 
     async def start(self, recovered: RecoveredRun, buffer: Any, engines: Cluster) -> None:
         """Build the control plane at the state that was recovered from the tables."""
@@ -79,46 +75,31 @@ class CoordinatorActor:
         self._buffer, self._recorded = buffer, version
         self._due = due_versions(settings, recovered)
         self._unevaluated = set(self._due)
-        self._scheduler = RolloutScheduler(
-            self._admissible(recovered.control),
-            settings.rollout,
-            settings.schedule.bound,
-            self.emit,
-            admission=settings.schedule.admission,
-            version=version,
-        )
-        self._scheduler.restore(recovered.control.groups, recovered.control.next_cursor)
-        remote = RemoteBuffer(buffer)
-        shared = settings.schedule.shared
-        commands = [RemoteCommands(worker) for worker in engines.workers]
-        sliding = [worker.name for worker in engines.workers if worker.placement.shares]
-        prefill = [w.name for w in engines.workers if w.placement.role == EnginePhase.PREFILL]
-        self._engines = EngineGroup(
-            commands, version, self.emit, shared=shared, sliding=sliding, prefill=prefill
-        )
         self._handles = {worker.name: worker for worker in engines.workers}
-        self._controller = AsyncController(
-            remote,
-            self._engines,
-            self._scheduler,
-            settings.schedule,
+        self._plane = ControlPlane(
+            PlaneSettings(
+                settings.schedule,
+                settings.rollout,
+                settings.steps,
+                settings.curriculum,
+                settings.task_seed,
+            ),
+            _engine_workers(engines, version),
+            self._tasks_from,
+            RemoteBuffer(buffer),
             self.emit,
-            batch_size=settings.rollout.batch_size,
-            steps=settings.steps,
-            first_step=version + 1,
-            served=version,
-            pending=recovered.untrained,
+            PlaneState(version, recovered.control, recovered.untrained),
         )
-        self._tasks = [asyncio.create_task(self._follow(remote))]
-        health = watch(self._engines, self.emit, settings.health)
-        self._watches = [asyncio.create_task(health)]
+        self._scheduler, self._controller = self._plane.scheduler, self._plane.controller
+        self._following = asyncio.create_task(self._plane.follow())
+        self._watches = [asyncio.create_task(self._plane.watch(settings.health))]
         if settings.spawning is not None:
             self._watches.append(asyncio.create_task(self._rebind(settings.spawning)))
         self._watchdog = Watchdog(self.emit, STALL_S)
 
-    def _admissible(self, recovered: control.RecoveredControl) -> Iterator[tuple[Task, int]]:
-        """Return tasks with their cursors, from the position where the last coordinator stopped."""
-        settings, cursor = self._settings, recovered.next_cursor
+    def _tasks_from(self, cursor: int) -> Iterator[tuple[Task, int]]:
+        """Return tasks with their cursors, from a cursor on."""
+        settings = self._settings
         stream = task_stream(
             settings.sources,
             seed=settings.task_seed,
@@ -126,21 +107,7 @@ class CoordinatorActor:
             domains=settings.domains,
         )
         rest = islice(stream, cursor, None)
-        tasks = ((task, place) for place, task in enumerate(rest, cursor))
-        if settings.curriculum is None:
-            return tasks
-        self._successes = Successes(settings.curriculum.window, recovered.scored)
-        return by_difficulty(tasks, settings.curriculum, self._successes, settings.task_seed)
-
-    async def _follow(self, buffer: RemoteBuffer) -> None:
-        """Forward the buffer's changes to the curriculum and the scheduler."""
-        cursor = 0
-        while True:
-            cursor, changes = await buffer.changes(cursor)
-            for change in changes:
-                if self._successes is not None and change.committed is not None:
-                    self._successes.note(change.committed)
-                self._scheduler.apply(change)
+        return ((task, place) for place, task in enumerate(rest, cursor))
 
     def emit(self, event: Event) -> None:
         """Send an event to the buffer, which commits it."""
@@ -173,13 +140,11 @@ class CoordinatorActor:
             The replacements: the restarted worker itself, or other workers; empty if there will
             never be one.
         """
-        names = await self._engines.revive(worker)
-        if self._engines.lost:
-            self._scheduler.fail(NO_WORKER)
+        names = await self._plane.revive(worker)
         return tuple(self._handles[name] for name in names)
 
     async def _rebind(self, spawning: Spawning) -> None:
-        rebinding = Rebinding(self._handles, self._engines, spawning, self.emit, self._bound)
+        rebinding = Rebinding(self._handles, self._plane.engines, spawning, self.emit, self._bound)
         try:
             await rebinding.run()
         except* (RollartError, ray.exceptions.RayError) as errors:
@@ -286,6 +251,16 @@ class CoordinatorActor:
     async def waits(self) -> str:
         """Describe all pending waits in one line."""
         return describe(asyncio.get_running_loop())
+
+
+def _engine_workers(engines: Cluster, version: int) -> EngineWorkers:
+    workers = engines.workers
+    return EngineWorkers(
+        [RemoteCommands(worker) for worker in workers],
+        version,
+        sliding=[worker.name for worker in workers if worker.placement.shares],
+        prefill=[w.name for w in workers if w.placement.role == EnginePhase.PREFILL],
+    )
 
 
 def due_versions(settings: CoordinatorSettings, recovered: RecoveredRun) -> tuple[int, ...]:

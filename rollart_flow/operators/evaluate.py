@@ -17,8 +17,8 @@ from typing import Any
 import pyarrow as pa
 
 from rollart_flow.control.ids import env_seed
-from rollart_flow.control.inference.engine_group import EngineGroup
 from rollart_flow.control.inference.health import HealthLimits, watch
+from rollart_flow.control.plane import EngineWorkers, engine_group
 from rollart_flow.control.protocols import Inference
 from rollart_flow.envs.base import Domain
 from rollart_flow.operators.ipc import encode
@@ -70,9 +70,9 @@ class EvaluateOperator:
         context = self._context
         if self._driver is None:
             self._driver = await self._start(version)
-        await self._fleet.suspend()
-        await self._fleet.update(version)
-        await self._fleet.resume()
+        await self._engines.suspend()
+        await self._engines.update(version)
+        await self._engines.resume()
         measures = [m for domain in context.domains for m in self._measures(domain, version)]
         assignments = [each for measure in measures for each in measure.assignments]
         trajectories = await self._driver.run_all(assignments)
@@ -94,13 +94,13 @@ class EvaluateOperator:
         driver = Driver(context.rollout, self._recover)
         await context.rollout.engines.serve.aio(version)
         commands = [RemoteCommands(worker) for worker in context.rollout.engines.workers]
-        self._fleet = EngineGroup(commands, version, driver.emit)
-        self._health = asyncio.create_task(watch(self._fleet, driver.emit, context.health))
+        self._engines = engine_group(EngineWorkers(commands, version), driver.emit)
+        self._health = asyncio.create_task(watch(self._engines, driver.emit, context.health))
         return driver
 
     async def _recover(self, worker: Inference) -> Sequence[Inference]:
         """Wait until a restarted evaluator serves the version under evaluation."""
-        return [worker] if await self._fleet.revive(worker.worker) else []
+        return [worker] if await self._engines.revive(worker.worker) else []
 
     def _measures(self, domain: Domain, version: int) -> Iterator[_Measure]:
         context = self._context

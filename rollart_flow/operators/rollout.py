@@ -15,14 +15,10 @@ from uuid import uuid4
 import pyarrow as pa
 import ray
 
-from rollart_flow.control.inference.generation_timer import GenerationTimer
-from rollart_flow.control.inference.llm_proxy import LLMProxy
-from rollart_flow.control.inference.profiler import Profiler
 from rollart_flow.control.inference.worker_pool import Recover
+from rollart_flow.control.plane import InferenceClients, RolloutPlane
 from rollart_flow.control.protocols import Admission, AsyncEnvironment
-from rollart_flow.control.rollout.dispatch import FREE, Dispatch
-from rollart_flow.control.rollout.env_manager import EnvManager, Limits
-from rollart_flow.control.rollout.rollout_worker import RolloutWorker
+from rollart_flow.control.rollout.env_manager import Limits
 from rollart_flow.control.schedule.schedules import Schedule
 from rollart_flow.engines.base import EnginePhase
 from rollart_flow.engines.remote import RemoteInference
@@ -75,31 +71,31 @@ class Driver:
 
     def __init__(self, context: RolloutContext, recover: Recover | None = None) -> None:
         self._context = context
-        self._host = f"{ray.get_runtime_context().get_node_id()[:8]}-{uuid4().hex[:8]}"
-        self._codec = load_codec(local_path(context.policy_folder))
+        host = f"{ray.get_runtime_context().get_node_id()[:8]}-{uuid4().hex[:8]}"
         self._source = None if context.source is None else local_file(context.source)
         ahead = [w for w in context.engines.workers if w.placement.role == EnginePhase.PREFILL]
         workers = [w for w in context.engines.workers if w.placement.role != EnginePhase.PREFILL]
-        if recover is None and context.coordinator is not None:
-            recover = RemoteRecovery(context.coordinator, self._host)
-        given = context.hw_affinity
-        affinity = GenerationTimer(Profiler(self.emit)) if isinstance(given, str) else given
-        self._proxy = LLMProxy(
-            [RemoteInference(worker, self._host) for worker in workers],
-            self.emit,
-            hw_affinity=affinity,
-            recover=recover,
-            prefill=[RemoteInference(worker, self._host) for worker in ahead],
-        )
-        self._dispatch = FREE if context.schedule is None else Dispatch.of(context.schedule)
-        self._admission: Admission | None = None
-        self._scheduled: RolloutWorker | None = None
+        admission: Admission | None = None
         if context.coordinator is not None:
-            self._admission = RemoteAdmission(context.coordinator)
-            self._scheduled = RolloutWorker(self._host, self._admission, dispatch=self._dispatch)
-        self._processes = WarmProcesses(context.warm_processes)
+            admission = RemoteAdmission(context.coordinator)
+            recover = recover or RemoteRecovery(context.coordinator, host)
         loop = asyncio.get_running_loop()
-        self._loop_started = datetime.now(UTC) - timedelta(seconds=loop.time())
+        loop_started = datetime.now(UTC) - timedelta(seconds=loop.time())
+        self._plane = RolloutPlane(
+            host,
+            InferenceClients(
+                [RemoteInference(worker, host) for worker in workers],
+                prefill=[RemoteInference(worker, host) for worker in ahead],
+                hw_affinity=context.hw_affinity,
+                recover=recover,
+            ),
+            load_codec(local_path(context.policy_folder)),
+            lambda seconds: loop_started + timedelta(seconds=seconds),
+            self.emit,
+            admission=admission,
+            schedule=context.schedule,
+        )
+        self._processes = WarmProcesses(context.warm_processes)
 
     def emit(self, event: Event) -> None:
         """Send an event to the buffer, which commits it."""
@@ -118,26 +114,13 @@ class Driver:
                 processes=self._processes,
             )
 
-        manager = EnvManager(
-            assignment,
-            make,
-            self._codec,
-            self._proxy,
-            Limits(
-                max_turns=context.max_turns[name],
-                context_tokens=context.context_tokens,
-                step_timeout_s=context.step_timeout_s,
-                trajectory_timeout_s=context.trajectory_timeout_s,
-            ),
-            lambda seconds: self._loop_started + timedelta(seconds=seconds),
-            env_version=domain.environment.version,
-            admission=self._admission,
-            host=self._host,
-            dispatch=self._dispatch,
+        limits = Limits(
+            max_turns=context.max_turns[name],
+            context_tokens=context.context_tokens,
+            step_timeout_s=context.step_timeout_s,
+            trajectory_timeout_s=context.trajectory_timeout_s,
         )
-        if self._scheduled is None:
-            return await manager.run()
-        return await self._scheduled.run(manager)
+        return await self._plane.run(assignment, make, limits, domain.environment.version)
 
     async def run_all(self, assignments: Sequence[Assignment]) -> list[Trajectory]:
         """Run attempts concurrently and return their trajectories in the same order."""

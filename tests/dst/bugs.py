@@ -23,18 +23,18 @@ from rollart_flow.control.scheduler.group_registry import GroupRegistry
 from rollart_flow.control.scheduler.groups import Group
 from rollart_flow.control.scheduler.lifecycle import GroupLifecycle
 from rollart_flow.errors import SettingsError
-from rollart_flow.types import Chunk, Outcome, Reason, Sample
+from rollart_flow.types import Chunk, Reason, Sample
 from tests.dst.process import FaultyCommitter
 from tests.dst.tables import Commit
 
 
 @dataclass(frozen=True, slots=True)
 class Bug:
-    """A method of a class, and its faulty replacement."""
+    """A method or property of a class, and its faulty replacement."""
 
     owner: type
     method: str
-    instead: Callable[..., Any]
+    instead: Callable[..., Any] | property
     broken: tuple[str, ...]
     """Invariants of which the bug breaks at least one."""
 
@@ -55,8 +55,8 @@ def _forget_the_surplus(self: GroupLifecycle, group: Group, *_: object) -> None:
     return None
 
 
-def _take_failed(self: SampleBuffer, sample: Sample) -> None:
-    _take(self, replace(sample, outcome=Outcome.COMPLETED, scored=True))
+def _even_if_failed(self: Sample) -> bool:
+    return self.policy_version_start is not None
 
 
 def _return_two_credits(self: GroupRegistry, group: Group) -> None:
@@ -98,8 +98,7 @@ def _evict_in_silence(self: SampleBuffer, group_id: str, *_: object) -> bool:
 
 
 _close, _read, _run = GroupRegistry.close, ReplayableQueue.read, AsyncController._run
-_add, _take = GenerationBuilder.add, SampleBuffer._take
-_put = BufferService.put
+_add, _put = GenerationBuilder.add, BufferService.put
 
 BUGS: Mapping[str, Bug] = {
     "skip-eviction": Bug(SampleBuffer, "_evict_stale", _skip_eviction, ("whole fresh batches",)),
@@ -109,11 +108,7 @@ BUGS: Mapping[str, Bug] = {
         GroupLifecycle, "_cancel_all", _forget_the_surplus, ("surplus is cancelled",)
     ),
     "train-on-failed": Bug(
-        # The service holds no row of a failed trajectory, so that it cannot judge its group.
-        SampleBuffer,
-        "_take",
-        _take_failed,
-        ("whole fresh batches", "KeyError"),
+        Sample, "trainable", property(_even_if_failed), ("whole fresh batches",)
     ),
     "return-two-credits": Bug(GroupRegistry, "close", _return_two_credits, ("credits",)),
     "forget-unacknowledged": Bug(

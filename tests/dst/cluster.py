@@ -1,6 +1,6 @@
 """The control plane as it is deployed, among parts that fail.
 
-Scheduler, controller, rollout workers, proxies, EnvManagers and SampleBuffer are the real classes.
+The planes of `control.plane` and the BufferService are the real classes.
 The invariant: a run is a function of its plan, and ends with an error or with every promise kept.
 """
 
@@ -9,12 +9,10 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any
 
-from rollart_flow.control.inference.engine_group import EngineGroup
-from rollart_flow.control.inference.health import HealthLimits, watch
+from rollart_flow.control.inference.health import HealthLimits
 from rollart_flow.control.loop.waits import describe
+from rollart_flow.control.plane import ControlPlane
 from rollart_flow.control.protocols import Inference
-from rollart_flow.control.schedule.controller import AsyncController
-from rollart_flow.control.scheduler.rollout_scheduler import RolloutScheduler
 from rollart_flow.simulation.loop.virtual_time import run
 from rollart_flow.types import Event, EventKind
 from tests.dst.coordinator import Coordinator
@@ -84,21 +82,19 @@ class Cluster:
         self._emit = world.emitter()
         self._incarnation = world.life << 16
         self._buffer: Address[BufferProcess] = Address("buffer")
-        self._scheduler: Address[RolloutScheduler] = Address("scheduler")
-        self._controller: Address[AsyncController] = Address("controller")
-        self._engine_group: Address[EngineGroup] = Address("engine commands")
+        self._coordinator: Address[ControlPlane] = Address("coordinator")
         self._buffered = RemoteBuffer(self._buffer, world.network)
         self._engines = self._make_engines()
         self._rollout = Rollout(
             world,
             self.tasks,
-            self._scheduler,
+            self._coordinator,
             self._buffer,
             self._engines,
             self._emit,
             self._recover,
         )
-        self._trainer = Trainer(world, self._controller, self._buffer)
+        self._trainer = Trainer(world, self._coordinator, self._buffer)
         self._serving: tuple[asyncio.Task[None], ...] = ()
         """Background tasks of the coordinator."""
         self._training: asyncio.Task[None] | None = None
@@ -119,10 +115,10 @@ class Cluster:
         ]
 
     async def _recover(self, worker: Inference) -> Sequence[Inference]:
-        def revive(engine_group: EngineGroup) -> Coroutine[Any, Any, tuple[str, ...]]:
-            return engine_group.revive(worker.worker)
+        def revive(plane: ControlPlane) -> Coroutine[Any, Any, tuple[str, ...]]:
+            return plane.revive(worker.worker)
 
-        names = await self._world.network.call(self._engine_group, revive)
+        names = await self._world.network.call(self._coordinator, revive)
         return [engine for engine in self._engines if engine.worker in names]
 
     async def run(self) -> None:
@@ -169,16 +165,12 @@ class Cluster:
     def _start_coordinator(self, cursor: int) -> None:
         self._incarnation += 1
         coordinator = Coordinator(
-            self._world, self._engines, self._buffered, self._report, self._incarnation
+            self._world, self._engines, self._buffered, self._report, self._incarnation, cursor
         )
-        self._engine_group.move_in(coordinator.engine_group)
-        self._scheduler.move_in(coordinator.scheduler)
-        self._controller.move_in(coordinator.controller)
+        self._coordinator.move_in(coordinator)
         self._serving = (
-            self.tasks.start(coordinator.follow(cursor), "follow the buffer"),
-            self.tasks.start(
-                watch(coordinator.engine_group, self._report, _HEALTH), "watch the engines"
-            ),
+            self.tasks.start(coordinator.follow(), "follow the buffer"),
+            self.tasks.start(coordinator.watch(_HEALTH), "watch the engines"),
         )
 
     def _start_trainer(self) -> None:
@@ -233,13 +225,12 @@ class Cluster:
 
     async def _kill_the_coordinator(self, down_s: float) -> None:
         """Kill the coordinator; it restarts from the tables, and rollout workers report to it."""
-        controller = self._controller.resident
-        if controller is None:
+        coordinator = self._coordinator.resident
+        if coordinator is None:
             return
         self._go_down("coordinator")
-        await controller.close()
-        for address in (self._engine_group, self._scheduler, self._controller):
-            address.vacate()
+        await coordinator.controller.close()
+        self._coordinator.vacate()
         for task in self._serving:
             task.cancel()
         await asyncio.sleep(down_s)

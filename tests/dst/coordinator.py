@@ -1,66 +1,83 @@
-"""Scheduler, controller and engine group in one process, as in the coordinator actor."""
+"""The real ControlPlane of a coordinator over engines that fail, watched by the monitor.
 
-from rollart_flow.control.protocols import Buffered, Emit
-from rollart_flow.control.schedule.controller import AsyncController
-from rollart_flow.control.scheduler.rollout_scheduler import RolloutScheduler
-from tests.dst.engine_group import start_engine_group
+The invariant: the monitor knows the served version before any engine may sample under it.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from rollart_flow.control.inference.engine_group import EngineGroup
+from rollart_flow.control.plane import ControlPlane, EngineWorkers, PlaneSettings, PlaneState
+from rollart_flow.control.protocols import Buffered, Emit, PullStats
+from tests.dst.commands import NetworkCommands
 from tests.dst.engines import FaultyEngine
 from tests.dst.environments import endless_tasks
 from tests.dst.world import World
 
 
-class Coordinator:
-    """A coordinator, restored from the tables and from the state of the engines.
+class WatchedEngineGroup(EngineGroup):
+    """The real engine group; it also tells the monitor which version its workers serve."""
+
+    served: Callable[[int], None]
+
+    async def update(self, version: int) -> PullStats:
+        pull = await super().update(version)
+        self.served(version)
+        return pull
+
+
+class Coordinator(ControlPlane):
+    """The real control plane, restored from the tables and from the state of the engines.
 
     Args:
-        engines: all inference workers.
+        engines: all inference workers, dead ones included.
         buffered: the buffer.
         emit: receives events.
         incarnation: number of the coordinator within a run.
+        cursor: cursor from which the buffer's changes are read.
     """
+
+    group_kind = WatchedEngineGroup
 
     def __init__(
         self,
         world: World,
-        engines: list[FaultyEngine],
+        engines: Sequence[FaultyEngine],
         buffered: Buffered,
         emit: Emit,
         incarnation: int,
+        cursor: int,
     ) -> None:
-        self._buffered = buffered
-        plan, tables = world.plan, world.tables
-        recovered = tables.recovered()
-        self.engine_group = start_engine_group(world, engines, emit)
-        self.scheduler = RolloutScheduler(
-            endless_tasks(recovered.next_cursor),
-            plan.settings,
-            plan.schedule.bound,
-            emit,
-            admission=plan.schedule.admission,
-            version=self.engine_group.version,
-            incarnation=incarnation,
-        )
-        self.scheduler.restore(recovered.groups, recovered.next_cursor)
-        first_step = tables.published + 1
-        self.controller = AsyncController(
+        plan, tables, workers = world.plan, world.tables, _workers(world, engines)
+        served = partial(world.monitor.served, workers=engines)
+        served(workers.version)
+        super().__init__(
+            PlaneSettings(plan.schedule, plan.settings, plan.steps),
+            workers,
+            endless_tasks,
             buffered,
-            self.engine_group,
-            self.scheduler,
-            plan.schedule,
             emit,
-            batch_size=plan.batch_size,
-            steps=plan.steps,
-            first_step=first_step,
-            served=self.engine_group.version,
-            pending=tables.batches.get(first_step),
-            suspended=self.engine_group.suspended,
+            PlaneState(
+                trained=tables.published,
+                control=tables.recovered(),
+                untrained=tables.batches.get(tables.published + 1),
+                incarnation=incarnation,
+                cursor=cursor,
+            ),
         )
-        if tables.published >= plan.steps:
-            self.scheduler.stop()  # the trainer asks for no further batch
+        assert isinstance(self.engines, WatchedEngineGroup)
+        self.engines.served = served
 
-    async def follow(self, cursor: int) -> None:
-        """Apply the buffer's changes to the scheduler, from a cursor on."""
-        while True:
-            cursor, changes = await self._buffered.changes(cursor)
-            for change in changes:
-                self.scheduler.apply(change)
+
+def _workers(world: World, engines: Sequence[FaultyEngine]) -> EngineWorkers:
+    """The workers of a coordinator that starts, for the first time or again.
+
+    It takes over the version and the suspension of the workers that serve.
+    """
+    serving = [engine for engine in engines if engine.alive and engine.serves]
+    return EngineWorkers(
+        [NetworkCommands(engine, world) for engine in engines if not engine.gone],
+        version=max((engine.version for engine in serving), default=world.tables.published),
+        suspended=any(engine.suspended for engine in serving),
+        sliding=[engine.worker for engine in engines[: world.plan.sliding]],
+    )

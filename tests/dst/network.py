@@ -11,6 +11,7 @@ from random import Random
 from typing import Any, Generic, TypeVar
 
 from rollart_flow.control.loop.waits import Signal, waiting
+from rollart_flow.control.plane import ControlPlane
 from rollart_flow.control.protocols import Cancellation, Change
 from rollart_flow.control.scheduler.rollout_scheduler import RolloutScheduler
 from rollart_flow.errors import RunFailedError
@@ -145,21 +146,24 @@ class Network:
 class RemoteAdmission:
     """The protocol `Admission` of a scheduler behind a network."""
 
-    def __init__(self, scheduler: Address[RolloutScheduler], network: Network) -> None:
-        self._scheduler = scheduler
+    def __init__(self, coordinator: Address[ControlPlane], network: Network) -> None:
+        self._coordinator = coordinator
         self._network = network
 
     async def admit(self, source: str, index: int) -> Assignment | None:
-        return await self._network.call(self._scheduler, lambda s: s.admit(source, index))
+        return await self._ask(lambda scheduler: scheduler.admit(source, index))
 
     async def permit(self, trajectory_id: str, host: str) -> Cancellation | None:
-        return await self._network.call(self._scheduler, lambda s: s.permit(trajectory_id, host))
+        return await self._ask(lambda scheduler: scheduler.permit(trajectory_id, host))
 
     async def started(self, trajectory_id: str, version: int) -> None:
-        await self._network.call(self._scheduler, lambda s: s.started(trajectory_id, version))
+        await self._ask(lambda scheduler: scheduler.started(trajectory_id, version))
 
     async def cancellations(self, host: str, after: int) -> tuple[int, tuple[Cancellation, ...]]:
-        return await self._network.call(self._scheduler, lambda s: s.cancellations(host, after))
+        return await self._ask(lambda scheduler: scheduler.cancellations(host, after))
+
+    async def _ask(self, message: Callable[[RolloutScheduler], Coroutine[Any, Any, A]]) -> A:
+        return await self._network.call(self._coordinator, lambda plane: message(plane.scheduler))
 
 
 class RemoteBuffer:

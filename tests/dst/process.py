@@ -12,6 +12,7 @@ from typing import Any
 from rollart_flow.control.buffer.buffer_service import BufferService, StoredBuffer
 from rollart_flow.control.protocols import Change, Emit
 from rollart_flow.errors import StoreError
+from rollart_flow.simulation.rows import TupleRows
 from rollart_flow.types import Batch, Event, Sample, Trajectory
 from tests.dst.log import Log
 from tests.dst.monitor import Monitor
@@ -24,23 +25,14 @@ Rows = tuple[Any, ...]
 """Rows of one table: trajectories, the batch of a manifest, or the number of a trained step."""
 
 
-class TupleRows:
-    """Rows in tuples; implements `control.buffer.storage.RowFormat`."""
+class FilteredRows(TupleRows[Any]):
+    """The rows of all tables; a filter refuses some trajectories."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
 
     def samples(self, rows: Rows) -> list[Sample]:
         return [sample_of(row) for row in rows]
-
-    def take(self, rows: Rows, places: Sequence[int]) -> Rows:
-        return tuple(rows[place] for place in places)
-
-    def join(self, parts: Sequence[Rows]) -> Rows:
-        return tuple(row for part in parts for row in part)
-
-    def with_staleness(self, rows: Rows, staleness: Sequence[int]) -> Rows:
-        return rows
 
     def refusals(self, rows: Rows) -> list[str | None]:
         return ["luck" if self._refuses(row.trajectory_id) else None for row in rows]
@@ -49,9 +41,6 @@ class TupleRows:
         """Whether the filter refuses a row: a pure function of the row."""
         draw = zlib.crc32(f"{self._plan.seed}/{trajectory_id}".encode()) / 2**32
         return draw < self._plan.faults.filtered
-
-    def group_refusal(self, members: Sequence[Rows]) -> str | None:
-        return None
 
     def newest(self, rows: Rows, column: str) -> int:
         return max(row.step if isinstance(row, Batch) else row for row in rows)
@@ -156,7 +145,7 @@ class BufferProcess:
         self.service = WatchedBuffer(
             plan.schedule,
             plan.group_size,
-            TupleRows(plan),
+            FilteredRows(plan),
             self._committer,
             cursor=incarnation << 32,
         )

@@ -3,14 +3,10 @@
 import asyncio
 from functools import partial
 
-from rollart_flow.control.inference.llm_proxy import LLMProxy
 from rollart_flow.control.inference.worker_pool import Recover
 from rollart_flow.control.loop.waits import Signal, waiting
+from rollart_flow.control.plane import ControlPlane, InferenceClients, RolloutPlane
 from rollart_flow.control.protocols import Emit
-from rollart_flow.control.rollout.dispatch import Dispatch
-from rollart_flow.control.rollout.env_manager import EnvManager
-from rollart_flow.control.rollout.rollout_worker import RolloutWorker
-from rollart_flow.control.scheduler.rollout_scheduler import RolloutScheduler
 from rollart_flow.types import Assignment, Trajectory
 from tests.dst.engines import HARDWARE, FaultyEngine
 from tests.dst.environments import FaultyEnvironment, LetterCodec, wall
@@ -30,7 +26,7 @@ class Rollout:
         self,
         world: World,
         tasks: Tasks,
-        scheduler: Address[RolloutScheduler],
+        coordinator: Address[ControlPlane],
         buffer: Address[BufferProcess],
         engines: list[FaultyEngine],
         emit: Emit,
@@ -38,12 +34,12 @@ class Rollout:
     ) -> None:
         self._world = world
         self._tasks = tasks
-        self._scheduler = scheduler
+        self._coordinator = coordinator
         self._buffer = buffer
         self._engines = engines
         self._emit = emit
         self._recover = recover
-        self._admission = RemoteAdmission(scheduler, world.network)
+        self._admission = RemoteAdmission(coordinator, world.network)
         plan = world.plan
         self._reward = FaultyReward(world.chance, plan.faults, plan.reward_timeout_s)
         stages = plan.schedule.stages
@@ -54,7 +50,7 @@ class Rollout:
         self._acknowledged = Signal()
         self.admitted: dict[str, None] = {}
         """Attempts that a source has received."""
-        self._hosts: dict[str, RolloutWorker] = {}
+        self._hosts: dict[str, RolloutPlane] = {}
         self._processes: dict[str, asyncio.Task[None]] = {}
         self._running: dict[str, list[Assignment]] = {}
         self._unacknowledged: dict[str, None] = {}
@@ -86,8 +82,17 @@ class Rollout:
 
     def start_host(self, name: str) -> None:
         """Start another process that runs attempts."""
-        dispatch = Dispatch.of(self._world.plan.schedule)
-        host = self._hosts[name] = RolloutWorker(name, self._admission, dispatch=dispatch)
+        host = self._hosts[name] = RolloutPlane(
+            name,
+            InferenceClients(
+                self._engines, hw_affinity={"default": HARDWARE}, recover=self._recover
+            ),
+            LetterCodec(),
+            wall,
+            self._emit,
+            admission=self._admission,
+            schedule=self._world.plan.schedule,
+        )
         self._processes[name] = self._tasks.start(self._run_host(host), name)
 
     async def kill_host(self, name: str, down_s: float) -> None:
@@ -100,7 +105,7 @@ class Rollout:
         self.start_host(f"{name}'")
         lost = self._running.pop(name, [])
         await self._world.network.delay()
-        (await self._scheduler.reached()).host_lost(name)
+        (await self._coordinator.reached()).scheduler.host_lost(name)
         for assignment in lost:
             self._queue.put_nowait(assignment)
         self._world.monitor.came_back()
@@ -109,40 +114,25 @@ class Rollout:
         """Let every rollout worker report its attempts to a restarted scheduler."""
         await asyncio.gather(*(host.reconnect() for host in tuple(self._hosts.values())))
 
-    async def _run_host(self, host: RolloutWorker) -> None:
-        proxy = LLMProxy(
-            self._engines, self._emit, hw_affinity={"default": HARDWARE}, recover=self._recover
-        )
+    async def _run_host(self, host: RolloutPlane) -> None:
         slots = range(self._world.plan.slots)
         try:
-            await asyncio.gather(*(self._slot(host, proxy) for _ in slots))
+            await asyncio.gather(*(self._slot(host) for _ in slots))
         finally:
             await host.close()
 
-    async def _slot(self, host: RolloutWorker, proxy: LLMProxy) -> None:
+    async def _slot(self, host: RolloutPlane) -> None:
+        world = self._world
         mine = self._running.setdefault(host.name, [])
+        make = partial(FaultyEnvironment, world.chance, world.plan.faults)
         while True:
             assignment = await self._queue.get()
             self._room.notify()
             mine.append(assignment)
-            trajectory = await host.run(self._manager(assignment, host, proxy))
+            trajectory = await host.run(assignment, make, world.plan.limits)
             mine.remove(assignment)
             name = f"commit of {trajectory.trajectory_id}"
             self._tasks.start(self._commit(trajectory), name)
-
-    def _manager(self, assignment: Assignment, host: RolloutWorker, proxy: LLMProxy) -> EnvManager:
-        world = self._world
-        return EnvManager(
-            assignment,
-            partial(FaultyEnvironment, world.chance, world.plan.faults),
-            LetterCodec(),
-            proxy,
-            world.plan.limits,
-            wall,
-            admission=self._admission,
-            host=host.name,
-            dispatch=host.dispatch,
-        )
 
     async def _commit(self, trajectory: Trajectory) -> None:
         """Score and commit a trajectory until the buffer acknowledges it; some are sent twice."""

@@ -3,7 +3,7 @@
 import asyncio
 from functools import partial
 
-from rollart_flow.control.schedule.controller import AsyncController
+from rollart_flow.control.plane import ControlPlane
 from rollart_flow.control.schedule.schedules import Phase
 from rollart_flow.errors import WeightsError
 from rollart_flow.types import Batch
@@ -23,10 +23,10 @@ class Trainer:
     """
 
     def __init__(
-        self, world: World, controller: Address[AsyncController], buffer: Address[BufferProcess]
+        self, world: World, coordinator: Address[ControlPlane], buffer: Address[BufferProcess]
     ) -> None:
         self._world = world
-        self._controller = controller
+        self._coordinator = coordinator
         self._buffer = buffer
         self._beside = Phase.UPDATE in world.plan.schedule.before_training
         self._publishing: asyncio.Task[None] | None = None
@@ -66,16 +66,17 @@ class Trainer:
             await self._publishing
 
     async def _next_batch(self, step: int) -> Batch | None:
-        ask = partial(AsyncController.next_batch, step=step)
-        return await self._world.network.call(self._controller, ask)
+        return await self._world.network.call(
+            self._coordinator, lambda plane: plane.controller.next_batch(step)
+        )
 
     async def _publish_and_tell(self, version: int) -> None:
         await self._publish(version)
 
-        async def published(controller: AsyncController) -> None:
-            controller.published(version, 0.0)
+        async def published(plane: ControlPlane) -> None:
+            plane.controller.published(version, 0.0)
 
-        await self._world.network.call(self._controller, published)
+        await self._world.network.call(self._coordinator, published)
 
     async def _publish(self, version: int) -> None:
         while True:
@@ -88,5 +89,6 @@ class Trainer:
                 return
 
     async def _report(self, step: int, push_s: float | None) -> None:
-        trained = partial(AsyncController.trained, step=step, push_s=push_s)
-        await self._world.network.call(self._controller, trained)
+        await self._world.network.call(
+            self._coordinator, lambda plane: plane.controller.trained(step, push_s)
+        )

@@ -128,7 +128,7 @@ class EngineGroup:
     async def resume(self) -> None:
         """Have all workers serve the current version."""
         async with self._commands:
-            await asyncio.gather(*(self._serve(worker) for worker in self.workers))
+            await self._together(self._serve(worker) for worker in self.workers)
             self._check_any()
             self._suspended = False
             self._resumed.notify()
@@ -137,7 +137,7 @@ class EngineGroup:
         """Hand the devices of the sliding workers to training."""
         async with self._commands:
             leaving = [w for w in self.workers if w.name in self._sliding]
-            freed = await asyncio.gather(*map(self._leave, leaving))
+            freed = await self._together(map(self._leave, leaving))
             self._trains = True
             for worker, given_back in zip(leaving, freed, strict=True):
                 if self._workers.pop(worker.name, None) is not None:  # not lost meanwhile
@@ -150,7 +150,7 @@ class EngineGroup:
             coming, self._training, self._trains = self._training, {}, False
             self._workers |= coming
             if not self._suspended:
-                await asyncio.gather(*(self._serve(w) for w in coming.values()))
+                await self._together(self._serve(w) for w in coming.values())
             for name in coming:
                 self._slid(name, {"to": "rollout"})
             if coming:
@@ -261,9 +261,12 @@ class EngineGroup:
     ) -> dict[str, T | None]:
         """Send a command to all workers, restarting ones included; return answers by name."""
         workers = self.workers
-        answers = await asyncio.gather(*(self._reach(each, command, ask) for each in workers))
+        answers = await self._together(self._reach(each, command, ask) for each in workers)
         self._check_any()
         return {worker.name: answer for worker, answer in zip(workers, answers, strict=True)}
+
+    async def _together(self, answers: Iterable[Awaitable[T]]) -> list[T]:
+        return await asyncio.gather(*answers)
 
     @property
     def lost(self) -> bool:

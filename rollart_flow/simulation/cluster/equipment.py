@@ -7,7 +7,7 @@ schedule.
 from typing import Protocol
 
 from rollart_flow.control.protocols import Inference
-from rollart_flow.simulation.cluster.engine_group import SimulatedEngineGroup
+from rollart_flow.simulation.cluster.workers import SimulatedWorkers
 from rollart_flow.simulation.hardware import EngineModel, Roofline
 from rollart_flow.simulation.models.disaggregated import DisaggregatedEngine
 from rollart_flow.simulation.models.engine import SimulatedEngine
@@ -28,10 +28,8 @@ class MakeEngine(Protocol):
     def __call__(self, name: str, model: EngineModel, *, stored: bool) -> SimulatedEngine: ...
 
 
-def make_engine_group(
-    scenario: Scenario, make: MakeEngine
-) -> tuple[SimulatedEngineGroup, list[Inference]]:
-    """The group of all inference workers, and the workers that requests go to."""
+def make_workers(scenario: Scenario, make: MakeEngine) -> tuple[SimulatedWorkers, list[Inference]]:
+    """All inference workers, and those of them that requests go to."""
     parts = scenario.disaggregated
     engines: list[SimulatedEngine] = []
     for part, (model, count) in enumerate(scenario.workers()):
@@ -48,7 +46,7 @@ def make_engine_group(
         split = parts.prefill.devices // parts.degree
         ends = engines[:split], engines[split:]
         serving = [DisaggregatedEngine(*ends, parts.link_gb_s, scenario.model.kv_bytes)]
-    return SimulatedEngineGroup(engines, sliding, scenario), serving
+    return SimulatedWorkers(engines, sliding, scenario), serving
 
 
 def make_scoring(scenario: Scenario, seed: int, make: MakeEngine) -> Scoring:

@@ -1,28 +1,27 @@
 """The real control plane with models of the hardware, under virtual time.
 
-Scheduler, buffer, controller, environment managers and proxies are the classes that run in
-production; engines, environments, rewards, training and transfers are models. The invariant: a run
-is a function of scenario, schedule and seed.
+The planes of `control.plane` and the buffer service are the classes that run in production;
+engines, environments, rewards, training, transfers and commits are models. The invariant: a run is
+a function of scenario, schedule and seed.
 """
 
 import asyncio
-from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from itertools import islice
 
-from rollart_flow.control.buffer.sample_buffer import SampleBuffer
-from rollart_flow.control.inference.generation_timer import GenerationTimer
-from rollart_flow.control.inference.llm_proxy import LLMProxy
-from rollart_flow.control.inference.profiler import AUTO, Profiler
+from rollart_flow.control.buffer.buffer_service import BufferService
+from rollart_flow.control.inference.profiler import AUTO
 from rollart_flow.control.loop.waits import Signal, waiting
-from rollart_flow.control.rollout.dispatch import Dispatch
-from rollart_flow.control.rollout.env_manager import EnvManager, Limits
-from rollart_flow.control.rollout.rollout_worker import RolloutWorker
-from rollart_flow.control.schedule.controller import AsyncController
+from rollart_flow.control.plane import InferenceClients, PlaneSettings, RolloutPlane
+from rollart_flow.control.rollout.env_manager import Limits
 from rollart_flow.control.schedule.schedules import Schedule
-from rollart_flow.control.scheduler.rollout_scheduler import RolloutScheduler
-from rollart_flow.simulation.cluster.equipment import make_engine_group, make_scoring
+from rollart_flow.simulation.cluster.buffer import SimulatedCommitter, SimulatedRow, SimulatedRows
+from rollart_flow.simulation.cluster.equipment import make_scoring, make_workers
 from rollart_flow.simulation.cluster.shared_machine import SharedMachine
+from rollart_flow.simulation.cluster.workers import SimulatedPlane
 from rollart_flow.simulation.hardware import EngineModel
 from rollart_flow.simulation.loop.virtual_time import run
 from rollart_flow.simulation.models.batching import ContinuousBatch
@@ -31,7 +30,7 @@ from rollart_flow.simulation.models.environments import RunLengthCodec, Scripted
 from rollart_flow.simulation.record import AttemptRecord, Record, StepTimes
 from rollart_flow.simulation.scenario import Scenario
 from rollart_flow.simulation.workloads import Script
-from rollart_flow.types import TRAINABLE, Assignment, Reason, Sample, Trajectory
+from rollart_flow.types import TRAINABLE, Assignment, Sample, Task, Trajectory
 
 DAWN = datetime(2026, 1, 1, tzinfo=UTC)
 HOST_SLOTS = 128
@@ -55,33 +54,25 @@ class SimulatedCluster:
         self._workload = scenario.workload(seed)
         self._scripts: dict[str, Script] = {}
         self._lost: Counter[str] = Counter()
-        self._rewards: defaultdict[str, list[float]] = defaultdict(list)
         self._running = 0
         self._scoring = make_scoring(scenario, seed, self._make_engine)
         stages = schedule.stages
         at_once = UNLIMITED if stages is None else stages.reward * len(self._host_slots())
         self._scored_at_once = asyncio.Semaphore(at_once)
-        self._engine_group, self._serving = make_engine_group(scenario, self._make_engine)
-        self._machine = SharedMachine(scenario.measured, self._engine_group.engines, seed)
-        settings = scenario.settings(seed)
-        self.buffer = SampleBuffer(
-            schedule.bound, scenario.group_size, self.record, selection=schedule.selection
-        )
-        self.scheduler = RolloutScheduler(
-            self._workload.tasks(),
-            settings,
-            schedule.bound,
-            self.record,
-            admission=schedule.admission,
-        )
-        self.controller = AsyncController(
-            self.buffer,
-            self._engine_group,
-            self.scheduler,
+        self._workers, self._serving = make_workers(scenario, self._make_engine)
+        self._machine = SharedMachine(scenario.measured, self._workers.engines, seed)
+        self._buffer = BufferService(
             schedule,
+            scenario.group_size,
+            SimulatedRows(zero_variance_filter=scenario.zero_variance_filter),
+            SimulatedCommitter(scenario.commit_s, self.record),
+        )
+        self.plane = SimulatedPlane(
+            PlaneSettings(schedule, scenario.settings(seed), steps),
+            self._workers.commanded,
+            self._tasks,
+            self._buffer,
             self.record,
-            batch_size=scenario.batch_size,
-            steps=steps,
         )
         self._limits = Limits(
             max_turns=UNLIMITED,
@@ -93,6 +84,9 @@ class SimulatedCluster:
         self._scored: set[asyncio.Task[None]] = set()
         self._none_left = Signal()
 
+    def _tasks(self, cursor: int) -> Iterator[tuple[Task, int]]:
+        return islice(self._workload.tasks(), cursor, None)
+
     def _make_engine(self, name: str, model: EngineModel, *, stored: bool) -> SimulatedEngine:
         batch = ContinuousBatch(model, stored=stored)
         metered = self.scenario.hw_affinity == AUTO
@@ -103,7 +97,7 @@ class SimulatedCluster:
 
     async def run(self) -> Record:
         """Train all steps, and return the record."""
-        feed = asyncio.create_task(self._feed_scheduler(), name="feed")
+        feed = asyncio.create_task(self.plane.follow(), name="feed")
         hosts = [asyncio.create_task(self._host(i, n)) for i, n in enumerate(self._host_slots())]
         try:
             await self._train()
@@ -115,7 +109,7 @@ class SimulatedCluster:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            await self.controller.close()
+            await self.plane.controller.close()
         self._finish()
         return self.record
 
@@ -127,40 +121,38 @@ class SimulatedCluster:
         full, rest = divmod(slots, HOST_SLOTS)
         return [HOST_SLOTS] * full + [rest] * (rest > 0)
 
-    async def _feed_scheduler(self) -> None:
-        cursor = 0
-        while True:
-            cursor, changes = await self.buffer.changes(cursor)
-            for change in changes:
-                self.scheduler.apply(change)
-
     async def _host(self, index: int, slots: int) -> None:
-        dispatch = Dispatch.of(self.schedule)
-        host = RolloutWorker(f"host-{index}", self.scheduler, dispatch=dispatch)
-        proxy = LLMProxy(self._serving, self.record, hw_affinity=self._affinity())
-        self._engine_group.tell(proxy)
+        plane = RolloutPlane(
+            f"host-{index}",
+            # Profilers count tokens, not ids.
+            InferenceClients(
+                self._serving, hw_affinity=self.scenario.hw_affinity, count_tokens=sum
+            ),
+            RunLengthCodec(),
+            wall,
+            self.record,
+            admission=self.plane.scheduler,
+            schedule=self.schedule,
+        )
+        self._workers.tell(plane.proxy)
         try:
-            await asyncio.gather(*(self._slot(host, proxy, slot) for slot in range(slots)))
+            await asyncio.gather(*(self._slot(plane, slot) for slot in range(slots)))
         finally:
-            await proxy.close()
-            await host.close()
+            await plane.close()
 
-    def _affinity(self) -> Mapping[str, str] | GenerationTimer:
-        """Hardware affinity of one rollout worker; profilers count tokens, not ids."""
-        given = self.scenario.hw_affinity
-        return GenerationTimer(Profiler(self.record), sum) if isinstance(given, str) else given
-
-    async def _slot(self, host: RolloutWorker, proxy: LLMProxy, slot: int) -> None:
+    async def _slot(self, host: RolloutPlane, slot: int) -> None:
         index = 0
         loop = asyncio.get_running_loop()
-        while (assignment := await self.scheduler.admit(f"{host.name}/{slot}", index)) is not None:
+        admit = self.plane.scheduler.admit
+        while (assignment := await admit(f"{host.name}/{slot}", index)) is not None:
             index += 1
             script = self._script(assignment)
             await self._machine.start_attempt()
             started = loop.time()
             self._running += 1
             self.record.most_running = max(self.record.most_running, self._running)
-            trajectory = await host.run(self._manager(assignment, script, host, proxy))
+            make = partial(ScriptedEnvironment, script)
+            trajectory = await host.run(assignment, make, self._limits)
             self._running -= 1
             self._machine.end_attempt()
             task = asyncio.create_task(self._commit(trajectory, script, host.name, started))
@@ -174,21 +166,6 @@ class SimulatedCluster:
         self._scripts[assignment.trajectory_id] = script
         return script
 
-    def _manager(
-        self, assignment: Assignment, script: Script, host: RolloutWorker, proxy: LLMProxy
-    ) -> EnvManager:
-        return EnvManager(
-            assignment,
-            lambda: ScriptedEnvironment(script),
-            RunLengthCodec(),
-            proxy,
-            self._limits,
-            wall,
-            admission=self.scheduler,
-            host=host.name,
-            dispatch=host.dispatch,
-        )
-
     def _committed(self, task: "asyncio.Task[None]") -> None:
         self._scored.discard(task)
         if not self._scored:
@@ -197,14 +174,16 @@ class SimulatedCluster:
     async def _commit(
         self, trajectory: Trajectory, script: Script, host: str, started: float
     ) -> None:
-        """Score a trajectory, report it to the buffer, and record it."""
+        """Score a trajectory, commit it to the buffer, and record it."""
         loop = asyncio.get_running_loop()
         ended = loop.time()
         trainable = trajectory.outcome in TRAINABLE and trajectory.policy_version_start is not None
         if trainable:
             async with self._scored_at_once:
                 await self._scoring.score(trajectory.trajectory_id, script)
-        await asyncio.sleep(self.scenario.commit_s)
+        tokens = sum(trajectory.token_ids)
+        sample = Sample.of(trajectory, scored=True, tokens=tokens)
+        await self._buffer.put((SimulatedRow(sample=sample, reward=script.reward),))
         del self._scripts[trajectory.trajectory_id]
         self.record.turns += len(trajectory.turns)
         self.record.attempts[trajectory.trajectory_id] = AttemptRecord(
@@ -218,14 +197,10 @@ class SimulatedCluster:
             outcome=trajectory.outcome,
             reason=trajectory.reason,
             version=trajectory.policy_version_start,
-            tokens=sum(trajectory.token_ids),
+            tokens=tokens,
             sampled_tokens=self._sampled_tokens(trajectory),
             script=script,
         )
-        tokens = sum(trajectory.token_ids)
-        self.buffer.put(Sample.of(trajectory, scored=True, tokens=tokens))
-        if trainable and self.scenario.zero_variance_filter:
-            self._filter(trajectory, script)
 
     def _sampled_tokens(self, trajectory: Trajectory) -> int:
         finished = sum(
@@ -235,18 +210,11 @@ class SimulatedCluster:
         )
         return finished + self._lost.pop(trajectory.trajectory_id, 0)
 
-    def _filter(self, trajectory: Trajectory, script: Script) -> None:
-        """Refuse a complete group without variance: its advantages are all 0."""
-        rewards = self._rewards[trajectory.group_id]
-        rewards.append(script.reward)
-        if len(rewards) == self.scenario.group_size and len(set(rewards)) == 1:
-            self.buffer.evict(trajectory.group_id, Reason.GROUP_FILTERED)
-
     async def _train(self) -> None:
         loop = asyncio.get_running_loop()
         for step in range(1, self.steps + 1):
             asked = loop.time()
-            batch = await self.controller.next_batch(step)
+            batch = await self.plane.controller.next_batch(step)
             assert batch is not None, "a batch for every step up to the last"
             self.record.batches[step] = batch
             formed = loop.time()
@@ -259,27 +227,28 @@ class SimulatedCluster:
             if not self.schedule.overlapped:
                 await push
             pushed = loop.time()
-            await self.controller.trained(step, None)
+            await self._buffer.commit({"steps": (SimulatedRow(step=step),)})
+            await self.plane.controller.trained(step, None)
             times = StepTimes(step, asked, formed, trained, pushed, loop.time())
             self.record.steps.append(times)
-            self.record.pools.append(self._engine_group.times())
+            self.record.pools.append(self._workers.times())
         with waiting("the end of the run"):
-            await self.controller.next_batch(self.steps + 1)
+            await self.plane.controller.next_batch(self.steps + 1)
 
     async def _push(self, version: int) -> None:
         """Push a version: beside the next step if the schedule exchanges weights beside training,
         in the step itself if not, as in the baselines of the papers."""
         loop = asyncio.get_running_loop()
         began = loop.time()
-        await self._engine_group.push()
-        self.controller.published(version, loop.time() - began)
+        await self._workers.transfers.push()
+        self.plane.controller.published(version, loop.time() - began)
 
     def _finish(self) -> None:
         record = self.record
         record.seconds = asyncio.get_running_loop().time()
         record.reward_busy_s, record.reward_paid_s = self._scoring.busy_s, self._scoring.paid_s
-        record.exposed_pull_s = self._engine_group.exposed_s
-        record.weights = self._engine_group.spans
+        record.exposed_pull_s = self._workers.transfers.exposed_s
+        record.weights = self._workers.transfers.spans
 
 
 def simulate(scenario: Scenario, schedule: Schedule, *, seed: int = 0, steps: int = 5) -> Record:

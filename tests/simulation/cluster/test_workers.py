@@ -1,4 +1,4 @@
-"""The simulated engine group: transfers of weights, and devices that training lends."""
+"""Simulated inference workers: transfers of weights, and devices that training lends."""
 
 import asyncio
 from collections import Counter
@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from rollart_flow.control.inference.engine_group import EngineGroup
 from rollart_flow.control.inference.llm_proxy import LLMProxy
-from rollart_flow.control.protocols import InferenceControl
-from rollart_flow.simulation.cluster.engine_group import SimulatedEngineGroup
+from rollart_flow.control.plane import engine_group
+from rollart_flow.simulation.cluster.workers import InstantEngineGroup, SimulatedWorkers
 from rollart_flow.simulation.hardware import H800, MOONCAKE, QWEN3_8B, Roofline
 from rollart_flow.simulation.models.batching import ContinuousBatch
 from rollart_flow.simulation.models.engine import SimulatedEngine
@@ -37,9 +38,17 @@ def engines(prefix: str, count: int, lost: Counter[str]) -> list[SimulatedEngine
     ]
 
 
-def a_group(sliding: int = 0) -> SimulatedEngineGroup:
+def workers(sliding: int = 0, scenario: Scenario = SCENARIO) -> SimulatedWorkers:
     lost: Counter[str] = Counter()
-    return SimulatedEngineGroup(engines("w", 2, lost), engines("s", sliding, lost), SCENARIO)
+    return SimulatedWorkers(engines("w", 2, lost), engines("s", sliding, lost), scenario)
+
+
+def commanding(workers: SimulatedWorkers) -> EngineGroup:
+    return engine_group(workers.commanded, lambda event: None, kind=InstantEngineGroup)
+
+
+def names(group: EngineGroup) -> list[str]:
+    return [worker.name for worker in group.workers]
 
 
 async def gathered(stream: AsyncIterator[Chunk]) -> list[Chunk]:
@@ -50,7 +59,7 @@ def request(name: str) -> GenerationRequest:
     return GenerationRequest(name, (100,), Sampling(max_tokens=1 << 30), trajectory_id=name)
 
 
-async def exchange(group: InferenceControl, version: int) -> float:
+async def exchange(group: EngineGroup, version: int) -> float:
     """Seconds from the suspension to the resumption."""
     await group.suspend()
     began = now()
@@ -60,94 +69,102 @@ async def exchange(group: InferenceControl, version: int) -> float:
 
 
 async def test_a_push_takes_the_link_and_an_update_takes_the_exposed_pull() -> None:
-    group = a_group()
-    await group.push()
+    every = workers()
+    group = commanding(every)
+    await every.transfers.push()
     assert now() == pytest.approx(MOONCAKE.push_s(QWEN3_8B))
     exposed = MOONCAKE.exposed_s(QWEN3_8B, 1)
     assert await exchange(group, 1) == pytest.approx(exposed)
-    assert group.exposed_s == [exposed]
-    assert all(engine.suspended_s == pytest.approx(exposed) for engine in group.engines)
+    assert every.transfers.exposed_s == [exposed]
+    assert all(engine.suspended_s == pytest.approx(exposed) for engine in every.engines)
 
 
 async def test_the_version_that_is_served_needs_no_transfer() -> None:
-    group = a_group()
-    await group.push()
+    every = workers()
+    group = commanding(every)
+    await every.transfers.push()
     await exchange(group, 1)
     assert await exchange(group, 1) == 0
-    assert len(group.exposed_s) == 1
+    assert len(every.transfers.exposed_s) == 1
 
 
 async def test_two_pushes_take_the_link_in_turn() -> None:
-    group = a_group()
-    await asyncio.gather(group.push(), group.push())
+    transfers = workers().transfers
+    await asyncio.gather(transfers.push(), transfers.push())
     assert now() == pytest.approx(2 * MOONCAKE.push_s(QWEN3_8B))
 
 
 async def test_requests_in_flight_continue_under_the_new_version() -> None:
-    group = a_group()
-    streams = [asyncio.create_task(gathered(e.generate(request(e.worker)))) for e in group.engines]
+    every = workers()
+    group = commanding(every)
+    streams = [asyncio.create_task(gathered(e.generate(request(e.worker)))) for e in every.engines]
     await asyncio.sleep(3)
     await exchange(group, 1)
     for stream in streams:
         versions = [version for chunk in await stream for version in chunk.versions]
         assert set(versions) == {0, 1}
-    assert all(engine.batch.version == 1 for engine in group.engines)
+    assert all(engine.batch.version == 1 for engine in every.engines)
 
 
 async def test_sliding_engines_leave_for_training_and_come_back_with_the_served_version() -> None:
-    group = a_group(sliding=1)
-    assert [engine.worker for engine in group.serving] == ["w0", "w1", "s0"]
+    every = workers(sliding=1)
+    group = commanding(every)
+    assert names(group) == ["w0", "w1", "s0"]
     await group.to_training()
     await group.to_training()
-    assert [engine.worker for engine in group.serving] == ["w0", "w1"]
-    await group.push()
+    assert names(group) == ["w0", "w1"]
+    await every.transfers.push()
     await exchange(group, 1)
-    assert group.sliding[0].batch.version == 0
+    assert every.sliding[0].batch.version == 0
     away = now()
     await group.to_rollout()
-    assert [engine.worker for engine in group.serving] == ["w0", "w1", "s0"]
-    assert group.sliding[0].batch.version == 1
-    assert group.sliding[0].away_s == pytest.approx(away)
+    assert names(group) == ["w0", "w1", "s0"]
+    assert every.sliding[0].batch.version == 1
+    assert every.sliding[0].away_s == pytest.approx(away)
 
 
 async def test_requests_of_a_sliding_engine_continue_elsewhere_with_their_tokens() -> None:
-    group = a_group(sliding=2)
-    proxy = LLMProxy(group.serving, lambda event: None)
-    group.tell(proxy)
-    names = [f"t{i}" for i in range(8)]
-    streams = [asyncio.create_task(proxy.generate(request(name))) for name in names]
+    every = workers(sliding=2)
+    group = commanding(every)
+    everything = [*every.engines, *every.sliding]
+    proxy = LLMProxy(everything, lambda event: None)
+    every.tell(proxy)
+    asked = [f"t{i}" for i in range(8)]
+    streams = [asyncio.create_task(proxy.generate(request(name))) for name in asked]
     await asyncio.sleep(5)
-    before = [engine.batch.sampled_tokens for engine in group.sliding]
+    before = [engine.batch.sampled_tokens for engine in every.sliding]
     await group.to_training()
-    drawn = [engine.batch.sampled_tokens for engine in group.sliding]
-    assert min(drawn) > 100, "both had something to do"
-    assert all(now >= then for now, then in zip(drawn, before, strict=True))
+    sampled = [engine.batch.sampled_tokens for engine in every.sliding]
+    assert min(sampled) > 100, "both had something to do"
+    assert all(now >= then for now, then in zip(sampled, before, strict=True))
     generations = await asyncio.gather(*streams)
     for generation in generations:
         assert sum(generation.token_ids) == ASKED
         assert generation.finish_reason is FinishReason.STOP
-    total = sum(engine.batch.sampled_tokens for engine in [*group.engines, *group.sliding])
-    assert total == len(names) * ASKED, "nothing is drawn again"
+    total = sum(engine.batch.sampled_tokens for engine in everything)
+    assert total == len(asked) * ASKED, "no token is sampled again"
     await group.to_rollout()
     await proxy.close()
 
 
 async def test_proxies_know_the_serving_engines_before_a_request_fails() -> None:
     """Many workers leave at once: a request must not fail because it tried one after another."""
-    group = a_group(sliding=16)
+    every = workers(sliding=16)
+    group = commanding(every)
+    everything = [*every.engines, *every.sliding]
     kinds: set[EventKind] = set()
 
     def record(event: Event) -> None:
         kinds.add(event.kind)
 
-    proxy = LLMProxy(group.serving, record)
-    group.tell(proxy)
+    proxy = LLMProxy(everything, record)
+    every.tell(proxy)
     streams = [asyncio.create_task(proxy.generate(request(f"t{i}"))) for i in range(64)]
     await asyncio.sleep(5)
     await group.to_training()
     assert proxy.workers == ("w0", "w1")
-    late = LLMProxy([*group.engines, *group.sliding], record)
-    group.tell(late)
+    late = LLMProxy(everything, record)
+    every.tell(late)
     assert late.workers == ("w0", "w1")
     for generation in await asyncio.gather(*streams):
         assert sum(generation.token_ids) == ASKED
@@ -159,5 +176,6 @@ async def test_proxies_know_the_serving_engines_before_a_request_fails() -> None
 
 async def test_the_exposed_pull_is_that_of_the_scenario() -> None:
     slow = replace(SCENARIO, transfer=replace(MOONCAKE, streamed=False))
-    group = SimulatedEngineGroup(engines("w", 1, Counter()), (), slow)
-    assert await exchange(group, 1) == pytest.approx(MOONCAKE.pull_s(QWEN3_8B))
+    assert await exchange(commanding(workers(scenario=slow)), 1) == pytest.approx(
+        MOONCAKE.pull_s(QWEN3_8B)
+    )

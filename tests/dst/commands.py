@@ -1,59 +1,14 @@
-"""The real EngineGroup over engines that fail, with a network between them, and watched.
-
-The invariant: the monitor knows the served version before any engine may sample under it.
-"""
+"""Commands to engines that fail, with a network between them."""
 
 import asyncio
-from collections.abc import Sequence
 
-from rollart_flow.control.inference.engine_group import EngineGroup
-from rollart_flow.control.protocols import Emit, PullStats
+from rollart_flow.control.protocols import PullStats
 from rollart_flow.errors import EngineError, WeightsError, WorkerLostError
 from tests.dst.engines import FaultyEngine
 from tests.dst.world import World
 
 _AGAIN_S = 0.2
 _RESTART_S = 0.5
-
-
-class WatchedEngineGroup(EngineGroup):
-    """The real engine group; it also tells the monitor which version its workers serve."""
-
-    def __init__(
-        self,
-        world: World,
-        engines: Sequence[FaultyEngine],
-        version: int,
-        emit: Emit,
-        *,
-        suspended: bool,
-        sliding: Sequence[str],
-    ) -> None:
-        self._monitor = world.monitor
-        self._engines = engines
-        commands = [NetworkCommands(engine, world) for engine in engines if not engine.gone]
-        super().__init__(commands, version, emit, suspended=suspended, sliding=sliding)
-        self._monitor.served(version, engines)
-
-    async def update(self, version: int) -> PullStats:
-        pull = await super().update(version)
-        self._monitor.served(version, self._engines)
-        return pull
-
-
-def start_engine_group(world: World, engines: Sequence[FaultyEngine], emit: Emit) -> EngineGroup:
-    """The engine group of a coordinator that starts, for the first time or again.
-
-    It takes over the version and the suspension of the workers that serve.
-
-    Args:
-        engines: all workers, dead ones included.
-    """
-    serving = [engine for engine in engines if engine.alive and engine.serves]
-    version = max((engine.version for engine in serving), default=world.tables.published)
-    suspended = any(engine.suspended for engine in serving)
-    sliding = [engine.worker for engine in engines[: world.plan.sliding]]
-    return WatchedEngineGroup(world, engines, version, emit, suspended=suspended, sliding=sliding)
 
 
 class NetworkCommands:

@@ -1,0 +1,201 @@
+"""The inference workers of a simulated run, and the transfer of weights to them.
+
+The invariant: versions cross the link one after the other, and all workers that serve swap to a
+version at the same time.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TypeVar
+
+from rollart_flow.control.inference.engine_group import EngineGroup
+from rollart_flow.control.inference.llm_proxy import LLMProxy
+from rollart_flow.control.plane import ControlPlane, EngineWorkers
+from rollart_flow.control.protocols import EngineCommands, PullStats
+from rollart_flow.simulation.models.engine import SimulatedEngine
+from rollart_flow.simulation.record import Activity, ActivitySpan, PoolTimes
+from rollart_flow.simulation.scenario import Scenario
+
+T = TypeVar("T")
+
+
+class WeightTransfers:
+    """The times of all transfers of weights, which it records.
+
+    Args:
+        scenario: gives the times.
+        workers: number of workers that read a version.
+    """
+
+    def __init__(self, scenario: Scenario, workers: int) -> None:
+        self._scenario = scenario
+        self._workers = workers
+        self._link = asyncio.Lock()
+        self._pulled = 0
+        self._pull: asyncio.Task[None] | None = None
+        self._suspended_at: float | None = None
+        self.exposed_s: list[float] = []
+        """Part of each pull that no rollout hides [s]."""
+        self.spans: list[ActivitySpan] = []
+
+    async def push(self) -> None:
+        """Bring a version from the training workers to the store; pushes queue."""
+        async with self._link:
+            await self._spend(Activity.PUSH, self._scenario.push_s)
+
+    async def pull(self, version: int) -> PullStats:
+        """Wait for the part of a pull that no rollout hides, which all workers share."""
+        scenario = self._scenario
+        if version > self._pulled:
+            self._pulled = version
+            self.exposed_s.append(scenario.exposed_s)
+            exposed = self._spend(Activity.UPDATE, scenario.exposed_s)
+            self._pull = asyncio.create_task(exposed, name=f"pull({version})")
+        if self._pull is not None:
+            await asyncio.shield(self._pull)
+        return PullStats(scenario.pull_s / self._workers, scenario.exposed_s)
+
+    def suspended(self) -> None:
+        """Record that the workers are suspended now."""
+        if self._suspended_at is None:
+            self._suspended_at = asyncio.get_running_loop().time()
+
+    def resumed(self) -> None:
+        """Record the suspension of the workers that ends now."""
+        if self._suspended_at is not None:
+            now = asyncio.get_running_loop().time()
+            self.spans.append(ActivitySpan(Activity.SUSPEND, self._suspended_at, now))
+            self._suspended_at = None
+
+    async def _spend(self, activity: Activity, seconds: float) -> None:
+        """Let time pass, and record the activity."""
+        start = asyncio.get_running_loop().time()
+        await asyncio.sleep(seconds)
+        self.spans.append(ActivitySpan(activity, start, start + seconds))
+
+
+class SimulatedCommands:
+    """Implements `control.protocols.EngineCommands` for a simulated engine, which never fails."""
+
+    def __init__(
+        self, engine: SimulatedEngine, transfers: WeightTransfers, proxies: Sequence[LLMProxy]
+    ) -> None:
+        self._engine = engine
+        self._transfers = transfers
+        self._proxies = proxies
+        self._version = 0
+
+    @property
+    def name(self) -> str:
+        return self._engine.worker
+
+    async def suspend(self) -> None:
+        self._engine.suspend()
+        self._transfers.suspended()
+
+    def prefetch(self, version: int) -> None:
+        """Do nothing: `update` waits for the part of a pull that no rollout hides."""
+
+    async def update(self, version: int) -> PullStats:
+        if version == self._version:
+            return PullStats()
+        self._version = version
+        return await self._transfers.pull(version)
+
+    async def serve(self, version: int) -> bool:
+        self._version = version
+        self._transfers.resumed()
+        if self._engine.away_at is None:
+            self._engine.resume(version)
+        else:
+            self._engine.come_back(version)
+            for proxy in self._proxies:
+                proxy.add(self._engine)
+        return False
+
+    async def release(self) -> int:
+        return 0
+
+    async def leave(self) -> int:
+        # Proxies hear of it first, since requests would otherwise try one worker after the other.
+        for proxy in self._proxies:
+            proxy.remove(self.name)
+        self._engine.leave()
+        return 0
+
+    async def ping(self) -> None:
+        """Answer at once."""
+
+    def restart(self) -> None:
+        """Do nothing: a simulated engine does not hang."""
+
+
+class InstantEngineGroup(EngineGroup):
+    """The real engine group, whose commands reach every worker at the instant they are given."""
+
+    async def _together(self, answers: Iterable[Awaitable[T]]) -> list[T]:
+        return [await answer for answer in answers]
+
+    async def _reach(
+        self, worker: EngineCommands, command: str, ask: Callable[[EngineCommands], Awaitable[T]]
+    ) -> T | None:
+        return await ask(worker)
+
+
+class SimulatedPlane(ControlPlane):
+    """The real control plane over workers that obey without delay."""
+
+    group_kind = InstantEngineGroup
+
+
+class SimulatedWorkers:
+    """All inference workers of a run.
+
+    Args:
+        engines: the engines that serve all the time.
+        sliding: the engines whose devices are lent by training.
+        scenario: gives the times of transfers.
+    """
+
+    def __init__(
+        self,
+        engines: Sequence[SimulatedEngine],
+        sliding: Sequence[SimulatedEngine],
+        scenario: Scenario,
+    ) -> None:
+        self.engines = list(engines)
+        self.sliding = list(sliding)
+        self._proxies: list[LLMProxy] = []
+        everything = (*engines, *sliding)
+        self.transfers = WeightTransfers(scenario, len(everything))
+        self.commanded = EngineWorkers(
+            [SimulatedCommands(each, self.transfers, self._proxies) for each in everything],
+            sliding=[engine.worker for engine in sliding],
+        )
+
+    def tell(self, proxy: LLMProxy) -> None:
+        """Report to a proxy, from now on, whether the sliding engines serve."""
+        self._proxies.append(proxy)
+        for engine in self.sliding:
+            if engine.away_at is not None:
+                proxy.remove(engine.worker)
+
+    def times(self) -> dict[str, PoolTimes]:
+        """Counters of all engines up to now, by hardware class."""
+        pools: dict[str, list[SimulatedEngine]] = defaultdict(list)
+        for engine in (*self.engines, *self.sliding):
+            engine.settle()
+            pools[engine.hardware].append(engine)
+        return {
+            hardware: PoolTimes(
+                sum(e.devices for e in members),
+                sum(e.devices * e.batch.prefill_s for e in members),
+                sum(e.devices * e.batch.decode_s for e in members),
+                sum(e.devices * e.suspended_s for e in members),
+                sum(e.devices * e.away_s for e in members),
+                sum(e.batch.recomputed_tokens for e in members),
+                sum(e.batch.sampled_tokens for e in members),
+            )
+            for hardware, members in pools.items()
+        }
