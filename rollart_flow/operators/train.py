@@ -111,6 +111,7 @@ class TrainOperator:
         if checkpoint:
             context.trainers.finish_save()
             events = [Event(EventKind.CHECKPOINT, str(step), policy_version=step, step=step)]
+        events += self._offload(step)
         ended, now = time.monotonic(), datetime.now(UTC)
         row = {
             **asdict(result),
@@ -140,6 +141,16 @@ class TrainOperator:
                 "committed": [committed],
             }
         )
+
+    def _offload(self, step: int) -> list[Event]:
+        """Free the devices that engine workers hold in turns with the trainer."""
+        placements = [worker.placement for worker in self._context.trainers.workers]
+        if not any(placement.in_turns for placement in placements):
+            return []
+        return [
+            Event(EventKind.RELEASE, placement.worker, step=step, detail={"bytes": freed})
+            for placement, freed in zip(placements, self._context.trainers.offload(), strict=True)
+        ]
 
     def _publish(self, step: int, *, checkpoint: bool) -> Publication:
         """Publish the version of a step, or start to, once the preceding version is published."""

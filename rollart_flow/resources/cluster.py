@@ -181,10 +181,11 @@ def _reservation(placement: Placement) -> dict[str, Any]:
     """Ray actor options: a share of a CPU, a unit of an accelerator, its bundle of a gang."""
     options: dict[str, Any] = {"num_cpus": placement.cpus}
     if not placement.shares:
+        part = 0.5 if placement.in_turns else 1.0
         if placement.devices:
-            options["num_gpus"] = placement.devices
+            options["num_gpus"] = placement.devices * part
         if placement.granted not in (CPU, GPU):
-            options["resources"] = {placement.granted: placement.gpus or 1}
+            options["resources"] = {placement.granted: (placement.gpus or 1) * part}
     if placement.group is not None:
         options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(
             placement.group, placement_group_bundle_index=placement.bundle

@@ -44,6 +44,8 @@ class Placement:
     """GPUs as Ray counts them that these units are, so that CUDA shows the worker no others."""
     shares: bool = False
     """Whether it runs on the resources of another worker, and reserves none of its own."""
+    in_turns: bool = False
+    """Whether it and one other worker hold these units in turns, of which each reserves a half."""
 
     @property
     def stands_for(self) -> frozenset[str]:

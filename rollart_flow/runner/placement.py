@@ -7,16 +7,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import cycle, islice
 
+from rollart_flow.control.schedule.schedules import Phase
 from rollart_flow.engines.base import EnginePhase
 from rollart_flow.engines.registry import engine_capabilities
 from rollart_flow.engines.worker import PREFIXES, EngineWorker
-from rollart_flow.errors import RunFailedError
+from rollart_flow.errors import RunFailedError, SettingsError
 from rollart_flow.pipeline import Pipeline
 from rollart_flow.pipeline.checks import stand_ins
 from rollart_flow.resources import CPU, ActorGen, ActorTrain, Placement, Request, ResourceManager
 from rollart_flow.resources.gpus import gpu_share, on_gpus
 from rollart_flow.trainers.layout import CAPABILITIES
 from rollart_flow.trainers.worker import TrainWorker
+from rollart_flow.weights.broadcast.requirements import SENT
 
 _EVALUATOR = "evaluator-0"
 
@@ -102,29 +104,120 @@ def place_sliding(pipeline: Pipeline, trainers: Sequence[Placement]) -> list[Pla
     ]
 
 
-def place_trainer(pipeline: Pipeline, manager: ResourceManager) -> list[Placement]:
-    """Place the trainer's ranks as one gang on the resource class that suits training best."""
-    wanted = {"default": manager.preferred(ActorTrain)}
-    return manager.place(TrainWorker.role, wanted, pipeline.train.ranks, prefix="trainer")
+def holds_in_turns(pipeline: Pipeline, manager: ResourceManager) -> bool:
+    """Whether engines and trainer must hold the same devices in turns: the schedule says so, and
+    there are devices other than CPUs."""
+    devices = pipeline.policy.device == "cuda" or manager.accelerators() != (CPU,)
+    return pipeline.buffer.schedule.shared and devices
+
+
+def check_turns(pipeline: Pipeline) -> None:
+    """Refuse a pipeline whose engines and trainer cannot hold the same devices in turns.
+
+    Raises:
+        SettingsError: names the setting to change.
+    """
+    rollout, train, schedule = pipeline.rollout, pipeline.train, pipeline.buffer.schedule
+    said = f"{pipeline.buffer.name}: schedule {schedule.name} puts engines on the trainer's devices"
+    classes = _engine_classes(pipeline)
+    refused = (
+        (Phase.RESUME in schedule.before_training, "its engines must not generate while it trains"),
+        (isinstance(rollout.hw_affinity, str), "rollout.hw_affinity cannot be 'auto'"),
+        (
+            len(classes) > 1,
+            f"rollout.hw_affinity must name one class, not {' and '.join(classes)}",
+        ),
+        (rollout.sliding_workers > 0, "set rollout.sliding_workers to 0"),
+        (rollout.prefill_workers > 0, "set rollout.prefill_workers to 0"),
+        (rollout.engine_units > 1, f"set rollout.engine_units to 1, not {rollout.engine_units}"),
+        (
+            rollout.engine_workers != train.ranks,
+            f"rollout.engine_workers ({rollout.engine_workers}) and train.ranks ({train.ranks}) "
+            "must be equal",
+        ),
+        (
+            not CAPABILITIES[train.backend].offloads,
+            f"the {train.backend} trainer cannot free their memory; set another train.backend",
+        ),
+        (train.weights in SENT, f"train.weights={train.weights!r} must be 'local' or 'mooncake'"),
+    )
+    for applies, reason in refused:
+        if applies:
+            raise SettingsError(f"{said}: {reason}")
+
+
+def _engine_classes(pipeline: Pipeline) -> tuple[str, ...]:
+    """Return the resource classes that the rollout's affinity names first, in order."""
+    rollout = pipeline.rollout
+    return tuple(dict.fromkeys(rollout.resource_class(domain) for domain in rollout.hw_affinity))
+
+
+def place_in_turns(
+    pipeline: Pipeline, training: Sequence[Placement]
+) -> tuple[list[Placement], list[Placement]]:
+    """Place an engine worker on the device of each rank; the two hold it in turns.
+
+    Returns:
+        Placements of the engines and of the trainer.
+
+    Raises:
+        RunFailedError: the trainer is on CPUs although there are other devices.
+    """
+    if any(placement.granted == CPU for placement in training):
+        raise RunFailedError(
+            f"{pipeline.buffer.name}: schedule {pipeline.buffer.schedule.name} puts engines on the "
+            f"trainer's devices, but the {len(training)} ranks of the {pipeline.train.backend} "
+            "trainer were placed on CPUs; lower train.ranks, or free devices of one class"
+        )
+    trainers = [replace(placement, in_turns=True) for placement in training]
+    engines = [
+        replace(
+            trainer,
+            worker=f"{PREFIXES[EngineWorker.role]}-{trainer.granted.lower()}-{index}",
+            role=EngineWorker.role,
+            requests=(Request("default", trainer.granted),),
+            cpus=0.0,
+        )
+        for index, trainer in enumerate(trainers)
+    ]
+    return engines, trainers
+
+
+def place_trainer(
+    pipeline: Pipeline, manager: ResourceManager, wanted: str | None = None
+) -> list[Placement]:
+    """Place the ranks of the trainer as one gang, by default on the class that suits it best."""
+    classes = {"default": wanted or manager.preferred(ActorTrain)}
+    return manager.place(TrainWorker.role, classes, pipeline.train.ranks, prefix="trainer")
 
 
 def place_workers(pipeline: Pipeline, manager: ResourceManager) -> Placed:
     """Place all workers of a run and reserve their resources.
 
     Raises:
-        RunFailedError: the policy computes on a GPU, and there is none for a worker.
+        SettingsError: engines and trainer must hold the same devices, and a setting prevents that.
+        RunFailedError: no device has room for workers that must be on one.
     """
-    engines = [*place_engines(pipeline, manager), *place_prefill(pipeline, manager)]
-    training = place_trainer(pipeline, manager)
+    engines: list[Placement] = []
+    if turns := holds_in_turns(pipeline, manager):
+        check_turns(pipeline)
+        wanted = next(iter(_engine_classes(pipeline)), None)
+        training = place_trainer(pipeline, manager, wanted)
+    else:
+        engines = [*place_engines(pipeline, manager), *place_prefill(pipeline, manager)]
+        training = place_trainer(pipeline, manager)
     evaluation = [] if pipeline.evaluate is None else [Placement(_EVALUATOR, "evaluation", CPU)]
-    if pipeline.policy.device == "cuda":
-        try:
+    try:
+        if pipeline.policy.device == "cuda":
             engines, training = _on_gpus(pipeline, engines, training)
-        except RunFailedError:
-            manager.release([*engines, *training])
-            raise
-        if engine_capabilities(pipeline.policy).follows_policy_device:
-            evaluation = [_beside(engines[0], placement) for placement in evaluation]
+        if turns:
+            engines, training = place_in_turns(pipeline, training)
+    except RunFailedError:
+        manager.release([*engines, *training])
+        raise
+    follows = engine_capabilities(pipeline.policy).follows_policy_device
+    if pipeline.policy.device == "cuda" and follows:
+        evaluation = [_beside(engines[0], placement) for placement in evaluation]
     return Placed([*engines, *place_sliding(pipeline, training)], training, evaluation)
 
 
@@ -152,6 +245,7 @@ def _beside(engine: Placement, evaluator: Placement) -> Placement:
         requests=requests,
         cpus=0.0,
         shares=True,
+        in_turns=False,
     )
 
 
@@ -164,7 +258,8 @@ def preview(pipeline: Pipeline) -> list[Grant]:
     manager = ResourceManager()
     placed = place_workers(pipeline, manager)
     placements = sorted([*placed.engines, *placed.training], key=lambda p: p.shares)
-    manager.release([placement for placement in placements if not placement.shares])
+    own = [p for p in placed.engines if not (p.shares or p.in_turns)]
+    manager.release([*own, *placed.training])
     counts: dict[tuple[str, str, str, str], int] = {}
     for placement in placements:
         for request in placement.requests:

@@ -70,6 +70,8 @@ class RunProcesses:
         version = self.recovered.version
         if version not in self.kept.versions():
             self.trainers.publish(lasting=False)
+        if _in_turns(self.trainers):
+            self.trainers.offload()
         self.engines.serve(version)
         ray.get(self.coordinator.start.remote(self.recovered, self.buffer, self.engines))
 
@@ -134,6 +136,10 @@ def start_processes(
         check_placed(pipeline.train.weights, *classes)
         trainers = _trainers(pipeline, uri, weights, placed.training)
         started.callback(trainers.shutdown)
+        in_turns = _in_turns(trainers)
+        if in_turns:  # engines measure the free memory of their devices when they start
+            together = gather_ranks(trainers)
+            trainers.offload()
         arguments = rollout_arguments(pipeline, uri, weights)
         engines = _engines(placed.engines, arguments)
         started.callback(engines.shutdown)
@@ -146,12 +152,16 @@ def start_processes(
         coordinator = _actor(CoordinatorActor).remote(settings)
         started.callback(ray.kill, coordinator)
         recovered: RecoveredRun = ray.get(recovering)
-        if not gather_ranks(trainers) and is_remote(uri):
+        if not in_turns:
+            together = gather_ranks(trainers)
+        if not together and is_remote(uri):
             raise RunFailedError(
                 "train: ranks on several nodes write a checkpoint into one folder, which a run in "
                 "S3 has on one node only; give a store that all nodes see as a folder"
             )
         bindings = [row for cluster in clusters for row in cluster.bindings()]
+        if in_turns:  # a resumed trainer may recompute steps before the engines serve
+            engines.release()
         fallbacks = _fallbacks(bindings)
         rows = {
             "bindings": encode(to_table("bindings", bindings)),
@@ -174,6 +184,11 @@ def start_processes(
         kept_weights(weights_uri(uri)),
         servers,
     )
+
+
+def _in_turns(trainers: Cluster) -> bool:
+    """Whether engine workers hold the trainer's devices in turns with it."""
+    return any(worker.placement.in_turns for worker in trainers.workers)
 
 
 def _engines(placed: Sequence[Placement], arguments: dict[str, Any]) -> Cluster:

@@ -100,6 +100,17 @@ class Trainer(ABC):
         """`fingerprint` of `weights()` where it is known, as after a training step."""
         return None
 
+    def offload(self) -> int:
+        """Free the memory that this process holds on its device, and return its size in bytes.
+
+        Only `version`, `checksum` and `reload` may be used before the next `reload`. A trainer that
+        cannot free the memory keeps it and returns 0 (`TrainerCapabilities.offloads`).
+        """
+        return 0
+
+    def reload(self) -> None:  # noqa: B027  by default `offload` frees nothing
+        """Take back the memory that `offload` freed, with the same contents."""
+
     @abstractmethod
     def snapshot(self) -> Checkpoint:
         """All tensors that `save` writes, in memory and whole, for a fork."""

@@ -26,11 +26,15 @@ class TrainerCapabilities:
     follows_policy_device: bool = False
     """Whether the trainer uses `policy.device`; otherwise it uses the GPUs that its process sees.
     """
+    offloads: bool = False
+    """Whether the trainer can free the memory of its device between steps (`Trainer.offload`)."""
 
 
 CAPABILITIES = {
-    "embedded": TrainerCapabilities(mixed_precision=True, follows_policy_device=True),
-    "fsdp2": TrainerCapabilities(many_ranks=True, mixed_precision=True),
+    "embedded": TrainerCapabilities(
+        mixed_precision=True, follows_policy_device=True, offloads=True
+    ),
+    "fsdp2": TrainerCapabilities(many_ranks=True, mixed_precision=True, offloads=True),
     "megatron": TrainerCapabilities(many_ranks=True, splits_model=True),
 }
 """Capabilities of each trainer by name."""

@@ -104,7 +104,7 @@ class TrainWorker(ActorTrain):
         Asked again for the step that it trained last, it answers again.
         """
         if self._result is None or self._result.step != step:
-            with self._noticing():
+            with self._using_trainer():
                 self._result = self._trainer.train_step(step, pa.ipc.open_stream(batch).read_all())
         return self._result
 
@@ -114,7 +114,7 @@ class TrainWorker(ActorTrain):
 
         See `Trainer.recompute_old_logprobs`.
         """
-        with self._noticing():
+        with self._using_trainer():
             found = self._trainer.recompute_old_logprobs(pa.ipc.open_stream(batch).read_all())
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, found.schema) as writer:
@@ -158,8 +158,15 @@ class TrainWorker(ActorTrain):
 
     def _gathered(self) -> "dict[str, torch.Tensor]":
         """Return copies of the weights; all ranks call this together."""
-        with self._noticing():
+        with self._using_trainer():
             return self._trainer.weights()
+
+    @register()
+    def offload(self) -> int:
+        """Free the device for the engine worker that holds it in turns with this rank, until the
+        trainer is next used; return the number of freed bytes.
+        """
+        return self._trainer.offload()
 
     @register()
     def retain(self, newest: int, keep: frozenset[int]) -> None:
@@ -176,7 +183,7 @@ class TrainWorker(ActorTrain):
             folder: address of the checkpoint; one in S3 is made in a folder of this machine.
         """
         place, name = folder_store_of(folder)
-        with self._noticing():
+        with self._using_trainer():
             self._finish_save = self._trainer.begin_save(place.workshop(name))
         self._put_in_place = partial(place.finish, name)
 
@@ -184,7 +191,7 @@ class TrainWorker(ActorTrain):
     def finish_save(self) -> None:
         """Return once the checkpoint that was begun is saved."""
         if self._finish_save is not None:
-            with self._noticing():
+            with self._using_trainer():
                 self._finish_save()
             if not self.placement.rank:
                 self._put_in_place()
@@ -194,7 +201,7 @@ class TrainWorker(ActorTrain):
     def load(self, folder: str) -> int:
         """Restore the checkpoint at an address and return its version."""
         self._result = None
-        with self._noticing():
+        with self._using_trainer():
             self._trainer.load_from(folder)
         return self._trainer.version
 
@@ -209,8 +216,10 @@ class TrainWorker(ActorTrain):
         return self._lost
 
     @contextmanager
-    def _noticing(self) -> Iterator[None]:
+    def _using_trainer(self) -> Iterator[None]:
+        """Have the trainer's memory on the device, and remember the loss of another rank."""
         try:
+            self._trainer.reload()
             yield
         except RanksLostError:
             self._lost = True

@@ -83,6 +83,7 @@ class EventKind(StrEnum):
     SUSPEND = "suspend"
     UPDATE = "update"
     RELEASE = "release"
+    """A worker frees the memory that it does not need until it next generates or trains."""
     RESUME = "resume"
     FALLBACK = "fallback"
     AFFINITY = "affinity"

@@ -157,6 +157,17 @@ class TrainerConformance(ABC):
         assert again.version == 2
         assert [bits(again.train_step(step, batch_of(step))) for step in (3, 4)] == expected
 
+    def test_memory_that_is_freed_between_steps_changes_no_bit(self) -> None:
+        trainer, untouched = self.start(), self.start()
+        for step in (1, 2, 3):
+            batch = batch_of(step)
+            freed = [trainer.offload(), trainer.offload()]
+            assert freed[0] >= 0
+            assert freed[1] == 0, "it is free already"
+            trainer.reload()
+            assert bits(trainer.train_step(step, batch)) == bits(untouched.train_step(step, batch))
+            assert fingerprint(trainer.weights()) == fingerprint(untouched.weights())
+
     def test_a_trainer_can_go_back(self, tmp_path: Path) -> None:
         trainer = self.start()
         trainer.save(tmp_path / "start")

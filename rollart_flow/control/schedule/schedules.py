@@ -265,8 +265,11 @@ def staged(init: int, run: int, reward: int, alpha: float | Fraction = 1) -> Sch
 def hybrid() -> Schedule:
     """Alternating rollout and training on shared devices (verl's hybrid engine).
 
-    The engines hold no KV cache from the suspension to the new weights. The invariant is that of
-    `sync_plus`: every trajectory was started by the weights that its step trains.
+    Where the cluster has accelerators, each engine worker is placed on the device of one rank of
+    the trainer. The engines hold no KV cache from the suspension to the new weights, and the
+    trainer holds no weights and no optimizer tensors on the device outside of that time. The
+    invariant is that of `sync_plus`: every trajectory was started by the weights that its step
+    trains.
     """
     return replace(sync_plus(), name="hybrid", shared=True)
 

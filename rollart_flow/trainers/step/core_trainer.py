@@ -31,6 +31,7 @@ from rollart_flow.trainers.ranks import Ranks
 from rollart_flow.trainers.settings import TrainerSettings
 from rollart_flow.trainers.step.kernels import describe_kernels, pinned
 from rollart_flow.trainers.step.mismatch import measure
+from rollart_flow.trainers.step.offload import HostCopies
 from rollart_flow.trainers.step.precision import computed_in
 from rollart_flow.trainers.step.reference import Reference
 from rollart_flow.trainers.step.running import PolicyModel
@@ -61,6 +62,7 @@ class CoreTrainer(Trainer):
         self._train_state = state
         self._ranks = ranks
         self._model, self._critic = self._computed(state.model), state.critic
+        self._host_copies = HostCopies()
         self._generator = torch.Generator().manual_seed(settings.seed)
         self._version = 0
         self._checksum: str | None = None
@@ -137,6 +139,15 @@ class CoreTrainer(Trainer):
     def weights(self) -> dict[str, torch.Tensor]:
         state = self._train_state
         return {name: tensor.clone() for name, tensor in state.whole(state.policy()).items()}
+
+    def offload(self) -> int:
+        self._train_state.settle()
+        frozen = self._reference.model
+        reference = [] if frozen is None else [*frozen.parameters()]
+        return self._host_copies.take([*self._train_state.resident(), *reference])
+
+    def reload(self) -> None:
+        self._host_copies.restore()
 
     def snapshot(self) -> Checkpoint:
         return replace(

@@ -74,6 +74,11 @@ class TrainState:
         """A tensor of each parameter of policy and head: itself by default."""
         return self._named({**self._trained, **self._head}, of)
 
+    def resident(self) -> list[torch.Tensor]:
+        """Tensors that stay on the device between two steps: parameters and optimizer tensors."""
+        moments = [tensor for kinds in self.optimizer.state.values() for tensor in kinds.values()]
+        return [*self.parameters, *moments]
+
     def remember(self) -> Callable[[], None]:
         """Copy weights and the optimizer's state; the function that is returned puts them back."""
         weights = [p.detach().clone() for p in self.parameters]

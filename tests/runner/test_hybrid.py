@@ -1,0 +1,125 @@
+"""Engines and trainer on the same devices, which they hold in turns: schedule hybrid."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import polars as pl
+import pytest
+import ray
+
+from rollart_flow import Pipeline, Policy, buffer, reward, rollout, tasks, train
+from rollart_flow.algorithms import grpo
+from rollart_flow.envs import Arithmetic, FrozenLake
+from rollart_flow.errors import RunFailedError, SettingsError
+from rollart_flow.resources import ResourceManager
+from rollart_flow.runner.placement import check_turns, place_workers, preview
+from rollart_flow.types import EventKind
+from tests.local_ray import tolerating_ray
+from tests.runner.local import events, run_with
+from tests.runner.world import check_sound, source
+
+TURNS = """
+prompts = tasks(Coin(), group_size=4)
+trajectories = rollout(prompts, policy, max_tokens=6, engine_workers=2)
+batches = buffer(reward(trajectories, tokens_seen), batch_size=16, schedule="hybrid")
+steps = train(batches, policy, gated, steps=3, backend="fsdp2", ranks=2, checkpoint_every=2)
+pipeline = Pipeline("coins", steps)
+"""
+
+
+@contextmanager
+def devices(**classes: float) -> Iterator[None]:
+    """A Ray of this machine with units of resource classes; only their names are real."""
+    with tolerating_ray():
+        ray.init(
+            "local", num_cpus=2, num_gpus=0, resources=classes, include_dashboard=False,
+            log_to_driver=False,
+        )  # fmt: skip
+        try:
+            yield
+        finally:
+            ray.shutdown()
+
+
+def pipeline(**overrides: object) -> Pipeline:
+    """A hybrid pipeline with overrides."""
+    policy = Policy.tiny()
+    attempts = rollout(tasks(FrozenLake(), Arithmetic()), policy)
+    steps = train(buffer(reward(attempts), schedule="hybrid"), policy, grpo(), steps=1)
+    built = Pipeline("p", steps)
+    return built.override({key: str(value) for key, value in overrides.items()})
+
+
+def test_each_engine_takes_the_bundle_of_one_rank_and_both_reserve_a_half() -> None:
+    with devices(H800=2.0, H20=2.0):
+        placed = place_workers(
+            pipeline(ranks=2, engine_workers=2, backend="fsdp2"), manager := ResourceManager()
+        )
+        assert [p.worker for p in placed.engines] == ["engine-h800-0", "engine-h800-1"]
+        at = [[(p.group.id, p.bundle) for p in of] for of in (placed.engines, placed.training)]
+        assert at[0] == at[1]
+        everyone = [*placed.engines, *placed.training]
+        assert all(p.in_turns and not p.shares for p in everyone), "nothing slides"
+        manager.release(placed.training)
+
+
+def test_the_class_that_engines_ask_for_is_the_one_of_both() -> None:
+    with devices(H800=1.0, H20=1.0):
+        asked = pipeline(**{"rollout.hw_affinity": '{"default": "H20"}'})
+        assert {grant.granted for grant in preview(asked)} == {"H20"}
+        assert {grant.granted for grant in preview(pipeline())} == {"H800"}, "all were released"
+
+
+def test_without_accelerators_both_are_placed_on_the_cpus_as_ever() -> None:
+    with devices():
+        placed = place_workers(pipeline(sliding_workers=1), ResourceManager())
+        assert not any(p.in_turns for p in (*placed.engines, *placed.training))
+
+
+def test_ranks_that_find_no_room_on_one_class_are_refused() -> None:
+    with devices(H800=1.0):
+        with pytest.raises(RunFailedError, match=r"2 ranks .* were placed on CPUs; lower"):
+            preview(pipeline(ranks=2, engine_workers=2, backend="fsdp2"))
+        assert {grant.granted for grant in preview(pipeline())} == {"H800"}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        ({"rollout.hw_affinity": "auto"}, "rollout.hw_affinity cannot be 'auto'"),
+        (
+            {"rollout.hw_affinity": '{"frozenlake": "H800", "default": "H20"}'},
+            "must name one class, not H800 and H20",
+        ),
+        ({"sliding_workers": 1}, "set rollout.sliding_workers to 0"),
+        ({"engine_workers": 2}, r"engine_workers \(2\) and train.ranks \(1\) must be equal"),
+    ],
+)
+def test_what_cannot_be_placed_together_is_refused_in_one_line(
+    overrides: dict[str, object], said: str
+) -> None:
+    with pytest.raises(SettingsError, match=said) as caught:
+        check_turns(pipeline(**overrides))
+    assert str(caught.value).startswith("buffer: schedule hybrid puts engines on the trainer's")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.whole
+def test_the_devices_are_freed_in_turns(tmp_path: Path) -> None:
+    with devices(H800=2.0):
+        run = run_with(source(tmp_path, TURNS), tmp_path)
+    check_sound(run, 3, batch_size=16)
+    bindings = run.bindings.sort("worker").collect()
+    assert bindings["worker"].to_list() == [
+        "engine-h800-0", "engine-h800-1", "trainer-h800-0", "trainer-h800-1",
+    ]  # fmt: skip
+    assert set(bindings["granted"]) == {"H800"}
+    turns = run.events.sort("seq").filter(pl.col("kind").is_in(["release", "resume"])).collect()
+    freed = turns["detail"].str.json_path_match("$.bytes").cast(pl.Int64)
+    assert freed.drop_nulls().gt(0).all()
+    by_side = [subject.partition("-")[0] for subject in turns["subject"]]
+    one_step = ["engine", "engine", "trainer", "trainer"]
+    assert [side for side in by_side if side in one_step] == one_step * 3
+    assert events(run, EventKind.SLIDE).is_empty()
+    assert events(run, EventKind.CRASH).is_empty()
