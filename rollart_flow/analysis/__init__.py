@@ -1,1 +1,1 @@
-"""What stored runs say beyond their own figures: computed from their tables alone."""
+"""Analyses of stored runs, computed from their tables alone."""

@@ -1,22 +1,23 @@
-"""The shape of each scored trajectory of a run: how its reward and its text stand to the others'.
+"""The shape of each scored trajectory of a run: its reward and its text compared with the others'.
 
 Invariant: one row for each scored trajectory of the training split, with every column below; a
-figure that cannot be known is null. Nothing here judges: `analysis.suspicions` does.
+figure that cannot be computed is null. This module does not judge; `analysis.redteam` does.
 
     trajectory_id, task_id, domain, outcome, policy_version, reward
-    step            first step that trained on it; null: none
-    spread          largest less smallest reward of the domain
+    step            first step that trained on it; null if none did
+    spread          largest minus smallest reward of the domain
     usual_reward    mean reward of the domain
-    excess          reward less the mean of the rest of its group, or of the domain where it is
-                    alone, as a share of `spread`
+    excess          reward minus the mean of the rest of its group (of the domain if it is alone),
+                    as a fraction of `spread`
     tokens          generated tokens; usual_tokens: median of the domain
-    cut             an action reached its limit of tokens; usual_cut: share of the domain
-    turns           number of actions; same_action: share of the one that is most frequent
-    longest         its longest action, blanks made equal; alike: tasks where that is the same text
-    repeated        share of the word 4-grams of `longest` that are there before; null: under 8
+    cut             whether an action reached its token limit; usual_cut: fraction in the domain
+    turns           number of actions; same_action: fraction of the most frequent one
+    longest         its longest action, blanks collapsed; alike: number of tasks with that text
+    repeated        fraction of the word 4-grams of `longest` that occur earlier in it; null if
+                    there are under 8
     outcome_part, process_part      of a composed reward
-    best_process    mean process part of those of the domain whose outcome is the best
-    rise            of the mean reward of the domain since the version before its own
+    best_process    mean process part of the domain's trajectories with the best outcome
+    rise            mean reward of the domain minus that of the version before
     evaluated       change of `success` at the first evaluation from its version on
 """
 
@@ -34,7 +35,7 @@ _WORDS, _FEWEST = 4, 8
 
 
 def shapes(tables: "Snapshot") -> pl.LazyFrame:
-    """The shapes of a run's scored trajectories; see the module."""
+    """Return the shapes of a run's scored trajectories, one row each."""
     scored = tables.trajectories.filter(
         pl.col("split") == Split.TRAIN,
         pl.col("outcome").is_in([str(outcome) for outcome in TRAINABLE]),
@@ -128,7 +129,7 @@ def _among_the_others() -> list[pl.Expr]:
 
 
 def _trends(own: pl.LazyFrame, evaluations: pl.LazyFrame) -> pl.LazyFrame:
-    """By domain and version: the rise of the reward, and what an evaluation said of it."""
+    """By domain and version: the rise of the reward, and the change at the next evaluation."""
     version = pl.col("policy_version")
     follows = version.diff().over("domain", order_by="policy_version") == 1
     rise = pl.col("reward").diff().over("domain", order_by="policy_version")

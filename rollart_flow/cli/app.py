@@ -1,18 +1,20 @@
 """`rollart`: the commands, and the one place where errors become a line and an exit code.
 
 Exit codes: 0 ok, 1 the check or the run failed, 2 wrong use. With ROLLART_TRACEBACK=1 in the
-environment the traceback is shown besides the line.
+environment the traceback is shown in addition to the line.
 """
 
 import os
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
+from typing import Annotated
 
 import typer
 
-from rollart_flow.cli import doctor, redteam, replay, rewards, runs, simulate, training
+from rollart_flow.cli import doctor, replay, runs, simulate, training
 from rollart_flow.cli.output import Interrupted, fail
 from rollart_flow.errors import (
     MissingExtraError,
@@ -32,7 +34,7 @@ _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 
 app = typer.Typer(
     name="rollart",
-    help="Agentic reinforcement learning as a dataflow: run pipelines, read what they left.",
+    help="Agentic reinforcement learning as a dataflow: run pipelines and read stored runs.",
     invoke_without_command=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -46,10 +48,11 @@ app.command("plan")(training.plan)
 app.command("runs")(runs.runs)
 app.command("show")(runs.show)
 app.command("query")(runs.query)
-app.command("redteam")(redteam.redteam)
+app.command("redteam")(runs.redteam)
 app.command("replay")(replay.replay)
 app.add_typer(simulate.simulate_app, name="simulate")
-app.add_typer(rewards.reward_app, name="reward")
+reward_app = typer.Typer(help="Reward functions as endpoints.", no_args_is_help=True)
+app.add_typer(reward_app, name="reward")
 app.command("doctor")(doctor.doctor)
 
 
@@ -73,13 +76,42 @@ def options(
         False, "--version", callback=_show_version, is_eager=True, help="Print the version."
     ),
 ) -> None:
-    """Options before any command; alone, the list of commands."""
+    """Options before any command; without a command, print the list of commands."""
     if context.invoked_subcommand is None:
         print(context.get_help())
 
 
+@reward_app.callback()
+def _commands() -> None:
+    """Reward functions as endpoints."""
+
+
+@reward_app.command("serve")
+def serve(
+    function: Annotated[
+        str, typer.Argument(metavar="MODULE:FUNCTION", help="The reward function.")
+    ],
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; only this machine reaches the default.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free port.")] = 0,
+) -> None:
+    """Serve a reward function over HTTP until Ctrl-C; prints the URL for `reward(up, URL)`."""
+    from rollart_flow.serverless.endpoint import load_function
+    from rollart_flow.serverless.server import serve_http
+
+    sys.path.insert(0, "")  # modules of the current folder, as for `python -m`
+    loaded = load_function(function)
+    with suppress(KeyboardInterrupt):  # Ctrl-C is the normal end
+        serve_http(loaded, host=host, port=port, on_listening=_print_url)
+
+
+def _print_url(url: str) -> None:
+    print(url, flush=True)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; its exit code. `arguments` are those of the process by default."""
+    """Run one command and return its exit code; the process's arguments are the default."""
     try:
         code = typer.main.get_command(app).main(
             None if arguments is None else list(arguments), "rollart", standalone_mode=False
@@ -95,7 +127,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
     except BrokenPipeError:
-        # Whoever read the output has enough; nothing more can be written, not even at exit.
+        # The reader closed the pipe; nothing more can be written, not even at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except Exception as error:  # noqa: BLE001  the process ends here; a bug becomes a line too
@@ -104,7 +136,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         return _failed(error, said, FAILED)
     if code == INTERRUPTED:  # Typer may have caught the interrupt before
-        return fail("interrupted; `rollart runs` shows what can be resumed", INTERRUPTED)
+        return fail(
+            "interrupted; `rollart resume RUN` continues a run",
+            INTERRUPTED,
+        )
     return code if isinstance(code, int) else 0
 
 

@@ -30,8 +30,8 @@ _COLUMNS = (
 )  # fmt: skip
 _MEANINGS = """\
 bound: no schedule of this staleness can have a shorter step. staleness: the largest, and how \
-often 0, 1, ... occur. slow quarter: how much of the slowest quarter of the trajectories was \
-trained on, over how much of all. pull: rollout waits for weights in each step."""
+often 0, 1, ... occur. slow quarter: trained fraction of the slowest quarter of the trajectories, \
+divided by that of all. pull: time that rollout waits for weights in each step."""
 
 
 def as_object(
@@ -171,7 +171,7 @@ class ComparisonProgress:
 
 @contextmanager
 def showing_cases(runs: int, steps: int, *, quiet: bool) -> "Iterator[OnStart]":
-    """Show progress while the block runs; show nothing if the output is no terminal."""
+    """Show progress in a terminal while the block runs."""
     out = console()
     progress = ComparisonProgress(runs, steps)
     if quiet or not out.is_terminal:

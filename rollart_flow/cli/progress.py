@@ -1,6 +1,6 @@
-"""A run as it goes on: a live display in a terminal, now and then a line in a pipe.
+"""Progress of a run: a live display in a terminal, occasional lines in a pipe.
 
-Shows only what the messages of `rollart_flow.telemetry` say; it asks nobody and keeps no table.
+The display depends on the messages of `rollart_flow.telemetry` alone.
 """
 
 import time
@@ -21,11 +21,11 @@ from rollart_flow.telemetry import OnProgress, Progress, ProgressKind, ignore_pr
 PHASES = ("wait_s", "suspend_s", "update_s", "resume_s", "train_s", "publish_s")
 """Columns of `steps` with the duration of each phase of a step."""
 _CURVE = "success_sampled"
-"""The metric that is shown; on a fixed map greedy success is 0 or 1."""
+"""The metric that is shown, since greedy success on a fixed map is 0 or 1."""
 _RECENT = 10
-"""Steps that a rate or an estimate is taken over."""
+"""Number of steps over which rates and estimates are computed."""
 _LINES = 10
-"""Lines about steps in a pipe, over a whole run."""
+"""Number of lines about steps in a pipe, over a whole run."""
 
 
 @dataclass
@@ -44,8 +44,8 @@ class View:
     step_seconds: list[float] = field(default_factory=list)
     phase_seconds: dict[str, float] = field(default_factory=dict)
     committed: list[tuple[float, int]] = field(default_factory=list)
-    """(seconds of a clock, trajectories by then), of recent steps: those committed, or those that
-    were trained on where the messages do not say how many were committed."""
+    """(clock [s], total trajectories) at the end of recent steps. The total counts committed
+    trajectories, or trained ones if the messages lack the number of committed ones."""
 
     def take(self, progress: Progress, now: float) -> None:
         """Update the view with one message."""
@@ -60,7 +60,7 @@ class View:
                     if row["metric"] == _CURVE:
                         self.success.setdefault(row["domain"], []).append(row["value"])
             case ProgressKind.NOTE:
-                pass  # it is printed, not kept
+                pass  # printed by the caller
 
     def _take_step(self, progress: Progress, now: float) -> None:
         row = progress.row
@@ -95,7 +95,7 @@ class View:
 
 @contextmanager
 def showing_progress(name: str, *, quiet: bool = False) -> Iterator[OnProgress]:
-    """Show a run's messages while the block runs, in the way that fits where output goes."""
+    """Show a run's messages while the block runs, as a terminal or a pipe needs them."""
     out = console()
     if quiet:
         yield ignore_progress
@@ -157,20 +157,20 @@ def _domains(view: View) -> RenderableType:
 
 
 def _figures(view: View) -> Text:
-    """Staleness, throughput, and where the time goes."""
+    """Staleness, throughput, and the longest phases."""
     parts = [] if view.reward is None else [f"mean reward {view.reward:.2f}"]
     parts.append(f"staleness up to {view.staleness}")
     if view.per_second is not None:
         parts.append(f"{view.per_second:.1f} trajectories/s")
     total = sum(view.phase_seconds.values())
     if total > 0:
-        shares = sorted(view.phase_seconds.items(), key=lambda item: -item[1])
-        parts += [f"{phase[:-2]} {seconds / total:.0%}" for phase, seconds in shares[:3]]
+        longest = sorted(view.phase_seconds.items(), key=lambda item: -item[1])[:3]
+        parts += [f"{phase[:-2]} {seconds / total:.0%}" for phase, seconds in longest]
     return Text("  " + ", ".join(parts), style="dim")
 
 
 def _lines(name: str, out: Console) -> OnProgress:
-    """A line for each phase, note and evaluation, and for a tenth of the steps."""
+    """Print a line for each phase, note and evaluation, and for a tenth of the steps."""
     view = View(name)
 
     def on_progress(progress: Progress) -> None:

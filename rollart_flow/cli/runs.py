@@ -1,11 +1,13 @@
-"""`rollart runs`, `show` and `query`: what is in the store."""
+"""`rollart runs`, `show`, `query` and `redteam`: commands that read stored runs."""
 
 import shutil
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich import box
+from rich.console import Group, RenderableType
 from rich.table import Table
+from rich.text import Text
 
 from rollart_flow.cli.arguments import AsJson, RunName, Store
 from rollart_flow.cli.output import console, print_json
@@ -13,6 +15,11 @@ from rollart_flow.errors import SettingsError
 
 if TYPE_CHECKING:
     import polars as pl
+
+    from rollart_flow.analysis.redteam import RedTeamReport, Suspect
+
+_NUMBERS = ("step", "version", "reward")
+"""Columns of a report with numbers, aligned to the right."""
 
 
 def runs(store: Store = None, as_json: AsJson = False) -> None:
@@ -52,7 +59,7 @@ def show(
     store: Store = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what a run amounts to, or one of its trajectories as a transcript."""
+    """Show the figures of a run, or one of its trajectories as a transcript."""
     from rollart_flow.store import open_run
 
     opened = open_run(run, store=store)
@@ -118,3 +125,61 @@ def query(
         tbl_hide_dataframe_shape=True,
     ):
         print(rows)
+
+
+def redteam(
+    run: RunName,
+    top: Annotated[int, typer.Option(min=1, help="Trajectories to show at most.")] = 20,
+    store: Store = None,
+    as_json: AsJson = False,
+) -> None:
+    """List trajectories with a high reward and a suspicious shape."""
+    from rollart_flow.analysis.redteam import red_team
+    from rollart_flow.cli.summary import handle
+    from rollart_flow.store import open_run
+
+    opened = open_run(run, store=store)
+    report = red_team(opened, top)
+    if as_json:
+        print_json(report)
+        return
+    console().print(render_report(report, handle(opened)))
+
+
+def render_report(report: "RedTeamReport", run: str) -> RenderableType:
+    """The report as a table; `run` is the run's name on the command line."""
+    scored = f"{report.suspicious} of {report.scored} scored trajectories are suspicious"
+    if not report.trajectories:
+        return Text(scored)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in ("trajectory", "domain", *_NUMBERS, "rules that fired"):
+        table.add_column(
+            heading, justify="right" if heading in _NUMBERS else "left", overflow="fold"
+        )
+    for suspect in report.trajectories:
+        table.add_row(*_cells(suspect))
+    why = [f"{rule.name} ({rule.trajectories}): {rule.why}" for rule in report.rules]
+    fired = [line for line, rule in zip(why, report.rules, strict=True) if rule.trajectories]
+    first = report.trajectories[0].trajectory_id
+    following = f"  rollart show {run} --trajectory {first}"
+    return Group(scored, table, Text("\n".join(fired), style="dim"), "", "look at one", following)
+
+
+def _cells(suspect: "Suspect") -> list[str]:
+    version, step = suspect.policy_version, suspect.step
+    fired = [
+        f"{rule}: " + ", ".join(f"{name} {_figure(value)}" for name, value in figures.items())
+        for rule, figures in suspect.fired.items()
+    ]
+    return [
+        suspect.trajectory_id,
+        suspect.domain,
+        "-" if step is None else str(step),
+        "-" if version is None else str(version),
+        f"{suspect.reward:.3g}",
+        "\n".join(fired),
+    ]
+
+
+def _figure(value: float) -> str:
+    return str(value) if isinstance(value, int) else f"{value:.3g}"

@@ -29,7 +29,7 @@ class ScenariosOrCommand(TyperGroup):
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Put the default command before words that begin with no command; no words: help."""
+        """Insert the default command if the first word is no command; no words mean help."""
         first = args[0] if args else ctx.help_option_names[-1]
         args = args or [first]
         if first not in self.commands and first not in ctx.help_option_names:
@@ -67,21 +67,21 @@ Schedules: TypeAlias = Annotated[
         "--schedule",
         "-S",
         metavar="TEXT",
-        help="A schedule, e.g. -S 'rollart(2)'; unless given sync_plus, one_off, areal(1) and "
-        "rollart(1), or that of the run.",
+        help="A schedule, e.g. -S 'rollart(2)'; by default sync_plus, one_off, areal(1) and "
+        "rollart(1), or the run's own.",
     ),
 ]
 Seeds: TypeAlias = Annotated[
     list[int] | None,
-    typer.Option("--seed", metavar="N", help="Seed of the attempts; 0 unless given."),
+    typer.Option("--seed", metavar="N", help="Seed of the attempts; 0 by default."),
 ]
 Steps: TypeAlias = Annotated[
     int | None,
     typer.Option(
         min=1,
         metavar="N",
-        help="Training steps, of which the first are not measured; 5 unless given, or those of "
-        "the run.",
+        help="Training steps, of which the first are not measured; 5 by default, or the run's "
+        "number.",
     ),
 ]
 From: TypeAlias = Annotated[
@@ -91,7 +91,7 @@ From: TypeAlias = Annotated[
     ),
 ]
 Knob: TypeAlias = Annotated[
-    int | None, typer.Option(min=0, metavar="N", help="With --from: another value than the run's.")
+    int | None, typer.Option(min=0, metavar="N", help="With --from: replaces the run's value.")
 ]
 Plot: TypeAlias = Annotated[
     Path | None, typer.Option(metavar="FILE.svg", help="Draw trajectories and phases over time.")

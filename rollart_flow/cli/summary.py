@@ -37,7 +37,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Summary:
-    """A run in figures."""
+    """The figures of a run."""
 
     name: str
     uri: str
@@ -45,7 +45,7 @@ class Summary:
     error: str | None
     pipeline: str
     parent: str | None
-    """Run and step that it was forked from."""
+    """Run and step from which it was forked."""
     created_at: str
     steps: int
     trajectories: int
@@ -79,7 +79,7 @@ class Summary:
 
 
 def summarize(run: "Run") -> Summary:
-    """The figures of a run as it is now."""
+    """Return the figures of a run as it is now."""
     import polars as pl
 
     info, tables = run.info, run.snapshot()
@@ -123,7 +123,7 @@ def handle(run: "Run") -> str:
 
 
 def _alpha(info: "RunInfo") -> float | None:
-    """The bound that the run promised, from its recorded settings."""
+    """The staleness bound of the run, from its recorded settings."""
     for node in info.settings.get("nodes", {}).values():
         if node.get("kind") == "buffer":
             return float(node["alpha"])
@@ -185,7 +185,7 @@ def render_summary(summary: Summary) -> RenderableType:
 
 
 def show_summary(out: Console, summary: Summary) -> None:
-    """The figures, and commands to try next, each on a line of its own however long."""
+    """Print the figures, then commands to try next, one unwrapped line each."""
     out.print(render_summary(summary))
     out.print("\ntry next", style="bold")
     for command in summary.next_commands:

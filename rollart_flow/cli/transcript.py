@@ -23,7 +23,7 @@ def find_trajectory(run: "Run", beginning: str) -> str:
     """Return the id of the trajectory whose id begins with `beginning`.
 
     Raises:
-        SettingsError: no id does, or several do.
+        SettingsError: no id begins so, or several do.
     """
     import polars as pl
 
@@ -45,7 +45,7 @@ def find_trajectory(run: "Run", beginning: str) -> str:
 
 
 def read_trajectory(run: "Run", trajectory_id: str) -> dict[str, Any]:
-    """The row of `trajectories`, with `steps`: training steps that trained on it."""
+    """Return the row of `trajectories`, with `steps`: the training steps that used it."""
     import polars as pl
 
     tables = run.snapshot()
@@ -119,15 +119,17 @@ def _said(turn: Mapping[str, Any]) -> RenderableType:
 
 
 def _tokens(row: Mapping[str, Any], turn: Mapping[str, Any], spell: Spell) -> Table:
-    """Every generated token of a turn; observation tokens are counted."""
+    """The generated tokens of a turn, and the number of its observation tokens."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
     positions = range(turn["start"], turn["end"])
-    drawn = [at for at in positions if row["action_mask"][at]]
-    table.title = f"{len(positions) - len(drawn)} observation tokens, {len(drawn)} generated"
+    generated = [at for at in positions if row["action_mask"][at]]
+    table.title = (
+        f"{len(positions) - len(generated)} observation tokens, {len(generated)} generated"
+    )
     table.title_justify = "left"
     for heading in ("position", "token", "text", "logprob", "version"):
         table.add_column(heading, justify="left" if heading == "text" else "right")
-    for at in drawn:
+    for at in generated:
         token = row["token_ids"][at]
         table.add_row(
             str(at),

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rollart_flow.analysis.redteam import RedTeamReport, Suspect, red_team
-from rollart_flow.analysis.suspicions import RULES
+from rollart_flow.analysis.redteam import RULES, RedTeamReport, Suspect, red_team
 from rollart_flow.store import Run, RunStatus
 from tests.analysis.planted import PLANTED, STEP, planted_run
 from tests.runs import small_run

@@ -40,7 +40,7 @@ def test_people_read_why_and_what_to_look_at() -> None:
     assert said.code == 0
     assert f"{len(PLANTED)} of 108 scored trajectories are suspicious" in said.out
     assert "short: tokens 1, usual_tokens 40, excess 1" in said.out
-    assert "truncated (2): rewarded above the mean though it never came to an end" in said.out
+    assert "truncated (2): rewarded above the mean though the episode was truncated" in said.out
     command = said.out.strip().splitlines()[-1].split()
     assert command == ["rollart", "show", "planted", "--trajectory", "two-things"]
     assert rollart(*command[1:]).code == 0

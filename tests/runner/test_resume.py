@@ -147,7 +147,7 @@ def interrupted_from_the_keyboard(story: Story) -> None:
         shell.interrupt()
         story.cut_off(shell, code=130)
     last = shell.said.splitlines()[-1]
-    assert last == "error: interrupted; `rollart runs` shows what can be resumed"
+    assert last == "error: interrupted; `rollart resume RUN` continues a run"
 
 
 def resumed_to_the_end(story: Story) -> None:
