@@ -12,7 +12,8 @@ cannot replace a built-in variant.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
@@ -23,6 +24,22 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """An optional package that a variant needs, as `rollart doctor` reports it."""
+
+    name: str
+    """Name of the row of the report."""
+    packages: tuple[str, ...]
+    """Distributions, of which any one will do; the first one is for machines with a GPU."""
+    extra: str
+    """Extra of rollart-flow that installs the package."""
+    problem: Callable[[], str] | None = None
+    """Returns why the installed package cannot be used, with a remedy; empty if it can."""
+    summary: Callable[[bool], str] | None = None
+    """Describes the installed package in one line, given whether there is an NVIDIA GPU."""
 
 
 class Registry(Generic[T]):

@@ -2,11 +2,11 @@
 
 from rollart_flow.engines.base import Engine, EnginePhase
 from rollart_flow.engines.variant import EngineCapabilities, EngineOptions, EngineVariant
-from rollart_flow.engines.vllm.receiver import Sent
 from rollart_flow.errors import SettingsError
 from rollart_flow.models.architectures import NO_MIXTURE, is_mixture
 from rollart_flow.models.policy import Policy
 from rollart_flow.registry import Registry
+from rollart_flow.weights.transport import SentWeights
 
 ENGINES: Registry[EngineVariant] = Registry(
     "engines",
@@ -75,7 +75,7 @@ def build_engine(
     units: int = 1,
     phase: EnginePhase | None = None,
     lora: str | None = None,
-    sent: Sent | None = None,
+    sent: SentWeights | None = None,
 ) -> Engine:
     """Build the engine named by `policy.engine`, which serves the model in `folder` as version 0.
 

@@ -1,6 +1,9 @@
 """The description of an engine: its capabilities, its checks and its construction.
 
-A description loads neither torch nor the engine, so that a pipeline can be checked without them.
+A description loads neither torch nor the engine, so that a pipeline can be checked without them. To
+add an engine: its module, a module with its `EngineVariant`, its name in `engines.registry`, and an
+extra in `pyproject.toml` if it needs a package. A package adds one through an entry point of the
+group `rollart_flow.engines`. Every engine passes `tests/engines/conformance.py`.
 """
 
 from __future__ import annotations
@@ -10,8 +13,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from rollart_flow.engines.base import Engine, EnginePhase
-from rollart_flow.engines.vllm.receiver import Sent
 from rollart_flow.models.policy import Policy
+from rollart_flow.registry import Requirement
+from rollart_flow.weights.transport import SentWeights
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +51,7 @@ class EngineOptions:
     """Role of the engine when separate workers compute prompts; None means both roles."""
     lora: str | None = None
     """Folder of a LoRA adapter to generate with; None means the weights alone."""
-    sent: Sent | None = None
+    sent: SentWeights | None = None
     """How the trainer sends weights to the engine's GPU; None means that the engine reads them."""
 
 
@@ -55,6 +59,7 @@ class EngineVariant(ABC):
     """An engine variant that `policy.engine` can name."""
 
     capabilities: ClassVar[EngineCapabilities]
+    requirements: ClassVar[tuple[Requirement, ...]] = ()
 
     @abstractmethod
     def check(self, policy: Policy, *, prefill_workers: int) -> None:

@@ -25,15 +25,14 @@ from rollart_flow.control.protocols import PullStats
 from rollart_flow.engines.base import Engine, EnginePhase
 from rollart_flow.engines.registry import build_engine
 from rollart_flow.engines.remote import Delivery, EngineFailure
-from rollart_flow.engines.vllm.receiver import Sent
 from rollart_flow.engines.weight_prefetcher import WeightPrefetcher
 from rollart_flow.errors import EngineError, WorkerLeftError
 from rollart_flow.models.policy import Policy
-from rollart_flow.resources import CPU, ActorGen, Placement, register
+from rollart_flow.resources import ActorGen, Placement, register
 from rollart_flow.types import GenerationRequest
 from rollart_flow.weights import open_weights
-from rollart_flow.weights.broadcast.requirements import SENT
 from rollart_flow.weights.folder_store import local_path
+from rollart_flow.weights.registry import sent_to
 
 PREFIXES = {ActorGen.role: "engine", str(EnginePhase.PREFILL): "prefill"}
 """Prefixes of worker names, by role."""
@@ -62,7 +61,7 @@ class EngineWorker(ActorGen):
         """
         super().__init__(placement)
         phase = EnginePhase.PREFILL if placement.role == EnginePhase.PREFILL else EnginePhase.DECODE
-        sent = sent_to(placement, weights, weights_uri)
+        sent = sent_to(weights, weights_uri, placement.granted, shares=placement.shares)
         self._prefetches = sent is None
         self._engine: Engine = build_engine(
             policy,
@@ -247,14 +246,3 @@ class EngineWorker(ActorGen):
         except Exception as error:  # noqa: BLE001  the client must be told of any end
             failed = EngineError(f"{type(error).__name__}: {' '.join(str(error).split())}")
             feed.publish(EngineFailure(request.request_id, failed))
-
-
-def sent_to(placement: Placement, weights: str, weights_uri: str) -> Sent | None:
-    """Return how the trainer sends weights to a worker.
-
-    The trainer sends no weights to workers on CPUs, and sends by IPC only to workers on its own
-    device; the others read the durable store.
-    """
-    if weights not in SENT or placement.granted == CPU:
-        return None
-    return None if weights == "ipc" and not placement.shares else Sent(weights, weights_uri)

@@ -20,7 +20,7 @@ from rollart_flow.trainers.optimizer import AdamW, adamw
 from rollart_flow.trainers.registry import check_trainer
 from rollart_flow.trainers.settings import TrainerSettings
 from rollart_flow.weights import check_weights
-from rollart_flow.weights.broadcast.requirements import Sending
+from rollart_flow.weights.transport import TransferEnds
 
 
 def _bound(
@@ -94,15 +94,15 @@ def buffer(
     )
 
 
-def _sending(up: nodes.Buffer, policy: Policy, ranks: int) -> Sending:
-    """The settings of the sender and the receivers of weights."""
+def _transfer_ends(up: nodes.Buffer, policy: Policy, ranks: int) -> TransferEnds:
+    """The trainer and the engines between which weights travel."""
     node: nodes.Node = up
     while not isinstance(node, nodes.Rollout):
         (node,) = node.upstream
     names = () if isinstance(node.hw_affinity, str) else node.up.domain_names
     classes = frozenset(node.resource_class(name) for name in names)
     receives = engine_capabilities(policy).receives_weights
-    return Sending(policy.engine, receives, classes, node.sliding_workers, ranks)
+    return TransferEnds(policy.engine, receives, classes, node.sliding_workers, ranks)
 
 
 @checked_node
@@ -136,7 +136,7 @@ def train(
         MissingExtraError: the weight store needs a package that is not installed.
     """
     expect(name, up, nodes.Buffer)
-    check_weights(weights, _sending(up, policy, ranks))
+    check_weights(weights, _transfer_ends(up, policy, ranks))
     if minibatches > up.batch_size:
         raise PipelineError(
             f"{name}: {minibatches} minibatches of a batch of {up.batch_size}; take fewer"

@@ -25,7 +25,7 @@ from rollart_flow.trainers.batch.training_batch import read_scorable
 from rollart_flow.trainers.step.kernels import pinned
 from rollart_flow.trainers.step.scoring import recompute_logprobs
 from rollart_flow.types import Split, Trajectory
-from rollart_flow.weights import kept_weights
+from rollart_flow.weights import stored_weights
 from rollart_flow.weights.folder_store import local_path
 
 TOLERANCE = {"float32": 1e-4, "bfloat16": 0.2}
@@ -107,7 +107,7 @@ def _logprobs(run: Run, tensors: Mapping[str, torch.Tensor], trajectory: Traject
 def _weights(run: Run, pipeline: Pipeline, version: int) -> dict[str, torch.Tensor]:
     """Return the weights of a version: the published ones, or retrained ones if not stored."""
     try:
-        return kept_weights(weights_uri(run.uri)).read(version)
+        return stored_weights(weights_uri(run.uri)).read(version)
     except WeightsError as missing:
         try:
             return _recomputed(run, pipeline, version)

@@ -32,15 +32,14 @@ from rollart_flow.runner.settings import (
     rollout_arguments,
     trainer_settings,
 )
-from rollart_flow.runner.weight_servers import start_weight_servers
 from rollart_flow.schema import to_table
 from rollart_flow.store.files import is_remote
 from rollart_flow.store.layout import policy_uri, weights_uri
 from rollart_flow.trainers.worker import TrainWorker, gather_ranks
 from rollart_flow.types import Event, EventKind, Reason
-from rollart_flow.weights import WeightStore, kept_weights
-from rollart_flow.weights.broadcast.requirements import check_placed
-from rollart_flow.weights.mooncake.servers import WeightServers
+from rollart_flow.weights import WeightStore, stored_weights
+from rollart_flow.weights.registry import check_placed, start_weight_servers
+from rollart_flow.weights.transport import WeightServers
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +81,8 @@ class RunProcesses:
         """
         actors = {"buffer": self.buffer, "coordinator": self.coordinator}
         died = gone(actors, {worker.name: worker.actor for worker in self.trainers.workers})
-        lost = self.weight_servers is not None and self.weight_servers.lost
-        return (*died, "mooncake") if lost else died
+        servers = self.weight_servers
+        return died if servers is None or not servers.lost else (*died, servers.name)
 
     def report_restarted(self, died: Sequence[str]) -> None:
         """Record that processes died and that the run continues without their state."""
@@ -125,8 +124,10 @@ def start_processes(
         WeightsError: weights cannot be carried as the pipeline says.
     """
     with ExitStack() as started:
-        weights, servers = start_weight_servers(pipeline.train, uri)
+        weights, keep = pipeline.train.weights, pipeline.train.keep_versions
+        servers = start_weight_servers(weights, weights_uri(uri), keep)
         if servers is not None:
+            weights = servers.weights
             started.callback(servers.close)
         buffer = _actor(BufferActor).remote(uri, buffer_settings(pipeline))
         started.callback(ray.kill, buffer)
@@ -181,7 +182,7 @@ def start_processes(
         recovered,
         affinity,
         missing,
-        kept_weights(weights_uri(uri)),
+        stored_weights(weights_uri(uri)),
         servers,
     )
 

@@ -22,7 +22,7 @@ from rollart_flow.store.layout import policy_uri, run_names, weights_uri, write_
 from rollart_flow.store.lease import held
 from rollart_flow.telemetry import OnProgress, Progress
 from rollart_flow.types import Event, EventKind
-from rollart_flow.weights import kept_weights
+from rollart_flow.weights import stored_weights
 from rollart_flow.weights.folder_store import local_path, made
 from rollart_flow.weights.folders import clear_leftovers, remove_folder
 
@@ -139,6 +139,6 @@ def publish_start(
     from rollart_flow.models.folder import load_folder
 
     _, tensors = load_folder(local_path(policy_uri(uri)))
-    manifest = kept_weights(weights_uri(uri)).publish(version, tensors)
+    manifest = stored_weights(weights_uri(uri)).publish(version, tensors)
     row = weights_table(manifest, datetime.now(UTC), checkpoint=checkpoint)
     writer.commit("weights", row)

@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from rollart_flow.weights.base import Manifest, TensorEntry, WeightCapabilities, WeightStore
     from rollart_flow.weights.local import LocalWeightStore
     from rollart_flow.weights.registry import (
-        WEIGHT_STORES,
+        WEIGHT_TRANSPORTS,
         check_weights,
-        kept_weights,
         open_weights,
+        stored_weights,
     )
 
 __all__ = [
-    "WEIGHT_STORES",
+    "WEIGHT_TRANSPORTS",
     "LocalWeightStore",
     "Manifest",
     "TensorEntry",
@@ -27,8 +27,8 @@ __all__ = [
     "WeightStore",
     "check_weights",
     "fingerprint",
-    "kept_weights",
     "open_weights",
+    "stored_weights",
 ]
 
 __getattr__, __dir__ = lazy_exports(
@@ -37,11 +37,11 @@ __getattr__, __dir__ = lazy_exports(
         "LocalWeightStore": "local",
         "Manifest": "base",
         "TensorEntry": "base",
-        "WEIGHT_STORES": "registry",
+        "WEIGHT_TRANSPORTS": "registry",
         "WeightCapabilities": "base",
         "WeightStore": "base",
         "check_weights": "registry",
-        "kept_weights": "registry",
         "open_weights": "registry",
+        "stored_weights": "registry",
     },
 )

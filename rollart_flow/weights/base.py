@@ -26,7 +26,7 @@ class WeightCapabilities:
     """Whether the store can list its versions."""
     late_join: bool = True
     """Whether a reader that was absent when a version was published can get it later."""
-    beside: bool = True
+    overlap_publish: bool = True
     """Whether a version may be published in a thread beside the trainer's next step; otherwise the
     step waits for it.
     """

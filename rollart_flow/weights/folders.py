@@ -1,22 +1,26 @@
-"""Atomic creation and removal of folders and files on a local file system.
+"""The base class of stores of whole folders, and the store on a local file system.
 
-They are filled under a hidden name next to their target, flushed to disk and renamed; a crash
-leaves at most a hidden leftover, which `clear_leftovers` removes. The invariant: under its own name
-a folder is never missing a file, and no file is partially written.
+A store holds folders by name. The invariant: a folder is whole or absent under its name, regardless
+of concurrent writes, removals and killed processes. On a local file system, folders and files are
+filled under a hidden name next to their target, flushed to disk and renamed; a crash leaves at most
+a hidden leftover, which `clear_leftovers` removes.
 """
 
 import fcntl
 import os
 import shutil
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from uuid import uuid4
 
 _LEFTOVER = ".leftover-"
+Fill = Callable[[Path], None]
+"""A function that writes files into the given empty folder."""
 
 
-def put_folder(target: Path, fill: Callable[[Path], None]) -> None:
+def put_folder(target: Path, fill: Fill) -> None:
     """Create or replace `target` with the files that `fill` writes into the folder it is given.
 
     A replaced folder is moved aside first; a crash between the two renames leaves no folder.
@@ -101,3 +105,89 @@ def locked(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+class FolderStore(ABC):
+    """A store of whole folders by name. Every method raises OSError if the storage fails."""
+
+    @abstractmethod
+    def names(self) -> list[str]:
+        """Return the sorted names of the folders."""
+
+    @abstractmethod
+    def read(self, name: str, file: str) -> bytes:
+        """Return the content of one file of a folder."""
+
+    @abstractmethod
+    def opened(self, name: str) -> AbstractContextManager[Path]:
+        """Provide a folder on this machine while the context lasts."""
+
+    @abstractmethod
+    def local_path(self, name: str) -> Path:
+        """Return the path of a folder on this machine that persists."""
+
+    @abstractmethod
+    def put(self, name: str, fill: Fill) -> bool:
+        """Create or replace a folder; return False if another process did so at the same moment."""
+
+    @abstractmethod
+    def remove(self, name: str) -> None:
+        """Remove a folder atomically."""
+
+    @abstractmethod
+    def writing(self) -> AbstractContextManager[None]:
+        """Hold the exclusive right of this machine to put and remove folders, if the store needs
+        it.
+        """
+
+    @abstractmethod
+    def workshop(self, name: str) -> Path:
+        """Return the path at which a folder is built manually; all processes of this machine share
+        it.
+        """
+
+    @abstractmethod
+    def finish(self, name: str) -> None:
+        """Move the completed folder from the workshop to its place, unless it is already there."""
+
+
+class LocalFolderStore(FolderStore):
+    """A store of folders on this machine, or on a file system that several machines share."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = Path(folder)
+
+    def names(self) -> list[str]:
+        if not self._folder.is_dir():
+            return []
+        names = (path.name for path in self._folder.iterdir() if path.is_dir())
+        return sorted(name for name in names if not name.startswith("."))
+
+    def read(self, name: str, file: str) -> bytes:
+        return (self._folder / name / file).read_bytes()
+
+    @contextmanager
+    def opened(self, name: str) -> Iterator[Path]:
+        yield self._folder / name
+
+    def local_path(self, name: str) -> Path:
+        return self._folder / name
+
+    def put(self, name: str, fill: Fill) -> bool:
+        put_folder(self._folder / name, fill)
+        return True
+
+    def remove(self, name: str) -> None:
+        remove_folder(self._folder / name)
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        with locked(self._folder):
+            clear_leftovers(self._folder)
+            yield
+
+    def workshop(self, name: str) -> Path:
+        return self._folder / name
+
+    def finish(self, name: str) -> None:
+        """Do nothing: the workshop of a local folder is its final place."""

@@ -24,7 +24,8 @@ import safetensors
 from rollart_flow.errors import WeightsError
 from rollart_flow.weights.base import Manifest, WeightStore
 from rollart_flow.weights.fingerprint import fingerprint
-from rollart_flow.weights.folder_store import FolderStore, folder_store_at
+from rollart_flow.weights.folder_store import folder_store_at
+from rollart_flow.weights.folders import FolderStore
 
 if TYPE_CHECKING:
     import torch

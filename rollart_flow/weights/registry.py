@@ -1,66 +1,115 @@
-"""Registry of weight stores by the name that a pipeline uses."""
+"""Registry of weight transports by the name in `train.weights`.
 
-import hashlib
+    local                  the versions on disk, in the run's folder
+    mooncake               the memory of servers that the run starts (ROLLART section 6.2)
+    mooncake://HOST:PORT   the memory of existing servers
+    nccl, ipc              from the trainer's GPU to vLLM's, in addition to the versions on disk
+
+A transport is imported when a pipeline names it, and its package when a store is opened.
+"""
+
 import re
-from pathlib import Path
+from collections.abc import Collection
 
-from rollart_flow.store.files import is_remote
-from rollart_flow.validation import check_choice
+from rollart_flow.errors import SettingsError
+from rollart_flow.registry import Registry
 from rollart_flow.weights.base import WeightStore
-from rollart_flow.weights.broadcast.requirements import SENT, Sending
-from rollart_flow.weights.broadcast.store import BroadcastWeightStore
-from rollart_flow.weights.local import LocalWeightStore
-from rollart_flow.weights.mooncake.package import package_folder
-from rollart_flow.weights.mooncake.store import MooncakeWeightStore
-from rollart_flow.weights.tiered import TieredWeightStore
+from rollart_flow.weights.transport import (
+    SentWeights,
+    TransferEnds,
+    WeightServers,
+    WeightTransport,
+)
 
-WEIGHT_STORES = ("local", "mooncake", *SENT, "mooncake://HOST:PORT")
-_NAMES = WEIGHT_STORES[:-1]
-_AT_ADDRESS = re.compile(r"mooncake://([^/:\s]+:\d+)")
+WEIGHT_TRANSPORTS: Registry[WeightTransport] = Registry(
+    "weights",
+    {
+        "local": "rollart_flow.weights.transport:ON_DISK",
+        "mooncake": "rollart_flow.weights.mooncake.transport:TRANSPORT",
+        "nccl": "rollart_flow.weights.broadcast.transport:NCCL",
+        "ipc": "rollart_flow.weights.broadcast.transport:IPC",
+    },
+    setting="train.weights",
+    kind=WeightTransport,
+)
+_ADDRESS = re.compile(r"[^/:\s]+:\d+")
 
 
-def check_weights(name: str, sending: Sending) -> None:
-    """Reject a weight store that no run on this machine can use.
+def check_weights(weights: str, ends: TransferEnds) -> None:
+    """Reject a weight transport that no run of a pipeline on this machine can use.
 
     Args:
-        name: name of the store.
-        sending: the sender and receivers, for stores that send versions instead of storing them.
+        weights: name of the transport, possibly with an address.
+        ends: the trainer and the engines of the pipeline.
 
     Raises:
-        SettingsError: no weight store has that name, or it cannot send in this pipeline.
+        SettingsError: no transport has that name, or it cannot be used in this pipeline.
         MissingExtraError: its package is not installed.
     """
-    if not _AT_ADDRESS.fullmatch(name):
-        check_choice("train.weights", name, _NAMES)
-    if name in SENT:
-        sending.check(name)
-    elif name != "local":
-        package_folder()
+    _transport(weights)[0].check(ends)
 
 
-def open_weights(name: str, uri: str) -> WeightStore:
-    """Open the weight store that a pipeline names.
+def check_placed(weights: str, trainers: Collection[str], engines: Collection[str]) -> None:
+    """Reject resource classes between which weights cannot travel; see
+    `WeightTransport.check_placed`.
+    """
+    _transport(weights)[0].check_placed(trainers, engines)
+
+
+def start_weight_servers(weights: str, uri: str, keep_versions: int) -> WeightServers | None:
+    """Start the servers of a run's transport; None if it needs none or its name has an address.
 
     Args:
-        name: `local`, or `mooncake://HOST:PORT` with the address of its master; `mooncake` opens
-        only the versions kept on disk, since the others end with the run's servers; `nccl` and
-        `ipc` send published versions and read the versions kept on disk.
+        weights: name of the transport, possibly with an address.
+        uri: the run's weights folder, which has a version.
+        keep_versions: number of versions to keep.
+
+    Raises:
+        MissingExtraError: a package is not installed.
+        WeightsError: the servers cannot be started.
+    """
+    transport, address = _transport(weights)
+    if address:
+        return None
+    stored = stored_weights(uri)
+    return transport.start_servers(stored.manifest(stored.versions()[0]).size_bytes, keep_versions)
+
+
+def sent_to(weights: str, uri: str, granted: str, *, shares: bool) -> SentWeights | None:
+    """Return how the trainer sends weights to a worker, or None if the worker reads them; see
+    `WeightTransport.sent_to`.
+    """
+    return _transport(weights)[0].sent_to(uri, granted, shares=shares)
+
+
+def open_weights(weights: str, uri: str) -> WeightStore:
+    """Open the weight store of a run for a trainer or an engine.
+
+    Args:
+        weights: name of the transport, possibly with an address; without the address of its
+            servers, a transport opens only the versions on disk.
         uri: the run's weights folder.
 
     Raises:
-        SettingsError: no weight store has that name.
+        SettingsError: no transport has that name.
     """
-    kept = LocalWeightStore(uri)
-    if (address := _AT_ADDRESS.fullmatch(name)) is None:
-        check_choice("train.weights", name, _NAMES)
-        return TieredWeightStore(BroadcastWeightStore(name, uri), kept) if name in SENT else kept
-    folder = uri if is_remote(uri) else str(Path(uri).absolute())
-    run = f"{Path(folder).parent.name}-{hashlib.sha256(folder.encode()).hexdigest()[:8]}"
-    return TieredWeightStore(MooncakeWeightStore(address[1], run), kept)
+    transport, address = _transport(weights)
+    return transport.open(address, uri, stored_weights(uri))
 
 
-def kept_weights(uri: str) -> WeightStore:
-    """Open the versions of a run that are on disk, regardless of the store that carries the
-    others.
-    """
+def stored_weights(uri: str) -> WeightStore:
+    """Open the versions of a run that are on disk, whatever transports the others."""
+    from rollart_flow.weights.local import LocalWeightStore
+
     return LocalWeightStore(uri)
+
+
+def _transport(weights: str) -> tuple[WeightTransport, str]:
+    """Return the transport and the address of `NAME` or `NAME://ADDRESS`."""
+    name, separator, address = weights.partition("://")
+    transport = WEIGHT_TRANSPORTS.load(name)
+    takes = transport.capabilities.takes_address
+    if separator and not (takes and _ADDRESS.fullmatch(address)):
+        known = f"{name} or {name}://HOST:PORT" if takes else name
+        raise SettingsError(f"{WEIGHT_TRANSPORTS.setting}={weights!r}: expected {known}")
+    return transport, address

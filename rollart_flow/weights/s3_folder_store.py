@@ -21,7 +21,7 @@ from uuid import uuid4
 from rollart_flow.store import files
 from rollart_flow.store.cache import cache_folder, touch
 from rollart_flow.store.s3.blobs import S3Blobs, Tagged
-from rollart_flow.weights.folder_store import Fill, FolderStore
+from rollart_flow.weights.folders import Fill, FolderStore
 
 _FOLDER = "folder.json"
 _AT_ONCE = 4

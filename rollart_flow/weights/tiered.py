@@ -29,10 +29,10 @@ class TieredWeightStore(WeightStore):
     def capabilities(self) -> WeightCapabilities:
         """See `WeightStore.capabilities`.
 
-        The durable store provides everything that the fast one lacks; only `beside` is that of the
-        fast store.
+        The durable store provides everything that the fast one lacks; only `overlap_publish` is
+        that of the fast store.
         """
-        return WeightCapabilities(beside=self._fast.capabilities.beside)
+        return WeightCapabilities(overlap_publish=self._fast.capabilities.overlap_publish)
 
     def uri(self, version: int) -> str:
         return (self._fast if self._fast.capabilities.latest else self._lasting).uri(version)

@@ -24,7 +24,7 @@ from rollart_flow.trainers.settings import TrainerSettings
 from rollart_flow.weights import LocalWeightStore, fingerprint
 from rollart_flow.weights.mooncake.buckets import BUCKET_BYTES
 from rollart_flow.weights.mooncake.client import MooncakeClient
-from rollart_flow.weights.mooncake.servers import WeightServers, segment_bytes
+from rollart_flow.weights.mooncake.servers import MooncakeServers, segment_bytes
 from rollart_flow.weights.mooncake.store import MooncakeWeightStore
 from tests.benchmarks.pulling import CONFIG, Swap, readers, weights_of
 from tests.benchmarks.records import Record, record
@@ -45,7 +45,7 @@ OF_RAW = 0.7
 def run() -> list[Record]:
     """All records; takes some minutes on two cores."""
     size = sum(tensor.nbytes for tensor in weights_of(0).values())
-    servers = WeightServers(segment_bytes(size, 2 * _ROUNDS))
+    servers = MooncakeServers(segment_bytes(size, 2 * _ROUNDS))
     store = MooncakeWeightStore(servers.address, _RUN)
     try:
         through = [*_exposed(store, servers.address), *_compared(store, servers.address, size)]

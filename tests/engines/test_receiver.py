@@ -9,11 +9,11 @@ import pytest
 
 from rollart_flow.engines.base import Engine
 from rollart_flow.engines.vllm.engine import VllmEngine
-from rollart_flow.engines.vllm.receiver import Sent
 from rollart_flow.engines.vllm.settings import VllmSettings
 from rollart_flow.models.folder import load_folder
 from rollart_flow.types import Sampling
 from rollart_flow.weights.broadcast.wire import announce
+from rollart_flow.weights.transport import SentWeights
 from tests.engines.conformance import Reference, ask, folders, generate, one_thread, prompt
 from tests.extras import needs
 
@@ -48,7 +48,7 @@ def test_a_version_that_was_missed_is_read_and_loaded(
 
     async def main() -> None:
         engine: Engine = VllmEngine(
-            folders[0], VllmSettings(max_batch=8, sent=Sent(kind, str(tmp_path)))
+            folders[0], VllmSettings(max_batch=8, sent=SentWeights(kind, str(tmp_path)))
         )
         try:
             await engine.suspend()

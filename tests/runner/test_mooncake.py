@@ -9,7 +9,8 @@ import pytest
 
 from rollart_flow.runner.processes import RunProcesses
 from rollart_flow.store import RunStatus
-from rollart_flow.weights import fingerprint, kept_weights
+from rollart_flow.weights import fingerprint, stored_weights
+from rollart_flow.weights.mooncake.servers import MooncakeServers
 from tests.extras import with_mooncake
 from tests.runner.local import local_ray, run_with
 from tests.runner.world import PIPELINE, check_sound, source
@@ -33,7 +34,7 @@ def test_a_run_goes_on_where_the_servers_of_its_weights_are_killed(
 
     def after_step(step: int) -> None:
         servers = plants[-1].weight_servers
-        assert servers is not None
+        assert isinstance(servers, MooncakeServers)
         pids.update(servers.pids)
         if step in (2, 5):
             os.kill(servers.pids[0], signal.SIGKILL)
@@ -48,7 +49,7 @@ def test_a_run_goes_on_where_the_servers_of_its_weights_are_killed(
     for pid in pids:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
-    kept = kept_weights(f"{run.uri}/weights")
+    kept = stored_weights(f"{run.uri}/weights")
     assert {0, 3, 6, 8} <= set(kept.versions()), "what has a checkpoint lasts"
     recorded = dict(run.weights.select("policy_version", "checksum").collect().iter_rows())
     assert all(fingerprint(kept.read(v)) == recorded[v] for v in kept.versions())

@@ -32,10 +32,24 @@ def test_a_pipeline_takes_every_store(weights: str) -> None:
     assert pipeline(weights).train.weights == weights
 
 
-@pytest.mark.parametrize("weights", ["redis", "mooncake://", "mooncake://host", "mooncake:1"])
-def test_an_unknown_store_is_refused_when_the_pipeline_is_built(weights: str) -> None:
+@pytest.mark.parametrize("weights", ["redis", "mooncake:1", "redis://10.0.0.1:1"])
+def test_an_unknown_transport_is_refused_when_the_pipeline_is_built(weights: str) -> None:
     with pytest.raises(PipelineError, match=r"^train: train\.weights=.*local, mooncake"):
         pipeline(weights)
+
+
+@pytest.mark.parametrize(
+    ("weights", "expected"),
+    [
+        ("mooncake://", "mooncake or mooncake://HOST:PORT"),
+        ("mooncake://host", "mooncake or mooncake://HOST:PORT"),
+        ("local://10.0.0.1:1", "local"),
+    ],
+)
+def test_a_wrong_address_is_refused_when_the_pipeline_is_built(weights: str, expected: str) -> None:
+    with pytest.raises(PipelineError) as refused:
+        pipeline(weights)
+    assert str(refused.value) == f"train: train.weights={weights!r}: expected {expected}"
 
 
 def test_a_missing_package_is_refused_when_the_pipeline_is_built(

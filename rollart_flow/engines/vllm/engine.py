@@ -20,7 +20,7 @@ from rollart_flow.engines.base import Engine, EnginePhase
 from rollart_flow.engines.requests import refused
 from rollart_flow.engines.vllm.generation import VllmGeneration
 from rollart_flow.engines.vllm.process import start
-from rollart_flow.engines.vllm.receiver import receiver_of
+from rollart_flow.engines.vllm.receiver import Receiver
 from rollart_flow.engines.vllm.sampling import check
 from rollart_flow.engines.vllm.settings import VllmSettings
 from rollart_flow.engines.vllm.stream import VllmStream
@@ -64,7 +64,11 @@ class VllmEngine(Engine):
         limits = (self._context, self._config.vocab_size)
         self._drawing = VllmGeneration(self._llm, limits, settings, version)
         self._processes = set(active_children()) - before
-        self._receiver = receiver_of(settings.sent, settings.tensor_parallel)
+        self._receiver = (
+            None
+            if settings.sent is None
+            else Receiver(settings.sent.weights_uri, settings.tensor_parallel)
+        )
         self._streams: dict[str, VllmStream] = {}
         self._tasks: dict[VllmStream, asyncio.Task[None]] = {}
         self._ready: asyncio.Task[None] | None = None

@@ -48,12 +48,11 @@ _BLOCK_TOKENS = 128
 """Number of tokens of one KV cache block on CPUs; a chain fills its last block in part."""
 
 
-def transfer_name(kind: str | None) -> str:
-    """Return the name of the transfer that also receives weights of a kind of `weights.broadcast`.
-
-    None means files alone.
+def transfer_name(backend: str | None) -> str:
+    """Return the name of the transfer that also receives what a backend of vLLM sends; None means
+    files alone.
     """
-    return TRANSFER if kind is None else f"{TRANSFER}_{kind}"
+    return TRANSFER if backend is None else f"{TRANSFER}_{backend}"
 
 
 def start(folder: str | Path, config: ModelConfig, settings: VllmSettings) -> AsyncLLM:
@@ -97,7 +96,7 @@ def start(folder: str | Path, config: ModelConfig, settings: VllmSettings) -> As
         disable_log_stats=True,
         kv_transfer_config=None if phase is None else connector(phase, on_cpu=on_cpu),
         weight_transfer_config=WeightTransferConfig(
-            backend=transfer_name(None if settings.sent is None else settings.sent.kind)
+            backend=transfer_name(None if settings.sent is None else settings.sent.backend)
         ),
         worker_extension_cls="rollart_flow.engines.vllm.transfer.WorkerExtension",
         **lora,

@@ -12,34 +12,20 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import dataclass
 from typing import Any
 
 from rollart_flow.errors import EngineError
 from rollart_flow.weights.broadcast.wire import MOST_BYTES, announced, line
 
 
-@dataclass(frozen=True, slots=True)
-class Sent:
-    """How the weights of a run are sent."""
-
-    kind: str
-    """The kind of transfer, one of `weights.broadcast.requirements.SENT`."""
-    weights_uri: str
-    """The run's weights folder, in which the sender publishes its address."""
-
-
-def receiver_of(sent: Sent | None, receivers: int) -> Receiver | None:
-    """Return the receiver that asks for versions, or None if weights are not sent."""
-    return None if sent is None else Receiver(sent, receivers)
-
-
 class Receiver:
     """A client that asks the run's trainer for versions; for one caller at a time."""
 
-    def __init__(self, sent: Sent, receivers: int) -> None:
-        """Args: `receivers` is the number of vLLM processes that hold the model."""
-        self._sent = sent
+    def __init__(self, weights_uri: str, receivers: int) -> None:
+        """Args: `weights_uri` is the run's weights folder, and `receivers` the number of vLLM
+        processes that hold the model.
+        """
+        self._weights_uri = weights_uri
         self._receivers = receivers
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
@@ -106,7 +92,7 @@ class Receiver:
     async def _connect(self) -> None:
         if self._writer is not None:
             return
-        found = await asyncio.to_thread(announced, self._sent.weights_uri)
+        found = await asyncio.to_thread(announced, self._weights_uri)
         if found is None:
             raise EngineError("the trainer has published nothing yet")
         self._reader, self._writer = await asyncio.open_connection(*found, limit=MOST_BYTES)

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 from rollart_flow.engines.base import EnginePhase
-from rollart_flow.engines.vllm.receiver import Sent
 from rollart_flow.errors import SettingsError
 from rollart_flow.models.policy import DTYPES
+from rollart_flow.weights.transport import SentWeights
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class VllmSettings:
 
     None means the weights alone.
     """
-    sent: Sent | None = None
+    sent: SentWeights | None = None
     """How the trainer sends new weights to the engine's GPU; None means that they are loaded from
     files.
     """

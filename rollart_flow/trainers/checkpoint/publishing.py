@@ -72,7 +72,7 @@ class Publisher:
         announce: Announce,
     ) -> Publication:
         """Begin to publish a version that need not last; a store that cannot do so beside training
-        (`WeightCapabilities.beside`) has published it when this returns, unannounced.
+        (`WeightCapabilities.overlap_publish`) has published it when this returns, unannounced.
 
         Args:
             version: number of the training step.
@@ -83,7 +83,7 @@ class Publisher:
         Raises:
             WeightsError: as `publish`.
         """
-        if not self._store.capabilities.beside:
+        if not self._store.capabilities.overlap_publish:
             return self.publish(version, tensors, checksum, lasting=False)
         self.finish()
         began = time.monotonic()

@@ -39,7 +39,9 @@ class BroadcastWeightStore(WeightStore):
         Publishing runs inside the training step: the copy to send is made on the trainer's own
         device and replaces the previous version, which engines may still request.
         """
-        return WeightCapabilities(latest=False, late_join=False, beside=False, device="cuda")
+        return WeightCapabilities(
+            latest=False, late_join=False, overlap_publish=False, device="cuda"
+        )
 
     def uri(self, version: int) -> str:
         """Return the location of the run's weights folder. See `WeightStore.uri`."""

@@ -17,6 +17,7 @@ from pathlib import Path
 from rollart_flow.errors import WeightsError
 from rollart_flow.isolation import die_with_parent
 from rollart_flow.weights.mooncake.package import package_folder
+from rollart_flow.weights.transport import WeightServers
 
 RESTARTS = 1
 """Maximum number of restarts of both servers."""
@@ -35,12 +36,14 @@ def segment_bytes(model_bytes: int, keep_versions: int) -> int:
     return max(LEAST_SEGMENT_BYTES, (keep_versions + 2) * model_bytes + _SMALL_BYTES)
 
 
-class WeightServers:
+class MooncakeServers(WeightServers):
     """Both servers of a Mooncake store, on free ports.
 
     The servers accept requests from any host that reaches them; Mooncake's data ports bind all
     interfaces and have no password.
     """
+
+    name = "mooncake"
 
     def __init__(self, segment: int, *, host: str = "127.0.0.1", lease_s: float = 5.0) -> None:
         """Start the servers and return once they serve.
@@ -97,12 +100,14 @@ class WeightServers:
             raise WeightsError(f"the Mooncake servers cannot be started at {self.address}: {said}")
 
     @property
+    def weights(self) -> str:
+        return f"{self.name}://{self.address}"
+
+    @property
     def lost(self) -> bool:
-        """Whether previously published versions may be lost."""
         return self.starts > 1 or not self.pids
 
     def close(self) -> None:
-        """Stop both servers and wait for their end. May be called twice."""
         self._waker.close()
         self._thread.join()
         self._wake.close()

@@ -97,7 +97,7 @@ class MooncakeWeightStore(WeightStore):
         """
         with self._using(f"weights of version {version} cannot be read") as (client, log):
             name, packed = self._find(client, log.newest(), version)
-            whole = client.landing.take(packed_bytes(packed.manifest.tensors))
+            whole = client.received.take(packed_bytes(packed.manifest.tensors))
 
             def fetch(number: int) -> torch.Tensor:
                 begin = number * packed.bucket_bytes

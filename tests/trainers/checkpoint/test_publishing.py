@@ -105,7 +105,7 @@ class InStep(LocalWeightStore):
 
     @property
     def capabilities(self) -> WeightCapabilities:
-        return WeightCapabilities(late_join=False, beside=False)
+        return WeightCapabilities(late_join=False, overlap_publish=False)
 
 
 def test_a_store_that_needs_the_trainers_own_thread_is_published_to_in_the_step(

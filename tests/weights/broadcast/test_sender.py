@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import pytest
 import torch
 
-from rollart_flow.engines.vllm.receiver import Receiver, Sent
+from rollart_flow.engines.vllm.receiver import Receiver
 from rollart_flow.errors import EngineError, WeightsError
 from rollart_flow.weights import LocalWeightStore, WeightCapabilities, fingerprint, open_weights
 from rollart_flow.weights.broadcast import sender as module
@@ -133,7 +133,7 @@ def receiving(weights: str, use: Callable[[Receiver], Awaitable[None]]) -> None:
     """Run with a receiver that leaves in the end."""
 
     async def main() -> None:
-        receiver = Receiver(Sent("nccl", weights), receivers=1)
+        receiver = Receiver(weights, receivers=1)
         try:
             await use(receiver)
         finally:
@@ -231,7 +231,7 @@ def test_a_receiver_that_died_on_the_way_holds_up_no_version_and_others_for_a_wh
     sender.offer(1, tensors_of(1))
 
     async def use(receiver: Receiver) -> None:
-        died = Receiver(Sent("nccl", str(tmp_path)), receivers=1)
+        died = Receiver(str(tmp_path), receivers=1)
         assert await died.offers(1)
         await asyncio.to_thread(stuck.wait)
         sender.offer(2, tensors_of(2))
@@ -299,7 +299,7 @@ def test_a_trainer_without_a_gpu_is_refused() -> None:
 def test_what_is_sent_can_only_be_read_from_the_lasting_store(tmp_path: Path) -> None:
     sent = BroadcastWeightStore("nccl", str(tmp_path))
     assert sent.capabilities == WeightCapabilities(
-        latest=False, late_join=False, beside=False, device="cuda"
+        latest=False, late_join=False, overlap_publish=False, device="cuda"
     )
     assert sent.versions() == ()
     with pytest.raises(WeightsError, match="version 1 is sent by nccl, not stored"):
@@ -307,6 +307,8 @@ def test_what_is_sent_can_only_be_read_from_the_lasting_store(tmp_path: Path) ->
     LocalWeightStore(tmp_path).publish(1, tensors_of(1))
     store = open_weights("nccl", str(tmp_path))
     assert isinstance(store, TieredWeightStore)
-    assert store.capabilities == WeightCapabilities(beside=False), "as a whole it gives all else"
+    assert store.capabilities == WeightCapabilities(overlap_publish=False), (
+        "as a whole it gives all else"
+    )
     assert fingerprint(store.read(1)) == fingerprint(tensors_of(1))
     assert store.manifest(1).version == 1

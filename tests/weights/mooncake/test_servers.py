@@ -11,14 +11,18 @@ import pytest
 
 from rollart_flow.errors import WeightsError
 from rollart_flow.weights.mooncake import servers
-from rollart_flow.weights.mooncake.servers import LEAST_SEGMENT_BYTES, WeightServers, segment_bytes
+from rollart_flow.weights.mooncake.servers import (
+    LEAST_SEGMENT_BYTES,
+    MooncakeServers,
+    segment_bytes,
+)
 from tests.extras import with_mooncake
 
 ROOT = Path(__file__).parents[3]
 OWNER = """
 import signal
-from rollart_flow.weights.mooncake.servers import LEAST_SEGMENT_BYTES, WeightServers
-print(*WeightServers(LEAST_SEGMENT_BYTES).pids, flush=True)
+from rollart_flow.weights.mooncake.servers import LEAST_SEGMENT_BYTES, MooncakeServers
+print(*MooncakeServers(LEAST_SEGMENT_BYTES).pids, flush=True)
 signal.pause()
 """
 
@@ -44,7 +48,7 @@ def test_they_end_where_their_owner_is_killed() -> None:
 
 @with_mooncake
 def test_one_that_is_killed_is_replaced_once_and_close_ends_both() -> None:
-    run = WeightServers(LEAST_SEGMENT_BYTES)
+    run = MooncakeServers(LEAST_SEGMENT_BYTES)
     first = run.pids
     assert run.starts == 1
     os.kill(first[0], signal.SIGKILL)
@@ -69,7 +73,7 @@ def test_what_cannot_be_started_is_one_line(
         (tmp_path / name).chmod(0o755)
     monkeypatch.setattr(servers, "package_folder", lambda: tmp_path)
     with pytest.raises(WeightsError, match=r"cannot be started at .*: no such library") as caught:
-        WeightServers(LEAST_SEGMENT_BYTES)
+        MooncakeServers(LEAST_SEGMENT_BYTES)
     assert "\n" not in str(caught.value)
 
 

@@ -18,7 +18,7 @@ import torch
 from rollart_flow.errors import WeightsError
 from rollart_flow.weights import WeightStore
 from rollart_flow.weights.mooncake.index import IndexLog
-from rollart_flow.weights.mooncake.servers import LEAST_SEGMENT_BYTES, WeightServers
+from rollart_flow.weights.mooncake.servers import LEAST_SEGMENT_BYTES, MooncakeServers
 from rollart_flow.weights.mooncake.store import MooncakeWeightStore
 from tests.extras import with_mooncake
 from tests.weights.conformance import WeightStoreConformance, assert_is_version, tensors_of
@@ -32,7 +32,7 @@ ROOT = Path(__file__).parents[3]
 class Opened:
     """Servers of this test run, and the stores that a test opens."""
 
-    servers: WeightServers
+    servers: MooncakeServers
     stores: ExitStack = field(default_factory=ExitStack)
 
     def store(self, run: str, **settings: Any) -> MooncakeWeightStore:
@@ -51,15 +51,15 @@ class Opened:
 
 
 @pytest.fixture(scope="module")
-def shared() -> Iterator[WeightServers]:
-    servers = WeightServers(LEAST_SEGMENT_BYTES)
+def shared() -> Iterator[MooncakeServers]:
+    servers = MooncakeServers(LEAST_SEGMENT_BYTES)
     yield servers
     assert servers.starts == 1
     servers.close()
 
 
 @pytest.fixture
-def opened(shared: WeightServers) -> Iterator[Opened]:
+def opened(shared: MooncakeServers) -> Iterator[Opened]:
     here = Opened(shared)
     with here.stores:
         yield here
@@ -68,7 +68,7 @@ def opened(shared: WeightServers) -> Iterator[Opened]:
 @pytest.fixture
 def own() -> Iterator[Opened]:
     """Servers of this test alone, that it may kill; what was read is soon removable."""
-    servers = WeightServers(LEAST_SEGMENT_BYTES, lease_s=3.0)
+    servers = MooncakeServers(LEAST_SEGMENT_BYTES, lease_s=3.0)
     here = Opened(servers)
     with here.stores:
         yield here
@@ -305,7 +305,7 @@ def test_a_publisher_killed_in_the_midst_of_a_put_is_followed_by_another(own: Op
 
 def test_a_reader_slower_than_its_lease_gets_all_of_it_or_an_error() -> None:
     """What takes longer than its lease is refused by the store; whoever asks again goes on."""
-    servers = WeightServers(LEAST_SEGMENT_BYTES, lease_s=0.03)
+    servers = MooncakeServers(LEAST_SEGMENT_BYTES, lease_s=0.03)
     own = Opened(servers)
     with own.stores:
         store, reader = own.store("slow"), own.store("slow")

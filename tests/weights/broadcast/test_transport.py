@@ -7,14 +7,14 @@ import pytest
 from rollart_flow import Pipeline, Policy, buffer, reward, rollout, tasks, train
 from rollart_flow.algorithms import grpo
 from rollart_flow.engines.vllm import variant
-from rollart_flow.engines.vllm.receiver import Sent
-from rollart_flow.engines.worker import sent_to
 from rollart_flow.envs import FrozenLake
 from rollart_flow.errors import PipelineError, SettingsError, WeightsError
-from rollart_flow.resources import CPU, Placement
-from rollart_flow.weights.broadcast.requirements import Sending, check_placed
+from rollart_flow.resources import CPU
+from rollart_flow.weights.broadcast.transport import IPC, NCCL, BroadcastTransport
+from rollart_flow.weights.registry import check_placed, sent_to
+from rollart_flow.weights.transport import SentWeights, TransferEnds
 
-FITTING = Sending("vllm", True, frozenset({"H20"}), sliding_workers=1, ranks=1)
+FITTING = TransferEnds("vllm", True, frozenset({"H20"}), sliding_workers=1, ranks=1)
 
 
 def pipeline(weights: str, policy: Policy, affinity: dict[str, str] | None = None) -> Pipeline:
@@ -24,31 +24,31 @@ def pipeline(weights: str, policy: Policy, affinity: dict[str, str] | None = Non
     )
 
 
-@pytest.mark.parametrize("kind", ["nccl", "ipc"])
-def test_what_fits_is_taken(kind: str) -> None:
-    FITTING.check(kind)
-    replace(FITTING, classes=()).check(kind)
-    check_placed(kind, ["H800", "H800"], ["CPU", "H20"])
+@pytest.mark.parametrize("transport", [NCCL, IPC], ids=lambda transport: transport.backend)
+def test_what_fits_is_taken(transport: BroadcastTransport) -> None:
+    transport.check(FITTING)
+    transport.check(replace(FITTING, classes=()))
+    transport.check_placed(["H800", "H800"], ["CPU", "H20"])
 
 
 @pytest.mark.parametrize(
-    ("kind", "changes", "why"),
+    ("transport", "changes", "why"),
     [
         (
-            "nccl",
+            NCCL,
             {"engine": "embedded", "engine_receives": False},
             "not the embedded engine; take policy.engine=vllm",
         ),
-        ("nccl", {"classes": {"CPU"}}, "every engine is bound to CPU; name another class"),
-        ("ipc", {"sliding_workers": 0}, "trainer's own GPU only.*set sliding_workers"),
-        ("ipc", {"ranks": 2}, "one rank sends, on one GPU, but train.ranks=2; take 1"),
+        (NCCL, {"classes": {"CPU"}}, "every engine is bound to CPU; name another class"),
+        (IPC, {"sliding_workers": 0}, "trainer's own GPU only.*set sliding_workers"),
+        (IPC, {"ranks": 2}, "one rank sends, on one GPU, but train.ranks=2; take 1"),
     ],
 )
 def test_what_cannot_be_sent_is_refused_in_one_line(
-    kind: str, changes: dict[str, object], why: str
+    transport: BroadcastTransport, changes: dict[str, object], why: str
 ) -> None:
-    with pytest.raises(SettingsError, match=f"^train.weights='{kind}': .*{why}"):
-        replace(FITTING, **changes).check(kind)  # type: ignore[arg-type]
+    with pytest.raises(SettingsError, match=f"^train.weights='{transport.backend}': .*{why}"):
+        transport.check(replace(FITTING, **changes))  # type: ignore[arg-type]
 
 
 def test_a_pipeline_says_who_would_send_and_receive(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,13 +73,12 @@ def test_what_was_placed_on_cpus_is_refused_where_weights_are_sent() -> None:
 
 
 def test_only_engines_that_can_be_reached_ask_the_trainer() -> None:
-    apart, sharing = Placement("a", "rollout", "H20"), Placement("b", "rollout", "H20", shares=True)
-    assert sent_to(apart, "nccl", "here") == Sent("nccl", "here")
-    assert sent_to(sharing, "ipc", "here") == Sent("ipc", "here")
-    for placement, weights in (
-        (apart, "ipc"),
-        (Placement("c", "evaluation", CPU), "nccl"),
-        (apart, "local"),
-        (apart, "mooncake://10.0.0.1:1"),
+    assert sent_to("nccl", "here", "H20", shares=False) == SentWeights("nccl", "here")
+    assert sent_to("ipc", "here", "H20", shares=True) == SentWeights("ipc", "here")
+    for weights, granted in (
+        ("ipc", "H20"),
+        ("nccl", CPU),
+        ("local", "H20"),
+        ("mooncake://10.0.0.1:1", "H20"),
     ):
-        assert sent_to(placement, weights, "here") is None
+        assert sent_to(weights, "here", granted, shares=False) is None
