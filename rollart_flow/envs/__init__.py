@@ -1,7 +1,22 @@
-"""Environments, and the domains that pipelines name. Importing this loads nothing heavy."""
+"""Environments, and the domains that pipelines name; each is imported at its first use."""
 
-from rollart_flow.envs.arithmetic import Arithmetic
-from rollart_flow.envs.base import Domain, Environment
-from rollart_flow.envs.frozen_lake import FrozenLake
+from typing import TYPE_CHECKING
+
+from rollart_flow.exports import lazy_exports
+
+if TYPE_CHECKING:
+    from rollart_flow.envs.arithmetic import Arithmetic
+    from rollart_flow.envs.base import Domain, Environment
+    from rollart_flow.envs.frozen_lake import FrozenLake
 
 __all__ = ["Arithmetic", "Domain", "Environment", "FrozenLake"]
+
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "Arithmetic": "arithmetic",
+        "Domain": "base",
+        "Environment": "base",
+        "FrozenLake": "frozen_lake",
+    },
+)

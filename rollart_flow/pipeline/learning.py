@@ -10,14 +10,15 @@ from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.control.schedule.schedules import Schedule, named_schedule, rollart
 from rollart_flow.engines.registry import check_engine, engine_capabilities
 from rollart_flow.envs.base import Domain
+from rollart_flow.envs.registry import domains_of
 from rollart_flow.errors import PipelineError
 from rollart_flow.models.lora import Adapter
 from rollart_flow.models.policy import Policy
 from rollart_flow.pipeline import nodes
 from rollart_flow.pipeline.checks import checked_node, expect, unique_names
+from rollart_flow.trainers.build import check_trainer
 from rollart_flow.trainers.layout import COLLECTIVE_TIMEOUT_S
 from rollart_flow.trainers.optimizer import AdamW, adamw
-from rollart_flow.trainers.registry import check_trainer
 from rollart_flow.trainers.settings import TrainerSettings
 from rollart_flow.weights import check_weights
 from rollart_flow.weights.transport import TransferEnds
@@ -179,7 +180,7 @@ def train(
 @checked_node
 def evaluate(
     policy: Policy,
-    *domains: Domain,
+    *domains: Domain | str,
     every: int = 10,
     episodes: int = 64,
     seed: int = 0,
@@ -196,6 +197,7 @@ def evaluate(
     """Measure the policy in domains as it learns, without using the credits of rollout.
 
     Args:
+        domains: each a `Domain` or its name such as "frozenlake(size=8)".
         lora: folder of a LoRA adapter in PEFT's format that is applied to every measured version,
             as in serving the trained policy with it. The run keeps a copy. Rollout and training
             do not use adapters, because tokens sampled with an adapter would not be those of the
@@ -206,15 +208,16 @@ def evaluate(
             engine takes no adapter, or the folder holds none.
         MissingExtraError: an adapter needs an engine that is not installed.
     """
-    for domain in domains:
+    measured = domains_of(domains)
+    for domain in measured:
         if not isinstance(domain, Domain):
             raise PipelineError(f"{name}: takes domains, got {domain!r}")
-    unique_names(name, domains)
+    unique_names(name, measured)
     if lora is not None:
         check_engine(policy, adapted=True)
     return nodes.Evaluate(
         policy=policy,
-        domains=domains,
+        domains=measured,
         every=every,
         episodes=episodes,
         seed=seed,

@@ -11,6 +11,7 @@ from rollart_flow.control.inference.profiler import AUTO
 from rollart_flow.control.scheduler.curriculum import Curriculum
 from rollart_flow.engines.registry import check_engine
 from rollart_flow.envs.base import Domain
+from rollart_flow.envs.registry import domains_of
 from rollart_flow.errors import PipelineError
 from rollart_flow.models.policy import Policy
 from rollart_flow.pipeline import nodes
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 @checked_node
 def tasks(
     *sources: Any,
-    domains: Iterable[Domain] = (),
+    domains: Iterable[Domain | str] = (),
     group_size: int = 8,
     seed: int = 0,
     weights: Mapping[str, float] | None = None,
@@ -42,8 +43,9 @@ def tasks(
     """Groups of `group_size` attempts at tasks.
 
     Args:
-        sources: each a `Domain` (its own tasks), an iterable of `Task` or of mappings with
-            task_id, domain and payload, or a `ray.data.Dataset` with these columns.
+        sources: each a `Domain` or its name such as "frozenlake(size=8)" (its own tasks), an
+            iterable of `Task` or of mappings with task_id, domain and payload, or a
+            `ray.data.Dataset` with these columns.
         domains: domains that run the tasks of datasets and iterables, if they are not among
             the sources.
         weights: relative share of the groups by domain; equal shares by default.
@@ -54,8 +56,9 @@ def tasks(
     """
     if not sources:
         raise PipelineError(f"{name}: no source; give a domain, a dataset or a list of tasks")
+    sources = domains_of(sources)
     own = [source for source in sources if isinstance(source, Domain)]
-    runs = (*own, *domains)
+    runs = (*own, *domains_of(domains))
     unique_names(name, runs)
     read = tuple(read_source(name, source) for source in sources)
     for source in read:

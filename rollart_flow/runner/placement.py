@@ -16,7 +16,7 @@ from rollart_flow.pipeline import Pipeline
 from rollart_flow.pipeline.checks import stand_ins
 from rollart_flow.resources import CPU, ActorGen, ActorTrain, Placement, Request, ResourceManager
 from rollart_flow.resources.gpus import gpu_share, on_gpus
-from rollart_flow.trainers.layout import CAPABILITIES
+from rollart_flow.trainers.registry import trainer_capabilities
 from rollart_flow.trainers.worker import TrainWorker
 from rollart_flow.weights.broadcast.requirements import SENT
 
@@ -136,7 +136,7 @@ def check_turns(pipeline: Pipeline) -> None:
             "must be equal",
         ),
         (
-            not CAPABILITIES[train.backend].offloads,
+            not trainer_capabilities(train.backend).offloads,
             f"the {train.backend} trainer cannot free their memory; set another train.backend",
         ),
         (train.weights in SENT, f"train.weights={train.weights!r} must be 'local' or 'mooncake'"),
@@ -227,7 +227,8 @@ def _on_gpus(
     """Move engines and trainers that follow the policy's device from CPUs to shares of GPUs."""
     follows = engine_capabilities(pipeline.policy).follows_policy_device
     generates = engines if follows else []
-    trains = training if CAPABILITIES[pipeline.train.backend].follows_policy_device else []
+    trains_there = trainer_capabilities(pipeline.train.backend).follows_policy_device
+    trains = training if trains_there else []
     count = sum(placement.granted == CPU for placement in (*generates, *trains))
     if not count:
         return engines, training

@@ -24,7 +24,7 @@ from rollart_flow.store import Run, files
 from rollart_flow.store.cache import local_file
 from rollart_flow.store.layout import checkpoints_uri, pipeline_uri, policy_uri, read_pipeline
 from rollart_flow.telemetry import OnProgress, Progress, ignore_progress
-from rollart_flow.trainers.registry import build_trainer
+from rollart_flow.trainers.build import build_trainer
 from rollart_flow.types import EventKind
 from rollart_flow.weights.folder_store import local_path, names_in
 

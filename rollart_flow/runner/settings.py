@@ -15,7 +15,7 @@ from rollart_flow.operators.rebinding import Spawning
 from rollart_flow.pipeline import Pipeline
 from rollart_flow.pipeline.nodes import Filter
 from rollart_flow.store.layout import adapter_uri, policy_uri, weights_uri
-from rollart_flow.trainers.layout import CAPABILITIES
+from rollart_flow.trainers.registry import trainer_capabilities
 from rollart_flow.trainers.settings import TrainerSettings
 from rollart_flow.types import Sampling
 from rollart_flow.weights.folder_store import local_path
@@ -91,7 +91,7 @@ def coordinator_settings(
 def trainer_settings(pipeline: Pipeline) -> TrainerSettings:
     """Return the trainer's settings."""
     train, policy = pipeline.train, pipeline.policy
-    mixed = policy.device == "cuda" and CAPABILITIES[train.backend].mixed_precision
+    mixed = policy.device == "cuda" and trainer_capabilities(train.backend).mixed_precision
     return TrainerSettings(
         backend=train.backend,
         device=policy.device,

@@ -10,37 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rollart_flow.errors import SettingsError
-from rollart_flow.validation import check_choice, check_count, check_flag
+from rollart_flow.trainers.registry import trainer_capabilities, with_capability
+from rollart_flow.validation import check_count, check_flag
 
-
-@dataclass(frozen=True, slots=True)
-class TrainerCapabilities:
-    """Capabilities of a trainer."""
-
-    many_ranks: bool = False
-    """Whether the trainer supports several processes."""
-    splits_model: bool = False
-    """Whether the ranks can split the model's layers and stages."""
-    mixed_precision: bool = False
-    """Whether passes can be computed in a dtype other than float32."""
-    follows_policy_device: bool = False
-    """Whether the trainer uses `policy.device`; otherwise it uses the GPUs that its process sees.
-    """
-    offloads: bool = False
-    """Whether the trainer can free the memory of its device between steps (`Trainer.offload`)."""
-
-
-CAPABILITIES = {
-    "embedded": TrainerCapabilities(
-        mixed_precision=True, follows_policy_device=True, offloads=True
-    ),
-    "fsdp2": TrainerCapabilities(many_ranks=True, mixed_precision=True, offloads=True),
-    "megatron": TrainerCapabilities(many_ranks=True, splits_model=True),
-}
-"""Capabilities of each trainer by name."""
-TRAINERS = tuple(CAPABILITIES)
-MANY_RANKS = tuple(name for name, can in CAPABILITIES.items() if can.many_ranks)
-"""Trainers that support several processes."""
 COLLECTIVE_TIMEOUT_S = 300.0
 """Longest wait for the others in one exchange [s], unless `train.collective_timeout_s` says
 otherwise. A rank that dies closes its connections and is noticed at once; this is for one that
@@ -106,22 +78,21 @@ def layout_of(
     Raises:
         SettingsError: the trainer is unknown or lacks a capability, or the numbers do not divide.
     """
-    check_choice("train.backend", backend, TRAINERS)
+    can = trainer_capabilities(backend)
     check_count("train.ranks", ranks, low=1)
     check_count("train.tensor_parallel", tensor_parallel, low=1)
     check_count("train.pipeline_parallel", pipeline_parallel, low=1)
     check_flag("train.sequence_parallel", sequence_parallel)
-    can = CAPABILITIES[backend]
     if ranks > 1 and not can.many_ranks:
         raise SettingsError(
             f"train.ranks={ranks}: the {backend} trainer is one process; "
-            f"set backend to {' or '.join(MANY_RANKS)}, or ranks to 1"
+            f"set backend to {with_capability('many_ranks')}, or ranks to 1"
         )
     split = tensor_parallel * pipeline_parallel
     if not can.splits_model and (split > 1 or sequence_parallel):
         raise SettingsError(
             f"train: the {backend} trainer has no tensor, pipeline or sequence parallel; "
-            "set backend to megatron"
+            f"set backend to {with_capability('splits_model')}"
         )
     if ranks % split:
         raise SettingsError(

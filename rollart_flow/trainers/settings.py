@@ -4,8 +4,9 @@ from dataclasses import dataclass, field
 
 from rollart_flow.errors import SettingsError
 from rollart_flow.models.policy import DEVICES, DTYPES
-from rollart_flow.trainers.layout import CAPABILITIES, COLLECTIVE_TIMEOUT_S, Layout, layout_of
+from rollart_flow.trainers.layout import COLLECTIVE_TIMEOUT_S, Layout, layout_of
 from rollart_flow.trainers.optimizer import AdamW
+from rollart_flow.trainers.registry import trainer_capabilities
 from rollart_flow.validation import check_choice, check_count, check_flag, check_number
 
 
@@ -47,7 +48,7 @@ class TrainerSettings:
         self.layout  # noqa: B018  refuses what does not divide
         check_choice("train: device", self.device, DEVICES)
         check_choice("train: dtype", self.dtype, DTYPES)
-        if self.dtype != "float32" and not CAPABILITIES[self.backend].mixed_precision:
+        if self.dtype != "float32" and not trainer_capabilities(self.backend).mixed_precision:
             raise SettingsError(
                 f"train: the {self.backend} trainer computes in float32; set dtype to it"
             )

@@ -22,8 +22,8 @@ from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.errors import RanksLostError
 from rollart_flow.resources import CPU, ActorTrain, Cluster, Placement, register
 from rollart_flow.trainers.base import StepResult, Trainer
+from rollart_flow.trainers.build import build_trainer
 from rollart_flow.trainers.checkpoint.publishing import Publication, Publisher
-from rollart_flow.trainers.registry import build_trainer
 from rollart_flow.trainers.settings import TrainerSettings
 from rollart_flow.weights import open_weights
 from rollart_flow.weights.folder_store import folder_store_of, local_path

@@ -37,7 +37,7 @@ from rollart_flow.runner.settings import sampling_of, trainer_settings
 from rollart_flow.simulation import run
 from rollart_flow.store.layout import policy_uri
 from rollart_flow.trainers.base import Trainer
-from rollart_flow.trainers.registry import build_trainer
+from rollart_flow.trainers.build import build_trainer
 from rollart_flow.trainers.warm_start import warm_start
 from rollart_flow.types import Assignment, Chunk, GenerationRequest, Trajectory
 from tests.dst.environments import wall

@@ -14,7 +14,7 @@ from rollart_flow.runner.retrain import stored_pipeline
 from rollart_flow.runner.settings import trainer_settings
 from rollart_flow.store import Run, RunStatus
 from rollart_flow.store.layout import policy_uri
-from rollart_flow.trainers.registry import build_trainer
+from rollart_flow.trainers.build import build_trainer
 from rollart_flow.types import EventKind, Reason
 from tests.runner.local import events, local_ray, run_with
 from tests.runner.world import SELF, STOP, check_sound, open_gate, source, was_taken

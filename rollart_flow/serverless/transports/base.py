@@ -2,14 +2,20 @@
 
 Invariant: a transport raises `EndpointTroubleError` if a retry may succeed and `ServerlessError` if
 it cannot; it raises no other error.
+
+To add a transport: its module, its `TransportVariant` in `transports.variants`, and its URL scheme
+in `transports.registry`. A package adds one through an entry point of the group
+`rollart_flow.reward_transports`.
 """
 
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
 from rollart_flow.errors import EndpointTroubleError, ServerlessError
+from rollart_flow.registry import Requirement
 from rollart_flow.serverless.contract import WARM, encode
 
 _WARM_S = 60.0
@@ -40,6 +46,19 @@ class Transport(ABC):
 
     async def close(self) -> None:  # noqa: B027  a transport may hold no resources
         """Release the resources of the transport. May be called twice."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransportVariant:
+    """The description of a transport, which a URL scheme names."""
+
+    opener: str
+    """`module:function`, imported at the first call and called with a URL and a `CallPolicy`; it
+    returns a `Transport` and raises SettingsError for a wrong URL.
+    """
+    example: str
+    """A valid URL, for error messages."""
+    requirements: tuple[Requirement, ...] = ()
 
 
 @asynccontextmanager

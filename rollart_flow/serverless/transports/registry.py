@@ -1,27 +1,21 @@
-"""Registry of transports by URL scheme. Each is imported, with its library, when it is opened."""
+"""Registry of reward transports by URL scheme; a transport is imported when it is opened."""
 
 from collections.abc import Callable
-from importlib import import_module
-from typing import cast
 from urllib.parse import urlsplit
 
 from rollart_flow.errors import MissingExtraError, SettingsError
+from rollart_flow.registry import Registry, load_attribute
 from rollart_flow.serverless.policy import CallPolicy
-from rollart_flow.serverless.transports.base import Transport
+from rollart_flow.serverless.transports.base import Transport, TransportVariant
 
-_HOMES = {
-    "http": "http",
-    "https": "http",
-    "fc": "http",
-    "lambda": "aws",
-    "serve": "serve",
-    "local": "local",
-}
-"""Module that defines `open_transport(url, policy)`, by scheme."""
-
-_EXAMPLES = (
-    "http://host:port/path, https://..., fc://..., lambda://name?region=..., serve://app "
-    "or local://module:function"
+REWARD_TRANSPORTS: Registry[TransportVariant] = Registry(
+    "reward_transports",
+    {
+        scheme: f"rollart_flow.serverless.transports.variants:{scheme.upper()}"
+        for scheme in ("http", "https", "fc", "lambda", "serve", "local")
+    },
+    setting="the scheme of a reward's URL",
+    kind=TransportVariant,
 )
 
 
@@ -32,10 +26,13 @@ def check_url(url: str) -> None:
         SettingsError: the scheme is unknown, or the rest of the URL is empty.
     """
     scheme, separator, rest = url.partition("://")
-    if not separator or scheme not in _HOMES or not rest.strip("/"):
-        raise SettingsError(
-            f"{public_address(url)!r} is no address of a reward endpoint; give {_EXAMPLES}"
-        )
+    if separator and rest.strip("/") and scheme in REWARD_TRANSPORTS.names():
+        return
+    *others, last = (variant.example for _, variant in REWARD_TRANSPORTS.variants())
+    raise SettingsError(
+        f"{public_address(url)!r} is no address of a reward endpoint; "
+        f"give {', '.join(others)} or {last}"
+    )
 
 
 def public_address(url: str) -> str:
@@ -53,12 +50,13 @@ def open_transport(url: str, policy: CallPolicy) -> Transport:
         MissingExtraError: the library of the transport is not installed.
     """
     check_url(url)
-    home = _HOMES[url.partition("://")[0]]
+    variant = REWARD_TRANSPORTS.load(url.partition("://")[0])
     try:
-        module = import_module(f"rollart_flow.serverless.transports.{home}")
+        opener: Callable[[str, CallPolicy], Transport] = load_attribute(variant.opener)
     except ModuleNotFoundError as error:
+        extras = {requirement.extra for requirement in variant.requirements} or {"serverless"}
         raise MissingExtraError(
-            f"{public_address(url)} needs {error.name}; pip install rollart-flow[serverless]"
+            f"{public_address(url)} needs {error.name}; "
+            f"pip install rollart-flow[{','.join(sorted(extras))}]"
         ) from error
-    opener = cast(Callable[[str, CallPolicy], Transport], module.open_transport)
     return opener(url, policy)

@@ -19,7 +19,7 @@ from rollart_flow.models.qwen3 import ModelConfig
 from rollart_flow.trainers import adamw
 from rollart_flow.trainers.backends.embedded import EmbeddedTrainer
 from rollart_flow.trainers.base import StepResult, Trainer
-from rollart_flow.trainers.registry import build_trainer
+from rollart_flow.trainers.build import build_trainer
 from rollart_flow.trainers.settings import TrainerSettings
 from rollart_flow.weights import fingerprint
 from tests.trainers.cases import CONFIG, initial_weights, make_rows, table

@@ -1,9 +1,10 @@
-"""What of Megatron-core works on this machine: the one place that knows, for all who ask.
+"""The description of the Megatron-core trainer, and its capabilities on this machine.
 
 Dense models and mixtures of experts train with tensor, pipeline and data parallel ranks on every
 machine: with Megatron's layers and schedules, over gloo on CPUs. On GPUs, Megatron's own data
 parallelism and distributed optimizer train too. Sequence parallel needs CUDA and Transformer
-Engine. The invariant: what does not work is refused before a model is built, with one line.
+Engine. The invariant: a layout that does not work is refused before a model is built, with
+one line.
 
 Source: Megatron-core 0.16.1, tried on a machine without a GPU.
 """
@@ -15,7 +16,9 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 
 from rollart_flow.errors import MissingExtraError, SettingsError
+from rollart_flow.registry import Requirement
 from rollart_flow.trainers.layout import Layout
+from rollart_flow.trainers.variant import TrainerCapabilities, TrainerVariant
 
 _PACKAGE = "megatron-core"
 
@@ -74,3 +77,18 @@ def check_installed() -> None:
         raise MissingExtraError(
             "train.backend 'megatron' needs an extra: pip install 'rollart-flow[megatron]'"
         ) from None
+
+
+VARIANT = TrainerVariant(
+    "rollart_flow.trainers.backends.megatron.trainer:MegatronTrainer",
+    TrainerCapabilities(many_ranks=True, splits_model=True),
+    (
+        Requirement(
+            "megatron",
+            (_PACKAGE,),
+            "megatron",
+            summary=lambda cuda: capabilities(cuda=cuda).summary,
+        ),
+    ),
+    check_installed,
+)

@@ -15,9 +15,9 @@ from rollart_flow.models.qwen3 import ModelConfig, Qwen3
 from rollart_flow.trainers.backends.megatron import capabilities as capabilities_module
 from rollart_flow.trainers.backends.megatron.capabilities import Capabilities, capabilities
 from rollart_flow.trainers.backends.megatron.mapping import entries, local_rows
+from rollart_flow.trainers.build import check_trainer
 from rollart_flow.trainers.layout import Layout, layout_of
 from rollart_flow.trainers.ranks import Ranks, by_itself
-from rollart_flow.trainers.registry import check_trainer
 from rollart_flow.trainers.settings import TrainerSettings
 from rollart_flow.trainers.step.kernels import describe_kernels
 from tests.trainers.cases import CONFIG, initial_weights, make_rows, reference_model

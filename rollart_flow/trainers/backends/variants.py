@@ -1,0 +1,14 @@
+"""The descriptions of the trainers that need no further package."""
+
+from rollart_flow.trainers.variant import TrainerCapabilities, TrainerVariant
+
+EMBEDDED = TrainerVariant(
+    "rollart_flow.trainers.backends.embedded:EmbeddedTrainer",
+    TrainerCapabilities(mixed_precision=True, follows_policy_device=True, offloads=True),
+)
+"""The model of this library in one process."""
+FSDP2 = TrainerVariant(
+    "rollart_flow.trainers.backends.fsdp2:Fsdp2Trainer",
+    TrainerCapabilities(many_ranks=True, mixed_precision=True, offloads=True),
+)
+"""The model of this library, sharded by torch."""
