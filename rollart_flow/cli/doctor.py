@@ -94,12 +94,14 @@ def examine(store: str | None = None) -> Iterator[Finding]:
 
 def _variants(*, gpu: bool) -> Iterator[Finding]:
     """Yield the packages that variants need, then the variants that cannot be loaded."""
+    declared = [v.requirements for _, v in _loadable(ENGINES)]
+    declared += [v.requirements for _, v in _loadable(TRAINERS)]
+    declared += [v.requirements for _, v in _loadable(WEIGHT_TRANSPORTS)]
+    remote = [v.requirements for _, v in _loadable(REWARD_TRANSPORTS)]
+    in_turn = (*chain.from_iterable(zip_longest(*declared)), _STORE, *chain.from_iterable(remote))
     needed: dict[str, Requirement] = {}
-    for families in ((ENGINES, TRAINERS, WEIGHT_TRANSPORTS), (REWARD_TRANSPORTS,)):
-        declared = [v.requirements for family in families for _, v in _loadable(family)]
-        for requirement in filter(None, chain.from_iterable(zip_longest(*declared))):
-            needed.setdefault(requirement.name, requirement)
-        needed.setdefault(_STORE.name, _STORE)
+    for requirement in filter(None, in_turn):
+        needed.setdefault(requirement.name, requirement)
     yield from (_package(requirement, gpu=gpu) for requirement in needed.values())
     for registry in (ENGINES, TRAINERS, WEIGHT_TRANSPORTS, REWARD_TRANSPORTS, ENVIRONMENTS):
         for name in registry.names():
