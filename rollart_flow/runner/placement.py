@@ -18,7 +18,7 @@ from rollart_flow.resources import CPU, ActorGen, ActorTrain, Placement, Request
 from rollart_flow.resources.gpus import gpu_share, on_gpus
 from rollart_flow.trainers.registry import trainer_capabilities
 from rollart_flow.trainers.worker import TrainWorker
-from rollart_flow.weights.broadcast.requirements import SENT
+from rollart_flow.weights.registry import transport_capabilities
 
 _EVALUATOR = "evaluator-0"
 
@@ -139,7 +139,10 @@ def check_turns(pipeline: Pipeline) -> None:
             not trainer_capabilities(train.backend).offloads,
             f"the {train.backend} trainer cannot free their memory; set another train.backend",
         ),
-        (train.weights in SENT, f"train.weights={train.weights!r} must be 'local' or 'mooncake'"),
+        (
+            transport_capabilities(train.weights).sends,
+            f"train.weights={train.weights!r} must be 'local' or 'mooncake'",
+        ),
     )
     for applies, reason in refused:
         if applies:

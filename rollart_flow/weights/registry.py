@@ -17,6 +17,7 @@ from rollart_flow.weights.base import WeightStore
 from rollart_flow.weights.transport import (
     SentWeights,
     TransferEnds,
+    TransportCapabilities,
     WeightServers,
     WeightTransport,
 )
@@ -33,6 +34,15 @@ WEIGHT_TRANSPORTS: Registry[WeightTransport] = Registry(
     kind=WeightTransport,
 )
 _ADDRESS = re.compile(r"[^/:\s]+:\d+")
+
+
+def transport_capabilities(weights: str) -> TransportCapabilities:
+    """Return the capabilities of a transport, named possibly with an address.
+
+    Raises:
+        SettingsError: no transport has that name.
+    """
+    return _transport(weights)[0].capabilities
 
 
 def check_weights(weights: str, ends: TransferEnds) -> None:
