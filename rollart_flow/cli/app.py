@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from rollart_flow.cli import doctor, replay, runs, simulate, training
+from rollart_flow.cli import doctor, runs, simulate, training
 from rollart_flow.cli.output import Interrupted, fail
 from rollart_flow.errors import (
     MissingExtraError,
@@ -49,7 +49,7 @@ app.command("runs")(runs.runs)
 app.command("show")(runs.show)
 app.command("query")(runs.query)
 app.command("redteam")(runs.redteam)
-app.command("replay")(replay.replay)
+app.command("replay")(runs.replay)
 app.add_typer(simulate.simulate_app, name="simulate")
 reward_app = typer.Typer(help="Reward functions as endpoints.", no_args_is_help=True)
 app.add_typer(reward_app, name="reward")
