@@ -1,4 +1,4 @@
-"""Explore a run: how it learned, how stale it trained, who waited for what, what was said.
+"""Explore a run: its learning curves, its staleness, its waits and its transcripts.
 
     marimo edit notebooks/explore_run.py -- --run NAME      (or `make notebook`)
     python notebooks/explore_run.py -- --run NAME           runs every cell once
@@ -118,7 +118,7 @@ def _(alt, mo, pl, summary, tables):
 @app.cell
 def _(mo, tables):
     steps = tables.batches.select("step").unique().sort("step").collect()["step"].to_list()
-    mo.stop(not steps, mo.md("No batch was formed yet; the rest needs one."))
+    mo.stop(not steps, mo.md("No batch was formed yet; the charts below need one."))
     step_choice = mo.ui.dropdown({str(s): s for s in steps}, value=str(steps[-1]), label="step")
     mo.vstack([step_choice])
     return (step_choice,)
@@ -127,10 +127,10 @@ def _(mo, tables):
 @app.cell
 def _(pl):
     def spans_of(row):
-        """What a trajectory did, span after span, in seconds from when the first one began.
+        """Spans of a trajectory, in seconds since the first trajectory of the step was created.
 
-        The turns' seconds are stored and lie one after the other; what they leave of the
-        trajectory's life is time that it waited: for its turn in the rollout worker.
+        The seconds of turns are stored and follow each other. The rest of the time until the
+        trajectory finished is shown as one span of waiting in the rollout worker.
         """
         at = row["created_s"]
         parts = [("reset", row["reset_s"])]
@@ -179,7 +179,7 @@ def _(alt, mo, step_choice, tables, timeline_of):
         alt.Chart(timeline)
         .mark_bar()
         .encode(
-            x=alt.X("start:Q", title="seconds since the first of them was started"),
+            x=alt.X("start:Q", title="seconds since the first one was created"),
             x2="end:Q",
             y=alt.Y("trajectory:N", sort=None, title=None),
             color=alt.Color("span:N"),
@@ -187,7 +187,7 @@ def _(alt, mo, step_choice, tables, timeline_of):
         )
         .properties(width=640)
     )
-    mo.vstack([mo.md(f"## Who waited for what, in step {step_choice.value}"), timeline_chart])
+    mo.vstack([mo.md(f"## Spans of the trajectories of step {step_choice.value}"), timeline_chart])
     return (timeline,)
 
 
@@ -195,7 +195,7 @@ def _(alt, mo, step_choice, tables, timeline_of):
 def _(mo, timeline):
     _ids = timeline["trajectory"].unique(maintain_order=True).to_list()
     trajectory_choice = mo.ui.dropdown(_ids, value=_ids[0], label="trajectory")
-    mo.vstack([mo.md("## What was said"), trajectory_choice])
+    mo.vstack([mo.md("## Transcript"), trajectory_choice])
     return (trajectory_choice,)
 
 

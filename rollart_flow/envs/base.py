@@ -21,8 +21,8 @@ class Environment(ABC):
     """True: reset and step take well under a millisecond and cannot hang, so that they may run in
     the event loop. False: the environment runs in a process that is killed at its timeout."""
 
-    version: ClassVar[str]
-    """Name and version, stored with each trajectory."""
+    version: ClassVar[str] = "1"
+    """Name and version, stored with each trajectory; replay reports a change of it."""
 
     @abstractmethod
     def reset(self, seed: int, task: str) -> tuple[str, Info]:
@@ -51,9 +51,9 @@ class Domain(ABC):
     max_turns: int = 1
     """Turns after which a trajectory is truncated; a field where it is a setting."""
 
-    @abstractmethod
     def make(self) -> Environment:
-        """Return a new environment."""
+        """Return a new environment; override it if the constructor takes arguments."""
+        return self.environment()
 
     @abstractmethod
     def tasks(self, split: Split, seed: int) -> Iterator[Task]:

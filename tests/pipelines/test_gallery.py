@@ -1,0 +1,167 @@
+"""Each file of `pipelines/` runs at a tiny size, on one Ray, and shows what it is meant to show."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import polars as pl
+import pytest
+import ray
+
+from rollart_flow import runner
+from rollart_flow.pipeline import load_pipeline
+from rollart_flow.store import Run, open_run
+from rollart_flow.types import EventKind, Reason
+from tests.local_ray import tolerating_ray
+from tests.s3.server import BUCKET, s3_server
+
+GALLERY = Path(__file__).parents[2] / "pipelines"
+RUN_BY_OTHERS = {"scenario"}
+"""Files that are no pipeline; tests/simulation runs them."""
+STEPS = 2
+TINY = {
+    "steps": str(STEPS),
+    "policy.hidden": "32",
+    "policy.warm_start": "2",
+    "group_size": "4",
+    "batch_size": "16",
+}
+BRIEF = {"every": "2", "episodes": "4"}
+"""Further settings of the files that evaluate."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def bucket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Address of an S3 store that a Ray with two classes of hardware can reach."""
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        s3_server(tmp_path_factory.mktemp("s3")) as server,
+        tolerating_ray(),
+    ):
+        server.client().create_bucket(Bucket=BUCKET)
+        for name, value in server.environment().items():
+            patch.setenv(name, value)
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        ray.init(
+            "local",
+            num_cpus=4,
+            resources={"H800": 2.0, "H20": 1.0},
+            include_dashboard=False,
+            log_to_driver=False,
+        )
+        yield f"s3://{BUCKET}/gallery"
+        ray.shutdown()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A store for the runs."""
+    return str(tmp_path_factory.mktemp("gallery"))
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[str]:
+    """URL of the reward of `remote_reward.py`, served as its docstring says."""
+    command = "from rollart_flow.cli import main; main()"
+    served = ["reward", "serve", "pipelines.remote_reward:score"]
+    with subprocess.Popen(
+        [sys.executable, "-c", command, *served],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=GALLERY.parent,
+    ) as process:
+        assert process.stdout is not None
+        yield process.stdout.readline().strip()
+        process.terminate()
+
+
+def ran(name: str, store: str, **more: str) -> Run:
+    """The finished run of a file of the gallery."""
+    loaded = load_pipeline(GALLERY / f"{name}.py", {**TINY, **more})
+    run = open_run(runner.run(loaded, store=store, name=name).uri)
+    assert run.steps.collect().height == STEPS
+    return run
+
+
+def trained(run: Run) -> pl.DataFrame:
+    """The trajectories of all batches."""
+    return run.trajectories.join(run.batches, on="trajectory_id", how="semi").collect()
+
+
+def test_the_smallest_environment_fits_on_one_screen_and_says_what_is_solved(folder: str) -> None:
+    text = (GALLERY / "own_environment.py").read_text()
+    start, end = text.index("class ParityEnvironment"), text.index("policy = ")
+    assert len(text[start:end].splitlines()) <= 40
+    run = ran("own_environment", folder, **BRIEF)
+    assert trained(run)["solved"].null_count() == 0
+    assert {"success", "success_sampled"} <= set(run.evaluations.collect()["metric"])
+
+
+def test_each_part_of_a_composed_reward_is_stored(folder: str) -> None:
+    rows = trained(ran("own_reward", folder, **BRIEF))
+    for row in rows.iter_rows(named=True):
+        parts = {part["name"]: part["value"] for part in row["reward_parts"]}
+        assert row["reward"] == pytest.approx(parts["outcome"] + parts["process"])
+        assert 0 < parts["brevity"] <= 0.1
+
+
+def test_the_rows_of_a_table_are_the_tasks(folder: str) -> None:
+    run = ran("question_table", folder)
+    assert set(trained(run)["task_id"]) <= {"grass", "blood", "lemon", "leaf", "brick"}
+    assert set(trained(run)["reward"]) <= {0.0, 1.0}
+
+
+def test_dynamic_sampling_trains_no_group_whose_rewards_are_equal(folder: str) -> None:
+    run = ran("dynamic_sampling", folder, **BRIEF | {"policy.warm_start": "20"})
+    assert run.steps.collect()["zero_variance_groups"].to_list() == [0] * STEPS
+    evicted = run.events.filter(pl.col("kind") == EventKind.EVICT).collect()
+    assert Reason.GROUP_FILTERED in set(evicted["reason"])
+
+
+def test_a_critic_is_trained_beside_the_policy(folder: str) -> None:
+    run = ran("critic", folder, **BRIEF)
+    assert (run.steps.collect()["value_loss"] > 0).all()
+    assert run.batches.collect()["targets"].null_count() == 0
+
+
+def test_each_domain_is_generated_on_the_class_that_it_is_bound_to(folder: str) -> None:
+    turns = trained(ran("two_classes", folder)).select("domain", "turns").explode("turns")
+    used = turns.select("domain", pl.col("turns").struct.field("hardware")).unique()
+    assert set(used.iter_rows()) == {("frozenlake", "H800"), ("arithmetic", "H20")}
+
+
+def test_the_reward_comes_from_the_endpoint(
+    folder: str, endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REWARD_URL", endpoint)
+    rows = trained(ran("remote_reward", folder))
+    keys = {part["name"] for parts in rows["reward_parts"] for part in parts}
+    assert keys == {"right", "process"}
+
+
+def test_everything_of_a_run_lies_in_the_bucket(bucket: str) -> None:
+    run = ran("s3_store", bucket)
+    assert run.uri.startswith(bucket)
+    assert trained(run).height == STEPS * int(TINY["batch_size"])
+
+
+def test_another_schedule_is_the_one_that_the_run_records(folder: str) -> None:
+    run = ran("another_schedule", folder)
+    assert run.batches.collect()["staleness"].max() <= 2  # type: ignore[operator]
+
+
+def test_a_fork_goes_on_with_another_recipe(folder: str) -> None:
+    parent = ran("two_domains", folder, **BRIEF, minibatches="1")
+    loaded = load_pipeline(GALLERY / "fork_recipe.py", {**TINY, **BRIEF})
+    fork = open_run(runner.fork(parent.uri, 1, loaded, store=folder, name="fork").uri)
+    assert fork.info.parent is not None
+    assert (fork.info.parent.uri, fork.info.parent.step) == (parent.uri, 1)
+    assert fork.steps.collect()["step"].to_list() == [2]
+
+
+def test_every_file_of_the_gallery_is_run_here() -> None:
+    files = {path.stem for path in GALLERY.glob("*.py")} - RUN_BY_OTHERS
+    here = Path(__file__).read_text()
+    assert 8 <= len(files) <= 12
+    assert [name for name in sorted(files) if f'"{name}' not in here] == []
