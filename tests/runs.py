@@ -1,7 +1,7 @@
-"""A small run, written through the store's own writer: for tests of whatever reads runs.
+"""Runs that are written through the store's own writer, for tests of their readers.
 
-Four steps over two domains with everything that a real run has: several turns, staleness, drops,
-events, bindings, weights and evaluations. Every value follows from the arguments.
+`small_run` has four steps over two domains with everything that a real run has: several turns,
+staleness, drops, events, bindings, weights and evaluations. Every value follows from the arguments.
 """
 
 import json
@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
 
+import polars as pl
 import pyarrow as pa
 
 from rollart_flow.rows import events_table, trajectories_table
@@ -22,10 +23,11 @@ from rollart_flow.types import (
     Outcome,
     Reason,
     Sampling,
-    Split,
     Trajectory,
     Turn,
 )
+from tests import builders
+from tests.builders import Row, batch_row, step_row
 
 STEPS = 4
 GROUP_SIZE = 4
@@ -35,9 +37,33 @@ ALPHA = 1
 BEGAN = datetime(2025, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 _STEP_S = 2.0
+_SECONDS = {
+    "wait_s": 1.0, "suspend_s": 0.01, "update_s": 0.02, "resume_s": 0.01, "train_s": 0.75,
+    "publish_s": 0.05, "step_s": _STEP_S,
+}  # fmt: skip
 _TOKENS_SEEN, _TOKENS_SAID = 5, 2
 _SUCCESS = {0: 0.125, 2: 0.5, 4: 0.9375}
 """Sampled success by the step after which it was evaluated."""
+
+
+def info(name: str = "a") -> RunInfo:
+    """Information of a run that this process owns."""
+    return RunInfo(name=name, pipeline="test", seed=7, settings={"buffer.alpha": 1})
+
+
+def new_writer(folder: Path, name: str = "a") -> RunWriter:
+    """The writer of a new run in a folder."""
+    return RunWriter.create(str(folder / name), info(name))
+
+
+def seqs(frame: pl.LazyFrame) -> list[int]:
+    """All seqs of a table, ascending."""
+    return sorted(frame.select("seq").collect()["seq"].to_list())
+
+
+def ids(frame: pl.LazyFrame) -> list[str]:
+    """All trajectory ids of a table in order of seq."""
+    return frame.sort("seq").select("trajectory_id").collect()["trajectory_id"].to_list()
 
 
 def small_run(
@@ -114,7 +140,7 @@ def _step(writer: RunWriter, step: int) -> None:
     )
     writer.commit_many(
         {
-            "steps": to_table("steps", [_step_row(step, members)]),
+            "steps": _step_row(step, members),
             "weights": _weights(step, step * _STEP_S),
         }
     )
@@ -139,28 +165,26 @@ def trajectory(step: int, domain: str, attempt: int) -> Trajectory:
     turns = tuple(_turn(domain, number, count, solved, random) for number in range(count))
     created = step * _STEP_S + attempt / 8
     finished = created + 0.01 + sum(turn.generate_s + turn.step_s for turn in turns)
-    return Trajectory(
-        trajectory_id=f"s{step}-{domain}-{attempt}",
-        episode_id=f"s{step}-{domain}-{attempt}",
-        group_id=f"s{step}-{domain}",
+    name = f"s{step}-{domain}"
+    return builders.trajectory(
+        name,
+        attempt,
+        start=version,
+        trajectory_id=f"{name}-{attempt}",
+        episode_id=f"{name}-{attempt}",
         task_id=f"{domain}-{step}",
         domain=domain,
-        attempt=attempt,
-        outcome=Outcome.COMPLETED,
         task='{"n": 1}',
         sampling=Sampling(max_tokens=_TOKENS_SAID),
-        split=Split.TRAIN,
         env_seed=step,
         env_version=f"{domain}-v1",
         created_at=_at(created),
         finished_at=_at(finished),
         reset_s=0.01,
-        policy_version_start=version,
-        policy_version_end=version,
         token_ids=tuple(random.randrange(32) for _ in said * count),
         action_mask=tuple(said * count),
-        logprobs=tuple(-random.random() if drawn else 0.0 for drawn in said * count),
-        token_versions=tuple(version if drawn else -1 for drawn in said * count),
+        logprobs=tuple(-random.random() if sampled else 0.0 for sampled in said * count),
+        token_versions=tuple(version if sampled else -1 for sampled in said * count),
         turns=turns,
         solved=solved,
         reward=float(solved),
@@ -172,17 +196,15 @@ def trajectory(step: int, domain: str, attempt: int) -> Trajectory:
 def _turn(domain: str, number: int, count: int, solved: bool, random: Random) -> Turn:
     length = _TOKENS_SEEN + _TOKENS_SAID
     lake = domain == "frozenlake"
-    return Turn(
+    return builders.turn(
+        "right" if lake else "42",
+        float(solved and number == count - 1),
         start=number * length,
         end=(number + 1) * length,
         observation=f"SFFF\nFHFP step {number}" if lake else "12+30=",
-        action="right" if lake else "42",
-        reward=float(solved and number == count - 1),
         generate_s=0.1 + random.random() / 4,
         step_s=0.01 + random.random() / 8,
-        hardware="CPU",
         worker="generation-0",
-        finish_reason="stop",
     )
 
 
@@ -209,52 +231,35 @@ def _dropped(step: int, like: Trajectory) -> Iterator[Trajectory]:
         )
 
 
-def _batch_row(step: int, served: int, position: int, member: Trajectory) -> dict[str, object]:
+def _batch_row(step: int, served: int, position: int, member: Trajectory) -> Row:
     assert member.policy_version_start is not None
-    return {
-        "step": step,
-        "position": position,
-        "trajectory_id": member.trajectory_id,
-        "group_id": member.group_id,
-        "advantage": [1.0 if member.solved else -1.0],
-        "weight": 1.0,
-        "staleness": served - member.policy_version_start,
-        "policy_version": served,
-        "trained_version": step - 1,
-    }
+    return batch_row(
+        step,
+        position,
+        member.trajectory_id,
+        member.group_id,
+        advantage=[1.0 if member.solved else -1.0],
+        staleness=served - member.policy_version_start,
+        policy_version=served,
+    )
 
 
-def _step_row(step: int, members: list[Trajectory]) -> dict[str, object]:
-    return {
-        "step": step,
-        "policy_version": step,
-        "loss": 0.5 / step,
-        "grad_norm": 1.0 / step,
-        "reward_mean": sum(member.reward or 0.0 for member in members) / len(members),
-        "staleness_max": min(ALPHA, max(0, step - 2)),
-        "staleness_mean": 0.5,
-        "ratio_mean": 1.0,
-        "ratio_max": 1.25,
-        "clip_fraction": 0.0,
-        "kl": 0.01,
-        "entropy": 1.5,
-        "zero_variance_groups": 0,
-        "learning_rate": 0.003,
-        "trajectories": len(members),
-        "tokens": sum(len(member.token_ids) for member in members),
-        "action_tokens": sum(sum(member.action_mask) for member in members),
-        "wait_s": 1.0,
-        "suspend_s": 0.01,
-        "update_s": 0.02,
-        "resume_s": 0.01,
-        "train_s": 0.75,
-        "publish_s": 0.05,
-        "step_s": _STEP_S,
-        "fingerprint": f"{step:064x}",
-        "threads": 1,
-        "kernels": json.dumps({"device": "cpu"}),
-        "finished_at": _at((step + 1) * _STEP_S),
-    }
+def _step_row(step: int, members: list[Trajectory]) -> pa.Table:
+    return step_row(
+        step,
+        {
+            "loss": 0.5 / step,
+            "grad_norm": 1.0 / step,
+            "reward_mean": sum(member.reward or 0.0 for member in members) / len(members),
+            "staleness_max": min(ALPHA, max(0, step - 2)),
+            "trajectories": len(members),
+            "tokens": sum(len(member.token_ids) for member in members),
+            "action_tokens": sum(sum(member.action_mask) for member in members),
+            **_SECONDS,
+            "kernels": json.dumps({"device": "cpu"}),
+            "finished_at": _at((step + 1) * _STEP_S),
+        },
+    )
 
 
 def _weights(version: int, seconds: float) -> pa.Table:

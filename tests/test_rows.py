@@ -2,10 +2,8 @@
 
 import json
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 
 import hypothesis.strategies as st
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -19,45 +17,10 @@ from rollart_flow.types import (
     Outcome,
     Reason,
     Sample,
-    Sampling,
     Split,
     Trajectory,
-    Turn,
 )
-
-MOMENT = datetime(2025, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
-
-TRAJECTORY = Trajectory(
-    trajectory_id="t",
-    episode_id="e",
-    group_id="g",
-    task_id="task",
-    domain="frozenlake",
-    attempt=2,
-    outcome=Outcome.TRUNCATED,
-    task='{"map": "4x4"}',
-    sampling=Sampling(temperature=0.5, top_p=0.9, top_k=5, max_tokens=8, stop_token_ids=(1, 2)),
-    split=Split.EVALUATION,
-    env_seed=2**40,
-    env_version="FrozenLake-v1",
-    created_at=MOMENT,
-    finished_at=MOMENT + timedelta(microseconds=1),
-    reset_s=0.25,
-    reason=Reason.TURN_LIMIT,
-    policy_version_start=3,
-    policy_version_end=4,
-    token_ids=(5, 6, 7),
-    action_mask=(False, True, True),
-    logprobs=(0.0, float(np.float32(-0.1)), float(np.float32(-1e-20))),
-    token_versions=(-1, 3, 4),
-    kept_token_ids=((6, 9), (7,)),
-    turns=(Turn(0, 3, "see ä", "do\nit", 0.5, 0.1, 0.2, "H20", "w0", "length"),),
-    solved=False,
-    reward=0.5,
-    reward_parts={"goal": 0.25, "form": 0.25},
-    scored_at=MOMENT,
-    prefill_workers=("prefill-h800-0",),
-)
+from tests.builders import MOMENT, TRAJECTORY
 
 FAILED = replace(
     TRAJECTORY,

@@ -19,6 +19,7 @@ from rollart_flow.schema import (
     stored_schema,
     to_table,
 )
+from tests.builders import batch_row
 
 FOLDER = Path(schema.__file__).parent.parent / "schemas"
 
@@ -162,22 +163,7 @@ def test_castable_is_not_enough() -> None:
 
 def test_names_and_nullability_inside_lists_do_not_matter_but_types_do() -> None:
     rows = pa.table({"step": pa.array([1], pa.int32()), "advantage": pa.array([[0.5]])})
-    base = to_table(
-        "batches",
-        [
-            {
-                "step": 1,
-                "position": 0,
-                "trajectory_id": "t",
-                "group_id": "g",
-                "advantage": [0.5],
-                "weight": 1.0,
-                "staleness": 0,
-                "policy_version": 0,
-                "trained_version": 0,
-            }
-        ],
-    )
+    base = to_table("batches", [batch_row(1, 0, "t", "g", advantage=[0.5])])
     place = base.column_names.index("advantage")
     item = pa.array([[0.5]], pa.list_(pa.field("item", pa.float32())))
     assert check("batches", base.set_column(place, "advantage", item)).equals(base)
@@ -190,16 +176,6 @@ def test_nulls_are_refused_at_any_depth() -> None:
     place = base.column_names.index("value")
     with pytest.raises(SchemaError, match=r"evaluations\.value: null given"):
         check("evaluations", base.set_column(place, "value", pa.nulls(1, pa.float64())))
-    listed = {"advantage": [1.0, None]}
-    row = {
-        "step": 1,
-        "position": 0,
-        "trajectory_id": "t",
-        "group_id": "g",
-        "weight": 1.0,
-        "staleness": 0,
-        "policy_version": 0,
-        "trained_version": 0,
-    }
+    row = batch_row(1, 0, "t", "g", advantage=[1.0, None])
     with pytest.raises(SchemaError, match=r"batches\.advantage\.element: null given"):
-        to_table("batches", [row | listed])
+        to_table("batches", [row])

@@ -22,8 +22,8 @@ from rollart_flow.algorithms.filters import (
 )
 from rollart_flow.errors import PipelineError, SettingsError
 from rollart_flow.operators.filters import NamedFilter, group_refusal
-from rollart_flow.types import Outcome, Trajectory, Turn
-from tests.operators.rows import table, trajectory
+from rollart_flow.types import Outcome, Trajectory
+from tests.builders import table, trajectory, turn
 from tests.pipeline.parts import LAKE, POLICY
 
 GROUP = "g00000000"
@@ -48,9 +48,6 @@ def rewarded(*rewards: float | None, group_id: str = GROUP) -> list[Trajectory]:
 
 def saying(*actions: str, group_id: str = GROUP) -> list[Trajectory]:
     """Attempts of turns that are separated by a slash."""
-
-    def turn(said: str) -> Turn:
-        return Turn(0, 5, "go", said, 0.0, 0.1, 0.1, "CPU", "engine-0", "stop")
 
     return [
         replace(trajectory(group_id, place), turns=tuple(map(turn, said.split("/"))))

@@ -8,8 +8,9 @@ from pathlib import Path
 from rollart_flow.rows import trajectories_table
 from rollart_flow.schema import to_table
 from rollart_flow.store import Run, RunStatus, open_run
-from rollart_flow.types import Outcome, Split, Trajectory, Turn
-from tests.store.builders import new_writer, trajectory
+from rollart_flow.types import Outcome, Split, Trajectory
+from tests.builders import batch_row, numbered, turn
+from tests.runs import new_writer
 
 STEP = 3
 PLANTED = {
@@ -41,7 +42,7 @@ def planted_run(folder: Path) -> Run:
         ("leap", 0, 0.5), ("leap", 2, 0.25), ("climb", 0, 0.25), ("climb", 2, 0.5),
     ]  # fmt: skip
     writer.commit("evaluations", to_table("evaluations", [_evaluated(*e) for e in evaluations]))
-    writer.commit("batches", to_table("batches", [_trained_on("short")]))
+    writer.commit("batches", to_table("batches", [batch_row(STEP, 0, "short", "short")]))
     writer.close(RunStatus.FINISHED)
     return open_run(str(folder / "planted"))
 
@@ -57,9 +58,9 @@ def _made(
     """A trajectory of the domain math; other words in each where no actions are given."""
     number = next(_NUMBERS)
     words = actions or (" ".join(f"word{number}-{index}" for index in range(20)),)
-    turns = tuple(Turn(0, 2, "see", text, 0.0, 0.1, 0.2, "H20", "w0", finish) for text in words)
+    turns = tuple(turn(text, finish_reason=finish) for text in words)
     return replace(
-        trajectory(0, tokens=2 * tokens),
+        numbered(0, tokens=2 * tokens),
         trajectory_id=name,
         group_id=group,
         task_id=f"task-{group}",
@@ -129,11 +130,4 @@ def _evaluated(domain: str, version: int, value: float) -> dict[str, object]:
     return {
         "step": version, "policy_version": version, "domain": domain, "metric": "success",
         "value": value, "n": 32,
-    }  # fmt: skip
-
-
-def _trained_on(name: str) -> dict[str, object]:
-    return {
-        "step": STEP, "position": 0, "trajectory_id": name, "group_id": name, "advantage": [1.0],
-        "weight": 1.0, "staleness": 0, "policy_version": 0, "trained_version": 0,
     }  # fmt: skip

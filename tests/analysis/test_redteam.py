@@ -7,8 +7,7 @@ import pytest
 from rollart_flow.analysis.redteam import RULES, RedTeamReport, Suspect, red_team
 from rollart_flow.store import Run, RunStatus
 from tests.analysis.planted import PLANTED, STEP, planted_run
-from tests.runs import small_run
-from tests.store.builders import new_writer
+from tests.runs import new_writer, small_run
 
 
 @pytest.fixture(scope="module")

@@ -19,8 +19,8 @@ from rollart_flow.store import Run, RunInfo, RunWriter
 from tests.benchmarks.bench_buffer import PUTS, ROWS, some_tables, through_buffer
 from tests.benchmarks.bench_store import seconds, some_rows
 from tests.benchmarks.records import Record, record
+from tests.builders import batches
 from tests.s3.server import BUCKET, s3_server
-from tests.store.builders import batches
 
 COMMITS = 24
 BATCH = 128

@@ -17,8 +17,8 @@ from rollart_flow.serverless import CallPolicy, Endpoint, ServerlessReward, serv
 from rollart_flow.serverless.contract import WARM, encode
 from rollart_flow.types import Trajectory
 from tests.benchmarks.records import Record, record
+from tests.builders import TRAJECTORY, attempt
 from tests.serverless.servers import raw_server, response
-from tests.serverless.trajectories import TRAJECTORY
 
 CALLS = 300
 """Consecutive calls, for the cost of one."""
@@ -67,11 +67,6 @@ async def slow(trajectory: Trajectory) -> float:
     return 1.0
 
 
-def trajectory(number: int) -> Trajectory:
-    """One of many trajectories that all differ."""
-    return replace(TRAJECTORY, trajectory_id=f"t{number}")
-
-
 @contextmanager
 def served(function: str) -> Iterator[str]:
     """The URL of a function of this module, behind `rollart reward serve`."""
@@ -114,7 +109,7 @@ async def in_a_process() -> float:
 
 async def seconds_of(reward: ServerlessReward, rewards: int, first: int = 0) -> float:
     """Seconds of many concurrent rewards, as many as the policy allows."""
-    trajectories = [trajectory(first + number) for number in range(rewards)]
+    trajectories = [attempt(first + number) for number in range(rewards)]
     before = time.perf_counter()
     await asyncio.gather(*map(reward, trajectories))
     return time.perf_counter() - before

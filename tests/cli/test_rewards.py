@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from rollart_flow.serverless import CallPolicy, ServerlessReward
+from tests.builders import TRAJECTORY
 from tests.cli.shell import refused, rollart
-from tests.serverless.trajectories import TRAJECTORY
 
 COMMAND = (sys.executable, "-c", "import sys; from rollart_flow.cli import main; sys.exit(main())")
 ROOT = Path(__file__).parents[2]

@@ -10,7 +10,7 @@ from rollart_flow.control.schedule.staleness import StalenessPolicy
 from rollart_flow.control.scheduler.rollout_scheduler import RolloutScheduler
 from rollart_flow.control.scheduler.rollout_settings import RolloutSettings
 from rollart_flow.types import Assignment, EventKind, Reason, Task
-from tests.control.samples import sample
+from tests.builders import sample
 from tests.dst.environments import endless_tasks
 from tests.dst.log import EventLog
 

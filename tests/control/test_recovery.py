@@ -5,7 +5,7 @@ from rollart_flow.control.protocols import Change
 from rollart_flow.control.recovery import RecoveredControl, recover
 from rollart_flow.control.schedule.staleness import StalenessPolicy
 from rollart_flow.types import Event, EventKind, Outcome, Reason, Sample, Task
-from tests.control.samples import sample
+from tests.builders import sample
 from tests.dst.log import EventLog
 
 

@@ -6,7 +6,7 @@ from rollart_flow.algorithms import Decayed, grpo, ppo
 from rollart_flow.operators.batch_columns import estimate, prepare
 from rollart_flow.rows import trajectories_table
 from rollart_flow.schema import row_schema
-from tests.operators.rows import trajectory
+from tests.builders import trajectory
 
 
 def batch(*rewards: float, lag: int = 0) -> pa.Table:

@@ -19,7 +19,8 @@ from rollart_flow.rows import events_table
 from rollart_flow.schema import to_table
 from rollart_flow.store import Run, RunInfo, RunStatus, RunWriter
 from rollart_flow.types import Event, EventKind, Outcome, Reason, Trajectory
-from tests.operators.rows import NOW, group, manifest, sent, trajectory
+from tests.builders import MOMENT, group, manifest, table, trajectory
+from tests.runs import ids
 
 SIZE = 4
 
@@ -51,7 +52,7 @@ async def admit(actor: BufferActor, *groups: str) -> None:
     """What the scheduler reports when it opens groups."""
     detail = {"task_id": "toss", "payload": "{}"}
     await actor.report(
-        [(NOW, Event(EventKind.ADMIT, name, domain="coin", detail=detail)) for name in groups]
+        [(MOMENT, Event(EventKind.ADMIT, name, domain="coin", detail=detail)) for name in groups]
     )
 
 
@@ -60,8 +61,9 @@ def mixed(group_id: str) -> list[Trajectory]:
     return [trajectory(group_id, attempt, reward=float(attempt)) for attempt in range(2)]
 
 
-def ids(uri: str) -> list[str]:
-    return Run(uri).trajectories.sort("seq").collect()["trajectory_id"].to_list()
+def sent(*trajectories: Trajectory) -> bytes:
+    """Rows as they are sent to the buffer."""
+    return encode(table(*trajectories))
 
 
 def dropped(uri: str) -> list[tuple[str, str]]:
@@ -85,7 +87,7 @@ def evaluation(version: int, value: float) -> dict[str, bytes]:
 async def test_what_was_put_is_in_the_table_before_put_returns(uri: str) -> None:
     actor = await started(uri)
     await actor.put(sent(*group("g00000000")))
-    assert ids(uri) == ["g00000000-00", "g00000000-01"]
+    assert ids(Run(uri).trajectories) == ["g00000000-00", "g00000000-01"]
     await actor.close(RunStatus.FINISHED)
 
 
@@ -105,7 +107,7 @@ async def test_all_that_put_the_same_at_once_wait_until_it_is_durable(uri: str) 
     actor = await started(uri)
     puts = [asyncio.create_task(actor.put(sent(trajectory("g00000000", 0)))) for _ in range(3)]
     await asyncio.wait(puts, return_when=asyncio.FIRST_COMPLETED)
-    assert ids(uri) == ["g00000000-00"]
+    assert ids(Run(uri).trajectories) == ["g00000000-00"]
     await asyncio.gather(*puts)
     await actor.close(RunStatus.FINISHED)
 
@@ -146,7 +148,7 @@ async def test_what_is_left_of_an_abandoned_group_leaves_with_it(uri: str) -> No
     early, late = (trajectory("g00000000", attempt) for attempt in range(2))
     await actor.put(sent(early))
     abandoned = Event(EventKind.ABANDON, "g00000000", reason=Reason.GROUP_ABANDONED)
-    await actor.report([(NOW, abandoned)])
+    await actor.report([(MOMENT, abandoned)])
     await actor.put(sent(late))
     await actor.close(RunStatus.FINISHED)
     assert dropped(uri) == [
@@ -165,7 +167,7 @@ async def test_a_filter_drops_rows_and_says_so(uri: str) -> None:
     assert "g00000000-01" not in batch.trajectory_ids
     await actor.close(RunStatus.FINISHED)
     assert ("g00000000-01", Reason.FILTERED) in dropped(uri)
-    assert len(ids(uri)) == 6, "what is dropped stays in the table"
+    assert len(ids(Run(uri).trajectories)) == 6, "what is dropped stays in the table"
 
 
 async def test_what_is_filtered_before_reward_is_said_too(uri: str) -> None:
@@ -186,7 +188,7 @@ async def test_a_new_process_goes_on_where_the_tables_say(uri: str) -> None:
     await second.put(sent(trajectory("g00000001", 1, start=1)))
     batch = await second.get_batch(1, 1, SIZE)
     assert batch.staleness == (1, 1, 0, 0)
-    assert len(ids(uri)) == SIZE
+    assert len(ids(Run(uri).trajectories)) == SIZE
     with pytest.raises(StoreError):
         await first.put(sent(trajectory("g00000002", 0)))
     await second.close(RunStatus.FINISHED)
@@ -236,7 +238,7 @@ async def test_a_group_that_a_filter_refuses_is_evicted_whole_and_said(uri: str)
     assert {json.loads(detail)["filter"] for detail in events["detail"]} == {"varied"}
     stored = Run(uri).trajectories.filter(varied()).collect()
     assert set(stored["group_id"]) == {"g00000001", "g00000003"}, "the same filter, offline"
-    assert len(ids(uri)) == 2 * SIZE, "what is evicted stays in the table"
+    assert len(ids(Run(uri).trajectories)) == 2 * SIZE, "what is evicted stays in the table"
 
 
 async def test_what_a_filter_refuses_is_no_member_of_the_group_that_another_judges(
@@ -275,7 +277,7 @@ async def test_a_filter_of_groups_holds_also_where_its_eviction_was_lost(uri: st
 async def test_an_operator_that_runs_again_commits_nothing_twice(uri: str) -> None:
     actor = await started(uri)
     await actor.put(sent(*group("g00000000"), *group("g00000001")))
-    names = ids(uri)
+    names = ids(Run(uri).trajectories)
     rows = {"batches": encode(manifest(1, names))}
     await asyncio.gather(actor.commit(rows), actor.commit(rows))
     await actor.commit(evaluation(0, 0.5))
@@ -304,7 +306,7 @@ async def test_a_commit_that_failed_is_refused_again_and_not_taken_for_done(uri:
 
 async def test_rows_of_other_tables_are_committed_as_they_come(uri: str) -> None:
     actor = await started(uri)
-    events = {"events": encode(events_table([(NOW, Event(EventKind.RUN, "run"))]))}
+    events = {"events": encode(events_table([(MOMENT, Event(EventKind.RUN, "run"))]))}
     await actor.commit(events)
     await actor.commit(events)
     await actor.close(RunStatus.FAILED, "why")

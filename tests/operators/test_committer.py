@@ -14,7 +14,7 @@ from rollart_flow.rows import events_table
 from rollart_flow.store import Run, RunInfo, RunWriter
 from rollart_flow.store.group import Span
 from rollart_flow.types import Event, EventKind
-from tests.operators.rows import NOW, table, trajectory
+from tests.builders import MOMENT, table, trajectory
 
 NEVER_S = 3600.0
 
@@ -94,7 +94,7 @@ async def test_what_arrives_while_a_commit_is_under_way_is_committed_next_in_ord
 
 async def test_events_travel_with_rows_and_by_themselves(writer: Watched) -> None:
     group = committer(writer, rows=1, seconds=0.0)
-    group.report(Event(EventKind.ADMIT, "g00000000"), NOW)
+    group.report(Event(EventKind.ADMIT, "g00000000"), MOMENT)
     await group.commit(one(0))
     group.report(Event(EventKind.CRASH, "w"))
     await group.close()
@@ -105,7 +105,7 @@ async def test_events_travel_with_rows_and_by_themselves(writer: Watched) -> Non
 
 async def test_rows_of_several_tables_are_one_commit(writer: Watched) -> None:
     group = committer(writer, rows=1)
-    await group.commit({**one(0), "events": events_table([(NOW, Event(EventKind.RUN, "run"))])})
+    await group.commit({**one(0), "events": events_table([(MOMENT, Event(EventKind.RUN, "run"))])})
     assert writer.sizes == [2]
     await group.close()
 

@@ -10,7 +10,7 @@ from rollart_flow.operators.assignments import read_assignment, write_assignment
 from rollart_flow.operators.filters import NamedFilter, refusals
 from rollart_flow.operators.ipc import decode, encode
 from rollart_flow.types import Assignment, Sampling, Split, Task
-from tests.operators.rows import group, table, trajectory
+from tests.builders import group, table, trajectory
 
 text = st.text(max_size=20)
 tokens = st.lists(st.integers(0, 1000), max_size=4).map(tuple)

@@ -6,8 +6,8 @@ from rollart_flow.operators.recovery import recover
 from rollart_flow.rows import events_table
 from rollart_flow.store import Run, RunInfo, RunWriter
 from rollart_flow.types import Event, EventKind, Reason, Split
+from tests.builders import MOMENT, group, manifest, table, trajectory
 from tests.conftest import FINISHED_STEPS
-from tests.operators.rows import NOW, group, manifest, table, trajectory
 
 
 def admitted(*names: str) -> list[Event]:
@@ -30,11 +30,11 @@ def test_what_is_pending_comes_with_its_rows_in_order(tmp_path: Path) -> None:
     uri = str(tmp_path / "run")
     writer = RunWriter.create(uri, RunInfo("run", "coins", 0))
     dropped = Event(EventKind.DROP, "g00000000-01", reason=Reason.FILTERED)
-    writer.commit("events", events_table((NOW, e) for e in admitted("g00000000", "g00000001")))
+    writer.commit("events", events_table((MOMENT, e) for e in admitted("g00000000", "g00000001")))
     writer.commit("trajectories", table(*group("g00000001"), *group("g00000000")))
     writer.commit("trajectories", table(trajectory("v000000/success", 0, split=Split.EVALUATION)))
     writer.commit("trajectories", table(trajectory("g00000000", 0)))  # twice, by an older version
-    writer.commit("events", events_table([(NOW, dropped)]))
+    writer.commit("events", events_table([(MOMENT, dropped)]))
     found = recover(Run(uri))
     pending = [sample.trajectory_id for sample in found.control.pending]
     assert pending == ["g00000001-00", "g00000001-01", "g00000000-00"]

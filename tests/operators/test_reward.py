@@ -17,9 +17,9 @@ from rollart_flow.rows import trajectories_table, trajectory_from_row
 from rollart_flow.serverless import CallPolicy, Endpoint, ServerlessReward
 from rollart_flow.serverless.contract import WARM, decode
 from rollart_flow.types import Outcome, Reason, Trajectory
+from tests.builders import TRAJECTORY
 from tests.rewards import functions
 from tests.serverless.servers import raw_server, response, serving
-from tests.serverless.trajectories import TRAJECTORY
 
 POLICY = CallPolicy(deadline_s=30.0, hedge_after_s=None, backoff_s=0.01, max_concurrent=3)
 
@@ -116,7 +116,7 @@ def test_what_a_reward_holds_ends_with_its_process() -> None:
         from rollart_flow.rewards import Part, compose
         from rollart_flow.rows import trajectories_table
         from rollart_flow.serverless import ServerlessReward
-        from tests.serverless.trajectories import TRAJECTORY
+        from tests.builders import TRAJECTORY
 
         async def main():
             pool = ServerlessReward("local://tests.rewards.functions:pid?processes=1")

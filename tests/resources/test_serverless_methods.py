@@ -10,7 +10,7 @@ from rollart_flow.errors import RewardFailedError
 from rollart_flow.resources import Cluster, Placement, Reward, register_serverless
 from rollart_flow.rewards import Score
 from rollart_flow.types import Trajectory
-from tests.serverless.trajectories import TRAJECTORY
+from tests.builders import TRAJECTORY
 
 HERE = "tests.rewards.functions"
 

@@ -17,8 +17,8 @@ from rollart_flow.rewards.majority import majority
 from rollart_flow.rewards.rules import exact, regex
 from rollart_flow.rewards.score import score
 from rollart_flow.types import Reason, Trajectory
+from tests.builders import answered
 from tests.rewards import functions
-from tests.rewards.cases import answered
 
 RIGHT, WRONG = answered("right"), answered("wrong")
 

@@ -29,7 +29,7 @@ from rollart_flow.rewards.completions import wait_s
 from rollart_flow.rewards.judgements import Judgement, content_key
 from rollart_flow.rewards.score import score
 from rollart_flow.types import Reason, Sampling, Trajectory
-from tests.rewards.cases import answered
+from tests.builders import answered
 from tests.rewards.chat_server import ChatServer, Reply, chat_server, refused, said
 
 ANSWERED = answered("first", "the {task} is <answer>7</answer>", problem="3+4=")
@@ -91,7 +91,7 @@ def test_the_prompt_may_show_the_marked_answer_or_all_turns() -> None:
     assert server.paths == ["/v1/chat/completions?api-version=1"] * 2
     assert server.prompts[0].startswith("[7]")
     assert server.prompts[1].startswith(
-        "[<observation>o</observation>\n<action>first</action>\n<observation>o</observation>"
+        "[<observation>coin</observation>\n<action>first</action>\n<observation>coin</observation>"
     )
 
 

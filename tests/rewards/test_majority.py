@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from rollart_flow.rewards.majority import majority
 from rollart_flow.rewards.score import score
 from rollart_flow.types import Reason, Trajectory
+from tests.builders import answered
 from tests.rewards import functions
-from tests.rewards.cases import answered
 
 
 def voted(outcomes: Sequence[bool]) -> tuple[float, dict[str, int], int]:

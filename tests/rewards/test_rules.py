@@ -15,7 +15,7 @@ from rollart_flow.rewards.rules import exact, numeric, regex
 from rollart_flow.rewards.score import score
 from rollart_flow.rewards.text import last_boxed, last_tagged
 from rollart_flow.types import Outcome, Reason
-from tests.rewards.cases import answered
+from tests.builders import answered
 
 
 @pytest.mark.parametrize(

@@ -3,40 +3,16 @@
 import asyncio
 import os
 from dataclasses import replace
-from datetime import UTC, datetime
 
 import pytest
 
 from rollart_flow.rewards.base import RewardFunction, environment_reward
 from rollart_flow.rewards.score import Scorer, score
-from rollart_flow.types import TRAINABLE, Outcome, Reason, Sampling, Split, Trajectory, Turn
+from rollart_flow.types import TRAINABLE, Outcome, Reason, Trajectory
+from tests.builders import trajectory, turn
 from tests.rewards import functions
 
-NOW = datetime(2025, 1, 1, tzinfo=UTC)
-
-
-def turn(reward: float) -> Turn:
-    return Turn(0, 2, "o", "a", reward, 0.1, 0.1, "CPU", "w", "stop")
-
-
-TRAJECTORY = Trajectory(
-    trajectory_id="t",
-    episode_id="t",
-    group_id="g",
-    task_id="task",
-    domain="arithmetic",
-    attempt=0,
-    outcome=Outcome.COMPLETED,
-    task="{}",
-    sampling=Sampling(),
-    split=Split.TRAIN,
-    env_seed=0,
-    env_version="v",
-    created_at=NOW,
-    finished_at=NOW,
-    reset_s=0.0,
-    turns=(turn(-0.1), turn(1.0)),
-)
+TRAJECTORY = trajectory(reward=None, turns=(turn(reward=-0.1), turn(reward=1.0)))
 
 
 def scored(function: RewardFunction, timeout_s: float = 60.0) -> Trajectory:

@@ -16,8 +16,9 @@ from rollart_flow.errors import StoreError
 from rollart_flow.pipeline import load_pipeline
 from rollart_flow.store import RunWriter, files, list_runs, open_run
 from rollart_flow.store.s3 import access
+from tests.builders import events, trajectories
+from tests.runs import info
 from tests.s3.server import BUCKET, OWNER, READER, S3Server
-from tests.store.builders import events, info, trajectories
 
 SECONDS = 20
 """A mistake is told well within this, on however busy a machine."""

@@ -16,7 +16,7 @@ from rollart_flow.store.info import write_info
 from rollart_flow.store.lease import held
 from rollart_flow.store.s3 import lease
 from rollart_flow.store.s3.blobs import S3Blobs
-from tests.store.builders import info
+from tests.runs import info
 
 ELSEWHERE = Owner("another-machine", 1, "")
 HOLD = "import sys\nfrom rollart_flow.store.lease import held\n"

@@ -13,7 +13,7 @@ import pytest
 from rollart_flow.errors import StoreError
 from rollart_flow.store import RunWriter
 from rollart_flow.store.s3.blobs import S3Blobs
-from tests.store.builders import info
+from tests.runs import info
 
 
 class Overwriting(BaseHTTPRequestHandler):

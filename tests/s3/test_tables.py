@@ -9,7 +9,8 @@ import pytest
 
 from rollart_flow.errors import FencedError, RunExistsError, RunNotFoundError
 from rollart_flow.store import RunStatus, RunWriter, list_runs, open_run, resolve
-from tests.store.builders import batches, events, ids, info, seqs, step_row, trajectories
+from tests.builders import batches, events, step_row, trajectories
+from tests.runs import ids, info, seqs
 
 
 @pytest.fixture

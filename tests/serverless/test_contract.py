@@ -22,33 +22,33 @@ from rollart_flow.serverless.contract import (
     encode_call,
 )
 from rollart_flow.types import Sampling, Trajectory, Turn
-from tests.serverless.trajectories import NOW, TRAJECTORY
+from tests.builders import MOMENT, TRAJECTORY
 
-MESSAGE = decode(encode_call(TRAJECTORY, NOW)[1])
+MESSAGE = decode(encode_call(TRAJECTORY, MOMENT)[1])
 
 
-def there(trajectory: Trajectory, deadline: datetime = NOW) -> RewardCall:
+def there(trajectory: Trajectory, deadline: datetime = MOMENT) -> RewardCall:
     call = decode_call(encode_call(trajectory, deadline)[1])
     assert call is not None
     return call
 
 
 def request_id(trajectory: Trajectory) -> str:
-    return encode_call(trajectory, NOW)[0]
+    return encode_call(trajectory, MOMENT)[0]
 
 
 def test_a_trajectory_arrives_as_it_was_sent() -> None:
-    assert there(TRAJECTORY) == RewardCall(request_id(TRAJECTORY), NOW, TRAJECTORY)
-    scored = replace(TRAJECTORY, reward=0.5, reward_parts={"a": 1.0}, scored_at=NOW, error="é")
+    assert there(TRAJECTORY) == RewardCall(request_id(TRAJECTORY), MOMENT, TRAJECTORY)
+    scored = replace(TRAJECTORY, reward=0.5, reward_parts={"a": 1.0}, scored_at=MOMENT, error="é")
     assert there(scored).trajectory == scored
 
 
 def test_a_call_is_plain_json_with_a_version_and_times_with_an_offset() -> None:
-    message = json.loads(encode_call(TRAJECTORY, NOW)[1])
+    message = json.loads(encode_call(TRAJECTORY, MOMENT)[1])
     assert message["schema_version"] == SCHEMA_VERSION
-    assert message["deadline"] == "2025-01-01T12:30:00.123456Z"
-    assert message["trajectory"]["created_at"] == "2025-01-01T12:30:00.123456Z"
-    assert message["trajectory"]["turns"][0]["action"] == "2"
+    assert message["deadline"] == "2025-01-02T03:04:05.678901Z"
+    assert message["trajectory"]["created_at"] == "2025-01-02T03:04:05.678901Z"
+    assert message["trajectory"]["turns"][0]["action"] == "do\nit"
 
 
 @given(
@@ -69,7 +69,7 @@ def test_a_failure_arrives_with_its_error(failure: CallFailure) -> None:
 def test_the_request_id_is_a_function_of_the_trajectory() -> None:
     assert request_id(TRAJECTORY) == request_id(replace(TRAJECTORY))
     assert request_id(TRAJECTORY) != request_id(replace(TRAJECTORY, token_ids=(1, 2, 4)))
-    elsewhere = NOW.astimezone(timezone(timedelta(0)))
+    elsewhere = MOMENT.astimezone(timezone(timedelta(0)))
     assert request_id(TRAJECTORY) == request_id(replace(TRAJECTORY, created_at=elsewhere))
 
 
@@ -166,5 +166,5 @@ def test_half_a_character_is_refused_in_a_trajectory_and_replaced_in_an_answer()
 
 
 def test_a_deadline_keeps_its_moment_in_another_time_zone() -> None:
-    east = NOW.astimezone(timezone(timedelta(hours=8)))
-    assert there(TRAJECTORY, east).deadline == NOW
+    east = MOMENT.astimezone(timezone(timedelta(hours=8)))
+    assert there(TRAJECTORY, east).deadline == MOMENT

@@ -4,6 +4,7 @@ import asyncio
 import os
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from itertools import count
 
 import pytest
@@ -14,8 +15,13 @@ from rollart_flow.serverless import endpoint as module
 from rollart_flow.serverless.contract import WARM, Answer, CallFailure, decode, encode, encode_call
 from rollart_flow.serverless.endpoint import Endpoint, load_function
 from rollart_flow.types import Outcome, Trajectory
+from tests.builders import MOMENT, TRAJECTORY, attempt
 from tests.rewards import functions
-from tests.serverless.trajectories import NOW, TRAJECTORY, attempt, call
+
+
+def call(trajectory: Trajectory = TRAJECTORY, deadline_s: float = 60.0) -> bytes:
+    """A call that is sent now."""
+    return encode_call(trajectory, datetime.now(UTC) + timedelta(seconds=deadline_s))[1]
 
 
 async def ask(endpoint: Endpoint, body: bytes) -> Answer:
@@ -174,7 +180,7 @@ FAILED = replace(TRAJECTORY, outcome=Outcome.FAILED)
         (b"hello", "", "is no message of the reward contract"),
         (b'{"schema_version": 9}', "", "schema_version 9"),
         (b'{"schema_version": 2, "request_id": "x"}', "x", "missing required field `deadline`"),
-        (call(FAILED), encode_call(FAILED, NOW)[0], "is failed has no reward"),
+        (call(FAILED), encode_call(FAILED, MOMENT)[0], "is failed has no reward"),
     ],
 )
 def test_what_is_no_call_is_refused_in_an_answer(body: bytes, request_id: str, said: str) -> None:

@@ -22,9 +22,9 @@ from rollart_flow.rewards.base import RewardFunction
 from rollart_flow.rewards.score import Scorer
 from rollart_flow.serverless import CallPolicy, Endpoint, ServerlessReward
 from rollart_flow.types import Outcome, Reason, Trajectory
+from tests.builders import TRAJECTORY, attempt
 from tests.rewards import functions
 from tests.serverless.servers import raw_server, response, serving
-from tests.serverless.trajectories import TRAJECTORY, attempt
 
 QUICK = CallPolicy(deadline_s=20.0, backoff_s=0.001, hedge_after_s=None)
 

@@ -19,8 +19,8 @@ from rollart_flow.errors import (
 )
 from rollart_flow.rewards.base import Score
 from rollart_flow.serverless import CallPolicy, ServerlessReward
+from tests.builders import TRAJECTORY, attempt
 from tests.serverless.lambda_front import LambdaFront, lambda_front
-from tests.serverless.trajectories import TRAJECTORY, attempt
 
 QUICK = CallPolicy(deadline_s=20.0, backoff_s=0.001, hedge_after_s=None)
 WITH_PARTS = (0.5, {"right": 1.0, "short": -0.5})

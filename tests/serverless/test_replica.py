@@ -11,7 +11,7 @@ from rollart_flow.serverless.scaling import CALLS
 from rollart_flow.serverless.transports.coalesced import GATHER_S, Answers
 from rollart_flow.simulation import run
 from rollart_flow.types import Trajectory
-from tests.serverless.trajectories import TRAJECTORY
+from tests.builders import TRAJECTORY
 
 PLACES = 4
 

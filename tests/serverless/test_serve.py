@@ -14,8 +14,8 @@ from rollart_flow.errors import RewardFailedError, ServerlessError
 from rollart_flow.rewards.base import Score
 from rollart_flow.serverless import CallPolicy, ServerlessReward, serve_app
 from rollart_flow.types import Trajectory
+from tests.builders import TRAJECTORY, attempt
 from tests.local_ray import tolerating_ray
-from tests.serverless.trajectories import TRAJECTORY, attempt
 
 ENDS_WITHIN_MS = 60_000
 

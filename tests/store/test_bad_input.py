@@ -20,13 +20,14 @@ from deltalake import write_deltalake
 from rollart_flow.errors import SchemaError, StoreError
 from rollart_flow.schema import SCHEMA_VERSION, stored_schema
 from rollart_flow.store import RunWriter, open_run
-from tests.store.builders import batches, ids, new_writer, step_row, trajectories
+from tests.builders import batches, step_row, trajectories
+from tests.runs import ids, new_writer
 
 _FILLED = """
 import sys
 from rollart_flow.errors import StoreError
 from rollart_flow.store import RunWriter
-from tests.store.builders import events, trajectories
+from tests.builders import events, trajectories
 writer = RunWriter.open(sys.argv[1])
 number = 1
 try:

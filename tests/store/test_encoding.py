@@ -14,7 +14,8 @@ from rollart_flow.schema import TABLES, stored_schema
 from rollart_flow.store.encoding import encode, row_group_rows, statistics, writer_options
 from rollart_flow.store.group import stamp
 from rollart_flow.store.layout import table_uri
-from tests.store.builders import batches, events, new_writer, trajectories
+from tests.builders import batches, events, trajectories
+from tests.runs import new_writer
 
 
 def stored(table: str, rows: pa.Table) -> pa.Table:

@@ -13,7 +13,7 @@ from rollart_flow.errors import RunExistsError, RunNotFoundError, StoreError
 from rollart_flow.schema import SCHEMA_VERSION
 from rollart_flow.store import Owner, Parent, RunInfo, RunStatus, read_info
 from rollart_flow.store.info import write_info
-from tests.store.builders import info
+from tests.runs import info
 
 
 def test_information_comes_back_as_it_was_written(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 from rollart_flow.errors import RunNotFoundError, SettingsError, StoreError
 from rollart_flow.store import layout, list_runs, new_run_uri, open_run, resolve, store_uri
 from rollart_flow.store.info import write_info
-from tests.store.builders import info
+from tests.runs import info
 
 
 @pytest.fixture

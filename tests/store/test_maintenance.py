@@ -12,16 +12,9 @@ from rollart_flow.errors import StoreError
 from rollart_flow.store import RunWriter, open_run
 from rollart_flow.store.maintenance import mergeable
 from rollart_flow.store.table import data_files, open_table
-from tests.store.builders import (
-    batches,
-    events,
-    failing_append,
-    ids,
-    new_writer,
-    seqs,
-    step_row,
-    trajectories,
-)
+from tests.builders import batches, events, step_row, trajectories
+from tests.runs import ids, new_writer, seqs
+from tests.store.failing import failing_append
 
 
 def fill(writer: RunWriter, start: int, commits: int) -> None:

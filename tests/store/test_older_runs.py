@@ -12,7 +12,8 @@ from pyarrow import feather
 from rollart_flow import schema
 from rollart_flow.schema import SCHEMA_VERSION, TABLES, stored_schema
 from rollart_flow.store import RunWriter, open_run
-from tests.store.builders import batches, events, ids, step_row, trajectories
+from tests.builders import batches, events, step_row, trajectories
+from tests.runs import ids
 
 ROOT = Path(__file__).parents[2]
 OF_4 = {"steps": ["push_s"]}
@@ -34,7 +35,8 @@ from pathlib import Path
 from rollart_flow import schema
 schema._schemas_folder = lambda: Path(sys.argv[1])
 from pyarrow import feather
-from tests.store.builders import batches, events, new_writer, step_row
+from tests.builders import batches, events, step_row
+from tests.runs import new_writer
 writer = new_writer(Path(sys.argv[2]))
 writer.commit("trajectories", feather.read_table(Path(sys.argv[1]) / "trajectories"))
 writer.commit("batches", batches(1, [0, 1]))

@@ -15,7 +15,8 @@ from rollart_flow.errors import FencedError, StoreError
 from rollart_flow.store import RunWriter, open_run
 from rollart_flow.store.run import Run
 from rollart_flow.store.table_log import TableLog
-from tests.store.builders import events, new_writer, trajectories
+from tests.builders import events, trajectories
+from tests.runs import new_writer
 
 Group = dict[str, pa.Table]
 

@@ -11,17 +11,9 @@ from rollart_flow.errors import RunNotFoundError, StoreError
 from rollart_flow.rows import trajectory_from_row
 from rollart_flow.schema import TABLES, stored_schema
 from rollart_flow.store import Run, open_run
-from tests.store.builders import (
-    batches,
-    events,
-    failing_append,
-    ids,
-    new_writer,
-    seqs,
-    step_row,
-    trajectories,
-    trajectory,
-)
+from tests.builders import batches, events, numbered, step_row, trajectories
+from tests.runs import ids, new_writer, seqs
+from tests.store.failing import failing_append
 
 
 @pytest.fixture
@@ -63,7 +55,7 @@ def test_every_table_is_a_property(run: Run) -> None:
 
 def test_a_trajectory_survives_storage_to_the_last_bit(run: Run) -> None:
     row = run.trajectories.filter(pl.col("trajectory_id") == "t6").collect().row(0, named=True)
-    assert trajectory_from_row(row) == trajectory(6, version=1, tokens=10)
+    assert trajectory_from_row(row) == numbered(6, version=1, tokens=10)
 
 
 def test_as_of_a_step(run: Run) -> None:
@@ -110,7 +102,7 @@ def test_a_batch_is_what_was_trained_on_in_its_order(run: Run) -> None:
         pa.field("element", pa.int32(), nullable=False)
     )
     back = [trajectory_from_row(row) for row in batch.to_pylist()]
-    assert back == [trajectory(n, version=1, tokens=10) for n in (7, 4, 6, 5)]
+    assert back == [numbered(n, version=1, tokens=10) for n in (7, 4, 6, 5)]
     declared = {*stored_schema("trajectories").names, *stored_schema("batches").names}
     assert set(batch.schema.names) == declared
 

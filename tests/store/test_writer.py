@@ -20,16 +20,9 @@ from rollart_flow.schema import row_schema
 from rollart_flow.store import RunStatus, RunWriter, open_run, read_info
 from rollart_flow.store.table import commit_actions, data_files, open_table
 from rollart_flow.store.table_log import TableLog
-from tests.store.builders import (
-    events,
-    failing_append,
-    ids,
-    info,
-    new_writer,
-    seqs,
-    step_row,
-    trajectories,
-)
+from tests.builders import events, step_row, trajectories
+from tests.runs import ids, info, new_writer, seqs
+from tests.store.failing import failing_append
 
 
 def test_rows_come_back_as_they_were_given(tmp_path: Path) -> None:
@@ -156,7 +149,7 @@ _KILLED = """
 import os, sys
 from rollart_flow.store import RunWriter
 from rollart_flow.store.table_log import TableLog
-from tests.store.builders import trajectories
+from tests.builders import trajectories
 writer = RunWriter.open(sys.argv[1])
 writer.commit("trajectories", trajectories(range(2)), transaction=1)
 real = TableLog.append

@@ -11,7 +11,7 @@ from rollart_flow.control.buffer.buffer_service import BufferService, StoredBuff
 from rollart_flow.control.schedule.schedules import rollart
 from rollart_flow.errors import StoreError
 from rollart_flow.types import Event, EventKind, Outcome, Reason, Sample
-from tests.control.samples import batch_of, sample
+from tests.builders import batch_of, sample
 
 COMMIT_S = 1.0
 NOON = datetime(2026, 1, 1, 12)

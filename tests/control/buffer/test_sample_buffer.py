@@ -9,7 +9,7 @@ from rollart_flow.control.protocols import Change
 from rollart_flow.control.schedule.staleness import StalenessPolicy
 from rollart_flow.errors import RunFailedError, SettingsError
 from rollart_flow.types import EventKind, Outcome, Reason
-from tests.control.samples import batch_of, sample
+from tests.builders import batch_of, sample
 from tests.dst.log import EventLog
 
 

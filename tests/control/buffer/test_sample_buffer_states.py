@@ -11,7 +11,7 @@ from rollart_flow.control.protocols import Change
 from rollart_flow.control.schedule.staleness import StalenessPolicy
 from rollart_flow.simulation import VirtualTimeLoop
 from rollart_flow.types import Batch, EventKind, Outcome, Reason, Sample
-from tests.control.samples import sample
+from tests.builders import sample
 from tests.dst.log import EventLog
 
 GROUP_SIZE = 2

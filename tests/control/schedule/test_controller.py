@@ -12,7 +12,7 @@ from rollart_flow.control.schedule.phases import PhaseSeconds
 from rollart_flow.control.schedule.schedules import Schedule, one_off, rollart, sync
 from rollart_flow.errors import RunFailedError
 from rollart_flow.types import Batch, EventKind
-from tests.control.samples import batch_of
+from tests.builders import batch_of
 from tests.dst.log import EventLog
 
 

@@ -29,18 +29,14 @@ from rollart_flow.control.schedule.selection import (
 from rollart_flow.control.schedule.stage_sizes import StageSizes
 from rollart_flow.errors import SettingsError
 from rollart_flow.types import Batch
+from tests.builders import batch_of
 
 
 def batch(step: int, served: int, staleness: tuple[int, ...], trained: int | None = None) -> Batch:
-    ids = tuple(f"t{i}" for i in range(len(staleness)))
-    return Batch(
-        step=step,
-        policy_version=served,
-        trained_version=step - 1 if trained is None else trained,
-        trajectory_ids=ids,
-        group_ids=ids,
-        staleness=staleness,
-    )
+    names = (f"t{i}" for i in range(len(staleness)))
+    fresh = batch_of(step, *names, size=1, served=served)
+    trained_version = fresh.trained_version if trained is None else trained
+    return replace(fresh, staleness=staleness, trained_version=trained_version)
 
 
 def test_rollart_trains_while_the_engines_go_on() -> None:
@@ -79,7 +75,7 @@ def test_rollart_finds_what_breaks_its_promise() -> None:
     kept = [batch(1, 0, (0, 0)), batch(2, 0, (0, 0)), batch(3, 1, (1, 0)), batch(4, 3, (1, 1))]
     assert schedule.violations(kept) == ()
     too_old = batch(5, 3, (0, 2))
-    assert schedule.violations([*kept, too_old]) == ("step 5: trajectory t1 is 2 versions old",)
+    assert schedule.violations([*kept, too_old]) == ("step 5: trajectory t1-00 is 2 versions old",)
     assert "version 1 was served" in schedule.violations([batch(5, 1, (0,))])[0]
     assert "trained from version 3" in schedule.violations([batch(5, 3, (0,), trained=3)])[0]
 

@@ -24,7 +24,7 @@ from rollart_flow.control.scheduler.rollout_settings import RolloutSettings
 from rollart_flow.errors import SettingsError
 from rollart_flow.types import EventKind, Outcome, Sample, solved_by
 from rollart_flow.types import Task as Work
-from tests.control.samples import batch_of, committed, sample
+from tests.builders import batch_of, committed, sample
 from tests.dst.log import EventLog
 
 NAMES = ("new", "hard", "medium", "easy")

@@ -14,7 +14,7 @@ from rollart_flow.control.scheduler.rollout_scheduler import RolloutScheduler
 from rollart_flow.control.scheduler.rollout_settings import RolloutSettings
 from rollart_flow.errors import RunFailedError, SettingsError
 from rollart_flow.types import Assignment, EventKind, Outcome, Reason, Task
-from tests.control.samples import batch_of, committed, sample
+from tests.builders import batch_of, committed, sample
 from tests.dst.environments import endless_tasks
 from tests.dst.log import EventLog
 
