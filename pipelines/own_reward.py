@@ -1,7 +1,7 @@
 """A reward of your own: a rule decides, and a small bonus for short answers can never outweigh it.
 
     rollart run pipelines/own_reward.py
-    rollart query RUN "SELECT avg(reward), avg(reward_parts['brevity']) FROM trajectories"
+    rollart query RUN "SELECT reward, reward_parts FROM trajectories LIMIT 5"
 
 A reward is a function of a finished `Trajectory`. Each part of a composed reward is stored beside
 the sum, in `reward_parts`. A plain function runs in a process of its own, so that one that hangs is
@@ -33,7 +33,7 @@ def brevity(trajectory: Trajectory) -> float:
 numbers = Arithmetic(ops=("%",), right=(2,))
 policy = Policy.tiny(warm_start=20)
 trajectories = rollout(tasks(numbers, group_size=8), policy, max_tokens=4)
-scored = reward(trajectories, compose(right, Part("brevity", brevity, cap=0.1)), timeout_s=5)
+scored = reward(trajectories, compose(right, Part("brevity", brevity, weight=0.2)), timeout_s=5)
 batches = buffer(scored, batch_size=64, alpha=1)
 optimizer = adamw(lr=2e-3)
 steps = train(batches, policy, grpo(), steps=30, minibatches=2, epochs=2, optimizer=optimizer)

@@ -19,8 +19,9 @@ from rollart_flow.algorithms import Algorithm, grpo
 from rollart_flow.algorithms.base import Tokens
 from rollart_flow.algorithms.losses import Clipped
 from rollart_flow.errors import SettingsError, TrainerError
+from tests.algorithms.batches import Row, T, table
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def batch(
@@ -29,18 +30,11 @@ def batch(
     actions: Sequence[int] | None = None,
     domains: Sequence[str] | None = None,
 ) -> pa.Table:
-    """Rows with what `advantages` reads; `actions` counts action tokens, 2 each by default."""
+    """Attempts whose `actions` action tokens, 2 by default, lie between two observed ones."""
     counts = actions or [2] * len(rewards)
-    return pa.table(
-        {
-            "group_id": pa.array(groups),
-            "domain": pa.array(domains or ["one"] * len(rewards)),
-            "reward": pa.array(rewards, pa.float64()),
-            "action_mask": pa.array(
-                [[False] + [True] * n + [False] for n in counts], pa.list_(pa.bool_())
-            ),
-        }
-    )
+    names = domains or ["one"] * len(rewards)
+    rows = zip(rewards, groups, counts, names, strict=True)
+    return table([Row(g, r, (T(1, n), T(1, 0)), domain=name) for r, g, n, name in rows])
 
 
 def reference(
@@ -192,9 +186,9 @@ def test_domain_weights_make_the_token_mean_a_mean_over_domains() -> None:
 
 def test_chunked_and_sliced_columns_are_read_right() -> None:
     rows = batch([5.0, 0.0, 1.0, 3.0], ["x", "a", "a", "a"], [9, 1, 2, 3])
-    for table in (rows.slice(1), pa.concat_tables([rows.slice(1, 1), rows.slice(2)])):
-        assert grpo(aggregation="sequence").weights(table) == pytest.approx((2.0, 1.0, 2 / 3))
-        assert grpo().advantages(table).zero_variance_groups == 0
+    for part in (rows.slice(1), pa.concat_tables([rows.slice(1, 1), rows.slice(2)])):
+        assert grpo(aggregation="sequence").weights(part) == pytest.approx((2.0, 1.0, 2 / 3))
+        assert grpo().advantages(part).zero_variance_groups == 0
 
 
 @pytest.mark.parametrize("reward", [None, float("nan"), float("inf")])
