@@ -58,7 +58,7 @@ def _made(
     """A trajectory of the domain math; other words in each where no actions are given."""
     number = next(_NUMBERS)
     words = actions or (" ".join(f"word{number}-{index}" for index in range(20)),)
-    turns = tuple(turn(text, finish_reason=finish) for text in words)
+    turns = tuple(turn(text, end=2, finish_reason=finish) for text in words)
     return replace(
         numbered(0, tokens=2 * tokens),
         trajectory_id=name,
