@@ -25,7 +25,7 @@ class Row:
     """A trajectory of a batch; lists of floats have one for each action token."""
 
     group: str
-    reward: float | None
+    reward: float
     turns: tuple[T, ...] = (T(1, 2),)
     values: tuple[float, ...] = ()
     behavior: tuple[float, ...] = ()

@@ -34,7 +34,10 @@ def batch(
     counts = actions or [2] * len(rewards)
     names = domains or ["one"] * len(rewards)
     rows = zip(rewards, groups, counts, names, strict=True)
-    return table([Row(g, r, (T(1, n), T(1, 0)), domain=name) for r, g, n, name in rows])
+    made = [Row(g, 0.0 if r is None else r, (T(1, n), T(1, 0)), domain=d) for r, g, n, d in rows]
+    found = table(made)
+    place = found.column_names.index("reward")
+    return found.set_column(place, "reward", pa.array(rewards, pa.float64()))
 
 
 def reference(
