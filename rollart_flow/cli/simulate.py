@@ -14,7 +14,7 @@ from rollart_flow.cli.output import Interrupted, console, print_json
 from rollart_flow.errors import SettingsError
 
 if TYPE_CHECKING:
-    from rollart_flow.control.schedule.schedules import Schedule
+    from rollart_flow.control.schedule.schedule import Schedule
     from rollart_flow.simulation.report.comparison import Case, Row
     from rollart_flow.simulation.report.timeline import Timeline
     from rollart_flow.simulation.stored.recorded import Recorded

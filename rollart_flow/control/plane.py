@@ -45,7 +45,7 @@ from rollart_flow.control.rollout.dispatch import FREE, Dispatch
 from rollart_flow.control.rollout.env_manager import EnvManager, Limits
 from rollart_flow.control.rollout.rollout_worker import RolloutWorker
 from rollart_flow.control.schedule.controller import AsyncController
-from rollart_flow.control.schedule.schedules import Schedule
+from rollart_flow.control.schedule.schedule import Schedule
 from rollart_flow.control.scheduler.curriculum import Curriculum, Successes, by_difficulty
 from rollart_flow.control.scheduler.rollout_scheduler import RolloutScheduler
 from rollart_flow.control.scheduler.rollout_settings import RolloutSettings

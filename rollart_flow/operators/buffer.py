@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from rollart_flow.control.buffer.buffer_service import BufferService, StoredBuffer
 from rollart_flow.control.protocols import Change
-from rollart_flow.control.schedule.schedules import Schedule
+from rollart_flow.control.schedule.schedule import Schedule
 from rollart_flow.operators.committer import Committer
 from rollart_flow.operators.filters import NamedFilter, group_refusal, refusals
 from rollart_flow.operators.ipc import decode, encode

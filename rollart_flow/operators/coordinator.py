@@ -20,7 +20,8 @@ from rollart_flow.control.inference.health import HealthLimits
 from rollart_flow.control.loop.waits import Signal, Watchdog, describe, waiting
 from rollart_flow.control.plane import ControlPlane, EngineWorkers, PlaneSettings, PlaneState
 from rollart_flow.control.protocols import Cancellation
-from rollart_flow.control.schedule.schedules import Phase, Schedule
+from rollart_flow.control.schedule.declarations import Phase
+from rollart_flow.control.schedule.schedule import Schedule
 from rollart_flow.control.scheduler.curriculum import Curriculum
 from rollart_flow.control.scheduler.rollout_settings import RolloutSettings
 from rollart_flow.engines.base import EnginePhase

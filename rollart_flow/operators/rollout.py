@@ -19,7 +19,7 @@ from rollart_flow.control.inference.worker_pool import Recover
 from rollart_flow.control.plane import InferenceClients, RolloutPlane
 from rollart_flow.control.protocols import Admission, AsyncEnvironment
 from rollart_flow.control.rollout.env_manager import Limits
-from rollart_flow.control.schedule.schedules import Schedule
+from rollart_flow.control.schedule.schedule import Schedule
 from rollart_flow.engines.base import EnginePhase
 from rollart_flow.engines.remote import RemoteInference
 from rollart_flow.envs.adapter import open_environment

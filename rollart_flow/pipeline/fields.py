@@ -13,7 +13,8 @@ from pydantic import Field, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
 from rollart_flow.algorithms.algorithm import Algorithm
-from rollart_flow.control.schedule.schedules import Schedule, named_schedule
+from rollart_flow.control.schedule.schedule import Schedule
+from rollart_flow.control.schedule.schedules import named_schedule
 from rollart_flow.control.scheduler.curriculum import Curriculum
 from rollart_flow.envs.base import Domain
 from rollart_flow.models.lora import Adapter, read_adapter

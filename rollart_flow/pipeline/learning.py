@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import cast
 
 from rollart_flow.algorithms.algorithm import Algorithm
-from rollart_flow.control.schedule.schedules import Schedule, named_schedule, rollart
+from rollart_flow.control.schedule.schedule import Schedule
+from rollart_flow.control.schedule.schedules import named_schedule, rollart
 from rollart_flow.engines.registry import check_engine, engine_capabilities
 from rollart_flow.envs.base import Domain
 from rollart_flow.envs.registry import domains_of

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
+from rollart_flow.control.schedule.schedule import Schedule
 from rollart_flow.envs.base import Domain
 from rollart_flow.pipeline.nodes import Node
 from rollart_flow.types import Task
@@ -62,7 +63,8 @@ def describe(value: Any) -> Any:
         return [describe(item) for item in value]
     if is_settings(value):
         name = {"name": value.name} if isinstance(value, Domain) else {}
-        fields = {key: describe(item) for key, item in fields_of(value).items()}
+        own = value.described() if isinstance(value, Schedule) else fields_of(value)
+        fields = {key: describe(item) for key, item in own.items()}
         return {"type": type(value).__name__, **name, **fields}
     if callable(value):
         if hasattr(value, "__qualname__"):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import ray
 
 from rollart_flow.control.inference.health import HealthLimits
-from rollart_flow.control.schedule.schedules import Phase
+from rollart_flow.control.schedule.declarations import Phase
 from rollart_flow.operators.coordinator import evaluated_versions
 from rollart_flow.operators.evaluate import EvaluateContext, EvaluateOperator
 from rollart_flow.operators.ipc import decode

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from rollart_flow.control.inference.profiler import AUTO
-from rollart_flow.control.schedule.schedules import Schedule
+from rollart_flow.control.schedule.schedule import Schedule
 from rollart_flow.control.scheduler.rollout_settings import RolloutSettings
 from rollart_flow.errors import SettingsError
 from rollart_flow.simulation.hardware import (

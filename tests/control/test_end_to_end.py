@@ -10,8 +10,8 @@ from itertools import accumulate
 import pytest
 
 from rollart_flow.control.ids import group_cursor
+from rollart_flow.control.schedule.schedule import Schedule
 from rollart_flow.control.schedule.schedules import (
-    Schedule,
     areal,
     one_off,
     rollart,

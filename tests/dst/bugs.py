@@ -17,7 +17,7 @@ from rollart_flow.control.inference.generation_builder import GenerationBuilder
 from rollart_flow.control.loop.replayable_queue import ReplayableQueue
 from rollart_flow.control.protocols import PullStats
 from rollart_flow.control.schedule.controller import AsyncController
-from rollart_flow.control.schedule.schedules import Phase
+from rollart_flow.control.schedule.declarations import Phase
 from rollart_flow.control.schedule.selection import ReadyGroup
 from rollart_flow.control.scheduler.group_registry import GroupRegistry
 from rollart_flow.control.scheduler.groups import Group

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 
 from rollart_flow.control.rollout.env_manager import Limits
-from rollart_flow.control.schedule.schedules import Schedule
+from rollart_flow.control.schedule.schedule import Schedule
 from rollart_flow.control.schedule.staleness import StalenessPolicy, StartBound
 from rollart_flow.types import TRAINABLE, Batch, Trajectory
 from tests.dst.plans import Plan

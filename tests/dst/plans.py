@@ -8,7 +8,9 @@ from enum import StrEnum
 from random import Random
 
 from rollart_flow.control.rollout.env_manager import Limits
-from rollart_flow.control.schedule.schedules import SCHEDULES, Phase, Schedule, rollart
+from rollart_flow.control.schedule.declarations import Phase
+from rollart_flow.control.schedule.schedule import Schedule
+from rollart_flow.control.schedule.schedules import SCHEDULES, rollart
 from rollart_flow.control.scheduler.rollout_settings import RolloutSettings
 from rollart_flow.types import Sampling
 
@@ -184,19 +186,20 @@ def plan_of(seed: int) -> Plan:
 
 def _schedule(chance: Random) -> Schedule:
     """Any schedule, sometimes with other switches than its own."""
-    name = chance.choice(tuple(SCHEDULES))
+    name = chance.choice(SCHEDULES.names())
+    make = SCHEDULES.load(name)
     alpha = chance.choice((0, 0.5, 1, 1, 2))
     match name:
         case "rollart" | "areal":
-            schedule = SCHEDULES[name](alpha)
+            schedule = make(alpha)
         case "rollart_plus":
-            schedule = SCHEDULES[name](alpha or 1)
+            schedule = make(alpha or 1)
         case "window":
-            schedule = SCHEDULES[name](chance.randint(1, 4), alpha)
+            schedule = make(chance.randint(1, 4), alpha)
         case "staged":
-            schedule = SCHEDULES[name](*(chance.randint(1, 3) for _ in range(3)), alpha)
+            schedule = make(*(chance.randint(1, 3) for _ in range(3)), alpha)
         case _:
-            schedule = SCHEDULES[name]()
+            schedule = make()
     switches = {"queue_scheduling": False, "prompt_replication": False, "patient": True}
     if Phase.UPDATE in schedule.before_training:
         switches["overlapped"] = True

@@ -4,7 +4,7 @@ import asyncio
 from functools import partial
 
 from rollart_flow.control.plane import ControlPlane
-from rollart_flow.control.schedule.schedules import Phase
+from rollart_flow.control.schedule.declarations import Phase
 from rollart_flow.errors import WeightsError
 from rollart_flow.types import Batch
 from tests.dst.network import Address

@@ -34,9 +34,9 @@ def test_a_schedule_is_set_by_name_and_brings_its_own_alpha() -> None:
     changed = two_domains(alpha=1).override({"schedule": "window(8, alpha=2)"})
     assert changed.buffer.schedule == window(8, alpha=2)
     assert changed.buffer.alpha == 2
-    assert two_domains().override({"buffer.schedule": "sync"}).buffer.schedule.lockstep
+    assert two_domains().override({"buffer.schedule": "sync"}).buffer.schedule.barriers
     assert two_domains(schedule=areal(2)).override({"steps": "3"}).buffer.schedule == areal(2)
-    with pytest.raises(SettingsError, match="'often' is none of rollart"):
+    with pytest.raises(SettingsError, match="schedule='often': expected one of areal"):
         two_domains().override({"schedule": "often"})
     with pytest.raises(PipelineError, match="alpha 3 conflicts with the schedule's 0"):
         two_domains().override({"schedule": "one_off", "alpha": "3"})

@@ -1,7 +1,7 @@
 """Small scenarios, and one schedule of each name."""
 
+from rollart_flow.control.schedule.schedule import Schedule
 from rollart_flow.control.schedule.schedules import (
-    Schedule,
     areal,
     hybrid,
     one_off,

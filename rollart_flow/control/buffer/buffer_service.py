@@ -18,7 +18,7 @@ from rollart_flow.control.buffer.drop_event import drop_event
 from rollart_flow.control.buffer.sample_buffer import SampleBuffer
 from rollart_flow.control.buffer.storage import R, RowCommitter, RowFormat
 from rollart_flow.control.protocols import Change
-from rollart_flow.control.schedule.schedules import Schedule
+from rollart_flow.control.schedule.schedule import Schedule
 from rollart_flow.types import Batch, Event, EventKind, Reason, Sample
 
 NUMBERED = {"steps": "step", "batches": "step", "evaluations": "policy_version"}

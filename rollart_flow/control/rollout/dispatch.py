@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from rollart_flow.control.ids import group_cursor
 from rollart_flow.control.rollout.lockstep import Lockstep
 from rollart_flow.control.rollout.stages import Stages, StageSlot
-from rollart_flow.control.schedule.schedules import Schedule
+from rollart_flow.control.schedule.declarations import Barrier, GroupPlacement
+from rollart_flow.control.schedule.schedule import Schedule
 from rollart_flow.types import Assignment
 
 
@@ -20,16 +21,16 @@ class Dispatch:
 
     lockstep: Lockstep | None = None
     stages: Stages | None = None
-    prompt_replication: bool = True
+    group_placement: GroupPlacement = GroupPlacement.SPREAD
 
     @staticmethod
     def of(schedule: Schedule) -> "Dispatch":
         """Create the dispatch of a schedule for one process."""
-        turns, ends = schedule.lockstep, not schedule.queue_scheduling
+        turns, ends = Barrier.TURNS in schedule.barriers, Barrier.ENDS in schedule.barriers
         return Dispatch(
             lockstep=Lockstep(turns=turns, ends=ends) if turns or ends else None,
             stages=None if schedule.stages is None else Stages(schedule.stages),
-            prompt_replication=schedule.prompt_replication,
+            group_placement=schedule.group_placement,
         )
 
     def passage(self, assignment: Assignment) -> StageSlot | None:
@@ -38,7 +39,9 @@ class Dispatch:
 
     def placement(self, assignment: Assignment) -> int | None:
         """Return `GenerationRequest.placement` for an attempt."""
-        return None if self.prompt_replication else group_cursor(assignment.group_id)
+        if self.group_placement is GroupPlacement.SPREAD:
+            return None
+        return group_cursor(assignment.group_id)
 
 
 FREE = Dispatch()

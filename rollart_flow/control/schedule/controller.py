@@ -13,9 +13,10 @@ import asyncio
 
 from rollart_flow.control.loop.waits import Signal, waiting
 from rollart_flow.control.protocols import Buffered, Emit, InferenceControl, Scheduling
+from rollart_flow.control.schedule.declarations import Overdue, Phase, Swap
 from rollart_flow.control.schedule.phases import PhaseSeconds, StepSeconds
 from rollart_flow.control.schedule.published import Published
-from rollart_flow.control.schedule.schedules import Phase, Schedule
+from rollart_flow.control.schedule.schedule import Schedule
 from rollart_flow.errors import RunFailedError
 from rollart_flow.types import Batch, Event, EventKind
 
@@ -76,6 +77,10 @@ class AsyncController:
         self._step_ended = Signal()
 
     @property
+    def _beside_training(self) -> bool:
+        return self._schedule.swap is Swap.BESIDE
+
+    @property
     def served(self) -> int:
         """Policy version that the engines hold."""
         return self._served
@@ -118,7 +123,7 @@ class AsyncController:
             for phase in (Phase.SUSPEND, *self._schedule.after_training):
                 await self._run(phase, self._trained, version=self._trained)
         elif self._trained > 0 and (
-            self._schedule.overlapped or self._left_suspended or self._served < self._trained - 1
+            self._beside_training or self._left_suspended or self._served < self._trained - 1
         ):
             # Restarted engines may hold the newest weights already.
             version = max(self._served, self._trained - 1)
@@ -133,7 +138,7 @@ class AsyncController:
         await self._inference.to_training()
         if step == self._steps:
             self._scheduler.stop()
-        if self._schedule.overlapped or self._published.newest < step - 1:
+        if self._beside_training or self._published.newest < step - 1:
             self._beside = (step, batch)
             self._start_exchange(step, batch)
         else:
@@ -206,8 +211,8 @@ class AsyncController:
             failure.cancel()
 
     async def _request(self, step: int) -> Batch:
-        """Request the batch; a patient schedule first waits for attempts that would be too old."""
-        if self._schedule.patient:
+        """Request the batch; a schedule may first wait for attempts that would be too old."""
+        if self._schedule.overdue is Overdue.AWAIT:
             await self._scheduler.settled(self._served + 1)
         return await self._buffered.get_batch(step, self._served, self._batch_size)
 

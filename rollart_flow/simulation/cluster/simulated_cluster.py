@@ -17,7 +17,8 @@ from rollart_flow.control.inference.profiler import AUTO
 from rollart_flow.control.loop.waits import Signal, waiting
 from rollart_flow.control.plane import InferenceClients, PlaneSettings, RolloutPlane
 from rollart_flow.control.rollout.env_manager import Limits
-from rollart_flow.control.schedule.schedules import Schedule
+from rollart_flow.control.schedule.declarations import Swap
+from rollart_flow.control.schedule.schedule import Schedule
 from rollart_flow.simulation.cluster.buffer import SimulatedCommitter, SimulatedRow, SimulatedRows
 from rollart_flow.simulation.cluster.equipment import make_scoring, make_workers
 from rollart_flow.simulation.cluster.shared_machine import SharedMachine
@@ -116,7 +117,7 @@ class SimulatedCluster:
     def _host_slots(self) -> list[int]:
         """Environments by rollout worker; all share one if they wait for each other."""
         slots = self.scenario.slots(self.schedule)
-        if self.schedule.lockstep or not self.schedule.queue_scheduling:
+        if self.schedule.barriers:
             return [slots]
         full, rest = divmod(slots, HOST_SLOTS)
         return [HOST_SLOTS] * full + [rest] * (rest > 0)
@@ -224,7 +225,7 @@ class SimulatedCluster:
             push = asyncio.create_task(self._push(step), name=f"push({step})")
             self._pushes.add(push)
             push.add_done_callback(self._pushes.discard)
-            if not self.schedule.overlapped:
+            if self.schedule.swap is not Swap.BESIDE:
                 await push
             pushed = loop.time()
             await self._buffer.commit({"steps": (SimulatedRow(step=step),)})

@@ -9,7 +9,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from rollart_flow.control.schedule.schedules import Phase, Schedule
+from rollart_flow.control.schedule.declarations import Swap
+from rollart_flow.control.schedule.schedule import Schedule
 from rollart_flow.simulation.hardware import EngineModel, Roofline
 from rollart_flow.simulation.models.batching import MAX_SEQUENCES
 from rollart_flow.simulation.record import AttemptRecord, Record
@@ -105,7 +106,7 @@ def _decode_s(script: Script, roofline: EngineModel, batch: int) -> float:
 
 def is_serial(schedule: Schedule) -> bool:
     """Whether training and rollout wait for each other under a schedule."""
-    return schedule.order.index(Phase.TRAIN) < schedule.order.index(Phase.UPDATE)
+    return schedule.swap is Swap.AFTER
 
 
 def bound(
@@ -140,7 +141,7 @@ def bound(
     count = len(batches)
     rollout = _rollout_s(work, scenario, slots) / count
     # Where weights are exchanged beside training, the first step has none to push.
-    pushes = count - (schedule.overlapped and not warmup)
+    pushes = count - (schedule.swap is Swap.BESIDE and not warmup)
     return StepTimeBound(
         rollout,
         math.fsum(training) / count,

@@ -6,7 +6,7 @@ The invariant: schedules are compared under equal conditions: the same attempts 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from rollart_flow.control.schedule.schedules import Schedule
+from rollart_flow.control.schedule.schedule import Schedule
 from rollart_flow.errors import DeadlockError, RunFailedError
 from rollart_flow.simulation.cluster.simulated_cluster import SimulatedCluster
 from rollart_flow.simulation.loop.virtual_time import run

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from rollart_flow.control.schedule.schedules import Schedule
+from rollart_flow.control.schedule.schedule import Schedule
 from rollart_flow.simulation.report.bounds import batch_of, work_s
 from rollart_flow.simulation.scenario import Scenario
 from rollart_flow.simulation.workloads import Script

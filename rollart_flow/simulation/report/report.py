@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rollart_flow.control.schedule.schedules import Schedule
+from rollart_flow.control.schedule.schedule import Schedule
 from rollart_flow.simulation.record import AttemptRecord, PoolTimes, Record, StepTimes
 from rollart_flow.simulation.report.bounds import StepTimeBound, bound, is_serial
 from rollart_flow.simulation.scenario import Scenario

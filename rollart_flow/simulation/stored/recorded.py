@@ -35,7 +35,8 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from rollart_flow.control.schedule.schedules import Schedule, named_schedule, rollart
+from rollart_flow.control.schedule.schedule import Schedule
+from rollart_flow.control.schedule.schedules import named_schedule, rollart
 from rollart_flow.errors import SettingsError
 from rollart_flow.simulation.hardware import Device, LanguageModel
 from rollart_flow.simulation.measured import Measured

@@ -11,7 +11,8 @@ from datetime import datetime
 import numpy as np
 import polars as pl
 
-from rollart_flow.control.schedule.schedules import Phase, Schedule
+from rollart_flow.control.schedule.declarations import Phase
+from rollart_flow.control.schedule.schedule import Schedule
 from rollart_flow.errors import SettingsError
 from rollart_flow.simulation.stored.regression import Floats
 from rollart_flow.store.snapshot import Snapshot

@@ -5,8 +5,8 @@ The invariant: a figure is defined completely here, independent of any result.
 
 from collections.abc import Iterator
 
+from rollart_flow.control.schedule.schedule import Schedule
 from rollart_flow.control.schedule.schedules import (
-    Schedule,
     areal,
     one_off,
     rollart,

@@ -9,7 +9,8 @@ from rollart_flow.control.loop.waits import Signal
 from rollart_flow.control.protocols import Change, PullStats
 from rollart_flow.control.schedule.controller import AsyncController
 from rollart_flow.control.schedule.phases import PhaseSeconds
-from rollart_flow.control.schedule.schedules import Schedule, one_off, rollart, sync
+from rollart_flow.control.schedule.schedule import Schedule
+from rollart_flow.control.schedule.schedules import one_off, rollart, sync
 from rollart_flow.errors import RunFailedError
 from rollart_flow.types import Batch, EventKind
 from tests.builders import batch_of

@@ -3,13 +3,14 @@
 import pickle
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from rollart_flow.control.ids import group_name
+from rollart_flow.control.schedule.declarations import Barrier, Devices, Overdue, Phase
+from rollart_flow.control.schedule.schedule import Schedule
 from rollart_flow.control.schedule.schedules import (
-    Phase,
-    Schedule,
     areal,
     hybrid,
     named_schedule,
@@ -28,6 +29,7 @@ from rollart_flow.control.schedule.selection import (
 )
 from rollart_flow.control.schedule.stage_sizes import StageSizes
 from rollart_flow.errors import SettingsError
+from rollart_flow.pipeline.settings import describe
 from rollart_flow.types import Batch
 from tests.builders import batch_of
 
@@ -87,9 +89,8 @@ def test_sync_promises_that_all_is_on_policy() -> None:
 
 
 def test_sync_is_sync_plus_in_lockstep() -> None:
-    assert sync().lockstep
-    assert not sync().queue_scheduling
-    apart = replace(sync(), name="sync_plus", lockstep=False, queue_scheduling=True)
+    assert sync().barriers == {Barrier.TURNS, Barrier.ENDS}
+    apart = replace(sync(), name="sync_plus", barriers=frozenset())
     assert apart == sync_plus()
 
 
@@ -100,7 +101,7 @@ def test_the_name_of_a_schedule_names_it(schedule: Schedule) -> None:
 
 def test_switches_are_set_for_any_schedule_and_are_seen_in_its_name() -> None:
     off = sync_plus().switched(queue_scheduling=False)
-    assert off == replace(sync_plus(), name=off.name, queue_scheduling=False)
+    assert off == replace(sync_plus(), name=off.name, barriers=frozenset({Barrier.ENDS}))
     assert off.name == "sync_plus(queue_scheduling=False)"
     both = rollart(1).switched(queue_scheduling=False, prompt_replication=False)
     assert both.name == "rollart(alpha=1, queue_scheduling=False, prompt_replication=False)"
@@ -119,7 +120,7 @@ def test_staged_is_rollart_in_stages() -> None:
 
 
 def test_hybrid_is_sync_plus_on_shared_devices_and_promises_the_same() -> None:
-    assert hybrid() == replace(sync_plus(), name="hybrid", shared=True)
+    assert hybrid() == replace(sync_plus(), name="hybrid", devices=Devices.SHARED)
     assert hybrid().violations([batch(1, 0, (0,)), batch(2, 1, (0,))]) == ()
     assert len(hybrid().violations([batch(2, 1, (1,))])) == 2
 
@@ -178,7 +179,9 @@ def test_a_schedule_is_named_by_text(text: str, schedule: Schedule) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("often", "'often' is none of rollart, rollart_plus, sync, sync_plus, one_off, areal, "),
+        ("often", "schedule='often': expected one of areal, hybrid, one_off, rollart, "),
+        ("areal2", "(did you mean areal?)"),
+        ("sync_plus(overlapped=True)", "suspends the rollout while it trains, so that weights"),
         ("sync_plus(queue_scheduling=0)", "queue_scheduling is 0, but must be True or False"),
         ("hybrid(prompt_replication='no')", "prompt_replication is 'no', but must be True or"),
         ("sync(turns=False)", "got an unexpected keyword argument 'turns'"),
@@ -199,6 +202,45 @@ def test_a_schedule_is_named_by_text(text: str, schedule: Schedule) -> None:
 def test_a_text_that_names_no_schedule_is_refused(text: str, message: str) -> None:
     with pytest.raises(SettingsError, match=re.escape(message)):
         named_schedule(text)
+
+
+def test_an_installed_package_adds_a_schedule(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = (
+        "from dataclasses import replace\n"
+        "from rollart_flow.control.schedule.schedules import areal\n"
+        "def patient_areal(alpha=1):\n"
+        "    return areal(alpha).switched(patient=True)\n"
+        "def odd():\n"
+        "    return 'a text'\n"
+    )
+    (tmp_path / "own_schedules.py").write_text(source)
+    info = tmp_path / "own_schedules-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: own-schedules\nVersion: 1.0\n")
+    points = "patient_areal = own_schedules:patient_areal\nodd = own_schedules:odd\n"
+    (info / "entry_points.txt").write_text(f"[rollart_flow.schedules]\n{points}")
+    monkeypatch.syspath_prepend(tmp_path)
+    schedule = named_schedule("patient_areal(alpha=2, prompt_replication=False)")
+    assert (schedule.bound, schedule.overdue) == (areal(2).bound, Overdue.AWAIT)
+    with pytest.raises(SettingsError, match="schedule 'odd': the function gives a str, not a Sch"):
+        named_schedule("odd")
+
+
+def test_run_json_describes_a_schedule_as_in_all_versions() -> None:
+    described = describe(sync().switched(prompt_replication=False))
+    assert list(described) == [
+        "type", "name", "order", "bound", "checks", "admission", "selection", "order_checks",
+        "lockstep", "overlapped", "patient", "queue_scheduling", "prompt_replication", "stages",
+        "shared",
+    ]  # fmt: skip
+    assert described["order"] == ["get_batch", "suspend", "train", "update", "resume"]
+    assert [described[name] for name in ("lockstep", "overlapped", "patient", "shared")] == [
+        True, False, False, False,
+    ]  # fmt: skip
+    assert not described["queue_scheduling"]
+    assert not described["prompt_replication"]
 
 
 def test_a_group_is_admitted_while_a_credit_is_free() -> None:

@@ -3,7 +3,8 @@
 from dataclasses import replace
 from statistics import fmean
 
-from rollart_flow.control.schedule.schedules import Schedule, rollart, staged, sync_plus
+from rollart_flow.control.schedule.schedule import Schedule
+from rollart_flow.control.schedule.schedules import rollart, staged, sync_plus
 from rollart_flow.simulation.cluster.simulated_cluster import simulate
 from rollart_flow.simulation.hardware import H800, QWEN3_8B
 from rollart_flow.simulation.scenario import Pool, Scenario

@@ -9,9 +9,9 @@ from statistics import fmean
 
 import pytest
 
+from rollart_flow.control.schedule.schedule import Schedule
 from rollart_flow.control.schedule.schedules import (
     SCHEDULES,
-    Schedule,
     areal,
     one_off,
     rollart,
@@ -67,7 +67,7 @@ def test_another_process_simulates_the_same() -> None:
 
 
 def test_there_is_one_of_each_schedule() -> None:
-    assert {schedule.name.partition("(")[0] for schedule in EVERY} == set(SCHEDULES)
+    assert {schedule.name.partition("(")[0] for schedule in EVERY} == set(SCHEDULES.names())
 
 
 @pytest.mark.parametrize("scenario", [ONE_POOL, TWO_POOLS], ids=lambda scenario: scenario.name)

@@ -4,14 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from rollart_flow.control.schedule.schedules import (
-    Schedule,
-    areal,
-    one_off,
-    rollart,
-    rollart_plus,
-    sync_plus,
-)
+from rollart_flow.control.schedule.schedule import Schedule
+from rollart_flow.control.schedule.schedules import areal, one_off, rollart, rollart_plus, sync_plus
 from rollart_flow.simulation.cluster.simulated_cluster import simulate
 from rollart_flow.simulation.hardware import (
     H20,

@@ -7,10 +7,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rollart_flow.control.schedule.schedules import (
-    rollart,
-    sync_plus,
-)
+from rollart_flow.control.schedule.schedules import rollart, sync_plus
 from rollart_flow.simulation.hardware import (
     H800,
     INTRA_CLUSTER,

@@ -1,0 +1,76 @@
+"""What a schedule declares about the phases of a step and about concurrent attempts."""
+
+from enum import StrEnum
+
+
+class Phase(StrEnum):
+    """Phases of a training step in the control plane."""
+
+    GET_BATCH = "get_batch"
+    SUSPEND = "suspend"
+    UPDATE = "update"
+    RESUME = "resume"
+    TRAIN = "train"
+
+
+SIX_STEPS = (Phase.GET_BATCH, Phase.SUSPEND, Phase.UPDATE, Phase.RESUME, Phase.TRAIN)
+"""Protocol of ROLLART section 6.2; its fifth step, recompute, happens when the engines resume."""
+
+SYNCHRONOUS = (Phase.GET_BATCH, Phase.SUSPEND, Phase.TRAIN, Phase.UPDATE, Phase.RESUME)
+"""Order of ROLL Flash section 4.2: rollout is suspended right after get_batch, until the weights
+are updated."""
+
+
+class Swap(StrEnum):
+    """When the engines swap to the newest weights, relative to the training of a batch."""
+
+    BEFORE = "before"
+    """A formed batch is trained once the engines have swapped to the weights that it trains."""
+    BESIDE = "beside"
+    """A formed batch is trained at once, while the engines swap."""
+    AFTER = "after"
+    """The engines are suspended during training, and swap to the weights that it produced."""
+
+    @property
+    def order(self) -> tuple[Phase, ...]:
+        """All phases of a step, in order; with BESIDE, those between GET_BATCH and TRAIN overlap
+        TRAIN."""
+        return SYNCHRONOUS if self is Swap.AFTER else SIX_STEPS
+
+
+class Barrier(StrEnum):
+    """Where the attempts of one process wait for one another."""
+
+    TURNS = "turns"
+    """Before each turn, so that the environments of the process step together."""
+    ENDS = "ends"
+    """After its end, each attempt waits until all have ended, and only then are they scored (batch
+    rollout in ROLL Flash section 5.1.1, in contrast to queue scheduling)."""
+
+
+class Overdue(StrEnum):
+    """What happens to attempts in flight that would be too old for the next version."""
+
+    ABORT = "abort"
+    """They are aborted at the update that makes them too old."""
+    AWAIT = "await"
+    """The next batch waits for them, so that none is aborted."""
+
+
+class GroupPlacement(StrEnum):
+    """Which inference workers decode the attempts of a group."""
+
+    SPREAD = "spread"
+    """Each attempt is placed independently (prompt replication, ROLL Flash section 5.1.2)."""
+    TOGETHER = "together"
+    """One worker decodes them all, as with num_return_sequences > 1."""
+
+
+class Devices(StrEnum):
+    """Where the engines compute."""
+
+    OWN = "own"
+    """On devices of their own."""
+    SHARED = "shared"
+    """On the trainer's devices: they free the memory that only generation needs while they are
+    suspended."""
