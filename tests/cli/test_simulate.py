@@ -153,7 +153,7 @@ def test_named_scenarios_are_called_by_their_names() -> None:
     [
         (("smal",), "no scenario 'smal' (did you mean small?): take one of small, swe, mix"),
         (("none.py",), "none.py: no such scenario file"),
-        (("small", "-S", "rolart"), "schedule 'rolart' is none of rollart"),
+        (("small", "-S", "rolart"), "(did you mean rollart?)"),
         (("small", "-S", "rollart(-1)"), "alpha is -1"),
         (("small", "--steps", "0"), "Invalid value for '--steps'"),
         (("small", "--from", "run"), "--from run takes the place of a scenario; leave small out"),

@@ -65,7 +65,7 @@ def test_defaults_follow_the_other_settings() -> None:
     assert buffer(SCORED, alpha=0).schedule == sync_plus()
     assert buffer(SCORED, schedule=rollart(2)).alpha == 2
     assert buffer(SCORED, schedule="one_off").schedule == one_off()
-    with pytest.raises(PipelineError, match="buffer: schedule 'often' is none of rollart, "):
+    with pytest.raises(PipelineError, match="buffer: schedule='often': expected one of areal, "):
         buffer(SCORED, schedule="often")
     assert ATTEMPTS.resource_class("frozenlake") == "CPU"
     bound = rollout(PROMPTS, POLICY, hw_affinity={"frozenlake": "H800", "default": "H20"})
