@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rollart_flow.algorithms.registry import CORRECTIONS, RECIPES
-from rollart_flow.control.schedule import schedules
+from rollart_flow.control.schedule.schedules import SCHEDULES
 from rollart_flow.engines.registry import ENGINES
 from rollart_flow.envs.registry import ENVIRONMENTS
 from rollart_flow.serverless.transports.registry import REWARD_TRANSPORTS
@@ -27,7 +27,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "serverless/transports": REWARD_TRANSPORTS.names(),
     "envs": ENVIRONMENTS.names(),
     "algorithms": (*RECIPES.names(), *CORRECTIONS.names()),
-    "control/schedule": tuple(schedules.SCHEDULES),
+    "control/schedule": SCHEDULES.names(),
 }
 """Names of the variants of each family, by its folder."""
 

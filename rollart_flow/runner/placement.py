@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import cycle, islice
 
-from rollart_flow.control.schedule.schedules import Phase
+from rollart_flow.control.schedule.declarations import Phase
 from rollart_flow.engines.base import EnginePhase
 from rollart_flow.engines.registry import engine_capabilities
 from rollart_flow.engines.worker import PREFIXES, EngineWorker
