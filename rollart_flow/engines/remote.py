@@ -9,6 +9,7 @@ messages and has no record of it.
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import ray
 
@@ -16,6 +17,9 @@ from rollart_flow.errors import EngineError
 from rollart_flow.resources import WorkerHandle
 from rollart_flow.resources.reasons import reason
 from rollart_flow.types import Chunk, GenerationRequest
+
+if TYPE_CHECKING:
+    from rollart_flow.engines.worker import EngineWorker
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +36,9 @@ Delivery = Chunk | EngineFailure
 class RemoteInference:
     """The client of an `EngineWorker`; implements `control.protocols.Inference`."""
 
-    def __init__(self, handle: WorkerHandle, client: str) -> None:
+    def __init__(self, handle: "WorkerHandle[EngineWorker]", client: str) -> None:
         self._handle = handle
+        self._worker = handle.call
         self._client = client
         self._streams: dict[str, asyncio.Queue[Delivery]] = {}
         self._unsent: list[GenerationRequest] = []
@@ -75,7 +80,7 @@ class RemoteInference:
         finally:
             self._streams.pop(request.request_id, None)
             if not finished:
-                self._handle.actor.abort.remote((request.request_id,))
+                self._worker.abort.start((request.request_id,))
 
     async def abort(self, request_id: str) -> None:
         """End a request; its stream ends with the tokens sampled so far.
@@ -84,7 +89,7 @@ class RemoteInference:
             EngineError: the worker is lost.
         """
         try:
-            await self._handle.actor.abort.remote((request_id,))
+            await self._worker.abort.start((request_id,))
         except ray.exceptions.RayError as error:
             raise self._lost(error) from error
 
@@ -102,7 +107,7 @@ class RemoteInference:
             return
         requests = self._take_unsent()
         try:
-            await self._handle.actor.submit.remote(self._client, self._incarnation, requests)
+            await self._worker.submit.start(self._client, self._incarnation, requests)
         except ray.exceptions.RayError as error:
             self._fail(requests, error)
 
@@ -114,7 +119,7 @@ class RemoteInference:
     async def _connect(self) -> None:
         """Identify the worker process and start reading its deliveries."""
         if not self._incarnation:
-            self._incarnation, self._cursor = await self._handle.actor.connect.remote(), 0
+            self._incarnation, self._cursor = await self._worker.connect.start(), 0
             if not self._incarnation:
                 raise EngineError("it has just started and serves no version yet")
         if self._reader is None:
@@ -123,7 +128,7 @@ class RemoteInference:
     async def _read(self) -> None:
         try:
             while self._streams:
-                incarnation, self._cursor, deliveries = await self._handle.actor.poll.remote(
+                incarnation, self._cursor, deliveries = await self._worker.poll.start(
                     self._client, self._incarnation, self._cursor
                 )
                 if incarnation != self._incarnation:

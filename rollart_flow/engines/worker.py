@@ -18,8 +18,6 @@ from contextlib import asynccontextmanager
 from functools import partial
 from uuid import uuid4
 
-import ray
-
 from rollart_flow.control.loop.replayable_queue import ReplayableQueue
 from rollart_flow.control.protocols import PullStats
 from rollart_flow.engines.base import Engine, EnginePhase
@@ -89,12 +87,14 @@ class EngineWorker(ActorGen):
         """
         self._end_if_failed()
 
+    @register()
     async def connect(self) -> str:
         """Return the identifier of this process for `submit` and `poll`; empty before it may
         serve.
         """
         return self._incarnation if self._serves else ""
 
+    @register()
     async def submit(
         self, client: str, incarnation: str, requests: Sequence[GenerationRequest]
     ) -> None:
@@ -115,6 +115,7 @@ class EngineWorker(ActorGen):
     def _ended(self, request_id: str, task: asyncio.Task[None]) -> None:
         del self._running[request_id]
 
+    @register()
     async def poll(
         self, client: str, incarnation: str, after: int
     ) -> tuple[str, int, tuple[Delivery, ...]]:
@@ -132,15 +133,13 @@ class EngineWorker(ActorGen):
         for request_id in request_ids:
             await self._engine.abort(request_id)
 
-    @ray.method(max_task_retries=-1)
-    @register()
+    @register(retries=-1)
     async def suspend(self) -> None:
         """Suspend the engine, and return once it samples no token."""
         async with self._command():
             await self._engine.suspend()
 
-    @ray.method(max_task_retries=-1)
-    @register()
+    @register(retries=-1)
     async def release(self) -> int:
         """Free the memory that only generation needs, until `serve`, and return its size in
         bytes.
@@ -149,8 +148,7 @@ class EngineWorker(ActorGen):
             await self._engine.suspend()  # a restarted process is not suspended
             return await self._engine.release()
 
-    @ray.method(max_task_retries=-1)
-    @register()
+    @register(retries=-1)
     async def leave(self) -> int:
         """End requests in flight with WorkerLeftError, after the tokens sampled so far.
 
@@ -174,15 +172,13 @@ class EngineWorker(ActorGen):
         if version > self._engine.version and self._prefetches:
             self._pulls.begin(version)
 
-    @ray.method(max_task_retries=-1)
-    @register()
+    @register(retries=-1)
     async def update(self, version: int) -> PullStats:
         """Swap to a version of the weight store; do nothing if the engine already holds it."""
         async with self._command():
             return await self._hold(version)
 
-    @ray.method(max_task_retries=-1)
-    @register()
+    @register(retries=-1)
     async def serve(self, version: int) -> bool:
         """Start or continue to serve a version, after swapping to it if the engine does not hold
         it.

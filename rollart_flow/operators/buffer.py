@@ -19,6 +19,7 @@ from rollart_flow.operators.committer import Committer
 from rollart_flow.operators.filters import NamedFilter, group_refusal, refusals
 from rollart_flow.operators.ipc import decode, encode
 from rollart_flow.operators.recovery import RecoveredRun, recover
+from rollart_flow.resources import register
 from rollart_flow.rows import samples
 from rollart_flow.store import Run, RunStatus, RunWriter
 from rollart_flow.types import Batch, Event, Sample
@@ -80,6 +81,7 @@ class BufferActor:
         self._uri = uri
         self._settings = settings
 
+    @register("rank_zero")
     async def start(self) -> RecoveredRun:
         """Become the run's only writer, rebuild the buffer, and return the run's state."""
         settings = self._settings
@@ -113,30 +115,37 @@ class BufferActor:
             },
         )
 
+    @register("rank_zero")
     async def report(self, events: Sequence[tuple[datetime, Event]]) -> None:
         """Queue events of another process with their UTC times; return before they are durable."""
         self._service.report(events)
 
+    @register("rank_zero")
     async def put(self, data: bytes) -> None:
         """Commit training trajectories, given as Arrow IPC; see `BufferService.put`."""
         await self._service.put(decode(data))
 
+    @register("rank_zero")
     async def commit(self, tables: Mapping[str, bytes]) -> int:
         """Commit rows, given as Arrow IPC by table; see `BufferService.commit`."""
         return await self._service.commit({table: decode(data) for table, data in tables.items()})
 
+    @register("rank_zero")
     async def get_batch(self, step: int, version: int, size: int) -> Batch:
         """Return the batch of a step; see `BufferService.get_batch`."""
         return await self._service.get_batch(step, version, size)
 
+    @register("rank_zero")
     async def rows(self, step: int) -> bytes:
         """Return the rows of a batch as Arrow IPC; see `BufferService.batch_rows`."""
         return encode(self._service.batch_rows(step))
 
+    @register("rank_zero")
     async def changes(self, after: int) -> tuple[int, tuple[Change, ...]]:
         """Return the changes that the scheduler applies; see `BufferService.changes`."""
         return await self._service.changes(after)
 
+    @register("rank_zero")
     async def close(self, status: RunStatus, error: str | None = None) -> None:
         """Commit all queued rows and record how the run ended."""
         await self._committer.close()

@@ -7,11 +7,11 @@ the tables (`operators.recovery`).
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import ray
@@ -25,15 +25,19 @@ from rollart_flow.control.schedule.schedule import Schedule
 from rollart_flow.control.scheduler.curriculum import Curriculum
 from rollart_flow.control.scheduler.rollout_settings import RolloutSettings
 from rollart_flow.engines.base import EnginePhase
+from rollart_flow.engines.worker import EngineWorker
 from rollart_flow.errors import RollartError
 from rollart_flow.operators.ipc import encode
 from rollart_flow.operators.rebinding import Rebinding, Spawning
 from rollart_flow.operators.recovery import RecoveredRun
 from rollart_flow.operators.remote import RemoteBuffer, RemoteCommands
 from rollart_flow.operators.tasks import task_stream
-from rollart_flow.resources import Cluster, WorkerHandle
+from rollart_flow.resources import Remote, TypedCluster, WorkerHandle, register
 from rollart_flow.resources.reasons import reason
 from rollart_flow.types import Assignment, Batch, Event, Task
+
+if TYPE_CHECKING:
+    from rollart_flow.operators.buffer import BufferActor
 
 STALL_S = 120.0
 """Time without any progress after which the pending waits are reported as an event [s]."""
@@ -70,7 +74,13 @@ class CoordinatorActor:
         self._all_admitted = False
         self._changed = Signal()
 
-    async def start(self, recovered: RecoveredRun, buffer: Any, engines: Cluster) -> None:
+    @register("rank_zero")
+    async def start(
+        self,
+        recovered: RecoveredRun,
+        buffer: "Remote[BufferActor]",
+        engines: TypedCluster[EngineWorker],
+    ) -> None:
         """Build the control plane at the state that was recovered from the tables."""
         settings, version = self._settings, recovered.version
         self._buffer, self._recorded = buffer, version
@@ -112,29 +122,34 @@ class CoordinatorActor:
 
     def emit(self, event: Event) -> None:
         """Send an event to the buffer, which commits it."""
-        self._buffer.report.remote([(datetime.now(UTC), event)])
+        self._buffer.call.report.start([(datetime.now(UTC), event)])
 
     # Port `Admission`.
 
+    @register("rank_zero")
     async def admit(self, source: str, index: int) -> Assignment | None:
         """Wait for and return the index-th attempt of a source, or None if the run ends."""
         assignment = await self._scheduler.admit(source, index)
         self._all_admitted = assignment is None
         return assignment
 
+    @register("rank_zero")
     async def permit(self, trajectory_id: str, host: str) -> Cancellation | None:
         """Return None if an attempt may start, or the cancellation that ends it."""
         return await self._scheduler.permit(trajectory_id, host)
 
+    @register("rank_zero")
     async def started(self, trajectory_id: str, version: int) -> None:
         """Record that an attempt has its first token, and the policy version of that token."""
         await self._scheduler.started(trajectory_id, version)
 
-    async def cancellations(self, host: str, after: int) -> tuple[int, Sequence[Cancellation]]:
+    @register("rank_zero")
+    async def cancellations(self, host: str, after: int) -> tuple[int, tuple[Cancellation, ...]]:
         """Wait for a rollout worker's cancellations past a cursor; (new cursor, cancellations)."""
         return await self._scheduler.cancellations(host, after)
 
-    async def revive(self, worker: str) -> tuple[WorkerHandle, ...]:
+    @register("rank_zero")
+    async def revive(self, worker: str) -> tuple[WorkerHandle[EngineWorker], ...]:
         """Wait until the replacements of a lost engine worker serve the current version.
 
         Returns:
@@ -152,10 +167,11 @@ class CoordinatorActor:
             self._scheduler.fail(f"engine workers cannot be moved: {reason(errors.exceptions[0])}")
 
     def _bound(self, bindings: pa.Table) -> None:
-        self._buffer.commit.remote({"bindings": encode(bindings)})
+        self._buffer.call.commit.start({"bindings": encode(bindings)})
 
     # Training.
 
+    @register("rank_zero")
     async def next_batch(self, step: int) -> Batch | None:
         """Return the batch of a step, or None after the last step or once the run stops.
 
@@ -173,6 +189,7 @@ class CoordinatorActor:
             return None
         return batch.result()
 
+    @register("rank_zero")
     async def phases(self, step: int) -> dict[str, float]:
         """Return the seconds of the phases that led to a step.
 
@@ -187,6 +204,7 @@ class CoordinatorActor:
             now = replace(before, wait_s=now.wait_s, suspend_s=now.suspend_s, push_s=now.push_s)
         return asdict(now)
 
+    @register("rank_zero")
     async def trained(self, step: int, push_s: float | None) -> frozenset[int]:
         """Mark a step as recorded, and return the versions that evaluation still needs.
 
@@ -197,12 +215,14 @@ class CoordinatorActor:
         await self._controller.trained(step, push_s)
         return frozenset(self._unevaluated)
 
+    @register("rank_zero")
     async def published(self, version: int, push_s: float) -> None:
         """Mark a version as readable from the weight store; publishing took `push_s` seconds."""
         self._controller.published(version, push_s)
 
     # Evaluation.
 
+    @register("rank_zero")
     async def next_evaluation(self, index: int) -> int | None:
         """Wait for and return the index-th version to evaluate, or None if no more are due.
 
@@ -217,16 +237,19 @@ class CoordinatorActor:
                 await self._changed.wait()
         return version if self._recorded >= version and not self._stopped else None
 
+    @register("rank_zero")
     async def evaluated(self, version: int) -> None:
         """Mark a version's scores as recorded."""
         self._unevaluated.discard(version)
 
     # End of the run.
 
+    @register("rank_zero")
     async def admits(self) -> bool:
         """Return whether more attempts may be admitted."""
         return not (self._stopped or self._all_admitted)
 
+    @register("rank_zero")
     async def failed(self) -> str | None:
         """Wait until the run fails or is stopped; return the failure message if it failed."""
         failure = asyncio.ensure_future(self._scheduler.failed())
@@ -236,6 +259,7 @@ class CoordinatorActor:
         stop.cancel()
         return None if self._scheduler.failure is None else self._scheduler.failure.message
 
+    @register("rank_zero")
     async def stop(self) -> None:
         """Stop admission and cancel all attempts in flight."""
         self._stopped = True
@@ -249,12 +273,13 @@ class CoordinatorActor:
         while not self._stopped:
             await self._changed.wait()
 
+    @register("rank_zero")
     async def waits(self) -> str:
         """Describe all pending waits in one line."""
         return describe(asyncio.get_running_loop())
 
 
-def _engine_workers(engines: Cluster, version: int) -> EngineWorkers:
+def _engine_workers(engines: TypedCluster[EngineWorker], version: int) -> EngineWorkers:
     workers = engines.workers
     return EngineWorkers(
         [RemoteCommands(worker) for worker in workers],

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import cycle, islice
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -25,9 +25,13 @@ from rollart_flow.operators.ipc import encode
 from rollart_flow.operators.remote import RemoteCommands
 from rollart_flow.operators.reward import RewardOperator, RewardSettings
 from rollart_flow.operators.rollout import Driver, RolloutContext
+from rollart_flow.resources import Remote
 from rollart_flow.rows import trajectories_table
 from rollart_flow.schema import to_table
 from rollart_flow.types import Assignment, Sampling, Split, Task, Trajectory, solved_by
+
+if TYPE_CHECKING:
+    from rollart_flow.operators.coordinator import CoordinatorActor
 
 HELD_OUT = "/held_out"
 
@@ -42,7 +46,7 @@ class EvaluateContext:
     episodes: int
     sampling: Sampling
     seed: int
-    coordinator: Any
+    coordinator: Remote["CoordinatorActor"]
     health: HealthLimits
     """Health limits of the evaluation engine."""
 
@@ -84,15 +88,15 @@ class EvaluateOperator:
             "trajectories": encode(trajectories_table(scored.values())),
             "evaluations": encode(scores),
         }
-        await context.rollout.buffer.commit.remote(tables)
-        await context.coordinator.evaluated.remote(version)
+        await context.rollout.buffer.call.commit.start(tables)
+        await context.coordinator.call.evaluated.start(version)
         return pa.table({"version": [version], "scores": [tables["evaluations"]]})
 
     async def _start(self, version: int) -> Driver:
         """Create the driver, and start to serve a version and to monitor the engine's health."""
         context = self._context
         driver = Driver(context.rollout, self._recover)
-        await context.rollout.engines.serve.aio(version)
+        await context.rollout.engines.call.serve.aio(version)
         commands = [RemoteCommands(worker) for worker in context.rollout.engines.workers]
         self._engines = engine_group(EngineWorkers(commands, version), driver.emit)
         self._health = asyncio.create_task(watch(self._engines, driver.emit, context.health))

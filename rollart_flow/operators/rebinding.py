@@ -20,7 +20,7 @@ from rollart_flow.control.protocols import Emit
 from rollart_flow.engines.worker import PREFIXES, EngineWorker
 from rollart_flow.errors import RunFailedError
 from rollart_flow.operators.remote import RemoteCommands
-from rollart_flow.resources import CPU, Cluster, Placement, Request, WorkerHandle
+from rollart_flow.resources import CPU, Placement, Request, TypedCluster, WorkerHandle
 from rollart_flow.resources.classes import GPU
 from rollart_flow.resources.manager import bundle_of, free_gangs
 from rollart_flow.schema import to_table
@@ -52,7 +52,7 @@ class Rebinding:
 
     def __init__(
         self,
-        handles: dict[str, WorkerHandle],
+        handles: dict[str, WorkerHandle[EngineWorker]],
         fleet: EngineGroup,
         spawning: Spawning,
         emit: Emit,
@@ -98,7 +98,7 @@ class Rebinding:
             )
             for bundle in range(count)
         ]
-        cluster = Cluster(
+        cluster = TypedCluster(
             placements,
             EngineWorker,
             arguments=self._spawning.arguments,
@@ -115,7 +115,9 @@ class Rebinding:
         await self._move(role, wanted, cluster.workers)
         self._record(to_table("bindings", rows))
 
-    async def _move(self, role: str, wanted: str, new: Sequence[WorkerHandle]) -> None:
+    async def _move(
+        self, role: str, wanted: str, new: Sequence[WorkerHandle[EngineWorker]]
+    ) -> None:
         """Let the new workers serve a class; fallback workers keep their other classes, or end."""
         stood_in = [
             handle
@@ -130,7 +132,7 @@ class Rebinding:
         await self._fleet.replace(keep, [RemoteCommands(handle) for handle in new])
         ended = [handle for handle in stood_in if not keep[handle.name]]
         for handle in ended:
-            ray.kill(handle.actor)
+            handle.kill()
         free_gangs([handle.placement for handle in ended])
         detail = {
             "requested": wanted,
@@ -160,7 +162,7 @@ async def _reserved(wanted: str, units: int, cpus: float, count: int) -> tuple[A
         ray.util.remove_placement_group(group)
 
 
-def _without(handle: WorkerHandle, wanted: str) -> WorkerHandle:
+def _without(handle: WorkerHandle[EngineWorker], wanted: str) -> WorkerHandle[EngineWorker]:
     """Return a worker's handle without its requests for one resource class."""
     left: tuple[Request, ...] = tuple(
         request for request in handle.placement.requests if request.resource != wanted

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 from uuid import uuid4
 
 import pyarrow as pa
@@ -28,11 +28,16 @@ from rollart_flow.envs.process import WarmProcesses
 from rollart_flow.models.policy import load_codec
 from rollart_flow.operators.assignments import read_assignment
 from rollart_flow.operators.remote import RemoteAdmission, RemoteRecovery
-from rollart_flow.resources import Cluster
+from rollart_flow.resources import Remote, TypedCluster
 from rollart_flow.rows import trajectories_table
 from rollart_flow.store.cache import local_file
 from rollart_flow.types import Assignment, Event, Trajectory
 from rollart_flow.weights.folder_store import local_path
+
+if TYPE_CHECKING:
+    from rollart_flow.engines.worker import EngineWorker
+    from rollart_flow.operators.buffer import BufferActor
+    from rollart_flow.operators.coordinator import CoordinatorActor
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +51,12 @@ class RolloutContext:
     context_tokens: int
     step_timeout_s: float
     trajectory_timeout_s: float
-    engines: Cluster
+    engines: TypedCluster["EngineWorker"]
     hw_affinity: Mapping[str, str] | Literal["auto"]
     """Resource class by domain, or "auto" if a profiler in each process determines it."""
-    buffer: Any
+    buffer: Remote["BufferActor"]
     """Handle of the buffer actor, which receives events."""
-    coordinator: Any = None
+    coordinator: Remote["CoordinatorActor"] | None = None
     """Handle of the coordinator; None for evaluation, which needs no permission."""
     schedule: Schedule | None = None
     """Schedule by which attempts wait for one another; None for evaluation, where none waits."""
@@ -99,7 +104,7 @@ class Driver:
 
     def emit(self, event: Event) -> None:
         """Send an event to the buffer, which commits it."""
-        self._context.buffer.report.remote([(datetime.now(UTC), event)])
+        self._context.buffer.call.report.start([(datetime.now(UTC), event)])
 
     async def run(self, assignment: Assignment) -> Trajectory:
         """Run one attempt to its end and return its unscored trajectory."""

@@ -21,19 +21,21 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import ray
 
 from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.operators.batch_columns import estimate, prepare
 from rollart_flow.operators.ipc import decode, encode
-from rollart_flow.resources import Cluster
+from rollart_flow.resources import Remote, TypedCluster
 from rollart_flow.rows import events_table
 from rollart_flow.schema import to_table
 from rollart_flow.types import Event, EventKind
 
 if TYPE_CHECKING:
+    from rollart_flow.operators.buffer import BufferActor
+    from rollart_flow.operators.coordinator import CoordinatorActor
     from rollart_flow.trainers.base import StepResult
     from rollart_flow.trainers.checkpoint.publishing import Publication
+    from rollart_flow.trainers.worker import TrainWorker
     from rollart_flow.weights.base import Manifest
 
 BATCH_COLUMNS = ("step", "policy_version", "trained_version", "rows")
@@ -45,9 +47,9 @@ class TrainContext:
     """Handles and settings of the train operator, sent to its process."""
 
     algorithm: Algorithm
-    trainers: Cluster
-    buffer: Any
-    coordinator: Any
+    trainers: TypedCluster[TrainWorker]
+    buffer: Remote[BufferActor]
+    coordinator: Remote[CoordinatorActor]
     checkpoints: str
     checkpoint_every: int
     keep_versions: int
@@ -58,6 +60,17 @@ class TrainContext:
     """Version that the run started from."""
     beside: bool
     """Whether versions that need not last may be published while the next step trains."""
+
+
+@dataclass(frozen=True, slots=True)
+class Announcement:
+    """Function that reports to the coordinator that a version can be read."""
+
+    coordinator: Remote[CoordinatorActor]
+
+    def __call__(self, version: int, push_s: float) -> None:
+        """Report a version, whose publication took `push_s` seconds."""
+        self.coordinator.call.published(version, push_s)
 
 
 class TrainOperator:
@@ -76,7 +89,7 @@ class TrainOperator:
             zero_variance = estimate(algorithm, rows, self._assess).zero_variance_groups
         else:
             rows, zero_variance = self._write_manifest(batch, rows)
-        result = self._context.trainers.train_step(step, encode(rows))
+        result = self._context.trainers.call.train_step(step, encode(rows))
         return self._record(rows, result, zero_variance)
 
     def _write_manifest(self, batch: Mapping[str, Any], rows: pa.Table) -> tuple[pa.Table, int]:
@@ -95,7 +108,7 @@ class TrainOperator:
         return prepared.rows, prepared.zero_variance_groups
 
     def _assess(self, rows: pa.Table) -> pa.Table:
-        return decode(self._context.trainers.recompute_old_logprobs(encode(rows)))
+        return decode(self._context.trainers.call.recompute_old_logprobs(encode(rows)))
 
     def _record(self, rows: pa.Table, result: StepResult, zero_variance: int) -> pa.Table:
         """Publish and checkpoint a step, commit its rows, and report it as trained."""
@@ -103,19 +116,19 @@ class TrainOperator:
         checkpoint = step % context.checkpoint_every == 0 or step == context.steps
         if checkpoint:
             folder = checkpoint_folder(context.checkpoints, step)
-            context.trainers.begin_save(folder)
+            context.trainers.call.begin_save(folder)
         started = time.monotonic()
         published = self._publish(step, checkpoint=checkpoint)
         publish_s = time.monotonic() - started
         events = []
         if checkpoint:
-            context.trainers.finish_save()
+            context.trainers.call.finish_save()
             events = [Event(EventKind.CHECKPOINT, str(step), policy_version=step, step=step)]
         events += self._offload(step)
         ended, now = time.monotonic(), datetime.now(UTC)
         row = {
             **asdict(result),
-            **ray.get(context.coordinator.phases.remote(step)),
+            **context.coordinator.call.phases(step),
             **_statistics(rows),
             "policy_version": step,
             "zero_variance_groups": zero_variance,
@@ -131,9 +144,9 @@ class TrainOperator:
         }
         committed = self._commit(tables)
         push_s = None if published.under_way else publish_s
-        self._retain(step, ray.get(context.coordinator.trained.remote(step, push_s)))
+        self._retain(step, context.coordinator.call.trained(step, push_s))
         if not published.under_way:
-            context.trainers.finish_publish()
+            context.trainers.call.finish_publish()
         return pa.table(
             {
                 "steps": [encode(tables["steps"])],
@@ -149,20 +162,22 @@ class TrainOperator:
             return []
         return [
             Event(EventKind.RELEASE, placement.worker, step=step, detail={"bytes": freed})
-            for placement, freed in zip(placements, self._context.trainers.offload(), strict=True)
+            for placement, freed in zip(
+                placements, self._context.trainers.call.offload(), strict=True
+            )
         ]
 
     def _publish(self, step: int, *, checkpoint: bool) -> Publication:
         """Publish the version of a step, or start to, once the preceding version is published."""
         context = self._context
         # A separate call: in the one that gathers the weights, the other ranks could time out.
-        context.trainers.finish_publish()
+        context.trainers.call.finish_publish()
         lasting = checkpoint or step in context.evaluated
-        published: Publication
         if lasting or not context.beside:
-            published = context.trainers.publish(lasting=lasting)
+            published = context.trainers.call.publish(lasting=lasting)
         else:
-            published = context.trainers.begin_publish(context.coordinator)
+            published = context.trainers.call.begin_publish(Announcement(context.coordinator))
+        assert published is not None, "the result is the first rank's"
         return published
 
     def _retain(self, step: int, needed: frozenset[int]) -> None:
@@ -170,13 +185,12 @@ class TrainOperator:
         context = self._context
         checkpointed = range(0, step + 1, context.checkpoint_every)
         keep = needed | {context.start, *checkpointed}
-        context.trainers.retain(context.keep_versions, keep)
+        context.trainers.call.retain(context.keep_versions, keep)
 
     def _commit(self, tables: Mapping[str, pa.Table]) -> int:
         """Commit rows together; return the number of trajectories committed in the run so far."""
         encoded = {table: encode(rows) for table, rows in tables.items() if rows.num_rows}
-        committed: int = ray.get(self._context.buffer.commit.remote(encoded))
-        return committed
+        return self._context.buffer.call.commit(encoded)
 
 
 def _statistics(rows: pa.Table) -> dict[str, float]:

@@ -1,43 +1,55 @@
-"""The resource plane: workers, clusters of workers, and which resources they are granted."""
+"""The resource plane: workers, clusters of workers, and the resources that they are granted."""
 
 from rollart_flow.resources.classes import COMPATIBLE, CPU, Kind
-from rollart_flow.resources.cluster import Cluster, WorkerHandle
+from rollart_flow.resources.cluster import Cluster, TypedCluster
 from rollart_flow.resources.declarations import hw_mapping, register, register_serverless
+from rollart_flow.resources.handles import Remote, WorkerHandle, start_actor
 from rollart_flow.resources.manager import ResourceManager, ResourcePool
 from rollart_flow.resources.worker import (
-    ActorGen,
-    ActorTrain,
-    EnvironmentWorker,
+    ActorGenCls,
+    ActorTrainCls,
+    EnvironmentCls,
     Placement,
     Request,
-    RewardWorker,
+    RewardCls,
     Worker,
 )
 
-Environment = EnvironmentWorker
-Reward = RewardWorker
+ActorGen = ActorGenCls
+ActorTrain = ActorTrainCls
+Environment = EnvironmentCls
+EnvironmentWorker = EnvironmentCls
+Reward = RewardCls
+RewardWorker = RewardCls
 Pool = ResourcePool
-"""The names of ROLLART's Listing 1 and of earlier versions."""
+"""Names of earlier versions."""
 
 __all__ = [
     "COMPATIBLE",
     "CPU",
     "ActorGen",
+    "ActorGenCls",
     "ActorTrain",
+    "ActorTrainCls",
     "Cluster",
     "Environment",
+    "EnvironmentCls",
     "EnvironmentWorker",
     "Kind",
     "Placement",
     "Pool",
+    "Remote",
     "Request",
     "ResourceManager",
     "ResourcePool",
     "Reward",
+    "RewardCls",
     "RewardWorker",
+    "TypedCluster",
     "Worker",
     "WorkerHandle",
     "hw_mapping",
     "register",
     "register_serverless",
+    "start_actor",
 ]

@@ -1,18 +1,16 @@
 """`Cluster`: a group of workers of one role, spawned as Ray actors and called as one.
 
-Every public method of the worker class is a method of the cluster (ROLLART sections 5.1 and 5.3,
-Listing 2). What a method declares (`resources.declarations`) says how: on all workers, on the first
+A method's declaration (`resources.declarations`) says how a call runs: on all workers, on the first
 one, split by data-parallel rank, on one worker of the class that suits a domain, or at a serverless
-endpoint; one that declares nothing runs on all workers. `cluster.method(x)` waits for the results,
-`await cluster.method.aio(x)` does the same for callers in an event loop. A worker that dies is
-restarted once in place by Ray, then given up.
+endpoint. A method without a declaration runs on all workers. Ray restarts a worker that dies once;
+if it dies again, it is lost.
 """
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Generic, TypeVar, cast
 
 import ray
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
@@ -20,68 +18,77 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from rollart_flow.errors import RunFailedError, SettingsError
 from rollart_flow.resources.classes import CPU, GPU
 from rollart_flow.resources.declarations import declarations
+from rollart_flow.resources.handles import WorkerHandle
 from rollart_flow.resources.manager import ResourceManager, free_gangs
 from rollart_flow.resources.methods import BoundMethod
 from rollart_flow.resources.reasons import reason
 from rollart_flow.resources.worker import Placement, Worker
 
-
-@dataclass(frozen=True, slots=True)
-class WorkerHandle:
-    """One spawned worker: its placement and its actor."""
-
-    placement: Placement
-    actor: Any
-
-    @property
-    def name(self) -> str:
-        """Name of the worker, unique in the run."""
-        return self.placement.worker
+W = TypeVar("W", bound=Worker, covariant=True)
 
 
-class Cluster:
-    """Workers of one class.
+class _Calls:
+    """All methods of a cluster as attributes."""
 
-    A cluster can be pickled: the handles travel without the worker class and its imports.
+    def __init__(self, methods: Mapping[str, BoundMethod]) -> None:
+        self._methods = methods
+
+    def __getattr__(self, name: str) -> BoundMethod:
+        if name not in self._methods:
+            raise AttributeError(f"the workers have no public method {name!r}")
+        return self._methods[name]
+
+
+class TypedCluster(Generic[W]):
+    """Workers of one class, whose methods are called through `call`.
+
+    A cluster can be pickled: the copy calls the same workers, and needs neither the worker's class
+    nor its imports.
     """
+
+    workers: Sequence[WorkerHandle[W]]
 
     def __init__(
         self,
         resources: ResourceManager | Sequence[Placement],
-        worker_class: type[Worker],
+        worker_class: type[W],
         *,
         arguments: Mapping[str, Any] | None = None,
         data_parallel: int | None = None,
+        units: int = 1,
         max_concurrency: int = 1,
         max_restarts: int = 1,
     ) -> None:
-        """Spawn the workers; `wait_until_ready` waits for them.
+        """Spawn the workers without waiting for them; see `wait_until_ready`.
 
         Args:
-            resources: who grants the workers what they ask for (one for each unit of its pools), or
-                the placements that were granted.
-            worker_class: what to spawn.
+            resources: manager that grants the workers their resources, or placements that were
+                already granted.
+            worker_class: class of the workers.
             arguments: keyword arguments of every worker's constructor, after its placement.
-            data_parallel: ranks that "split" counts; workers of one rank stand side by side. None:
-                every worker is one.
-            max_concurrency: calls that a worker serves at once (async methods).
-            max_restarts: restarts in place before Ray gives a worker up.
+            data_parallel: number of data-parallel ranks, which "split" counts; workers of one rank
+                are adjacent. By default every worker is a rank.
+            units: units of its resource class for each worker that the manager places, as for
+                tensor parallelism.
+            max_concurrency: number of concurrent calls in a worker with async methods.
+            max_restarts: number of times that Ray restarts a worker.
 
         Raises:
             SettingsError: the ranks do not divide the workers.
         """
         self._manager = resources if isinstance(resources, ResourceManager) else None
         if isinstance(resources, ResourceManager):
-            asked = resources.place_class(worker_class)
+            granted = resources.place_class(worker_class, units)
         else:
-            asked = list(resources)
-        ranks = data_parallel or len(asked)
-        if ranks < 0 or (asked and len(asked) % ranks):
-            self._release(asked)
+            granted = list(resources)
+        ranks = data_parallel or len(granted)
+        if ranks < 0 or (granted and len(granted) % ranks):
+            self._release(granted)
             raise SettingsError(
-                f"data_parallel is {data_parallel}, but must divide the {len(asked)} workers"
+                f"data_parallel is {data_parallel}, but must divide the {len(granted)} workers"
             )
-        placements = [replace(p, rank=i, world_size=len(asked)) for i, p in enumerate(asked)]
+        count = len(granted)
+        placements = [replace(p, rank=i, world_size=count) for i, p in enumerate(granted)]
         remote = ray.remote(worker_class)
         self.workers = [
             WorkerHandle(
@@ -106,14 +113,21 @@ class Cluster:
         }
 
     def __getstate__(self) -> dict[str, Any]:
-        """State of a copy, which calls the workers but does not own their reservations."""
+        """Return the state of a copy, which does not own the workers' reservations."""
         return {"workers": self.workers, "_methods": self._methods, "_manager": None}
 
+    @property
+    def call(self) -> type[W]:
+        """The declared methods of the workers: `cluster.call.method(...)` waits for the result, and
+        `await cluster.call.method.aio(...)` does the same in an event loop.
+        """
+        return cast("type[W]", _Calls(self._methods))
+
     def wait_until_ready(self) -> list[str]:
-        """Return once every worker answers; the node that each runs on, in worker order.
+        """Wait until every worker answers; return the ids of their nodes, in worker order.
 
         Raises:
-            RunFailedError: a worker could not start; says which and why.
+            RunFailedError: a worker could not start; the message has its name and the reason.
         """
         nodes = []
         for worker in self.workers:
@@ -126,7 +140,7 @@ class Cluster:
         return nodes
 
     def bindings(self) -> list[dict[str, Any]]:
-        """Rows of `bindings`: requested class, granted class and node of each worker."""
+        """Return the rows of `bindings`: requested class, granted class and node of each worker."""
         placed = zip((w.placement for w in self.workers), self.wait_until_ready(), strict=True)
         return [
             {
@@ -145,13 +159,33 @@ class Cluster:
             for request in placement.requests
         ]
 
+    def shutdown(self) -> None:
+        """Kill every worker and release the resources that are reserved for them."""
+        for worker in self.workers:
+            worker.kill()
+        self._release([worker.placement for worker in self.workers])
+
+    def _release(self, placements: Sequence[Placement]) -> None:
+        if self._manager is None:
+            free_gangs(placements)
+        else:
+            self._manager.release(placements)
+
+
+class Cluster(TypedCluster[W]):
+    """A cluster with every public method of the worker class as its own method.
+
+    `cluster.method(x)` is `cluster.call.method(x)` without static types, as in the paper (ROLLART
+    sections 5.1 and 5.3, Listing 2).
+    """
+
     def execute_all(self, method: str, *args: Any, **kwargs: Any) -> list[Any]:
-        """Call a method on every worker and wait for all results, in worker order."""
+        """Call a method on every worker and return all results in worker order."""
         calls = [getattr(w.actor, method).remote(*args, **kwargs) for w in self.workers]
         return list(ray.get(calls))
 
     async def execute_all_async(self, method: str, *args: Any, **kwargs: Any) -> list[Any]:
-        """`execute_all` for callers in an event loop."""
+        """Do the same as `execute_all` from an event loop."""
         calls = [getattr(w.actor, method).remote(*args, **kwargs) for w in self.workers]
         return list(await asyncio.gather(*calls))
 
@@ -164,21 +198,9 @@ class Cluster:
     def __dir__(self) -> list[str]:
         return [*super().__dir__(), *self._methods]
 
-    def shutdown(self) -> None:
-        """Kill every worker, and release the resources reserved for them."""
-        for worker in self.workers:
-            ray.kill(worker.actor)
-        self._release([worker.placement for worker in self.workers])
-
-    def _release(self, placements: Sequence[Placement]) -> None:
-        if self._manager is None:
-            free_gangs(placements)
-        else:
-            self._manager.release(placements)
-
 
 def _reservation(placement: Placement) -> dict[str, Any]:
-    """Ray actor options: a share of a CPU, a unit of an accelerator, its bundle of a gang."""
+    """Return Ray's options of a worker's actor: its CPUs, accelerators and placement group."""
     options: dict[str, Any] = {"num_cpus": placement.cpus}
     if not placement.shares:
         part = 0.5 if placement.in_turns else 1.0

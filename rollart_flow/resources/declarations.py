@@ -1,16 +1,19 @@
-"""What a method of a `Worker` declares of itself: how it is called on a `Cluster`, and where.
+"""Declarations of a `Worker`'s methods: how a `Cluster` calls them, and where they run.
 
-The three decorators of ROLLART section 5.2 and Listing 1. They leave the function as it is and
-write beside it what `Cluster` reads when it binds methods; a worker's own calls are not affected.
-The invariant: what cannot work is refused where the class is defined, not where it is called.
+These are the three decorators of ROLLART section 5.2 and Listing 1. They attach a declaration to a
+function, which stays as it is, and `Cluster` reads it when it binds methods. Invariant: a
+declaration that cannot work is refused where the class is defined, not where the method is called.
 """
 
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, cast, overload
+
+import ray
 
 from rollart_flow.errors import SettingsError
+from rollart_flow.resources.declared import ForCollected, ForEach, ForOne
 from rollart_flow.resources.dispatch import MODES, Call, Collect, Dispatch, Mode
 from rollart_flow.serverless.transports import check_url
 
@@ -18,33 +21,44 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _DECLARED = "__rollart_declaration__"
 TAG = "domain"
-"""Parameter that `hw_mapping` routes by. The paper calls it `tag_name`, which is taken too."""
+"""Parameter by which `hw_mapping` routes; `tag_name`, the name in the paper, is accepted too."""
 _TAGS = (TAG, "tag_name")
 DEFAULT = "default"
 
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """The declaration that the decorators of one method add up to."""
+    """The combined declaration of all decorators of one method."""
 
     mode: Mode | None = None
-    """How many workers run a call; None: all of them, or one where `affinity` chooses."""
+    """How workers run a call; None: one worker if the call is routed, otherwise all of them."""
     affinity: Mapping[str, str] | None = None
-    """Resource class by domain."""
+    """Resource class by domain, or None if calls are not routed by domain."""
     tag: str = TAG
-    """Parameter with the domain."""
-    place: int = 0
-    """Its place among the positional arguments of a call."""
-    unnamed: str | None = None
-    """Its default."""
+    """Name of the parameter that holds the domain."""
+    position: int = 0
+    """Position of that parameter among the positional arguments of a call."""
+    default: str | None = None
+    """Default of that parameter."""
     url: str | None = None
-    """Endpoint that runs the method's calls."""
+    """Address of the endpoint that the method uses."""
     attribute: str | None = None
-    """Attribute of the worker that calls the endpoint; None: the method itself is redirected."""
+    """Attribute of the worker that holds the endpoint's proxy; None: the endpoint runs the method's
+    calls."""
+
+    @property
+    def redirected(self) -> bool:
+        """Whether an endpoint runs the method's calls, without any worker."""
+        return self.url is not None and self.attribute is None
+
+    @property
+    def routed(self) -> bool:
+        """Whether one worker runs each call."""
+        return self.mode is None and (self.affinity is not None or self.attribute is not None)
 
 
 def declaration(function: Callable[..., Any]) -> Declaration:
-    """The declaration of a method; the default one if it has no decorators."""
+    """Return the declaration of a method; the default one if it has no decorators."""
     declared: Declaration = getattr(function, _DECLARED, Declaration())
     return declared
 
@@ -54,13 +68,28 @@ def _declare(function: F, **fields: Any) -> F:
     return function
 
 
+@overload
+def register(mode: Literal["execute_all"] = "execute_all", *, retries: int = 0) -> ForEach: ...
+
+
+@overload
+def register(
+    mode: Literal["first_result", "rank_zero", "split"], *, retries: int = 0
+) -> ForOne: ...
+
+
+@overload
+def register(*, dispatch: Dispatch, collect: Collect | None = None) -> ForCollected: ...
+
+
 def register(
     mode: str = "execute_all",
     *,
     dispatch: Dispatch | None = None,
     collect: Collect | None = None,
-) -> Callable[[F], F]:
-    """How a method is called on the workers of a cluster, and what becomes of their results.
+    retries: int = 0,
+) -> Any:
+    """Declare how a cluster calls a method on its workers, and how it combines their results.
 
     Args:
         mode: "execute_all" broadcasts the arguments and returns the list of results in worker
@@ -69,8 +98,11 @@ def register(
             argument along its first axis into one part for each data-parallel rank and returns
             the results joined in the same order (lists, tuples, Arrow tables, numpy arrays,
             torch tensors, and mappings of these).
-        dispatch: in place of a mode: (ranks, args, kwargs) -> (args, kwargs) for each rank.
-        collect: with `dispatch`: list of results by rank -> what the call returns; None: the list.
+        dispatch: replaces the mode: (ranks, args, kwargs) -> (args, kwargs) for each rank.
+        collect: with `dispatch`: converts the results by rank to the result of the call; by
+            default the call returns their list.
+        retries: number of times that Ray repeats a call whose worker died and was restarted; -1
+            repeats it without limit. The method must be idempotent.
 
     Raises:
         SettingsError: there is no such mode, or `collect` comes without `dispatch`.
@@ -83,17 +115,25 @@ def register(
         chosen = MODES[mode]
     else:
         raise SettingsError(f"there is no mode {mode!r}; there are {', '.join(MODES)}")
-    return lambda function: _declare(function, mode=chosen)
+
+    def declare(function: F) -> F:
+        declared = _declare(function, mode=chosen)
+        if retries:
+            ray.method(max_task_retries=retries)(declared)
+        return declared
+
+    return declare
 
 
-def hw_mapping(hw_affinity: Mapping[str, str]) -> Callable[[F], F]:
+def hw_mapping(hw_affinity: Mapping[str, str]) -> ForOne:
     """Route each call by its domain to the workers of a resource class (ROLLART section 5.2).
 
-    One of these workers runs the call, the one with the fewest in flight; together with
-    `register` all of them do. The method has a parameter `domain` (or `tag_name`).
+    The worker of that class with the fewest calls in flight runs the call; together with
+    `register`, all workers of the class do. The method must have a parameter `domain` or
+    `tag_name`.
 
     Args:
-        hw_affinity: resource class by domain; "default" for the others.
+        hw_affinity: resource class by domain; "default" is for all other domains.
 
     Raises:
         SettingsError: the mapping is empty, or the method has no such parameter.
@@ -113,44 +153,52 @@ def hw_mapping(hw_affinity: Mapping[str, str]) -> Callable[[F], F]:
             function,
             affinity=dict(hw_affinity),
             tag=tag,
-            place=list(parameters).index(tag) - 1,
-            unnamed=None if default is inspect.Parameter.empty else default,
+            position=list(parameters).index(tag) - 1,
+            default=None if default is inspect.Parameter.empty else default,
         )
 
-    return declare
+    return cast(ForOne, declare)
 
 
-def register_serverless(url: str, attribute: str | None = None) -> Callable[[F], F]:
+def register_serverless(
+    serverless_url: str | None = None, attribute: str | None = None, *, url: str | None = None
+) -> ForOne:
     """Run a method's calls at a serverless endpoint (ROLLART section 5.2, R3).
 
-    The method keeps its signature: its one argument is a trajectory, it returns a score, and
-    calling it on the cluster calls the endpoint. No worker is needed for that.
+    Without `attribute`, the method's body never runs: its one argument is a trajectory, it returns
+    a score, and calling it on the cluster calls the endpoint. The cluster needs no worker for that.
 
     Args:
-        url: serve://, http(s)://, fc://, lambda:// or local:// (see `rollart_flow.serverless`).
-        attribute: as in Listing 1: the method runs on a worker, which finds under this name
-            an async function that calls the endpoint.
+        serverless_url: serve://, http(s)://, fc://, lambda:// or local:// (see
+            `rollart_flow.serverless`).
+        attribute: as in Listing 1: one worker runs the method's body, which finds an
+            `EndpointProxy` of the endpoint under this name.
+        url: another name of `serverless_url`.
 
     Raises:
-        SettingsError: no transport takes the URL, or the method does not take just one argument.
+        SettingsError: there is no URL or no transport takes it, or the method does not take
+            exactly one argument.
     """
-    check_url(url)
+    address = serverless_url or url
+    if address is None or (serverless_url and url):
+        raise SettingsError("register_serverless needs one address; pass serverless_url alone")
+    check_url(address)
 
     def declare(function: F) -> F:
-        taken = list(inspect.signature(function).parameters.values())[1:]
-        needed = [p for p in taken if p.default is inspect.Parameter.empty]
-        if attribute is None and (not taken or len(needed) > 1):
+        parameters = list(inspect.signature(function).parameters.values())[1:]
+        required = [p for p in parameters if p.default is inspect.Parameter.empty]
+        if attribute is None and (not parameters or len(required) > 1):
             raise SettingsError(
-                f"{function.__qualname__} must take one trajectory to run at {url}; "
+                f"{function.__qualname__} must take one trajectory to run at {address}; "
                 "name an attribute to call the endpoint from a method with other arguments"
             )
-        return _declare(function, url=url, attribute=attribute)
+        return _declare(function, url=address, attribute=attribute)
 
-    return declare
+    return cast(ForOne, declare)
 
 
 def declarations(worker_class: type) -> dict[str, Declaration]:
-    """The declarations of all public methods of a class, by name."""
+    """Return the declarations of all public methods of a class, by name."""
     return {
         name: declaration(method)
         for name in dir(worker_class)
@@ -159,7 +207,7 @@ def declarations(worker_class: type) -> dict[str, Declaration]:
 
 
 def wanted_classes(declared: Mapping[str, Declaration]) -> dict[str, str]:
-    """Resource class by domain, as all methods of a class together ask for it.
+    """Return the resource class by domain that all methods of a class together ask for.
 
     Raises:
         SettingsError: two methods ask for different classes for one domain.
@@ -176,10 +224,10 @@ def wanted_classes(declared: Mapping[str, Declaration]) -> dict[str, str]:
 
 
 def domain_of(declared: Declaration, call: Call) -> str:
-    """The domain that a call names; "default" where it names none."""
+    """Return the domain that a call names, or "default" if it names none."""
     args, kwargs = call
     if declared.tag in kwargs:
         value = kwargs[declared.tag]
     else:
-        value = args[declared.place] if declared.place < len(args) else declared.unnamed
+        value = args[declared.position] if declared.position < len(args) else declared.default
     return DEFAULT if value is None else str(value)

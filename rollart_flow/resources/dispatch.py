@@ -1,8 +1,8 @@
-"""How the arguments of one call become those of many workers, and many results become one.
+"""Modes: the arguments of one call become those of many workers, and many results become one.
 
 The modes are those of the single-controller frameworks (ROLLART section 5.2; verl's dispatch
-modes). A mode is a pure pair of functions. The invariant of "split": results come back in the order
-of the arguments, and no row is lost, repeated or padded.
+modes). A mode is a pair of pure functions. Invariant of "split": results are in the order of the
+arguments, and no row is lost, repeated or padded.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,10 +18,10 @@ Call = tuple[tuple[Any, ...], dict[str, Any]]
 """(positional, keyword) arguments."""
 
 Dispatch = Callable[[int, tuple[Any, ...], dict[str, Any]], Sequence[Call]]
-"""(ranks, positional, keyword) -> the call of each rank; fewer of them: the first ranks alone."""
+"""(ranks, positional, keyword) -> calls of the ranks; ranks without a call are not called."""
 
 Collect = Callable[[list[Any]], Any]
-"""Results in the order of the ranks -> what the call returns."""
+"""Results in the order of the ranks -> result of the call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +31,8 @@ class Mode:
     dispatch: Dispatch
     collect: Collect
     by_rank: bool = True
-    """It counts data-parallel ranks: all workers of a rank run its call, the first one's result
-    is taken. False: every worker is on its own."""
+    """Whether the mode counts data-parallel ranks: all workers of a rank run its call, and the
+    first one's result is used. If False, every worker counts by itself."""
 
 
 def _broadcast(ranks: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Call]:
@@ -48,7 +48,7 @@ def _only(results: list[Any]) -> Any:
 
 
 def split(ranks: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Call]:
-    """Every argument in `ranks` parts along its first axis; parts differ by one row at most.
+    """Cut every argument along its first axis into parts that differ by one row at most.
 
     Raises:
         SettingsError: an argument has no first axis, arguments differ in length, or there is less
@@ -94,7 +94,7 @@ def _part(value: Any, start: int, end: int) -> Any:
 
 
 def join(results: list[Any]) -> Any:
-    """One value of the results of all ranks, of the same kind as each of them.
+    """Join the results of all ranks into one value of the same kind.
 
     Raises:
         SettingsError: values of this kind cannot be joined.

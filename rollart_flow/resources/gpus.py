@@ -1,7 +1,7 @@
 """Shares of the GPUs that Ray counts by itself, for workers without a class of accelerators.
 
-The invariant: what is granted is reserved, whole or not at all, and CUDA shows a worker the one GPU
-that its share is of.
+Invariant: the shares of all workers are reserved together or not at all, and CUDA shows a worker
+only the GPU that its share belongs to.
 """
 
 from collections.abc import Sequence
@@ -15,14 +15,14 @@ from rollart_flow.resources.manager import GRACE_S, live_pools
 from rollart_flow.resources.worker import Placement, Request
 
 _PARTS = 10_000
-"""Ray counts a GPU in so many."""
+"""Number of parts in which Ray counts a GPU."""
 
 
 def gpu_share(workers: int) -> float:
-    """The part of a GPU that each of so many workers gets, at most one.
+    """Return the share of a GPU for each of a number of workers, at most 1.
 
     Raises:
-        RunFailedError: the connected cluster has no GPU that is free.
+        RunFailedError: the connected cluster has no free GPU.
     """
     pool = live_pools().get(GPU)
     free = 0 if pool is None else int(pool.free)
@@ -35,10 +35,10 @@ def gpu_share(workers: int) -> float:
 
 
 def on_gpus(placements: Sequence[Placement], share: float) -> list[Placement]:
-    """Workers that were to compute on a CPU, on a share of a GPU each; the others as they are.
+    """Move workers from CPUs to a share of a GPU each; the others keep their placement.
 
     Raises:
-        RunFailedError: others have taken what was free.
+        RunFailedError: the free GPUs have been taken meanwhile.
     """
     moved = [p for p in placements if p.granted == CPU]
     if not moved:
@@ -47,8 +47,8 @@ def on_gpus(placements: Sequence[Placement], share: float) -> list[Placement]:
     if not group.wait(GRACE_S):
         ray.util.remove_placement_group(group)
         raise RunFailedError(
-            f"policy.device='cuda': no room for {len(moved)} workers on {share:g} GPU each; others "
-            "compute on this cluster, try again when they have ended"
+            f"policy.device='cuda': no room for {len(moved)} workers on {share:g} GPU each; other "
+            "programs use this cluster, try again when they have ended"
         )
     bundles = {p.worker: index for index, p in enumerate(moved)}
     return [
@@ -69,5 +69,5 @@ def on_gpus(placements: Sequence[Placement], share: float) -> list[Placement]:
 
 
 def _on_gpu(request: Request) -> Request:
-    """Who asked for no class has got what it asked for."""
+    """Record a request for no class as a request for GPU, which is granted."""
     return replace(request, resource=GPU) if request.resource == CPU else request

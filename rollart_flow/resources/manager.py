@@ -22,8 +22,8 @@ _SHARED = (Kind.LOCAL, Kind.CPU)
 """Kinds whose units are counted again under the name of a class, or are no accelerators."""
 
 GRACE_S = 5.0
-"""How long a class may be full before another one is granted [s]; Ray needs a moment to grant
-released resources again."""
+"""Time to wait for room in a full class before another class is granted [s]; Ray takes a moment to
+make released resources available again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class ResourcePool:
 
 
 def live_pools() -> dict[str, ResourcePool]:
-    """The pools of the connected Ray cluster by class, from its node table.
+    """Return the pools of the connected Ray cluster by class, from its node table.
 
     Raises:
         RunFailedError: no Ray cluster is connected.
@@ -72,25 +72,25 @@ class ResourceManager:
     """Grants workers their resource classes.
 
     Args:
-        pools: units that may be used of each class, as a number or as the list of them
-            (Listing 1: {"H800": range(0, 8), "H20": range(8, 32)}); None: all that Ray has.
-        compatible: classes that may stand in for a class, the best first.
+        pools: mappings of the units that may be used of each class, each as a number or as the
+            list of the units (Listing 1: {"H800": range(0, 8)}, {"H20": range(8, 32)}); without
+            them, all that Ray has.
+        compatible: fallbacks of each class, the best first.
         kinds: kinds of classes, in addition to `KINDS`.
         grace_s: see `GRACE_S`.
 
     Raises:
-        SettingsError: a number of units is negative.
+        SettingsError: a number of units is negative, or two mappings name one class.
     """
 
     def __init__(
         self,
-        pools: Mapping[str, int | Sequence[int]] | None = None,
-        *,
+        *pools: Mapping[str, int | Sequence[int]],
         compatible: Mapping[str, Sequence[str]] = COMPATIBLE,
         kinds: Mapping[str, Kind] | None = None,
         grace_s: float = GRACE_S,
     ) -> None:
-        self._limits = None if pools is None else {k: _units(k, v) for k, v in pools.items()}
+        self._limits = _limits(pools) if pools else None
         self._compatible = compatible
         self._grace_s = grace_s
         self._kinds = {**KINDS, **(kinds or {})}
@@ -98,7 +98,7 @@ class ResourceManager:
         """Units by class that this manager has given out."""
 
     def pools(self) -> dict[str, ResourcePool]:
-        """The pools that this manager may grant, by class, within the limits that it was given."""
+        """Return the pools that this manager may grant, by class, within its limits."""
         pools = live_pools()
         if self._limits is None:
             return pools
@@ -113,8 +113,12 @@ class ResourceManager:
     def _reserve(
         self, names: Sequence[str], workers: int, cpus: float, units: int
     ) -> tuple[str, Any]:
-        """(class, placement group of one bundle for each worker) for a gang of the first class that
-        has room; no group on CPU. See `bundle_of`."""
+        """Reserve a gang of workers in the first class that has room.
+
+        Returns:
+            The class, and a placement group with one bundle for each worker (`bundle_of`); CPU
+            needs no group.
+        """
         pools = self.pools()
         for name in names:
             if name == CPU or name not in pools:
@@ -130,14 +134,14 @@ class ResourceManager:
         return CPU, None
 
     def accelerators(self) -> tuple[str, ...]:
-        """Every class with accelerators, in order; CPU only where there is none."""
+        """Return the classes with accelerators in order, or CPU alone if there is none."""
         names = self.pools().keys() - {
             name for name, kind in self._kinds.items() if kind in _SHARED
         }
         return tuple(sorted(names)) or (CPU,)
 
     def preferred(self, worker_class: type[Worker]) -> str:
-        """The available class that suits a role best (ROLLART section 5.2)."""
+        """Return the available class that suits a role best (ROLLART section 5.2)."""
         pools = self.pools()
         for kind in worker_class.prefers:
             names = [name for name in pools if self._kinds.get(name) is kind]
@@ -156,7 +160,7 @@ class ResourceManager:
         units: int = 1,
         stand_ins: Mapping[str, Sequence[str]] | None = None,
     ) -> list[Placement]:
-        """Workers for each class that is asked for, reserved at once: all of a class or none.
+        """Place workers of each requested class; all workers of a class are reserved or none is.
 
         A class that falls back to another requested class adds its workers to that class; classes
         that fall back to CPU share their workers.
@@ -204,12 +208,20 @@ class ResourceManager:
             ]
         return placements
 
-    def place_class(self, worker_class: type[Worker]) -> list[Placement]:
-        """Workers of a class where its methods' `hw_mapping` asks for them, else where its role
-        is best placed: one for each unit of the pools that were given, otherwise one each."""
+    def place_class(self, worker_class: type[Worker], units: int = 1) -> list[Placement]:
+        """Place workers of a class: as its methods' `hw_mapping` says, or where its role suits.
+
+        The workers use all units of the pools that the manager was given; without such pools, there
+        is one worker for each requested class.
+
+        Args:
+            worker_class: class of the workers.
+            units: units of its resource class for each worker.
+        """
         wanted = wanted_classes(declarations(worker_class))
         wanted = wanted or {DEFAULT: self.preferred(worker_class)}
-        return self.place(worker_class.role, wanted, self._limits or 1)
+        workers = {name: max(1, limit // units) for name, limit in (self._limits or {}).items()}
+        return self.place(worker_class.role, wanted, workers or 1, units=units)
 
     def release(self, placements: Sequence[Placement]) -> None:
         """Return the resources of ended workers, so that they can be granted again."""
@@ -220,7 +232,7 @@ class ResourceManager:
 
 
 def devices_of(name: str, units: int) -> float:
-    """Number of GPUs, as Ray counts them, of some units of a class.
+    """Return the number of GPUs, as Ray counts them, behind some units of a class.
 
     The number is 0 if a living node that has the class reports no GPUs.
     """
@@ -231,9 +243,17 @@ def devices_of(name: str, units: int) -> float:
 
 
 def bundle_of(name: str, units: int, cpus: float) -> dict[str, float]:
-    """The bundle that Ray reserves for one worker on units of a class, including their GPUs."""
+    """Return the bundle that Ray reserves for one worker on units of a class, with their GPUs."""
     devices = devices_of(name, units)
     return {name: float(units), CPU: cpus} | ({GPU: devices} if devices else {})
+
+
+def _limits(pools: Sequence[Mapping[str, int | Sequence[int]]]) -> dict[str, int]:
+    """Return the units of all classes together."""
+    given = Counter(name for pool in pools for name in pool)
+    if repeated := [name for name, times in given.items() if times > 1]:
+        raise SettingsError(f"the pool {repeated[0]} is given twice; name each class once")
+    return {name: _units(name, units) for pool in pools for name, units in pool.items()}
 
 
 def _units(name: str, units: int | Sequence[int]) -> int:

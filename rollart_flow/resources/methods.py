@@ -1,37 +1,35 @@
-"""A method of a worker class as its `Cluster` has it (ROLLART section 5.3).
+"""Methods of a worker class, bound to the workers of a cluster (ROLLART section 5.3).
 
-The invariant: who calls it waits for all results or gets the first error; a call that is routed by
-domain is run by one worker, and by another one where that is gone.
+Invariant: a call returns when all workers have returned or the first one has raised. A call that is
+routed by domain runs on one worker, or on another one if that worker has died.
 """
 
 import asyncio
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import ray
 
 from rollart_flow.resources.declarations import DEFAULT, Declaration, domain_of
 from rollart_flow.resources.dispatch import MODES, Call, Collect
+from rollart_flow.resources.handles import WorkerHandle
 
-if TYPE_CHECKING:
-    from rollart_flow.resources.cluster import WorkerHandle
-
-_GONE = (ray.exceptions.ActorDiedError, ray.exceptions.ActorUnavailableError)
+_UNREACHABLE = (ray.exceptions.ActorDiedError, ray.exceptions.ActorUnavailableError)
 
 
 class BoundMethod:
-    """Calls one method on the workers of a cluster, as it declares.
+    """Calls one method on the workers of a cluster, as its declaration says.
 
-    Has the name, docstring, signature and type hints of the method. Copies that travel to other
-    processes have name and docstring only: hints may name what is not installed there.
+    It has the name, docstring, signature and type hints of the method. Copies in other processes
+    have only the name and the docstring, since the hints may name modules that are missing there.
     """
 
     def __init__(
         self,
         name: str,
-        workers: "Sequence[WorkerHandle]",
+        workers: Sequence[WorkerHandle[Any]],
         declared: Declaration,
         ranks: int,
         method: Callable[..., Any],
@@ -44,64 +42,58 @@ class BoundMethod:
         self._declared = declared
         self._ranks = ranks
         self._in_flight: dict[str, int] = {}
-        self._gone: set[str] = set()
+        self._died: set[str] = set()
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "__annotations__": {}, "__signature__": None, "_in_flight": {}}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run it and wait.
+        """Call the method and wait for the result.
 
         Raises:
-            Exception: what the method raised, or Ray's where its worker died.
+            Exception: the method's own error, or Ray's error if the worker died.
         """
         call = (args, kwargs)
-        if self._remote:
+        if self._declared.redirected:
             return asyncio.run(self._at_endpoint(call))
-        if not self._routed:
+        if not self._declared.routed:
             references, collect = self._start(call)
             return collect(ray.get(references))
-        left, others = self._in_turn(call)
+        first, others = self._candidates(call)
         while True:
-            worker = self._least_loaded(left or others)
+            worker = self._least_loaded(first or others)
             try:
                 with self._counted(worker):
                     return ray.get(self._send(worker, call))
-            except _GONE as error:
-                self._pass_over(worker, (left, others), error)
+            except _UNREACHABLE as error:
+                self._discard(worker, (first, others), error)
 
     async def aio(self, *args: Any, **kwargs: Any) -> Any:
-        """The same for callers in an event loop."""
+        """Call the method from an event loop."""
         call = (args, kwargs)
-        if self._remote:
+        if self._declared.redirected:
             return await self._at_endpoint(call)
-        if not self._routed:
+        if not self._declared.routed:
             references, collect = self._start(call)
             return collect(list(await asyncio.gather(*references)))
-        left, others = self._in_turn(call)
+        first, others = self._candidates(call)
         while True:
-            worker = self._least_loaded(left or others)
+            worker = self._least_loaded(first or others)
             try:
                 with self._counted(worker):
                     return await self._send(worker, call)
-            except _GONE as error:
-                self._pass_over(worker, (left, others), error)
+            except _UNREACHABLE as error:
+                self._discard(worker, (first, others), error)
 
-    @property
-    def _remote(self) -> bool:
-        """An endpoint runs it."""
-        return self._declared.url is not None and self._declared.attribute is None
+    def start(self, *args: Any, **kwargs: Any) -> "ray.ObjectRef[Any]":
+        """Start the call on the first worker alone and return a reference to its result."""
+        return self._send(self._workers[0], (args, kwargs))
 
-    @property
-    def _routed(self) -> bool:
-        """One worker of a class runs each call."""
-        return self._declared.affinity is not None and self._declared.mode is None
-
-    def _start(self, call: Call) -> tuple[list[Any], Collect]:
-        """Start a call; references to all results, and what makes one value of these."""
+    def _start(self, call: Call) -> "tuple[list[ray.ObjectRef[Any]], Collect]":
+        """Start a call; return references to all results, and the function that combines them."""
         mode = self._declared.mode or MODES["execute_all"]
         routed = self._declared.affinity is not None
-        workers = self._candidates(call) if routed else self._workers
+        workers = self._of_domain(call) if routed else self._workers
         ranks = min(self._ranks, len(workers)) if mode.by_rank else len(workers)
         width = len(workers) // ranks if ranks else 1
         calls = mode.dispatch(ranks, *call)
@@ -112,53 +104,57 @@ class BoundMethod:
         ]
         return references, lambda results: mode.collect(results[::width])
 
-    def _send(self, worker: "WorkerHandle", call: Call) -> Any:
-        return getattr(worker.actor, self.__name__).remote(*call[0], **call[1])
+    def _send(self, worker: WorkerHandle[Any], call: Call) -> "ray.ObjectRef[Any]":
+        args, kwargs = call
+        sent: ray.ObjectRef[Any] = getattr(worker.actor, self.__name__).remote(*args, **kwargs)
+        return sent
 
-    def _candidates(self, call: Call) -> "list[WorkerHandle]":
-        """Workers of the class that the call's domain is mapped to; where there are none, those
-        that were granted in its place; otherwise all."""
+    def _of_domain(self, call: Call) -> list[WorkerHandle[Any]]:
+        """Return the workers of the resource class that the call's domain is mapped to.
+
+        If there are none, return the workers that were granted in their place, or else all.
+        """
         affinity = self._declared.affinity or {}
         domain = domain_of(self._declared, call)
         wanted = affinity.get(domain, affinity.get(DEFAULT))
-        alive = [w for w in self._workers if w.name not in self._gone] or list(self._workers)
+        alive = [w for w in self._workers if w.name not in self._died] or list(self._workers)
         of_class = [w for w in alive if w.placement.granted == wanted]
         instead = [w for w in alive if any(r.resource == wanted for r in w.placement.requests)]
         return of_class or instead or alive
 
-    def _least_loaded(self, workers: "Sequence[WorkerHandle]") -> "WorkerHandle":
+    def _candidates(self, call: Call) -> tuple[list[WorkerHandle[Any]], list[WorkerHandle[Any]]]:
+        """Return the workers to try first, and those to try if none of these can be reached."""
+        first = self._of_domain(call)
+        return first, [w for w in self._workers if w not in first and w.name not in self._died]
+
+    def _least_loaded(self, workers: Sequence[WorkerHandle[Any]]) -> WorkerHandle[Any]:
         return min(workers, key=lambda worker: self._in_flight.get(worker.name, 0))
 
     @contextmanager
-    def _counted(self, worker: "WorkerHandle") -> Iterator[None]:
+    def _counted(self, worker: WorkerHandle[Any]) -> Iterator[None]:
         self._in_flight[worker.name] = self._in_flight.get(worker.name, 0) + 1
         try:
             yield
         finally:
             self._in_flight[worker.name] -= 1
 
-    def _in_turn(self, call: Call) -> "tuple[list[WorkerHandle], list[WorkerHandle]]":
-        """Workers to ask first, and those to ask where none of them can be reached."""
-        first = self._candidates(call)
-        return first, [w for w in self._workers if w not in first and w.name not in self._gone]
-
-    def _pass_over(
+    def _discard(
         self,
-        worker: "WorkerHandle",
-        in_turn: "tuple[list[WorkerHandle], list[WorkerHandle]]",
+        worker: WorkerHandle[Any],
+        candidates: tuple[list[WorkerHandle[Any]], list[WorkerHandle[Any]]],
         error: Exception,
     ) -> None:
-        """A worker cannot be reached: this call asks it no more, and others neither if it died.
+        """Remove an unreachable worker from this call's candidates; forget it if it has died.
 
         Raises:
-            RayError: nobody is left.
+            RayError: no candidate is left.
         """
-        for workers in in_turn:
+        for workers in candidates:
             if worker in workers:
                 workers.remove(worker)
         if isinstance(error, ray.exceptions.ActorDiedError):
-            self._gone.add(worker.name)
-        if not any(in_turn):
+            self._died.add(worker.name)
+        if not any(candidates):
             raise error
 
     async def _at_endpoint(self, call: Call) -> Any:
@@ -176,11 +172,11 @@ class BoundMethod:
 
 
 def _without_self(method: Callable[..., Any]) -> inspect.Signature | None:
-    """None where Python knows no signature."""
+    """Return the method's signature without `self`, or None if Python knows no signature."""
     try:
         signature = inspect.signature(method)
     except ValueError:
         return None
-    # Ray adds a parameter of its own to the methods of a class that it makes actors of.
+    # Ray adds its own parameter to the methods of actor classes.
     own = [p for p in signature.parameters.values() if not p.name.startswith("_ray")]
     return signature.replace(parameters=own[1:])

@@ -11,11 +11,10 @@ _END_OF_TRACEBACK = re.compile(r"[A-Za-z_][\w.]*: \S")
 
 
 def reason(error: BaseException) -> str:
-    """One line for a message.
+    """Return one line about an error.
 
     An error that crossed a process is wrapped, possibly several times; the innermost error of this
-    library says best what was wrong. Where there is none, Ray's text has a traceback or two, of
-    which the first one tells the cause.
+    library describes it best. Without one, the first traceback in Ray's text tells the cause.
     """
     ours = _of_this_library(error)
     if ours is not None:
@@ -28,12 +27,12 @@ def reason(error: BaseException) -> str:
 
 
 def is_ours(error: BaseException) -> bool:
-    """Whether an error of this library is inside."""
+    """Return whether an error is or wraps an error of this library."""
     return _of_this_library(error) is not None
 
 
 def _of_this_library(error: BaseException) -> RollartError | None:
-    """The innermost one; a wrapper of Ray's counts as what it wraps."""
+    """Return the innermost error of this library; Ray's wrapper counts as the wrapped error."""
     found: RollartError | None = None
     seen: BaseException | None = error
     while seen is not None:

@@ -1,8 +1,8 @@
 """`Worker`: the unit of execution that a `Cluster` spawns as a Ray actor (ROLLART section 5.1).
 
-A worker knows its name and the resource class it was granted; subclasses hold an engine, a
-trainer or whatever else a stage needs. Everything public on a subclass becomes callable on its
-`Cluster`; decorators say how (`resources.declarations`).
+A worker knows its name and the resource class that it was granted; subclasses hold an engine, a
+trainer or the state of another stage. Every public method of a subclass becomes callable on its
+`Cluster`, as its decorators declare (`resources.declarations`).
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from rollart_flow.resources.declarations import declarations
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A domain that asks for a resource class; `default` stands for all others."""
+    """A domain and the resource class that it requests; "default" stands for all other domains."""
 
     domain: str
     resource: str
@@ -31,72 +31,72 @@ class Placement:
     requests: tuple[Request, ...] = (Request("default", "CPU"),)
     cpus: float = 0.1
     gpus: float = 0.0
-    """Units of the class that it runs on; 0 on CPU."""
+    """Units of the granted class; 0 on CPU."""
     rank: int = 0
-    """Place among the workers of its cluster."""
+    """Position of the worker in its cluster."""
     world_size: int = 1
-    """Workers of its cluster."""
+    """Number of workers in the cluster."""
     group: Any = None
-    """Ray placement group with the resources reserved for the worker; None: none are reserved."""
+    """Ray placement group with the worker's reserved resources, or None if none are reserved."""
     bundle: int = 0
     """Index of the worker's bundle in the group."""
     devices: float = 0.0
-    """GPUs as Ray counts them that these units are, so that CUDA shows the worker no others."""
+    """Number of GPUs, as Ray counts them, behind the units; CUDA shows the worker only these."""
     shares: bool = False
-    """Whether it runs on the resources of another worker, and reserves none of its own."""
+    """Whether the worker runs on another worker's resources and reserves none of its own."""
     in_turns: bool = False
-    """Whether it and one other worker hold these units in turns, of which each reserves a half."""
+    """Whether the worker and another one hold these units in turns; each reserves a half."""
 
     @property
     def stands_for(self) -> frozenset[str]:
-        """Classes whose requests it serves: its own, and those that it replaces."""
+        """Classes whose requests the worker serves: its own, and those that it replaces."""
         return frozenset((self.granted, *(request.resource for request in self.requests)))
 
 
 class Worker:
-    """Base of all workers. The first constructor argument is given by the `Cluster`."""
+    """Base of all workers. Their `Cluster` passes the placement as the first argument."""
 
     role: ClassVar[str] = "worker"
     prefers: ClassVar[tuple[Kind, ...]] = (Kind.CPU,)
-    """Kinds of hardware that suit it where no method says more, the best first."""
+    """Kinds of hardware that suit the role, the best first; declarations of methods override it."""
 
     def __init__(self, placement: Placement) -> None:
         self.placement = placement
         for declared in declarations(type(self)).values():
             if declared.attribute is not None and declared.url is not None:
-                from rollart_flow.serverless import ServerlessReward
+                from rollart_flow.resources.endpoint_proxy import EndpointProxy
 
-                setattr(self, declared.attribute, ServerlessReward(declared.url))
+                setattr(self, declared.attribute, EndpointProxy(declared.url))
 
     def node(self) -> str:
-        """Id of the Ray node that the worker runs on."""
+        """Return the id of the Ray node that the worker runs on."""
         import ray
 
         return str(ray.get_runtime_context().get_node_id())
 
 
-class ActorGen(Worker):
-    """Generates; decoding is bound by memory bandwidth."""
+class ActorGenCls(Worker):
+    """A worker that generates. Decoding is bound by memory bandwidth."""
 
     role = "generation"
     prefers = (Kind.BANDWIDTH, Kind.COMPUTE, Kind.CPU)
 
 
-class ActorTrain(Worker):
-    """Trains; bound by compute."""
+class ActorTrainCls(Worker):
+    """A worker that trains. Training is bound by compute."""
 
     role = "training"
     prefers = (Kind.COMPUTE, Kind.BANDWIDTH, Kind.CPU)
 
 
-class RewardWorker(Worker):
-    """Scores trajectories and holds no state: on a GPU beside the others, or on a CPU."""
+class RewardCls(Worker):
+    """A stateless worker that scores trajectories, on local GPUs or on CPUs."""
 
     role = "reward"
     prefers = (Kind.LOCAL, Kind.CPU)
 
 
-class EnvironmentWorker(Worker):
-    """Runs environments on CPU nodes."""
+class EnvironmentCls(Worker):
+    """A worker that runs environments, on CPU nodes."""
 
     role = "environment"

@@ -18,7 +18,8 @@ import ray
 
 from rollart_flow.control.inference.health import HealthLimits
 from rollart_flow.control.schedule.declarations import Phase
-from rollart_flow.operators.coordinator import evaluated_versions
+from rollart_flow.engines.worker import EngineWorker
+from rollart_flow.operators.coordinator import CoordinatorActor, evaluated_versions
 from rollart_flow.operators.evaluate import EvaluateContext, EvaluateOperator
 from rollart_flow.operators.ipc import decode
 from rollart_flow.operators.ray_data import (
@@ -37,7 +38,7 @@ from rollart_flow.operators.sources import Admitted, Batches, Versions
 from rollart_flow.operators.train import TrainContext, Trained, TrainOperator, read_trained
 from rollart_flow.pipeline import Pipeline
 from rollart_flow.pipeline.nodes import GeneratingNode
-from rollart_flow.resources import Cluster
+from rollart_flow.resources import Remote, TypedCluster
 from rollart_flow.rewards.combined import single_functions
 from rollart_flow.runner.processes import RunProcesses
 from rollart_flow.runner.rolling_producer import RollingProducer
@@ -70,12 +71,12 @@ class Dataflow:
             return count_drained(stream)
 
         def more() -> bool:
-            return bool(ray.get(coordinator.admits.remote()))
+            return coordinator.call.admits()
 
         def abandon() -> None:
             # If the coordinator has died, the executions end by themselves: they all call it.
             with suppress(ray.exceptions.ActorDiedError):
-                ray.get(coordinator.stop.remote())
+                coordinator.call.stop()
 
         in_flight = self._attempts_in_flight()
         return RollingProducer(execute, more, abandon, in_flight=in_flight).run()
@@ -182,9 +183,9 @@ class Dataflow:
         self,
         node: GeneratingNode,
         domains: tuple[Any, ...],
-        engines: Cluster,
+        engines: TypedCluster[EngineWorker],
         affinity: dict[str, str] | Literal["auto"],
-        coordinator: Any = None,
+        coordinator: Remote[CoordinatorActor] | None = None,
     ) -> RolloutContext:
         return RolloutContext(
             domains={domain.name: domain for domain in domains},

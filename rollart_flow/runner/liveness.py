@@ -3,10 +3,19 @@
 Invariant: a process that is merely busy does not count as dead.
 """
 
-from collections.abc import Mapping
-from typing import Any
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import ray
+
+from rollart_flow.resources import Remote, WorkerHandle
+
+if TYPE_CHECKING:
+    from rollart_flow.trainers.worker import TrainWorker
+
+    Answers = dict[str, ray.ObjectRef[Any]]
 
 _ANSWER_S = 60.0
 """Longest time to wait for actors to report that they are alive [s]."""
@@ -14,7 +23,9 @@ _SOON_S = 10.0
 """Time to wait for the first answers, after which an unresponsive rank may count as hanging [s]."""
 
 
-def gone(actors: Mapping[str, Any], ranks: Mapping[str, Any]) -> tuple[str, ...]:
+def gone(
+    actors: Mapping[str, Remote[Any]], ranks: Sequence[WorkerHandle[TrainWorker]]
+) -> tuple[str, ...]:
     """Return the names of dead actors or, if a rank has lost another one, of hanging ranks.
 
     If a rank has lost another one and every rank answers, the names are those of the ranks that
@@ -22,26 +33,27 @@ def gone(actors: Mapping[str, Any], ranks: Mapping[str, Any]) -> tuple[str, ...]
 
     Args:
         actors: actors of any class, by name.
-        ranks: ranks of a trainer (`TrainWorker`), by name.
+        ranks: ranks of a trainer.
     """
-    answers = {name: actor.__ray_ready__.remote() for name, actor in actors.items()}
-    answers |= {name: actor.lost.remote() for name, actor in ranks.items()}
+    answers: Answers = {n: actor.answer() for n, actor in actors.items()}
+    answers |= {rank.name: rank.call.lost.start() for rank in ranks}
     given = _given(answers, _SOON_S)
     if died := tuple(name for name, answer in given.items() if _died(answer)):
         return died
-    if lost := tuple(name for name in ranks if name in given and _lost(given[name])):
-        return tuple(name for name in ranks if name not in given) or lost
+    names = [rank.name for rank in ranks]
+    if lost := tuple(name for name in names if name in given and _lost(given[name])):
+        return tuple(name for name in names if name not in given) or lost
     # An actor that does not answer in time is busy, not dead.
     return tuple(name for name, answer in _given(answers, _ANSWER_S).items() if _died(answer))
 
 
-def _given(answers: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
+def _given(answers: Answers, timeout_s: float) -> Answers:
     """Return the answers that arrive within a time limit."""
     given, _ = ray.wait(list(answers.values()), num_returns=len(answers), timeout=timeout_s)
     return {name: answer for name, answer in answers.items() if answer in given}
 
 
-def _died(answer: Any) -> bool:
+def _died(answer: ray.ObjectRef[Any]) -> bool:
     """Return whether an answer shows that its actor has died."""
     try:
         ray.get(answer)
@@ -52,7 +64,7 @@ def _died(answer: Any) -> bool:
     return False
 
 
-def _lost(answer: Any) -> bool:
+def _lost(answer: ray.ObjectRef[Any]) -> bool:
     """Return whether a rank reports that it has lost another one."""
     try:
         return bool(ray.get(answer))

@@ -4,11 +4,11 @@ All processes start together, since each takes seconds to import its packages, a
 run's state as recovered from the tables. The placement is committed to `bindings`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any, Literal, ParamSpec, TypeVar
 
 import ray
 
@@ -19,7 +19,14 @@ from rollart_flow.operators.coordinator import CoordinatorActor
 from rollart_flow.operators.ipc import encode
 from rollart_flow.operators.recovery import RecoveredRun
 from rollart_flow.pipeline import Pipeline
-from rollart_flow.resources import Cluster, Placement, ResourceManager
+from rollart_flow.resources import (
+    Placement,
+    Remote,
+    ResourceManager,
+    TypedCluster,
+    Worker,
+    start_actor,
+)
 from rollart_flow.resources.nodes import beside_driver
 from rollart_flow.rows import events_table
 from rollart_flow.runner.liveness import gone
@@ -41,16 +48,21 @@ from rollart_flow.weights import WeightStore, stored_weights
 from rollart_flow.weights.registry import check_placed, start_weight_servers
 from rollart_flow.weights.transport import WeightServers
 
+A = TypeVar("A")
+P = ParamSpec("P")
+
+_Engines = TypedCluster[EngineWorker]
+
 
 @dataclass(frozen=True, slots=True)
 class RunProcesses:
     """Handles of all processes of a run, with the recovered state of the run."""
 
-    buffer: Any
-    coordinator: Any
-    engines: Cluster
-    trainers: Cluster
-    evaluators: Cluster | None
+    buffer: Remote[BufferActor]
+    coordinator: Remote[CoordinatorActor]
+    engines: TypedCluster[EngineWorker]
+    trainers: TypedCluster[TrainWorker]
+    evaluators: TypedCluster[EngineWorker] | None
     recovered: RecoveredRun
     affinity: dict[str, str] | Literal["auto"]
     """Resource class by domain, or "auto" if profilers determine it."""
@@ -68,19 +80,19 @@ class RunProcesses:
         """
         version = self.recovered.version
         if version not in self.kept.versions():
-            self.trainers.publish(lasting=False)
+            self.trainers.call.publish(lasting=False)
         if _in_turns(self.trainers):
-            self.trainers.offload()
-        self.engines.serve(version)
-        ray.get(self.coordinator.start.remote(self.recovered, self.buffer, self.engines))
+            self.trainers.call.offload()
+        self.engines.call.serve(version)
+        self.coordinator.call.start(self.recovered, self.buffer, self.engines)
 
     def dead(self) -> tuple[str, ...]:
         """Return the names of dead processes among those that Ray does not restart.
 
         A hanging rank of the trainer counts as dead once another rank has lost it.
         """
-        actors = {"buffer": self.buffer, "coordinator": self.coordinator}
-        died = gone(actors, {worker.name: worker.actor for worker in self.trainers.workers})
+        actors: dict[str, Remote[Any]] = {"buffer": self.buffer, "coordinator": self.coordinator}
+        died = gone(actors, self.trainers.workers)
         servers = self.weight_servers
         return died if servers is None or not servers.lost else (*died, servers.name)
 
@@ -92,15 +104,15 @@ class RunProcesses:
             (now, Event(EventKind.CRASH, name, reason=Reason.WORKER_LOST, detail=detail))
             for name in died
         ]
-        ray.get(self.buffer.report.remote(crashes))
+        self.buffer.call.report(crashes)
 
     def shutdown(self) -> None:
         """End every process; all data that must be kept is already committed."""
         for cluster in (self.engines, self.trainers, self.evaluators):
             if cluster is not None:
                 cluster.shutdown()
-        for actor in (self.coordinator, self.buffer):
-            ray.kill(actor)
+        self.coordinator.kill()
+        self.buffer.kill()
         if self.weight_servers is not None:
             self.weight_servers.close()
 
@@ -129,75 +141,92 @@ def start_processes(
         if servers is not None:
             weights = servers.weights
             started.callback(servers.close)
-        buffer = _actor(BufferActor).remote(uri, buffer_settings(pipeline))
-        started.callback(ray.kill, buffer)
-        recovering = buffer.start.remote()
-        placed = place_workers(pipeline, ResourceManager())
-        classes = ({p.granted for p in of} for of in (placed.training, placed.engines))
-        check_placed(pipeline.train.weights, *classes)
-        trainers = _trainers(pipeline, uri, weights, placed.training)
-        started.callback(trainers.shutdown)
-        in_turns = _in_turns(trainers)
-        if in_turns:  # engines measure the free memory of their devices when they start
-            together = gather_ranks(trainers)
-            trainers.offload()
-        arguments = rollout_arguments(pipeline, uri, weights)
-        engines = _engines(placed.engines, arguments)
-        started.callback(engines.shutdown)
-        clusters, evaluators = [engines, trainers], None
-        if placed.evaluation:
-            evaluators = _engines(placed.evaluation, evaluation_arguments(pipeline, uri, weights))
-            started.callback(evaluators.shutdown)
-            clusters.append(evaluators)
+        buffer = _start(BufferActor, started)(uri, buffer_settings(pipeline))
+        recovering = buffer.call.start.start()
+        trainers, engines, evaluators = _start_clusters(pipeline, uri, weights, started)
         settings = coordinator_settings(pipeline, uri, weights, nodes_may_join=nodes_may_join)
-        coordinator = _actor(CoordinatorActor).remote(settings)
-        started.callback(ray.kill, coordinator)
-        recovered: RecoveredRun = ray.get(recovering)
-        if not in_turns:
-            together = gather_ranks(trainers)
-        if not together and is_remote(uri):
-            raise RunFailedError(
-                "train: ranks on several nodes write a checkpoint into one folder, which a run in "
-                "S3 has on one node only; give a store that all nodes see as a folder"
-            )
-        bindings = [row for cluster in clusters for row in cluster.bindings()]
-        if in_turns:  # a resumed trainer may recompute steps before the engines serve
-            engines.release()
-        fallbacks = _fallbacks(bindings)
-        rows = {
-            "bindings": encode(to_table("bindings", bindings)),
-            "events": encode(events_table((datetime.now(UTC), event) for event in fallbacks)),
-        }
-        ray.get(buffer.commit.remote(rows))
+        coordinator = _start(CoordinatorActor, started)(settings)
+        recovered = ray.get(recovering)
+        if not _in_turns(trainers):
+            _gather(trainers, uri)
+        fallbacks = _record_bindings(buffer, [engines, trainers, evaluators])
+        if _in_turns(trainers):  # a resumed trainer may recompute steps before the engines serve
+            engines.call.release()
         started.pop_all()
     chosen = pipeline.rollout.hw_affinity
-    affinity = chosen if isinstance(chosen, str) else _wanted(engines)
-    missing = tuple((event.subject, str(event.detail["granted"])) for event in fallbacks)
     return RunProcesses(
-        buffer,
-        coordinator,
-        engines,
-        trainers,
-        evaluators,
-        recovered,
-        affinity,
-        missing,
-        stored_weights(weights_uri(uri)),
-        servers,
+        buffer=buffer,
+        coordinator=coordinator,
+        engines=engines,
+        trainers=trainers,
+        evaluators=evaluators,
+        recovered=recovered,
+        affinity=chosen if isinstance(chosen, str) else _wanted(engines),
+        fallbacks=tuple((event.subject, str(event.detail["granted"])) for event in fallbacks),
+        kept=stored_weights(weights_uri(uri)),
+        weight_servers=servers,
     )
 
 
-def _in_turns(trainers: Cluster) -> bool:
-    """Whether engine workers hold the trainer's devices in turns with it."""
+def _start_clusters(
+    pipeline: Pipeline, uri: str, weights: str, started: ExitStack
+) -> tuple[TypedCluster[TrainWorker], _Engines, _Engines | None]:
+    """Place and start the workers; return the trainers, engines, and evaluators, if any."""
+    placed = place_workers(pipeline, ResourceManager())
+    classes = ({p.granted for p in of} for of in (placed.training, placed.engines))
+    check_placed(pipeline.train.weights, *classes)
+    trainers = _trainers(pipeline, uri, weights, placed.training)
+    started.callback(trainers.shutdown)
+    if _in_turns(trainers):  # engines measure the free memory of their devices when they start
+        _gather(trainers, uri)
+        trainers.call.offload()
+    engines = _engines(placed.engines, rollout_arguments(pipeline, uri, weights))
+    started.callback(engines.shutdown)
+    if not placed.evaluation:
+        return trainers, engines, None
+    evaluators = _engines(placed.evaluation, evaluation_arguments(pipeline, uri, weights))
+    started.callback(evaluators.shutdown)
+    return trainers, engines, evaluators
+
+
+def _in_turns(trainers: TypedCluster[TrainWorker]) -> bool:
+    """Return whether engine workers hold the trainer's devices in turns with it."""
     return any(worker.placement.in_turns for worker in trainers.workers)
 
 
-def _engines(placed: Sequence[Placement], arguments: dict[str, Any]) -> Cluster:
+def _gather(trainers: TypedCluster[TrainWorker], uri: str) -> None:
+    """Make the trainers one process group.
+
+    Raises:
+        RunFailedError: they are on several nodes, but the run is in S3.
+    """
+    if not gather_ranks(trainers) and is_remote(uri):
+        raise RunFailedError(
+            "train: ranks on several nodes write a checkpoint into one folder, which a run in "
+            "S3 has on one node only; give a store that all nodes see as a folder"
+        )
+
+
+def _record_bindings(
+    buffer: Remote[BufferActor], clusters: Sequence[TypedCluster[Worker] | None]
+) -> list[Event]:
+    """Commit the placement of all workers once they are ready; return the events of fallbacks."""
+    bindings = [row for cluster in clusters if cluster is not None for row in cluster.bindings()]
+    fallbacks = _fallbacks(bindings)
+    rows = {
+        "bindings": encode(to_table("bindings", bindings)),
+        "events": encode(events_table((datetime.now(UTC), event) for event in fallbacks)),
+    }
+    buffer.call.commit(rows)
+    return fallbacks
+
+
+def _engines(placed: Sequence[Placement], arguments: dict[str, Any]) -> _Engines:
     """Start inference workers, for rollout or for evaluation."""
-    return Cluster(placed, EngineWorker, arguments=arguments, max_concurrency=CONCURRENT_CALLS)
+    return TypedCluster(placed, EngineWorker, arguments=arguments, max_concurrency=CONCURRENT_CALLS)
 
 
-def _wanted(engines: Cluster) -> dict[str, str]:
+def _wanted(engines: _Engines) -> dict[str, str]:
     """Return the requested resource class by domain."""
     return {
         request.domain: request.resource
@@ -207,15 +236,28 @@ def _wanted(engines: Cluster) -> dict[str, str]:
     }
 
 
-def _actor(actor_class: type) -> Any:
-    return ray.remote(actor_class).options(
-        num_cpus=0, max_concurrency=CONCURRENT_CALLS, label_selector=beside_driver()
+def _start(actor_class: Callable[P, A], started: ExitStack) -> Callable[P, Remote[A]]:
+    """Return a function that starts an actor on the driver's node, to be killed by the stack."""
+    start = start_actor(
+        actor_class,
+        num_cpus=0,
+        max_concurrency=CONCURRENT_CALLS,
+        label_selector=beside_driver(),
     )
 
+    def begin(*args: P.args, **kwargs: P.kwargs) -> Remote[A]:
+        actor = start(*args, **kwargs)
+        started.callback(actor.kill)
+        return actor
 
-def _trainers(pipeline: Pipeline, uri: str, weights: str, placed: Sequence[Placement]) -> Cluster:
+    return begin
+
+
+def _trainers(
+    pipeline: Pipeline, uri: str, weights: str, placed: Sequence[Placement]
+) -> TypedCluster[TrainWorker]:
     train = pipeline.train
-    return Cluster(
+    return TypedCluster(
         placed,
         TrainWorker,
         arguments={

@@ -10,11 +10,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import ray
 
 from rollart_flow.errors import RunFailedError
 from rollart_flow.operators.ipc import encode
-from rollart_flow.resources import Cluster
+from rollart_flow.resources import TypedCluster
 from rollart_flow.runner.processes import RunProcesses
 from rollart_flow.runner.retrain import bring_to
 from rollart_flow.store import Run
@@ -23,22 +22,22 @@ from rollart_flow.types import Event, EventKind
 
 if TYPE_CHECKING:
     from rollart_flow.trainers.base import StepResult
+    from rollart_flow.trainers.worker import TrainWorker
 
 
 class _Workers:
     """The trainer's workers as one trainer; implements `retrain.Retrainable`."""
 
-    def __init__(self, trainers: Cluster) -> None:
+    def __init__(self, trainers: TypedCluster[TrainWorker]) -> None:
         self._trainers = trainers
 
     def load_from(self, address: str) -> None:
         """Load a checkpoint in all workers."""
-        self._trainers.load(address)
+        self._trainers.call.load(address)
 
     def train_step(self, step: int, batch: pa.Table) -> StepResult:
         """Train on a batch in all workers and return the first worker's result."""
-        result: StepResult = self._trainers.train_step(step, encode(batch))
-        return result
+        return self._trainers.call.train_step(step, encode(batch))
 
 
 def catch_up(
@@ -65,4 +64,4 @@ def catch_up(
             )
         detail = {"recorded": recorded, "recomputed": recomputed}
         event = Event(EventKind.DIVERGENCE, str(again.step), step=again.step, detail=detail)
-        ray.get(plant.buffer.report.remote([(datetime.now(UTC), event)]))
+        plant.buffer.call.report([(datetime.now(UTC), event)])

@@ -136,7 +136,7 @@ class Session:
         """Record how the run ended, through the buffer's writer if the buffer is alive."""
         if plant is not None:
             try:
-                ray.get(plant.buffer.close.remote(status, error))
+                plant.buffer.call.close(status, error)
                 return
             except ray.exceptions.ActorDiedError:
                 if status is RunStatus.FINISHED:
@@ -161,7 +161,7 @@ class Session:
             finally:
                 # If the coordinator has died, the streams end by themselves: all of them call it.
                 with suppress(ray.exceptions.ActorDiedError):
-                    ray.get(plant.coordinator.stop.remote())
+                    plant.coordinator.call.stop()
 
     def _follow(self, name: str, stream: Stream) -> None:
         """Run one stream in this thread, and send a message when it ends or fails."""
@@ -175,7 +175,7 @@ class Session:
 
     def _watch_for_failure(self, plant: RunProcesses) -> None:
         try:
-            failure = ray.get(plant.coordinator.failed.remote())
+            failure = plant.coordinator.call.failed()
         except ray.exceptions.RayError as error:
             failure = f"the coordinator died: {reason(error)}"
         if failure is not None:
@@ -192,7 +192,7 @@ class Session:
                 if message.error is not None:
                     raise _as_run_failure(message.stream, message.error) from message.error
                 if open_streams == {"producer"}:
-                    ray.get(plant.coordinator.stop.remote())
+                    plant.coordinator.call.stop()
             else:
                 self._show(*message)
 

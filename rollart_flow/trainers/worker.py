@@ -13,14 +13,14 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import ray
 
 from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.errors import RanksLostError
-from rollart_flow.resources import CPU, ActorTrain, Cluster, Placement, register
+from rollart_flow.resources import CPU, ActorTrain, Placement, TypedCluster, register
 from rollart_flow.trainers.base import StepResult, Trainer
 from rollart_flow.trainers.build import build_trainer
 from rollart_flow.trainers.checkpoint.publishing import Publication, Publisher
@@ -135,18 +135,16 @@ class TrainWorker(ActorTrain):
         return self._publisher.publish(trainer.version, weights, trainer.checksum, lasting=lasting)
 
     @register("first_result")
-    def begin_publish(self, coordinator: Any) -> Publication | None:
+    def begin_publish(self, announce: Callable[[int, float], None]) -> Publication | None:
         """Begin to publish the current weights, which need not last, under the current version.
 
         Args:
-            coordinator: the actor to tell once they can be read (`published`).
+            announce: called with the version and the seconds that publishing took, once the
+                weights can be read.
         """
         weights = self._gathered()
         if self.placement.rank:
             return None
-
-        def announce(version: int, push_s: float) -> None:
-            ray.get(coordinator.published.remote(version, push_s))
 
         trainer = self._trainer
         return self._publisher.begin(trainer.version, weights, trainer.checksum, announce)
@@ -226,7 +224,7 @@ class TrainWorker(ActorTrain):
             raise
 
 
-def gather_ranks(trainers: Cluster) -> bool:
+def gather_ranks(trainers: TypedCluster[TrainWorker]) -> bool:
     """Make the workers of a trainer one process group; nothing to do for a worker by itself.
 
     They meet at an address of the first one's node: loopback where all of them are there.
@@ -241,5 +239,5 @@ def gather_ranks(trainers: Cluster) -> bool:
     if len(trainers.workers) == 1:
         return True
     together = len(set(trainers.wait_until_ready())) == 1
-    trainers.join(trainers.invite(loopback=together))
+    trainers.call.join(trainers.call.invite(loopback=together))
     return together

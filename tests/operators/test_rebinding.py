@@ -9,6 +9,7 @@ import pytest
 import ray
 
 from rollart_flow.control.inference.engine_group import EngineGroup
+from rollart_flow.engines.worker import EngineWorker
 from rollart_flow.models.policy import Policy
 from rollart_flow.operators.rebinding import Rebinding, Spawning
 from rollart_flow.resources import CPU, Placement, Request, WorkerHandle
@@ -43,7 +44,7 @@ async def test_those_that_stand_in_serve_on_where_the_workers_that_came_cannot_s
     log, stands_in = EventLog(), Commanded(STAND_IN.worker)
     bound: list[pa.Table] = []
     fleet = EngineGroup([stands_in], 0, log)
-    handles = {STAND_IN.worker: WorkerHandle(STAND_IN, None)}
+    handles: dict[str, WorkerHandle[EngineWorker]] = {STAND_IN.worker: WorkerHandle(STAND_IN, None)}
     spawning = Spawning(arguments, max_concurrency=8, workers={"generation": 1}, units=1)
 
     await asyncio.wait_for(Rebinding(handles, fleet, spawning, log, bound.append).run(), 120)

@@ -45,13 +45,13 @@ class Counter(Worker):
         """Raise an error of this library."""
         raise StoreError("the disk is full")
 
-    @ray.method(max_task_retries=-1)
+    @register(retries=-1)
     def pid(self) -> int:
         """Its process; asked for again where that has died meanwhile."""
         return os.getpid()
 
 
-def counters(*names: str, **arguments: object) -> Cluster:
+def counters(*names: str, **arguments: object) -> Cluster[Counter]:
     placements = [Placement(name, "counting", CPU) for name in names]
     return Cluster(placements, Counter, arguments=arguments)
 
@@ -89,7 +89,7 @@ def test_a_cluster_travels_to_those_who_call_it() -> None:
     cluster = counters("a")
 
     @ray.remote(num_cpus=0)
-    def call(travelled: Cluster) -> list[str]:
+    def call(travelled: Cluster[Counter]) -> list[str]:
         added: list[str] = travelled.add(5)
         return added
 

@@ -3,7 +3,7 @@
 import pytest
 
 from rollart_flow.errors import SettingsError
-from rollart_flow.resources import Worker, hw_mapping, register, register_serverless
+from rollart_flow.resources import Placement, Worker, hw_mapping, register, register_serverless
 from rollart_flow.resources.declarations import (
     Declaration,
     declaration,
@@ -12,6 +12,8 @@ from rollart_flow.resources.declarations import (
     wanted_classes,
 )
 from rollart_flow.resources.dispatch import MODES
+
+HERE = Placement("w", "worker", "CPU")
 
 
 class Decorated(Worker):
@@ -41,7 +43,7 @@ def test_a_method_keeps_what_its_decorators_say_and_works_as_before() -> None:
     assert declaration(Decorated.score).url == "local://somewhere:scores"
     assert declaration(Decorated.plain) == Declaration()
     assert set(declarations(Decorated)) == {"compute", "generate", "score", "plain", "node"}
-    assert Decorated.compute(None, [1]) == [1]  # type: ignore[arg-type]
+    assert Decorated(HERE).compute([1]) == [1]
 
 
 @pytest.mark.parametrize(
@@ -90,9 +92,9 @@ def test_what_cannot_work_is_refused_where_it_is_declared() -> None:
     with pytest.raises(
         SettingsError, match="no mode 'all'; there are execute_all, first_result, rank_zero"
     ):
-        register(mode="all")
+        register(mode="all")  # type: ignore[call-overload]
     with pytest.raises(SettingsError, match="collect needs a dispatch"):
-        register(collect=sum)
+        register(collect=sum)  # type: ignore[call-overload]
     with pytest.raises(SettingsError, match="hw_affinity is empty"):
         hw_mapping({})
     with pytest.raises(SettingsError, match="no parameter 'domain' to route by"):

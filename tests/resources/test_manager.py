@@ -156,9 +156,9 @@ def raising(get: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return got
 
 
-def kill(worker: WorkerHandle) -> None:
+def kill(worker: WorkerHandle[HeteroGen]) -> None:
     """Kill a worker; returns once it answers no more."""
-    ray.kill(worker.actor)
+    worker.kill()
     with suppress(ray.exceptions.ActorDiedError):
         while True:
             ray.get(worker.actor.node.remote())
@@ -179,7 +179,7 @@ def test_a_call_ends_where_no_worker_can_be_reached() -> None:
     cluster = Cluster(ResourceManager({"H800": 1, "H20": 1}), HeteroGen)
     asked: list[str] = []
 
-    def unreachable(worker: WorkerHandle, call: Call) -> Any:
+    def unreachable(worker: WorkerHandle[HeteroGen], call: Call) -> Any:
         asked.append(worker.placement.granted)
         return ray.put(ray.exceptions.ActorUnavailableError("restarting", None))
 

@@ -5,13 +5,14 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import ray
 
 from rollart_flow import runner
 from rollart_flow.pipeline.loading import load_source
-from rollart_flow.resources import WorkerHandle
+from rollart_flow.resources import Remote, WorkerHandle
 from rollart_flow.runner.cluster import ray_cluster
 from rollart_flow.store import Run, open_run
 from rollart_flow.telemetry import Progress, ProgressKind
@@ -40,9 +41,9 @@ def calling(after_step: AfterStep) -> Callable[[Progress], None]:
     return on_progress
 
 
-def pid_of(worker: WorkerHandle) -> int:
-    """Process of a worker."""
-    pid: int = ray.get(worker.actor.__ray_call__.remote(lambda self: os.getpid()))
+def pid_of(process: WorkerHandle[Any] | Remote[Any]) -> int:
+    """Process of a worker or of another actor."""
+    pid: int = ray.get(process.actor.__ray_call__.remote(lambda self: os.getpid()))
     return pid
 
 

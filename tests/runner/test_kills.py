@@ -68,12 +68,9 @@ def test_a_run_goes_on_from_its_tables_where_what_it_cannot_do_without_dies(
         if step == 2:
             os.kill(pid_of(plant.trainers.workers[0]), signal.SIGKILL)
         elif step == 4:
-            os.kill(
-                ray.get(plant.buffer.__ray_call__.remote(lambda _: os.getpid())), signal.SIGKILL
-            )
+            os.kill(pid_of(plant.buffer), signal.SIGKILL)
         elif step == 5:
-            coordinator = plant.coordinator.__ray_call__.remote(lambda _: os.getpid())
-            os.kill(ray.get(coordinator), signal.SIGKILL)
+            os.kill(pid_of(plant.coordinator), signal.SIGKILL)
 
     run = run_with(source(tmp_path, steps=7, every=7), tmp_path, after_step)
     check_sound(run, 7)

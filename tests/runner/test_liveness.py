@@ -2,12 +2,13 @@
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import ray
 
+from rollart_flow.resources import Placement, WorkerHandle, start_actor
 from rollart_flow.runner import liveness
 from rollart_flow.runner.liveness import gone
 from tests.local_ray import tolerating_ray
@@ -29,29 +30,34 @@ class Rank:
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Any]:
+def start() -> Iterator[Callable[..., Any]]:
     with tolerating_ray():
         ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False)
         try:
-            yield ray.remote(Rank).options(num_cpus=0)
+            yield start_actor(Rank, num_cpus=0)
         finally:
             ray.shutdown()
 
 
 def test_who_died_who_hangs_and_who_is_only_busy(
-    cluster: Any, monkeypatch: pytest.MonkeyPatch
+    start: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(liveness, "_SOON_S", 4.0)
     monkeypatch.setattr(liveness, "_ANSWER_S", 2.0)
-    buffer, rank, halted, lonely = (cluster.remote(lost) for lost in (False, False, False, True))
-    pids = ray.get([each.pid.remote() for each in (buffer, rank, halted, lonely)])
-    assert gone({"buffer": buffer}, {"rank": rank}) == ()
-    assert gone({"buffer": buffer}, {"lonely": lonely}) == ("lonely",)
-    os.kill(pids[2], signal.SIGSTOP)
+    buffer = start(False)
+    ranks: list[WorkerHandle[Any]] = [
+        WorkerHandle(Placement(name, "training", "CPU"), start(name == "lonely").actor)
+        for name in ("rank", "halted", "lonely")
+    ]
+    rank, halted, lonely = ranks
+    halted_pid = ray.get(halted.actor.pid.remote())
+    assert gone({"buffer": buffer}, [rank]) == ()
+    assert gone({"buffer": buffer}, [lonely]) == ("lonely",)
+    os.kill(halted_pid, signal.SIGSTOP)
     try:
-        assert gone({"buffer": buffer}, {"rank": rank, "halted": halted}) == ()
-        assert gone({"buffer": buffer}, {"lonely": lonely, "halted": halted}) == ("halted",)
-        ray.kill(buffer)
-        assert gone({"buffer": buffer}, {"lonely": lonely, "halted": halted}) == ("buffer",)
+        assert gone({"buffer": buffer}, [rank, halted]) == ()
+        assert gone({"buffer": buffer}, [lonely, halted]) == ("halted",)
+        buffer.kill()
+        assert gone({"buffer": buffer}, [lonely, halted]) == ("buffer",)
     finally:
-        os.kill(pids[2], signal.SIGKILL)
+        os.kill(halted_pid, signal.SIGKILL)

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-import ray
 
 from rollart_flow import runner
 from rollart_flow.errors import RunFailedError
@@ -68,10 +67,11 @@ def test_neither_the_step_nor_its_rows_wait_for_a_version_and_no_engine_moves_be
 
     def look() -> None:
         plant = plants[-1]
-        batch = ray.get(plant.coordinator.next_batch.remote(2))
+        batch = plant.coordinator.call.next_batch(2)
+        assert batch is not None
         assert batch.step == 2, "it may be trained on"
         assert watched.store.versions() == (0,)
-        assert plant.engines.version() == [0]
+        assert plant.engines.call.version() == [0]
         held.close()
 
     watched = Watched(tmp_path, hold, look)

@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import ray
 
 from rollart_flow.algorithms import grpo
 from rollart_flow.errors import WeightsError
 from rollart_flow.models.folder import save_folder
 from rollart_flow.operators.ipc import encode
-from rollart_flow.resources import Cluster, Placement
+from rollart_flow.resources import Placement, Remote, TypedCluster, register, start_actor
 from rollart_flow.trainers.checkpoint.publishing import Publisher
 from rollart_flow.trainers.settings import TrainerSettings
 from rollart_flow.trainers.worker import TrainWorker
@@ -132,16 +131,28 @@ class Coordinator:
     def __init__(self) -> None:
         self._heard: list[int] = []
 
+    @register("rank_zero")
     def published(self, version: int, push_s: float) -> None:
         assert push_s > 0
         self._heard.append(version)
 
+    @register("rank_zero")
     def heard(self) -> list[int]:
         return self._heard
 
 
+class Announced:
+    """What the trainer calls, as `operators.train.Announcement` does."""
+
+    def __init__(self, coordinator: Remote[Coordinator]) -> None:
+        self._coordinator = coordinator
+
+    def __call__(self, version: int, push_s: float) -> None:
+        self._coordinator.call.published(version, push_s)
+
+
 @pytest.fixture
-def trainers(shared_ray: None, tmp_path: Path) -> Iterator[Cluster]:
+def trainers(shared_ray: None, tmp_path: Path) -> Iterator[TypedCluster[TrainWorker]]:
     """A trainer of one rank, whose versions go to `weights`."""
     save_folder(tmp_path / "policy", CONFIG, initial_weights(), {})
     arguments: dict[str, Any] = {
@@ -151,30 +162,33 @@ def trainers(shared_ray: None, tmp_path: Path) -> Iterator[Cluster]:
         "weights": "local",
         "weights_uri": str(tmp_path / "weights"),
     }
-    cluster = Cluster([Placement("trainer", "training", "CPU")], TrainWorker, arguments=arguments)
+    cluster = TypedCluster(
+        [Placement("trainer", "training", "CPU")], TrainWorker, arguments=arguments
+    )
     yield cluster
     cluster.shutdown()
 
 
 def test_the_next_step_is_trained_while_a_version_is_published(
-    trainers: Cluster, store: LocalWeightStore
+    trainers: TypedCluster[TrainWorker], store: LocalWeightStore
 ) -> None:
-    remote: Any = ray.remote(Coordinator)
-    coordinator = remote.options(num_cpus=0).remote()
+    coordinator = start_actor(Coordinator, num_cpus=0)()
     first, second = (encode(table(make_rows(4, seed))) for seed in (1, 2))
     with locked(Path(store.folder)):
-        one = trainers.train_step(1, first)
-        begun = trainers.begin_publish(coordinator)
-        trainers.retain(2, frozenset())
-        two = trainers.train_step(2, second)
+        one = trainers.call.train_step(1, first)
+        begun = trainers.call.begin_publish(Announced(coordinator))
+        assert begun is not None
+        trainers.call.retain(2, frozenset())
+        two = trainers.call.train_step(2, second)
         assert two.step == 2
         assert store.versions() == (), "nobody can read version 1"
-        assert ray.get(coordinator.heard.remote()) == []
-    trainers.finish_publish()
-    assert ray.get(coordinator.heard.remote()) == [1]
+        assert coordinator.call.heard() == []
+    trainers.call.finish_publish()
+    assert coordinator.call.heard() == [1]
     assert store.manifest(1) == begun.manifest
     assert fingerprint(store.read(1)) == one.fingerprint, "not those of step 2"
-    published = trainers.publish(lasting=True)
+    published = trainers.call.publish(lasting=True)
+    assert published is not None
     assert not published.under_way
     assert published.manifest.checksum == two.fingerprint
     assert store.versions() == (1, 2)

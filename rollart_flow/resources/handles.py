@@ -1,0 +1,114 @@
+"""Handles of Ray actors: typed calls in place of names and `Any`.
+
+Invariant: a call costs one Ray call, exactly as through Ray's own handle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
+
+import ray
+
+if TYPE_CHECKING:
+    from rollart_flow.resources.worker import Placement
+
+A = TypeVar("A")
+P = ParamSpec("P")
+
+
+class _Call:
+    """One method of an actor; see `resources.declared.RemoteMethod`."""
+
+    __slots__ = ("start",)
+
+    def __init__(self, method: Any) -> None:
+        self.start = method.remote
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return ray.get(self.start(*args, **kwargs))
+
+    async def aio(self, *args: Any, **kwargs: Any) -> Any:
+        return await self.start(*args, **kwargs)
+
+
+class _Calls:
+    """All methods of an actor as attributes."""
+
+    __slots__ = ("_actor",)
+
+    def __init__(self, actor: Any) -> None:
+        self._actor = actor
+
+    def __getattr__(self, name: str) -> _Call:
+        return _Call(getattr(self._actor, name))
+
+
+@dataclass(frozen=True, slots=True)
+class Remote(Generic[A]):
+    """An actor that is the only one of its class; its methods are declared with "rank_zero"."""
+
+    actor: Any
+    """Ray's own handle."""
+
+    @property
+    def call(self) -> type[A]:
+        """The actor's declared methods: `remote.call.method(...)` waits for the result,
+        `remote.call.method.aio(...)` is awaited, and `remote.call.method.start(...)` returns a
+        reference to the result.
+        """
+        return cast("type[A]", _Calls(self.actor))
+
+    def answer(self) -> ray.ObjectRef[Any]:
+        """Return a reference that is ready once the actor has started and answers."""
+        answer: ray.ObjectRef[Any] = self.actor.__ray_ready__.remote()
+        return answer
+
+    def kill(self) -> None:
+        """End the actor's process at once; Ray does not restart it."""
+        ray.kill(self.actor)
+
+
+def start_actor(actor_class: Callable[P, A], **options: Any) -> Callable[P, Remote[A]]:
+    """Return a function that starts an actor of a class and takes its constructor's arguments.
+
+    Args:
+        actor_class: class of the actor.
+        options: Ray's options of the actor, such as `num_cpus`.
+    """
+    starter = ray.remote(cast("type[Any]", actor_class)).options(**options)
+
+    def start(*args: P.args, **kwargs: P.kwargs) -> Remote[A]:
+        return Remote(starter.remote(*args, **kwargs))
+
+    return start
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerHandle(Generic[A]):
+    """One spawned worker of a cluster: its placement and its actor."""
+
+    placement: Placement
+    actor: Any
+    """Ray's own handle."""
+
+    @property
+    def name(self) -> str:
+        """Name of the worker, unique in the run."""
+        return self.placement.worker
+
+    @property
+    def call(self) -> type[A]:
+        """The worker's declared methods: `handle.call.method.start(...)` calls this worker alone,
+        whatever the mode, and returns a reference to its result.
+        """
+        return cast("type[A]", _Calls(self.actor))
+
+    def kill(self, *, restart: bool = False) -> None:
+        """End the worker's process at once, even if it hangs.
+
+        Args:
+            restart: let Ray start the worker again, if its cluster allows another restart.
+        """
+        ray.kill(self.actor, no_restart=not restart)
