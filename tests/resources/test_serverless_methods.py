@@ -5,18 +5,24 @@ import inspect
 from dataclasses import replace
 
 import pytest
+import ray
 
 from rollart_flow.errors import RewardFailedError
-from rollart_flow.resources import Cluster, Placement, Reward, register_serverless
+from rollart_flow.resources import Cluster, Placement, RewardWorker, register_serverless
+from rollart_flow.resources.endpoint_proxy import EndpointProxy
 from rollart_flow.rewards import Score
 from rollart_flow.types import Trajectory
 from tests.builders import TRAJECTORY
+from tests.local_ray import tolerating_ray
 
 HERE = "tests.rewards.functions"
 
 
-class ServerlessReward(Reward):
+class ServerlessReward(RewardWorker):
     """Stateless rewards at endpoints."""
+
+    reward_proxy: EndpointProxy
+    failing_proxy: EndpointProxy
 
     @register_serverless(url=f"local://{HERE}:turns")
     def compute_rewards(self, trajectory: Trajectory) -> Score:
@@ -31,8 +37,18 @@ class ServerlessReward(Reward):
     @register_serverless(url=f"local://{HERE}:turns", attribute="reward_proxy")
     async def twice(self, trajectory: Trajectory, times: int) -> float:
         """As in the listing: the method runs here, and what it asks runs there."""
-        score: float = await self.reward_proxy(trajectory)  # type: ignore[attr-defined]
+        score: float = await self.reward_proxy(trajectory)
         return times * score
+
+    @register_serverless(url=f"local://{HERE}:raises", attribute="failing_proxy")
+    def failing(self, trajectory: Trajectory) -> Score:
+        """An error of the function, in a method that waits for the reference."""
+        return ray.get(self.failing_proxy(trajectory))
+
+    def again(self, trajectory: Trajectory) -> Score:
+        """The same endpoint, after its proxy was closed."""
+        self.reward_proxy.close()
+        return ray.get(self.reward_proxy(trajectory))
 
 
 def test_a_method_runs_at_its_endpoint_and_needs_no_worker() -> None:
@@ -50,12 +66,14 @@ def test_a_method_runs_at_its_endpoint_and_needs_no_worker() -> None:
 
 
 def test_a_workers_own_method_finds_the_endpoint_under_the_attribute() -> None:
-    worker = ServerlessReward(Placement("reward-cpu-0", "reward", "CPU"))
-
-    async def twice() -> float:
+    with tolerating_ray():
+        ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False)
         try:
-            return await worker.twice(TRAJECTORY, times=2)
+            cluster = Cluster([Placement("reward-cpu-0", "reward", "CPU")], ServerlessReward)
+            turns = len(TRAJECTORY.turns)
+            assert cluster.twice(TRAJECTORY, times=2) == 2 * turns
+            with pytest.raises(RewardFailedError, match="gold answer"):
+                cluster.failing(TRAJECTORY)
+            assert cluster.again(TRAJECTORY) == [turns], "a closed proxy opens anew"
         finally:
-            await worker.reward_proxy.close()  # type: ignore[attr-defined]
-
-    assert asyncio.run(twice()) == 2 * len(TRAJECTORY.turns)
+            ray.shutdown()
