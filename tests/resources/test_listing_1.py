@@ -65,7 +65,7 @@ from rollart_flow.resources import ResourceManager as RM
 from rollart_flow.resources.worker import ActorGenCls, ActorTrainCls, RewardCls
 
 """
-NODE = {"H800": 8, "H20": 24}
+NODE = {"H800": 8.0, "H20": 24.0}
 PROMPT = "the prompt of line 22"
 
 
@@ -138,7 +138,9 @@ def test_the_resource_manager_takes_several_pools_and_generation_follows_the_tag
     pools = manager.pools()
     assert {name: pools[name].total for name in NODE} == NODE
 
-    class Generates(listing["HeteroActorGen"]):  # type: ignore[misc]
+    printed: Any = listing["HeteroActorGen"]
+
+    class Generates(printed):  # type: ignore[misc]
         def __init__(self, placement: worker.Placement) -> None:
             super().__init__(placement)
             self.model = Model(placement.granted)

@@ -37,7 +37,8 @@ class ServerlessReward(RewardWorker):
     @register_serverless(url=f"local://{HERE}:turns", attribute="reward_proxy")
     async def twice(self, trajectory: Trajectory, times: int) -> float:
         """As in the listing: the method runs here, and what it asks runs there."""
-        score: float = await self.reward_proxy(trajectory)
+        score = await self.reward_proxy(trajectory)
+        assert isinstance(score, float)
         return times * score
 
     @register_serverless(url=f"local://{HERE}:raises", attribute="failing_proxy")
