@@ -1,6 +1,7 @@
 """Rows of the three streams' sources: attempts, batches and versions to evaluate.
 
-A source runs as a task of Ray Data in a process of its own, so this module loads only Arrow.
+A source runs as a task of Ray Data in a process of its own, so this module loads little
+besides Arrow and Ray.
 """
 
 from typing import TYPE_CHECKING
