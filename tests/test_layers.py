@@ -10,8 +10,8 @@ PACKAGE = Path(__file__).parent.parent / "rollart_flow"
 
 LAYERS = (
     (
-        "errors", "types", "schema", "rows", "telemetry", "calls", "validation", "registry",
-        "exports", "former_modules",
+        "errors", "types", "schema", "rows", "telemetry", "calls", "validation", "fields",
+        "registry", "exports", "former_modules",
     ),
     ("control", "isolation"),
     ("store",),

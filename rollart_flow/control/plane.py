@@ -42,7 +42,7 @@ from rollart_flow.control.protocols import (
 )
 from rollart_flow.control.recovery import RecoveredControl, recover
 from rollart_flow.control.rollout.dispatch import FREE, Dispatch
-from rollart_flow.control.rollout.env_manager import EnvManager, Limits
+from rollart_flow.control.rollout.env_manager import AttemptLimits, EnvManager
 from rollart_flow.control.rollout.rollout_worker import RolloutWorker
 from rollart_flow.control.schedule.controller import AsyncController
 from rollart_flow.control.schedule.schedule import Schedule
@@ -281,7 +281,7 @@ class RolloutPlane:
         self,
         assignment: Assignment,
         make: Callable[[], AsyncEnvironment],
-        limits: Limits,
+        limits: AttemptLimits,
         env_version: str = "",
     ) -> Trajectory:
         """Run one attempt to its end and return its unscored trajectory.

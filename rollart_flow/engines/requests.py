@@ -5,7 +5,7 @@ token from a valid distribution.
 """
 
 from rollart_flow.errors import EngineError
-from rollart_flow.types import GenerationRequest, Sampling
+from rollart_flow.types import GenerationRequest
 
 
 def check_request(
@@ -36,7 +36,6 @@ def check_request(
             bool(allowed) and not 0 <= min(allowed) <= max(allowed) < vocabulary,
             f"allowed_token_ids holds an id that is not below {vocabulary}",
         ),
-        *_sampling_faults(request.sampling),
     ):
         if wrong:
             raise refused(request, message)
@@ -45,12 +44,3 @@ def check_request(
 def refused(request: GenerationRequest, message: str) -> EngineError:
     """Build the error for a request that is not served."""
     return EngineError(f"request {request.request_id!r}: {message}")
-
-
-def _sampling_faults(sampling: Sampling) -> tuple[tuple[bool, str], ...]:
-    return (
-        (sampling.max_tokens < 1, "max_tokens must be at least 1"),
-        (not sampling.temperature >= 0, "temperature must not be negative"),
-        (not 0 < sampling.top_p <= 1, "top_p must be above 0 and at most 1"),
-        (sampling.top_k < 0, "top_k must not be negative"),
-    )

@@ -18,7 +18,7 @@ import ray
 from rollart_flow.control.inference.worker_pool import Recover
 from rollart_flow.control.plane import InferenceClients, RolloutPlane
 from rollart_flow.control.protocols import Admission, AsyncEnvironment
-from rollart_flow.control.rollout.env_manager import Limits
+from rollart_flow.control.rollout.env_manager import AttemptLimits
 from rollart_flow.control.schedule.schedule import Schedule
 from rollart_flow.engines.base import EnginePhase
 from rollart_flow.engines.remote import RemoteInference
@@ -45,12 +45,9 @@ class RolloutContext:
     """Handles and limits of a process that drives environments."""
 
     domains: Mapping[str, Domain]
-    max_turns: Mapping[str, int]
-    """Maximum number of turns, by domain."""
+    limits: Mapping[str, AttemptLimits]
+    """Limits of an attempt, by domain."""
     policy_folder: str
-    context_tokens: int
-    step_timeout_s: float
-    trajectory_timeout_s: float
     engines: TypedCluster["EngineWorker"]
     hw_affinity: Mapping[str, str] | Literal["auto"]
     """Resource class by domain, or "auto" if a profiler in each process determines it."""
@@ -109,22 +106,16 @@ class Driver:
     async def run(self, assignment: Assignment) -> Trajectory:
         """Run one attempt to its end and return its unscored trajectory."""
         context, name = self._context, assignment.task.domain
-        domain = context.domains[name]
+        domain, limits = context.domains[name], context.limits[name]
 
         def make() -> AsyncEnvironment:
             return open_environment(
                 domain,
-                timeout_s=context.step_timeout_s,
+                timeout_s=limits.step_timeout_s,
                 source=self._source,
                 processes=self._processes,
             )
 
-        limits = Limits(
-            max_turns=context.max_turns[name],
-            context_tokens=context.context_tokens,
-            step_timeout_s=context.step_timeout_s,
-            trajectory_timeout_s=context.trajectory_timeout_s,
-        )
         return await self._plane.run(assignment, make, limits, domain.environment.version)
 
     async def run_all(self, assignments: Sequence[Assignment]) -> list[Trajectory]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import ray
 
 from rollart_flow.control.inference.health import HealthLimits
+from rollart_flow.control.rollout.env_manager import AttemptLimits
 from rollart_flow.control.schedule.declarations import Phase
 from rollart_flow.engines.worker import EngineWorker
 from rollart_flow.operators.coordinator import CoordinatorActor, evaluated_versions
@@ -189,11 +190,16 @@ class Dataflow:
     ) -> RolloutContext:
         return RolloutContext(
             domains={domain.name: domain for domain in domains},
-            max_turns={domain.name: node.turns(domain) for domain in domains},
+            limits={
+                domain.name: AttemptLimits(
+                    max_turns=node.turns(domain),
+                    context_tokens=self._pipeline.policy.max_context,
+                    step_timeout_s=node.step_timeout_s,
+                    trajectory_timeout_s=node.trajectory_timeout_s,
+                )
+                for domain in domains
+            },
             policy_folder=policy_uri(self._uri),
-            context_tokens=self._pipeline.policy.max_context,
-            step_timeout_s=node.step_timeout_s,
-            trajectory_timeout_s=node.trajectory_timeout_s,
             engines=engines,
             hw_affinity=affinity,
             buffer=self._plant.buffer,

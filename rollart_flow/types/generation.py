@@ -1,28 +1,38 @@
 """Requests to an engine, and the tokens that answer them."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
+from rollart_flow.fields import Count, NotNegative, Within, check_fields
 from rollart_flow.types.events import FinishReason
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
     """How tokens are sampled. Stored with each trajectory and applied again by the trainer.
 
     Defaults follow ROLL Flash A.1: temperature 1 and top-p 1, so that stored logprobs are those
     of the policy itself.
+
+    Raises:
+        SettingsError: names the setting that is out of range.
     """
 
-    temperature: float = 1.0
-    """0 is greedy."""
-    top_p: float = 1.0
-    top_k: int = 0
-    """0 keeps every token."""
-    max_tokens: int = 64
-    """Maximum number of tokens of one generation (one turn)."""
+    temperature: Annotated[float, Within(0)] = 1.0
+    """Temperature of the distribution; 0 is greedy."""
+    top_p: Annotated[float, Within(0, 1, open_low=True)] = 1.0
+    """Least probability that the most likely tokens, to which sampling is cut, have together."""
+    top_k: NotNegative = 0
+    """Number of most likely tokens to sample from; 0 keeps every token."""
+    max_tokens: Count = 16
+    """Maximum number of tokens of one generation, which is the action of one turn."""
     stop_token_ids: tuple[int, ...] = ()
+    """Tokens that end a generation; in a pipeline, empty takes those of the policy's tokenizer."""
     allowed_token_ids: tuple[int, ...] = ()
-    """Empty allows every token; otherwise all others have probability zero."""
+    """Tokens that may be sampled, all others have probability zero; empty allows every token."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     @property
     def truncates(self) -> bool:

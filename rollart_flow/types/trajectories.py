@@ -7,7 +7,9 @@ offsets into it; observation tokens come first in a turn, generated (action) tok
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Annotated, TypeAlias
 
+from rollart_flow.fields import Count, Within, check_fields
 from rollart_flow.types.events import TRAINABLE, Outcome, Reason, Split
 from rollart_flow.types.generation import Sampling
 
@@ -19,6 +21,29 @@ class Task:
     task_id: str
     domain: str
     payload: str = "{}"
+
+
+_Duration: TypeAlias = Annotated[float, Within(0, open_low=True, finite=False)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Limits at which an attempt is cut off. `math.inf` stands for no time limit.
+
+    Raises:
+        SettingsError: names the limit that is not positive.
+    """
+
+    max_turns: Count | None = None
+    """Turns after which an attempt is truncated; None: the limit of its domain, if that has one."""
+    step_timeout_s: _Duration = 10.0
+    """Time limit of a reset, of each step and of the close of an environment [s]."""
+    trajectory_timeout_s: _Duration = 300.0
+    """Time limit of an attempt, from the permission to start to its end [s]. Waiting for a place
+    to run in does not count."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from rollart_flow.control.buffer.sample_buffer import SampleBuffer
 from rollart_flow.control.inference.llm_proxy import LLMProxy
 from rollart_flow.control.protocols import PullStats
-from rollart_flow.control.rollout.env_manager import EnvManager, Limits
+from rollart_flow.control.rollout.env_manager import AttemptLimits, EnvManager
 from rollart_flow.control.rollout.rollout_worker import RolloutWorker
 from rollart_flow.control.schedule.controller import AsyncController
 from rollart_flow.control.schedule.schedules import rollart
@@ -178,7 +178,7 @@ class _Turns:
             IdleEnvironment,
             IdleCodec(),
             self.proxy,
-            Limits(max_turns=TURNS, context_tokens=4096),
+            AttemptLimits(max_turns=TURNS, context_tokens=4096),
             lambda seconds: datetime.fromtimestamp(seconds, UTC),
             admission=self.scheduler,
             host="host",

@@ -20,7 +20,7 @@ import pyarrow as pa
 from rollart_flow.algorithms import Algorithm
 from rollart_flow.control.ids import group_name
 from rollart_flow.control.inference.llm_proxy import LLMProxy
-from rollart_flow.control.rollout.env_manager import EnvManager, Limits
+from rollart_flow.control.rollout.env_manager import AttemptLimits, EnvManager
 from rollart_flow.control.scheduler.rollout_settings import RolloutSettings
 from rollart_flow.engines.base import Engine
 from rollart_flow.engines.registry import build_engine
@@ -186,7 +186,9 @@ class _Trial:
             lambda: InlineEnvironment(domain),
             self._codec,
             self._proxy,
-            Limits(rollout.turns(domain), self._pipeline.policy.max_context),
+            AttemptLimits(
+                max_turns=rollout.turns(domain), context_tokens=self._pipeline.policy.max_context
+            ),
             wall,
             env_version=domain.environment.version,
         )

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Iterator, Mapping
 
-from rollart_flow.control.rollout.env_manager import Limits
+from rollart_flow.control.rollout.env_manager import AttemptLimits
 from rollart_flow.control.schedule.schedule import Schedule
 from rollart_flow.control.schedule.staleness import StalenessPolicy, StartBound
 from rollart_flow.types import TRAINABLE, Batch, Trajectory
@@ -50,7 +50,7 @@ def infidelity(row: Trajectory, sessions: Iterable[list[Token]]) -> str | None:
     return f"its actions are {acted}, but engines sampled {sampled}"
 
 
-def overtime(row: Trajectory, limits: Limits, outage_s: float) -> str | None:
+def overtime(row: Trajectory, limits: AttemptLimits, outage_s: float) -> str | None:
     """The part of a row that took longer than its limits, outages aside; None if none did."""
     steps_s = max((turn.step_s for turn in row.turns), default=0.0)
     if max(row.reset_s, steps_s) > limits.step_timeout_s + _EPSILON_S:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from random import Random
 
-from rollart_flow.control.rollout.env_manager import Limits
+from rollart_flow.control.rollout.env_manager import AttemptLimits
 from rollart_flow.control.schedule.declarations import Phase
 from rollart_flow.control.schedule.schedule import Schedule
 from rollart_flow.control.schedule.schedules import SCHEDULES, rollart
@@ -100,8 +100,10 @@ class Plan:
     sliding: int = 0
     """Number of engines that share their devices with training."""
     train_s: float = 2.0
-    limits: Limits = field(
-        default_factory=lambda: Limits(6, 120, step_timeout_s=5, trajectory_timeout_s=30)
+    limits: AttemptLimits = field(
+        default_factory=lambda: AttemptLimits(
+            max_turns=6, context_tokens=120, step_timeout_s=5, trajectory_timeout_s=30
+        )
     )
     reward_timeout_s: float = 3.0
     faults: Faults = field(default_factory=Faults)
@@ -171,9 +173,9 @@ def plan_of(seed: int) -> Plan:
         slots=chance.randint(2, 5),
         engines=chance.randint(1, 3),
         train_s=chance.choice((0.2, 1.0, 2.0)),
-        limits=Limits(
-            chance.randint(2, 5),
-            chance.choice((25, 120)),
+        limits=AttemptLimits(
+            max_turns=chance.randint(2, 5),
+            context_tokens=chance.choice((25, 120)),
             step_timeout_s=2.0,
             trajectory_timeout_s=chance.choice((6.0, 12.0)),
         ),

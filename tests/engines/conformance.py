@@ -300,7 +300,6 @@ class EngineConformance(ABC):
             ((), Sampling()),
             ((3, VOCABULARY), Sampling()),
             ((3,), Sampling(allowed_token_ids=(VOCABULARY,))),
-            ((3,), Sampling(max_tokens=0)),
         ],
         ids=["too long", "empty", "unknown id", "unknown allowed id", "nothing asked"],
     )

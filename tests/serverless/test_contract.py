@@ -21,7 +21,7 @@ from rollart_flow.serverless.contract import (
     encode,
     encode_call,
 )
-from rollart_flow.types import Sampling, Trajectory, Turn
+from rollart_flow.types import Trajectory, Turn
 from tests.builders import MOMENT, TRAJECTORY
 
 MESSAGE = decode(encode_call(TRAJECTORY, MOMENT)[1])
@@ -127,13 +127,11 @@ def test_a_malformed_answer_is_refused(changes: dict[str, Any]) -> None:
 
 
 def with_number(kind: type, name: str, number: float) -> Trajectory:
-    """A trajectory with a number in a field of its own, of its turn or of its sampling."""
+    """A trajectory with a number in a field of its own or of its turn."""
     several: Any = {"logprobs": (0.0, number, 0.0), "reward_parts": {"a": number}}
     change: Any = {name: several.get(name, number)}
     if kind is Turn:
         return replace(TRAJECTORY, turns=(replace(TRAJECTORY.turns[0], **change),))
-    if kind is Sampling:
-        return replace(TRAJECTORY, sampling=replace(TRAJECTORY.sampling, **change))
     return replace(TRAJECTORY, **change)
 
 
@@ -142,7 +140,7 @@ def with_number(kind: type, name: str, number: float) -> Trajectory:
     ("kind", "name"),
     [
         (kind, field.name)
-        for kind in (Trajectory, Turn, Sampling)
+        for kind in (Trajectory, Turn)
         for field in fields(kind)
         if "float" in str(field.type)
     ],

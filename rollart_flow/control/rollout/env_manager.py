@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import count, islice
 from typing import Any
 
 from rollart_flow.control.inference.generation_builder import GenerationFailedError
@@ -31,39 +32,26 @@ from rollart_flow.control.rollout.interrupts import (
 )
 from rollart_flow.control.rollout.recorder import Recorder
 from rollart_flow.control.rollout.stages import StageSlot
-from rollart_flow.errors import EngineError, SettingsError
+from rollart_flow.errors import EngineError
+from rollart_flow.fields import Count
 from rollart_flow.types import (
     Assignment,
     FinishReason,
     Generation,
     GenerationRequest,
+    Limits,
     Outcome,
     Reason,
     Trajectory,
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Where an attempt is cut off.
+@dataclass(frozen=True, kw_only=True)
+class AttemptLimits(Limits):
+    """The limits of one attempt, with those that its domain and policy give."""
 
-    Raises:
-        SettingsError: names the limit that is not positive.
-    """
-
-    max_turns: int
-    context_tokens: int
+    context_tokens: Count
     """Most tokens of the chain."""
-    step_timeout_s: float = 60.0
-    """For reset, each step, and close; math.inf for none."""
-    trajectory_timeout_s: float = 3600.0
-    """From the permission to start to the end, less the wait for a place to run in; math.inf for
-    none."""
-
-    def __post_init__(self) -> None:
-        for name in ("max_turns", "context_tokens", "step_timeout_s", "trajectory_timeout_s"):
-            if not getattr(self, name) > 0:
-                raise SettingsError(f"{name} is {getattr(self, name)}, but must be above 0")
 
 
 class EnvManager:
@@ -95,7 +83,7 @@ class EnvManager:
         make: Callable[[], AsyncEnvironment],
         codec: Codec,
         generator: Generator,
-        limits: Limits,
+        limits: AttemptLimits,
         wall: Callable[[float], datetime],
         *,
         env_version: str = "",
@@ -184,7 +172,7 @@ class EnvManager:
             self._time_limit.pause()
             await self._passage.proceed()
             self._time_limit.start()
-        for turn in range(self._limits.max_turns):
+        for turn in islice(count(), self._limits.max_turns):
             self._observe(turn, observation)
             if self._lockstep is not None:
                 await self._lockstep.turn()

@@ -16,7 +16,7 @@ from rollart_flow.control.buffer.buffer_service import BufferService
 from rollart_flow.control.inference.profiler import AUTO
 from rollart_flow.control.loop.waits import Signal, waiting
 from rollart_flow.control.plane import InferenceClients, PlaneSettings, RolloutPlane
-from rollart_flow.control.rollout.env_manager import Limits
+from rollart_flow.control.rollout.env_manager import AttemptLimits
 from rollart_flow.control.schedule.declarations import Swap
 from rollart_flow.control.schedule.schedule import Schedule
 from rollart_flow.simulation.cluster.buffer import SimulatedCommitter, SimulatedRow, SimulatedRows
@@ -75,8 +75,7 @@ class SimulatedCluster:
             self._buffer,
             self.record,
         )
-        self._limits = Limits(
-            max_turns=UNLIMITED,
+        self._limits = AttemptLimits(
             context_tokens=UNLIMITED,
             step_timeout_s=scenario.step_timeout_s,
             trajectory_timeout_s=float("inf"),

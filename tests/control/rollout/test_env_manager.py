@@ -11,7 +11,7 @@ import pytest
 
 from rollart_flow.control.inference.llm_proxy import LLMProxy
 from rollart_flow.control.protocols import Admission, Cancellation
-from rollart_flow.control.rollout.env_manager import EnvManager, Limits
+from rollart_flow.control.rollout.env_manager import AttemptLimits, EnvManager
 from rollart_flow.errors import EngineError, EnvironmentTimeoutError, SettingsError
 from rollart_flow.simulation import VirtualTimeLoop
 from rollart_flow.types import (
@@ -137,7 +137,7 @@ def manager(
     *,
     engine: OneLetterEngine | None = None,
     admission: Admission | None = None,
-    limits: Limits | None = None,
+    limits: AttemptLimits | None = None,
     sampling: Sampling | None = None,
 ) -> EnvManager:
     return EnvManager(
@@ -145,7 +145,7 @@ def manager(
         environment if callable(environment) else lambda: environment,
         LetterCodec(),
         LLMProxy([engine or OneLetterEngine()], EventLog()),
-        limits or Limits(max_turns=10, context_tokens=100),
+        limits or AttemptLimits(max_turns=10, context_tokens=100, step_timeout_s=60),
         wall,
         env_version="lake-1",
         admission=admission,
@@ -215,7 +215,7 @@ async def test_an_attempt_that_runs_twice_asks_twice() -> None:
     proxy = LLMProxy([engine], EventLog())
 
     def attempt() -> EnvManager:
-        limits = Limits(max_turns=2, context_tokens=100)
+        limits = AttemptLimits(max_turns=2, context_tokens=100)
         environment = ScriptedEnvironment(STAY, DONE)
         return EnvManager(assignment(), lambda: environment, LetterCodec(), proxy, limits, wall)
 
@@ -231,14 +231,14 @@ async def test_the_environments_own_truncation() -> None:
 
 
 async def test_the_turn_limit_truncates() -> None:
-    limits = Limits(max_turns=2, context_tokens=100)
+    limits = AttemptLimits(max_turns=2, context_tokens=100)
     trajectory = await manager(ScriptedEnvironment(STAY, STAY), limits=limits).run()
     assert (trajectory.outcome, trajectory.reason) == (Outcome.TRUNCATED, Reason.TURN_LIMIT)
     assert len(trajectory.turns) == 2
 
 
 async def test_a_full_context_truncates_before_the_observation_that_does_not_fit() -> None:
-    limits = Limits(max_turns=10, context_tokens=8)
+    limits = AttemptLimits(max_turns=10, context_tokens=8)
     environment = ScriptedEnvironment(STAY, DONE)
     trajectory = await manager(environment, limits=limits).run()
     check_alignment(trajectory)
@@ -249,7 +249,7 @@ async def test_a_full_context_truncates_before_the_observation_that_does_not_fit
 
 async def test_an_action_gets_no_more_tokens_than_the_context_has_room_for() -> None:
     engine = OneLetterEngine()
-    limits = Limits(max_turns=10, context_tokens=3)
+    limits = AttemptLimits(max_turns=10, context_tokens=3)
     trajectory = await manager(ScriptedEnvironment(STAY), engine=engine, limits=limits).run()
     assert engine.requests[0].sampling.max_tokens == 1
     assert trajectory.turns[0].finish_reason == FinishReason.LENGTH
@@ -317,7 +317,7 @@ async def test_text_that_cannot_be_encoded_is_a_failed_trajectory() -> None:
         lambda: ScriptedEnvironment(reset=("\ud800", {})),
         Strict(),
         LLMProxy([OneLetterEngine()], EventLog()),
-        Limits(max_turns=1, context_tokens=10),
+        AttemptLimits(max_turns=1, context_tokens=10),
         wall,
     )
     trajectory = await strict.run()
@@ -343,7 +343,7 @@ async def test_the_codec_hears_whether_the_action_before_ended_its_turn(
         lambda: ScriptedEnvironment(STAY, DONE),
         Asked(),
         LLMProxy([OneLetterEngine()], EventLog()),
-        Limits(max_turns=2, context_tokens=100),
+        AttemptLimits(max_turns=2, context_tokens=100),
         wall,
     )
     await attempt.run()
@@ -357,7 +357,7 @@ async def test_the_codec_hears_whether_the_action_before_ended_its_turn(
 async def test_an_environment_that_hangs_times_out(
     environment: ScriptedEnvironment, tokens: int
 ) -> None:
-    limits = Limits(max_turns=3, context_tokens=100, step_timeout_s=30)
+    limits = AttemptLimits(max_turns=3, context_tokens=100, step_timeout_s=30)
     trajectory = await manager(environment, limits=limits).run()
     check_alignment(trajectory)
     assert (trajectory.outcome, trajectory.reason) == (
@@ -374,7 +374,7 @@ async def test_an_environment_that_hangs_times_out(
 async def test_calls_share_one_timer_and_each_has_the_whole_limit() -> None:
     """59 calls in time, of a second each, and one that hangs."""
     environment = ScriptedEnvironment(*[STAY] * 58, HANG)
-    limits = Limits(max_turns=100, context_tokens=1_000, step_timeout_s=30)
+    limits = AttemptLimits(max_turns=100, context_tokens=1_000, step_timeout_s=30)
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualTimeLoop)
     running = asyncio.create_task(manager(environment, limits=limits).run())
@@ -393,7 +393,7 @@ async def test_an_adapter_may_say_itself_that_the_environment_timed_out() -> Non
 
 
 async def test_a_trajectory_that_takes_too_long_times_out() -> None:
-    limits = Limits(max_turns=100, context_tokens=10_000, trajectory_timeout_s=8)
+    limits = AttemptLimits(max_turns=100, context_tokens=10_000, trajectory_timeout_s=8)
     trajectory = await manager(ScriptedEnvironment(*[STAY] * 100), limits=limits).run()
     check_alignment(trajectory)
     assert (trajectory.outcome, trajectory.reason) == (
@@ -405,7 +405,7 @@ async def test_a_trajectory_that_takes_too_long_times_out() -> None:
 
 
 async def test_an_engine_that_hangs_times_out_too() -> None:
-    limits = Limits(max_turns=2, context_tokens=100, trajectory_timeout_s=50)
+    limits = AttemptLimits(max_turns=2, context_tokens=100, trajectory_timeout_s=50)
     engine = OneLetterEngine(silent=True)
     trajectory = await manager(ScriptedEnvironment(), engine=engine, limits=limits).run()
     assert (trajectory.outcome, trajectory.reason) == (
@@ -415,7 +415,9 @@ async def test_an_engine_that_hangs_times_out_too() -> None:
 
 
 async def test_limits_may_be_infinite() -> None:
-    limits = Limits(10, 100, step_timeout_s=math.inf, trajectory_timeout_s=math.inf)
+    limits = AttemptLimits(
+        max_turns=10, context_tokens=100, step_timeout_s=math.inf, trajectory_timeout_s=math.inf
+    )
     trajectory = await manager(ScriptedEnvironment(DONE), limits=limits).run()
     assert trajectory.outcome is Outcome.COMPLETED
 
@@ -559,5 +561,5 @@ async def test_kept_token_sets_are_stored_for_generated_tokens() -> None:
 @pytest.mark.parametrize("name", ["max_turns", "context_tokens", "step_timeout_s"])
 def test_limits_of_nothing_are_refused(name: str) -> None:
     values: dict[str, int] = {"max_turns": 1, "context_tokens": 1} | {name: 0}
-    with pytest.raises(SettingsError, match=f"{name} is 0"):
-        Limits(**values)
+    with pytest.raises(SettingsError, match=f"{name} should be greater than"):
+        AttemptLimits(**values)

@@ -7,7 +7,7 @@ import pytest
 
 from rollart_flow.control.inference.llm_proxy import LLMProxy
 from rollart_flow.control.protocols import Cancellation
-from rollart_flow.control.rollout.env_manager import EnvManager, Limits
+from rollart_flow.control.rollout.env_manager import AttemptLimits, EnvManager
 from rollart_flow.control.rollout.rollout_worker import RolloutWorker
 from rollart_flow.control.schedule.staleness import StalenessPolicy
 from rollart_flow.control.scheduler.rollout_scheduler import RolloutScheduler
@@ -41,7 +41,9 @@ def hanging(assignment: Assignment, scheduler: RolloutScheduler, host: str) -> E
         lambda: FaultyEnvironment(Random(0), Faults(environment_hangs=1.0)),
         LetterCodec(),
         LLMProxy([], EventLog()),
-        Limits(3, 100, step_timeout_s=1e6, trajectory_timeout_s=1e6),
+        AttemptLimits(
+            max_turns=3, context_tokens=100, step_timeout_s=1e6, trajectory_timeout_s=1e6
+        ),
         wall,
         admission=scheduler,
         host=host,

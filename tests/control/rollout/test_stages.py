@@ -10,7 +10,7 @@ from rollart_flow.control.inference.llm_proxy import LLMProxy
 from rollart_flow.control.loop.waits import listing
 from rollart_flow.control.protocols import Cancellation
 from rollart_flow.control.rollout.dispatch import Dispatch
-from rollart_flow.control.rollout.env_manager import EnvManager, Limits
+from rollart_flow.control.rollout.env_manager import AttemptLimits, EnvManager
 from rollart_flow.control.rollout.rollout_worker import RolloutWorker
 from rollart_flow.control.rollout.stages import FifoSemaphore, Stages, StageSlot
 from rollart_flow.control.schedule.schedules import rollart, staged
@@ -184,7 +184,9 @@ class World:
         self.host = RolloutWorker("host", self.scheduler, dispatch=dispatch)
         engines = [PlainEngine(f"engine-{i}", self._chance) for i in range(2)]
         self._proxy = LLMProxy(engines, EventLog())
-        self._limits = Limits(9, 1000, step_timeout_s=1e6, trajectory_timeout_s=timeout_s)
+        self._limits = AttemptLimits(
+            max_turns=9, context_tokens=1000, step_timeout_s=1e6, trajectory_timeout_s=timeout_s
+        )
 
     async def start(self, count: int) -> list[asyncio.Task[Trajectory]]:
         managers = [await self.manager(index) for index in range(count)]

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from rollart_flow.algorithms import grpo
 from rollart_flow.algorithms.advantages import StepReturns
 from rollart_flow.control.inference.llm_proxy import LLMProxy
-from rollart_flow.control.rollout.env_manager import EnvManager, Limits
+from rollart_flow.control.rollout.env_manager import AttemptLimits, EnvManager
 from rollart_flow.envs.base import Domain, Environment, Info
 from rollart_flow.envs.inline import InlineEnvironment
 from rollart_flow.models.tokenizer import TextCodec, tiny_tokenizer_files
@@ -120,7 +120,7 @@ def episode(
         lambda: InlineEnvironment(Shells(tuple(lines))),
         codec,
         LLMProxy([engine], EventLog()),
-        Limits(max_turns=len(lines) + 1, context_tokens=4096),
+        AttemptLimits(max_turns=len(lines) + 1, context_tokens=4096),
         wall,
     )
     trajectory = run(manager.run())
