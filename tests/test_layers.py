@@ -100,17 +100,29 @@ CONTROL_ORDER = (
 """Rooms of the control plane from the lowest up. Each imports only itself and those before it."""
 
 
-def test_rooms_of_the_control_plane_import_only_those_below_them() -> None:
-    control = PACKAGE / "control"
+TRAINERS_ORDER = (
+    "optimizer", "layout", "settings", "batch", "ranks", "checkpoint", "base", "step", "backends",
+    "registry", "warm_start", "worker",
+)  # fmt: skip
+"""Rooms of the trainers from the lowest up, like `CONTROL_ORDER`."""
+
+
+@pytest.mark.parametrize(
+    ("package", "order"), [("control", CONTROL_ORDER), ("trainers", TRAINERS_ORDER)]
+)
+def test_rooms_of_a_package_import_only_those_below_them(
+    package: str, order: tuple[str, ...]
+) -> None:
+    folder = PACKAGE / package
     backward = []
-    for path in modules(control):
-        here = path.relative_to(control).parts[0].removesuffix(".py")
+    for path in modules(folder):
+        here = path.relative_to(folder).parts[0].removesuffix(".py")
         if here == "__init__":
             continue
-        below = {*CONTROL_ORDER[: CONTROL_ORDER.index(here)], here}
+        below = {*order[: order.index(here)], here}
         backward += [
             f"{path}:{line} imports {name}"
             for line, name in imports(path)
-            if name.startswith("rollart_flow.control.") and name.split(".")[2] not in below
+            if name.startswith(f"rollart_flow.{package}.") and name.split(".")[2] not in below
         ]
     assert not backward

@@ -20,7 +20,20 @@ if TYPE_CHECKING:
     import torch
 
     from rollart_flow.trainers.checkpoint.checkpoint import Checkpoint
-    from rollart_flow.trainers.step.mismatch import LagStatistics
+
+
+@dataclass(frozen=True, slots=True)
+class LagStatistics:
+    """Tokens that are the same number of versions behind. Fields are those of `steps.lags`."""
+
+    lag: int
+    tokens: int
+    ratio_mean: float
+    """Mean of w: near 1 while mu covers pi_old."""
+    kl: float
+    """Estimate of KL(mu || pi_old), w - 1 - log w [nats per token]."""
+    ess: float
+    """Effective sample size by token, (sum w)^2 / (tokens x sum w^2): 1 where all weigh alike."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,16 +12,16 @@ from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 from random import Random
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 from safetensors import SafetensorError
 
 from rollart_flow.algorithms.supervised import supervised
-from rollart_flow.control.protocols import Codec
 from rollart_flow.envs.base import Domain, Environment
 from rollart_flow.errors import SettingsError, TrainerError
 from rollart_flow.models.folder import load_folder
+from rollart_flow.models.tokenizer import TextCodec
 from rollart_flow.schema import row_schema
 from rollart_flow.trainers.backends.embedded import EmbeddedTrainer
 from rollart_flow.trainers.optimizer import adamw
@@ -34,23 +34,10 @@ from rollart_flow.weights.local import save_tensors
 _WEIGHTS = "model.safetensors"
 
 
-class ActionCodec(Codec, Protocol):
-    """A codec that can also write actions; only a warm start ever needs to."""
-
-    @property
-    def stop_token_ids(self) -> tuple[int, ...]:
-        """Tokens that end an action; the first one is taught."""
-        ...
-
-    def encode(self, text: str) -> tuple[int, ...]:
-        """Tokens of an action's text, without the stop token."""
-        ...
-
-
 def warm_start(
     folder: str | Path,
     domains: Sequence[Domain],
-    codec: ActionCodec,
+    codec: TextCodec,
     steps: int,
     seed: int,
     *,
@@ -112,7 +99,7 @@ Episode = tuple[list[int], list[bool]]
 
 
 def _episodes(
-    domains: Sequence[Domain], codec: ActionCodec, seed: int, longest: int
+    domains: Sequence[Domain], codec: TextCodec, seed: int, longest: int
 ) -> Generator[Episode, None, None]:
     """Endless episodes of the domains in turn; the same arguments give the same sequence."""
     random = Random(seed)
@@ -131,7 +118,7 @@ def _play(
     domain: Domain,
     task: Task,
     environment: Environment,
-    codec: ActionCodec,
+    codec: TextCodec,
     random: Random,
     longest: int,
 ) -> Episode:

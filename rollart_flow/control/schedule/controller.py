@@ -194,7 +194,8 @@ class AsyncController:
             if not self._scheduler.batch_ready():
                 await self._inference.to_rollout()
             batch = await self._batch_or_failure(step)
-        self._seconds.add(step, "wait_s", asyncio.get_running_loop().time() - started)
+        waited = asyncio.get_running_loop().time() - started
+        self._seconds.add(step, PhaseSeconds(wait_s=waited))
         return batch
 
     async def _batch_or_failure(self, step: int) -> Batch:
@@ -253,7 +254,7 @@ class AsyncController:
 
     def _note_published(self, version: int, push_s: float) -> None:
         if self._published.add(version):
-            self._seconds.add(version + 1, "push_s", push_s)
+            self._seconds.add(version + 1, PhaseSeconds(push_s=push_s))
 
     def _prefetch(self) -> None:
         """Have the engines read a recorded and published version ahead of the swap to it.
@@ -279,14 +280,14 @@ class AsyncController:
                 await self._inference.suspend()
             elif phase is Phase.UPDATE:
                 pull = await self._inference.update(version)
-                self._seconds.add(step, "pull_s", pull.pull_s)
-                self._seconds.add(step, "exposed_pull_s", pull.exposed_s)
+                read = PhaseSeconds(pull_s=pull.pull_s, exposed_pull_s=pull.exposed_s)
+                self._seconds.add(step, read)
                 self._served = version
                 self._scheduler.version_updated(version)
             elif phase is Phase.RESUME:
                 await self._inference.resume()
         seconds = asyncio.get_running_loop().time() - started
-        self._seconds.add(step, f"{phase}_s", seconds)
+        self._seconds.add(step, PhaseSeconds.of_phase(phase, seconds))
         self._emit(
             Event(
                 EventKind(phase),

@@ -4,7 +4,9 @@ The invariant: an interrupted phase that is run again adds to its earlier second
 steps are kept.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields
+
+from rollart_flow.control.schedule.schedules import Phase
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +25,21 @@ class PhaseSeconds:
     push_s: float = 0.0
     """Seconds of publishing the version of the previous step."""
 
+    @staticmethod
+    def of_phase(phase: Phase, seconds: float) -> "PhaseSeconds":
+        """Return the seconds of one phase; a phase of which no column is measured gives zeros."""
+        match phase:
+            case Phase.SUSPEND:
+                return PhaseSeconds(suspend_s=seconds)
+            case Phase.UPDATE:
+                return PhaseSeconds(update_s=seconds)
+            case Phase.RESUME:
+                return PhaseSeconds(resume_s=seconds)
+        return PhaseSeconds()
+
+    def __add__(self, other: "PhaseSeconds") -> "PhaseSeconds":
+        return PhaseSeconds(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+
 
 class StepSeconds:
     """Phase seconds by step."""
@@ -34,10 +51,9 @@ class StepSeconds:
         """Return the phase seconds of a step so far."""
         return self._of.get(step, PhaseSeconds())
 
-    def add(self, step: int, name: str, seconds: float) -> None:
-        """Add seconds to one phase of a step."""
-        before = self.of(step)
-        self._of[step] = replace(before, **{name: getattr(before, name) + seconds})
+    def add(self, step: int, seconds: PhaseSeconds) -> None:
+        """Add seconds to the phases of a step."""
+        self._of[step] = self.of(step) + seconds
 
     def forget(self, step: int) -> None:
         """Discard the seconds of a step."""

@@ -10,19 +10,22 @@ Source: ROLLART section 5.1 (ActorTrain).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 
 import pyarrow as pa
 import torch
 
 from rollart_flow.algorithms.algorithm import Algorithm
+from rollart_flow.models.qwen3 import ModelConfig
 from rollart_flow.trainers.backends.sharded_checkpoint import begin_writing, read_shards
 from rollart_flow.trainers.backends.sharded_state import ShardedState
 from rollart_flow.trainers.base import StepResult
 from rollart_flow.trainers.checkpoint.checkpoint import is_checkpoint, read_checkpoint
-from rollart_flow.trainers.ranks import Ranks, lost_rank
+from rollart_flow.trainers.ranks import Ranks, by_itself, lost_rank
 from rollart_flow.trainers.settings import TrainerSettings
 from rollart_flow.trainers.step.core_trainer import CoreTrainer
 
@@ -30,11 +33,48 @@ from rollart_flow.trainers.step.core_trainer import CoreTrainer
 class DistributedTrainer(CoreTrainer):
     """One rank of a policy's trainer. All ranks make the same calls in the same order."""
 
+    backend: ClassVar[str]
+    """Name of the trainer in `train.backend`."""
+
     def __init__(
-        self, state: ShardedState, algorithm: Algorithm, settings: TrainerSettings, ranks: Ranks
+        self,
+        config: ModelConfig,
+        tensors: Mapping[str, torch.Tensor],
+        algorithm: Algorithm,
+        settings: TrainerSettings | None = None,
+        ranks: Ranks | None = None,
     ) -> None:
+        """Start at version 0.
+
+        Args:
+            config: shape of the model.
+            tensors: initial weights in Hugging Face names, whole and the same in every rank.
+            algorithm: the loss.
+            settings: how a batch is cut, how the ranks share the model, the optimizer, threads.
+            ranks: the ranks of the trainer; by default this process alone, which then has the whole
+                model whatever `settings.ranks` is.
+
+        Raises:
+            SettingsError: the model does not divide over the ranks, or a setting does not work on
+                this machine.
+            WeightsError: the tensors do not fit the shape.
+            MissingExtraError: the packages of the trainer are not installed.
+        """
+        chosen = settings or TrainerSettings(backend=self.backend)
+        state, group = self._shard(config, tensors, algorithm, chosen, ranks or by_itself())
         self._sharded_state = state
-        super().__init__(state, algorithm, settings, ranks)
+        super().__init__(state, algorithm, chosen, group)
+
+    @abstractmethod
+    def _shard(
+        self,
+        config: ModelConfig,
+        tensors: Mapping[str, torch.Tensor],
+        algorithm: Algorithm,
+        settings: TrainerSettings,
+        ranks: Ranks,
+    ) -> tuple[ShardedState, Ranks]:
+        """Return this rank's part of the state, and the ranks with their model replicas."""
 
     def train_step(self, step: int, batch: pa.Table) -> StepResult:
         """Train on one batch, in all ranks together (`Trainer.train_step`).

@@ -1,47 +1,81 @@
 """The trainer that shards the policy over ranks by torch's `fully_shard` (FSDP2).
 
-The invariant: that of `DistributedTrainer`; every rank computes rows of its own.
+Each rank holds its part of every parameter, gradient and optimizer tensor, and computes rows of its
+own. A layer is gathered while it computes; gradients are summed, not averaged, since losses are
+already normalized by the whole batch. Invariant: outside of a pass every parameter is sharded.
 
 Source: ROLLART section 5.1 (ActorTrain); torch.distributed.fsdp.fully_shard.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.tensor import DTensor
 
 from rollart_flow.algorithms.algorithm import Algorithm
-from rollart_flow.models.qwen3 import ModelConfig
+from rollart_flow.models.qwen3 import ModelConfig, Qwen3
 from rollart_flow.trainers.backends.distributed_trainer import DistributedTrainer
-from rollart_flow.trainers.backends.fsdp_state import FsdpState
-from rollart_flow.trainers.ranks import Ranks, by_itself
+from rollart_flow.trainers.backends.sharded_state import ShardedState
+from rollart_flow.trainers.ranks import Ranks
 from rollart_flow.trainers.settings import TrainerSettings
+from rollart_flow.trainers.step.critic import ValueHead
+from rollart_flow.trainers.step.running import PolicyModel
 
 
 class Fsdp2Trainer(DistributedTrainer):
     """One rank of the trainer."""
 
-    def __init__(
+    backend = "fsdp2"
+
+    def _shard(
         self,
         config: ModelConfig,
         tensors: Mapping[str, torch.Tensor],
         algorithm: Algorithm,
-        settings: TrainerSettings | None = None,
-        ranks: Ranks | None = None,
-    ) -> None:
-        """Start at version 0.
+        settings: TrainerSettings,
+        ranks: Ranks,
+    ) -> tuple[ShardedState, Ranks]:
+        return FsdpState(config, tensors, algorithm, settings.optimizer, ranks), ranks
 
-        Args:
-            config: shape of the model.
-            tensors: initial weights in Hugging Face names, whole and the same in every rank.
-            algorithm: the loss.
-            settings: how a batch is cut, the optimizer, threads.
-            ranks: the ranks of the trainer; by default this process alone.
 
-        Raises:
-            WeightsError: the tensors do not fit the shape.
-        """
-        chosen, group = settings or TrainerSettings(backend="fsdp2"), ranks or by_itself()
-        state = FsdpState(config, tensors, algorithm, chosen.optimizer, group)
-        super().__init__(state, algorithm, chosen, group)
+class FsdpState(ShardedState):
+    """Model, head and optimizer; this process holds a shard of every tensor."""
+
+    def settle(self) -> None:
+        """Reshard weights that a pass without a gradient leaves gathered."""
+        for root in (self.model, self.critic):
+            for module in _shards(root):
+                module.reshard()
+
+    def _policy(self, config: ModelConfig, whole: Mapping[str, torch.Tensor]) -> PolicyModel:
+        model = Qwen3(config)
+        model.load_state_dict(whole)
+        model.to(self._ranks.device)
+        for layer in model.model.layers:
+            fully_shard(layer, mesh=self._ranks.mesh)
+        fully_shard(model, mesh=self._ranks.mesh)
+        _sum_gradients(model)
+        return model
+
+    def _placed(self, head: ValueHead) -> ValueHead:
+        fully_shard(head.to(self._ranks.device), mesh=self._ranks.mesh)
+        _sum_gradients(head)
+        return head
+
+    def _joined(self, parameter: str, parts: Sequence[torch.Tensor]) -> torch.Tensor:
+        like = {**self._trained, **self._head}[parameter]
+        return self._laid_out(parts[0], like) if isinstance(like, DTensor) else parts[0]
+
+
+def _shards(root: object) -> list[FSDPModule]:
+    modules = root.modules() if isinstance(root, torch.nn.Module) else ()
+    return [module for module in modules if isinstance(module, FSDPModule)]
+
+
+def _sum_gradients(root: torch.nn.Module) -> None:
+    for module in _shards(root):
+        module.set_force_sum_reduction_for_comms(True)  # gloo knows no other
+        module.set_gradient_divide_factor(1.0)

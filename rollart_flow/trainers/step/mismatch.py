@@ -14,21 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rollart_flow.trainers.base import LagStatistics
 from rollart_flow.trainers.batch.ragged import Array
-
-
-@dataclass(frozen=True, slots=True)
-class LagStatistics:
-    """Tokens that are the same number of versions behind. Fields are those of `steps.lags`."""
-
-    lag: int
-    tokens: int
-    ratio_mean: float
-    """Mean of w: near 1 while mu covers pi_old."""
-    kl: float
-    """Estimate of KL(mu || pi_old), w - 1 - log w [nats per token]."""
-    ess: float
-    """Effective sample size by token, (sum w)^2 / (tokens x sum w^2): 1 where all weigh alike."""
 
 
 @dataclass(frozen=True, slots=True)

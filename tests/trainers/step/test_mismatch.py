@@ -13,11 +13,11 @@ from rollart_flow.algorithms.losses import Vanilla
 from rollart_flow.models.qwen3 import Qwen3
 from rollart_flow.trainers import adamw
 from rollart_flow.trainers.backends.embedded import EmbeddedTrainer
-from rollart_flow.trainers.base import StepResult
+from rollart_flow.trainers.base import LagStatistics, StepResult
 from rollart_flow.trainers.batch.training_batch import read_batch, read_scorable
 from rollart_flow.trainers.settings import TrainerSettings
 from rollart_flow.trainers.step.kernels import pinned
-from rollart_flow.trainers.step.mismatch import LagStatistics, measure
+from rollart_flow.trainers.step.mismatch import measure
 from rollart_flow.trainers.step.scoring import OldPolicy, recompute_logprobs
 from rollart_flow.trainers.step.update import Tally, Updater
 from tests.trainers.cases import (

@@ -17,46 +17,32 @@ from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.models.qwen3 import ModelConfig
 from rollart_flow.trainers.backends.distributed_trainer import DistributedTrainer
 from rollart_flow.trainers.backends.megatron.capabilities import capabilities, check_installed
+from rollart_flow.trainers.backends.sharded_state import ShardedState
 from rollart_flow.trainers.layout import Layout
-from rollart_flow.trainers.ranks import Ranks, by_itself
+from rollart_flow.trainers.ranks import Ranks
 from rollart_flow.trainers.settings import TrainerSettings
 
 
 class MegatronTrainer(DistributedTrainer):
     """One rank of the trainer."""
 
-    def __init__(
+    backend = "megatron"
+
+    def _shard(
         self,
         config: ModelConfig,
         tensors: Mapping[str, torch.Tensor],
         algorithm: Algorithm,
-        settings: TrainerSettings | None = None,
-        ranks: Ranks | None = None,
-    ) -> None:
-        """Start at version 0.
-
-        Args:
-            config: shape of the model.
-            tensors: initial weights in Hugging Face names, whole and the same in every rank.
-            algorithm: the loss.
-            settings: how a batch is cut, how the ranks share the model, the optimizer, threads.
-            ranks: the ranks of the trainer; by default this process alone, which then has the whole
-                model whatever `settings.ranks` is.
-
-        Raises:
-            SettingsError: the model does not divide over the ranks, or what is asked for does not
-                work here.
-            WeightsError: the tensors do not fit the shape.
-            MissingExtraError: Megatron-core is not installed.
-        """
+        settings: TrainerSettings,
+        ranks: Ranks,
+    ) -> tuple[ShardedState, Ranks]:
         check_installed()
         from rollart_flow.trainers.backends.megatron.distributed import Distributed
         from rollart_flow.trainers.backends.megatron.groups import make_groups
         from rollart_flow.trainers.backends.megatron.state import MegatronState
 
-        chosen, every = settings or TrainerSettings(backend="megatron"), ranks or by_itself()
-        layout = chosen.layout if every.count > 1 else Layout()
-        there = capabilities(cuda=every.device.type == "cuda")
+        layout = settings.layout if ranks.count > 1 else Layout()
+        there = capabilities(cuda=ranks.device.type == "cuda")
         there.check(layout)
         layout.check_shape(
             key_value_heads=config.num_key_value_heads,
@@ -64,8 +50,7 @@ class MegatronTrainer(DistributedTrainer):
             layers=config.num_hidden_layers,
             expert=None if config.experts is None else config.experts.moe_intermediate_size,
         )
-        groups = make_groups(layout, every)
-        group = groups.with_replicas(every)
-        way = Distributed if there.stack else MegatronState
-        state = way(config, tensors, algorithm, chosen.optimizer, group, groups, there)
-        super().__init__(state, algorithm, chosen, group)
+        groups = make_groups(layout, ranks)
+        group = groups.with_replicas(ranks)
+        make = Distributed if there.stack else MegatronState
+        return make(config, tensors, algorithm, settings.optimizer, group, groups, there), group
