@@ -101,8 +101,8 @@ CONTROL_ORDER = (
 
 
 TRAINERS_ORDER = (
-    "optimizer", "layout", "settings", "batch", "ranks", "checkpoint", "base", "step", "backends",
-    "registry", "warm_start", "worker",
+    "optimizer", "variant", "registry", "layout", "settings", "batch", "ranks", "checkpoint",
+    "base", "step", "backends", "build", "warm_start", "worker",
 )  # fmt: skip
 """Rooms of the trainers from the lowest up, like `CONTROL_ORDER`."""
 
