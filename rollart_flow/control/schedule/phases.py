@@ -6,7 +6,7 @@ steps are kept.
 
 from dataclasses import dataclass, fields
 
-from rollart_flow.control.schedule.schedules import Phase
+from rollart_flow.control.schedule.declarations import Phase
 
 
 @dataclass(frozen=True, slots=True)
