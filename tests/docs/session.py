@@ -3,7 +3,8 @@
 Each page has a folder and one Python namespace. The folder holds the runs that the pages read:
 `mine`, a copy of a stored run. The repository's pipelines train for minutes, so that `rollart run`
 and `rollart fork` of them are checked as far as reading the file with its settings, and leave such
-a copy. Files that the page itself has the reader save are run, with fewer steps.
+a copy. Files that the page itself has the reader save are run, with fewer steps; their forks are
+prepared and not trained.
 """
 
 import ast
@@ -14,23 +15,25 @@ import shutil
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 from io import StringIO
-from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import typer
 import yaml
 
 from rollart_flow.cli.app import app
+from rollart_flow.cli.arguments import settings_from
 from rollart_flow.pipeline import load_pipeline
 from rollart_flow.pipeline.loading import run_source
-from rollart_flow.store import open_run
+from rollart_flow.runner.fork import prepare_fork
+from rollart_flow.store import open_run, resolve
 from tests.cli.shell import rollart
 from tests.docs.pages import OUTPUT, ROOT, Block
 
 PICTURES = {"text", "mermaid"}
 ELSEWHERE = {"ray", "pip", "source", "python", "export"}
 """Programs of a `# needs:` block that are not checked further."""
-SHORT = ["-s", "steps=3", "-s", "every=2", "-s", "episodes=4", "-s", "checkpoint_every=2"]
+SHORT = ["-s", "steps=2", "-s", "every=2", "-s", "episodes=4", "-s", "checkpoint_every=2"]
 RECORDED = ROOT / "tests" / "simulation" / "data" / "two-domains"
 
 
@@ -97,18 +100,19 @@ class Session:
         return said.err + said.out
 
     def _train(self, block: Block, words: list[str]) -> str:
-        parse(words)
-        (file,) = (word for word in words if word.endswith(".py"))
-        if file in self._saved:
+        given = parse(words)
+        changes = settings_from(given["changes"])
+        own = given["file"] in self._saved
+        loaded = load_pipeline(given["file"] if own else ROOT / given["file"], changes)
+        assert loaded.overrides == changes, block
+        if own and words[0] == "fork":
+            prepare_fork(resolve(given["run"]), given["step"], loaded, name=given["name"])
+        elif own:
             said = rollart(*words, *SHORT)
             assert said.code == 0, (str(block), words, said.err)
             return said.err + said.out
-        changes = dict(value.split("=", 1) for key, value in pairwise(words) if key == "-s")
-        assert load_pipeline(ROOT / file, changes).overrides == changes, block
-        if "--name" in words:
-            name = words[words.index("--name") + 1]
-            if name != "mine":
-                shutil.copytree("runs/mine", f"runs/{name}")
+        elif given["name"] not in (None, "mine"):
+            shutil.copytree("runs/mine", f"runs/{given['name']}")
         return ""
 
     def _meant(self, words: list[str]) -> list[str]:
@@ -127,18 +131,21 @@ def commands(block: Block) -> Iterator[list[str]]:
             yield words
 
 
-def parse(words: list[str]) -> None:
-    """Parse a command as `rollart` would, without running it; files must exist."""
+def parse(words: list[str]) -> dict[str, Any]:
+    """Arguments and options of a command, parsed but not run; files must exist."""
     name, *arguments = words
     command = typer.main.get_command(app).commands[name]  # type: ignore[attr-defined]
-    command.make_context(name, list(arguments))
     for word in arguments:
         assert not word.endswith(".py") or Path(word).exists(), word
+    given: dict[str, Any] = command.make_context(name, list(arguments)).params
+    return given
 
 
 def _best_trajectory(run: str) -> str:
-    rows = open_run(run).batch(step=2).sort_by([("reward", "descending")])
-    best: str = rows["trajectory_id"][0].as_py()
+    """A trajectory that was trained on, solved if one was."""
+    stored = open_run(run)
+    trained = stored.trajectories.join(stored.batches, on="trajectory_id", how="semi")
+    best: str = trained.sort("reward", descending=True).head(1).collect()["trajectory_id"].item()
     return best
 
 
