@@ -1,14 +1,14 @@
 """AdamW and its learning-rate schedule as frozen settings, which load no torch.
 
-The invariant: the learning rate is a function of the step alone, so that a step that is replayed or
-resumed has the rate it had.
+The invariant: the learning rate is a function of the step alone, so that a replayed or resumed step
+has the same rate.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Literal
 
 from rollart_flow.errors import SettingsError
@@ -22,17 +22,31 @@ Schedule = Literal["constant", "linear", "cosine"]
 
 @dataclass(frozen=True, slots=True)
 class AdamW:
-    """Settings of the optimizer; see `adamw`."""
+    """AdamW for `train`, with its learning-rate schedule.
+
+    Raises:
+        SettingsError: a value is out of its range.
+    """
 
     lr: float = 3e-3
+    """Learning rate after the warm-up."""
+    _: KW_ONLY
     betas: tuple[float, float] = (0.9, 0.999)
+    """Decay of the two running means."""
     eps: float = 1e-8
+    """Term added to the denominator."""
     weight_decay: float = 0.0
+    """Decoupled decay of matrices (ROLL Flash A.1: 0)."""
     clip_norm: float = 1.0
+    """Largest norm of the gradient; larger ones are scaled down. 0 never clips."""
     warmup_steps: int = 0
+    """Training steps over which the rate grows linearly from 0."""
     schedule: Schedule = "constant"
+    """Rate after the warm-up: constant, or linear or cosine down to `final_lr`."""
     decay_steps: int = 0
+    """Training step at which `final_lr` is reached, the warm-up included."""
     final_lr: float = 0.0
+    """Rate from `decay_steps` on."""
 
     def __post_init__(self) -> None:
         check_number("adamw.lr", self.lr, low=0, open_low=True)
@@ -53,7 +67,7 @@ class AdamW:
             raise SettingsError("adamw.decay_steps and final_lr need schedule linear or cosine")
 
     def learning_rate(self, step: int) -> float:
-        """Rate of a training step, which counts from 1."""
+        """Return the rate of a training step; steps count from 1."""
         if step <= self.warmup_steps:
             return self.lr * step / self.warmup_steps
         if self.schedule == "constant":
@@ -68,13 +82,13 @@ class AdamW:
         critic: Iterable[torch.nn.Parameter] = (),
         critic_lr_scale: float = 1.0,
     ) -> torch.optim.AdamW:
-        """The optimizer. Only matrices decay; norms, biases and the critic do not.
+        """Build the optimizer. Only matrices decay; norms, biases and the critic do not.
 
         Args:
-            parameters: of the policy.
-            critic: of its value head, a group of their own.
-            critic_lr_scale: their learning rate as a multiple of the others'; `lr_scale` of each
-                group says it.
+            parameters: parameters of the policy.
+            critic: parameters of the value head, which form a group.
+            critic_lr_scale: learning rate of that group as a multiple of the policy's, stored in
+                each group as `lr_scale`.
         """
         import torch
 
@@ -90,35 +104,6 @@ class AdamW:
         )
 
 
-def adamw(
-    lr: float = 3e-3,
-    *,
-    betas: tuple[float, float] = (0.9, 0.999),
-    eps: float = 1e-8,
-    weight_decay: float = 0.0,
-    clip_norm: float = 1.0,
-    warmup_steps: int = 0,
-    schedule: Schedule = "constant",
-    decay_steps: int = 0,
-    final_lr: float = 0.0,
-) -> AdamW:
-    """AdamW for `train`.
 
-    Args:
-        lr: learning rate after the warm-up.
-        betas: decay of the two running means.
-        eps: added to the denominator.
-        weight_decay: decoupled decay of matrices (ROLL Flash A.1: 0).
-        clip_norm: largest norm of the gradient, larger ones are scaled down; 0 never clips.
-        warmup_steps: training steps over which the rate grows linearly from 0.
-        schedule: what follows the warm-up: constant, or linear or cosine down to `final_lr`.
-        decay_steps: training step at which `final_lr` is reached; counts the warm-up.
-        final_lr: rate from `decay_steps` on.
-
-    Raises:
-        SettingsError: a value out of its range.
-    """
-    return AdamW(
-        lr, betas, eps, weight_decay, clip_norm,
-        warmup_steps, schedule, decay_steps, final_lr,
-    )  # fmt: skip
+adamw = AdamW
+"""The name of `AdamW` in pipeline files."""
