@@ -104,6 +104,5 @@ class AdamW:
         )
 
 
-
 adamw = AdamW
 """The name of `AdamW` in pipeline files."""

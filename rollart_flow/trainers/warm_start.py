@@ -17,7 +17,9 @@ from typing import Any
 import pyarrow as pa
 from safetensors import SafetensorError
 
-from rollart_flow.algorithms.supervised import supervised
+from rollart_flow.algorithms.advantages.constant import Constant
+from rollart_flow.algorithms.algorithm import Algorithm
+from rollart_flow.algorithms.losses.vanilla import Vanilla
 from rollart_flow.envs.base import Domain, Environment
 from rollart_flow.errors import SettingsError, TrainerError
 from rollart_flow.models.folder import load_folder
@@ -32,6 +34,8 @@ from rollart_flow.weights.folders import clear_leftovers, put_file
 from rollart_flow.weights.local import save_tensors
 
 _WEIGHTS = "model.safetensors"
+IMITATION = Algorithm("supervised", Vanilla(), Constant())
+"""Loss -log pi_theta, averaged over all action tokens of a batch; rewards play no role."""
 
 
 def warm_start(
@@ -78,7 +82,7 @@ def warm_start(
         raise TrainerError(f"a warm start needs one {_WEIGHTS} in {str(folder)!r}, not shards")
     config, stored = load_folder(folder)
     settings = TrainerSettings(optimizer=adamw(lr), threads=threads)
-    trainer = EmbeddedTrainer(config, stored, supervised(), settings)
+    trainer = EmbeddedTrainer(config, stored, IMITATION, settings)
     context = config.max_position_embeddings
     with closing(_episodes(domains, codec, seed, context)) as played:
         losses = [

@@ -7,16 +7,18 @@ from pathlib import Path
 from random import Random
 from typing import Any, ClassVar
 
+import pyarrow as pa
 import pytest
 import torch
 
+from rollart_flow.algorithms.base import Tokens
 from rollart_flow.envs.base import Domain, Environment, Info
 from rollart_flow.errors import EnvironmentFailedError, SettingsError, TrainerError
 from rollart_flow.models.folder import load_folder, load_model
 from rollart_flow.models.policy import Policy, load_codec, materialize
 from rollart_flow.models.qwen3 import Qwen3
 from rollart_flow.models.tokenizer import TextCodec
-from rollart_flow.trainers.warm_start import warm_start
+from rollart_flow.trainers.warm_start import IMITATION, warm_start
 from rollart_flow.types import Split, Task
 from rollart_flow.weights import fingerprint
 from tests.trainers.mixtures import SERVED, write_mixture
@@ -179,3 +181,19 @@ def test_bad_arguments_are_one_line(tmp_path: Path) -> None:
         warm_start(folder, [Corridors()], codec, steps=0, seed=0)
     with pytest.raises(SettingsError, match="max_context"):
         warm_start(folder, [Corridors()], codec, steps=1, seed=0)
+
+
+def test_the_loss_is_the_negative_log_likelihood() -> None:
+    logprobs = torch.tensor([-0.5, -2.0], requires_grad=True)
+    found = IMITATION.token_loss(Tokens(logprobs, torch.zeros(2), torch.ones(2)))
+    found.loss.sum().backward()  # type: ignore[no-untyped-call]
+    assert torch.equal(found.loss, -logprobs)
+    assert logprobs.grad is not None
+    assert logprobs.grad.tolist() == [-1.0, -1.0]
+    assert not found.clipped.any()
+
+
+def test_every_trajectory_counts_whatever_its_reward() -> None:
+    found = IMITATION.advantages(pa.table({"reward": [0.0, None, 7.0]}))
+    assert [value.tolist() for value in found.values] == [[1.0]] * 3
+    assert not IMITATION.needs_reference

@@ -23,7 +23,7 @@ import torch
 from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.errors import TrainerError
 from rollart_flow.trainers.base import StepResult, Trainer
-from rollart_flow.trainers.batch.buckets import buckets
+from rollart_flow.trainers.batch.passes import buckets
 from rollart_flow.trainers.batch.ragged import Array
 from rollart_flow.trainers.batch.training_batch import TrainingBatch, read_batch, read_scorable
 from rollart_flow.trainers.checkpoint.checkpoint import RNG, Checkpoint
@@ -32,12 +32,10 @@ from rollart_flow.trainers.settings import TrainerSettings
 from rollart_flow.trainers.step.kernels import describe_kernels, pinned
 from rollart_flow.trainers.step.mismatch import measure
 from rollart_flow.trainers.step.offload import HostCopies
-from rollart_flow.trainers.step.precision import computed_in
 from rollart_flow.trainers.step.reference import Reference
-from rollart_flow.trainers.step.running import PolicyModel
+from rollart_flow.trainers.step.running import PolicyModel, computed_in
 from rollart_flow.trainers.step.scoring import OldPolicy, recompute_old_logprobs
-from rollart_flow.trainers.step.train_state import TrainState
-from rollart_flow.trainers.step.undo import undone_on_error
+from rollart_flow.trainers.step.train_state import TrainState, undone_on_error
 from rollart_flow.trainers.step.update import Tally, Updater
 from rollart_flow.weights.fingerprint import fingerprint
 

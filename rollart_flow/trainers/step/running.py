@@ -39,6 +39,46 @@ class PolicyModel(Protocol):
         ...
 
 
+class Autocast:
+    """A `PolicyModel` around another one, with the same parameters, computed in another dtype.
+
+    Matrix products and attention of a pass use the dtype, as torch's autocast chooses them; norms,
+    softmax, losses, and all tensors that leave the model are float32. So are weights, gradients and
+    the optimizer.
+    """
+
+    def __init__(self, model: PolicyModel, dtype: torch.dtype, device: torch.device) -> None:
+        """Compute matrix products in `dtype` on `device`, where the model is."""
+        self._model = model
+        self._dtype = dtype
+        self._device = device.type
+
+    @property
+    def config(self) -> ModelConfig:
+        """Shape of the model."""
+        return self._model.config
+
+    def __call__(self, token_ids: torch.Tensor, /) -> torch.Tensor:
+        """Hidden states, float32 [B, T, E]."""
+        # Its cache of cast weights ends with the pass, before an update changes them.
+        with torch.autocast(self._device, self._dtype):
+            return self._model(token_ids).float()
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """[A, E] to float32 [A, vocab_size]."""
+        with torch.autocast(self._device, self._dtype):
+            return self._model.logits(hidden).float()
+
+    def named_parameters(self) -> Iterable[tuple[str, torch.nn.Parameter]]:
+        """Parameters of the wrapped model."""
+        return self._model.named_parameters()
+
+
+def computed_in(dtype: str, model: PolicyModel, device: torch.device) -> PolicyModel:
+    """Return the model itself for float32, the dtype of its weights, otherwise an `Autocast`."""
+    return model if dtype == "float32" else Autocast(model, getattr(torch, dtype), device)
+
+
 @dataclass(frozen=True, slots=True)
 class Pass:
     """One micro-batch on its way through the model."""

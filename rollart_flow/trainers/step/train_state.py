@@ -8,7 +8,8 @@ the policy is ever published.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -216,3 +217,27 @@ class TrainState:
                     )
                 }
                 self._take_moments(parameter, moments)
+
+
+@contextmanager
+def undone_on_error(
+    state: TrainState, generator: torch.Generator, *, several: bool
+) -> Iterator[None]:
+    """Restore weights, optimizer and random state if the block fails, so that no trace is left.
+
+    Args:
+        state: the state that a step changes.
+        generator: its random state decides the order of minibatches.
+        several: whether anything may fail after a first update; with one update, nothing has
+            changed before it, and nothing is copied.
+    """
+    put_back = state.remember() if several else None
+    before = generator.get_state()
+    try:
+        yield
+    except BaseException:
+        state.forget_gradient()
+        generator.set_state(before)
+        if put_back is not None:
+            put_back()
+        raise

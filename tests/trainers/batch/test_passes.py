@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rollart_flow.trainers.batch.buckets import FIXED_COST_TOKENS, buckets
+from rollart_flow.trainers.batch.passes import FIXED_COST_TOKENS, buckets
 
 
 def cost(parts: list[list[int]]) -> int:
