@@ -91,7 +91,7 @@ def run() -> list[Record]:
         ours.append(seconds(lambda step=step: trainer.train_step(step, table)))  # type: ignore[misc]
         padded.append(seconds(padded_step))
     tokens = int(lengths.sum())
-    parts = bucketing.buckets(read_batch(table).used_lengths, settings.micro_batch_tokens)
+    parts = buckets(read_batch(table).used_lengths, settings.micro_batch_tokens)
     area = sum(len(rows) * int(lengths[rows].max()) for rows in parts)
     return [
         record("trainer: tokens trained, bucketed", tokens / min(ours), "tokens/s"),
