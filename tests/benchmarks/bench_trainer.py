@@ -18,6 +18,7 @@ from rollart_flow.algorithms import grpo
 from rollart_flow.models.qwen3 import ModelConfig, Qwen3
 from rollart_flow.schema import row_schema
 from rollart_flow.trainers.backends.embedded import EmbeddedTrainer
+from rollart_flow.trainers.batch.passes import buckets
 from rollart_flow.trainers.batch.training_batch import read_batch
 from rollart_flow.trainers.settings import TrainerSettings
 from rollart_flow.trainers.step.kernels import pinned
