@@ -17,13 +17,12 @@ from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import psutil
-
 from rollart_flow.control.inference.llm_proxy import LLMProxy
 from rollart_flow.engines.vllm.engine import VllmEngine
 from rollart_flow.engines.vllm.settings import VllmSettings
 from rollart_flow.models.policy import Policy, materialize
 from rollart_flow.types import Chunk, GenerationRequest, Sampling
+from tests.benchmarks.processes import cpu_s
 from tests.benchmarks.records import Record, record
 from tests.dst.log import EventLog
 
@@ -134,15 +133,7 @@ def _directly(engine: VllmEngine, kind: str) -> Ask:
 
 async def _decode(ask: Ask, prompts: list[tuple[int, ...]], turn: str) -> float:
     """CPU seconds until all requests are answered."""
-    start = _cpu_s()
+    start = cpu_s()
     asked = (ask(f"{turn}-{index}", prompt) for index, prompt in enumerate(prompts))
     assert set(await asyncio.gather(*asked)) == {ANSWER_TOKENS}
-    return _cpu_s() - start
-
-
-def _cpu_s() -> float:
-    """CPU seconds of this process and those below it so far."""
-    here = psutil.Process()
-    times = [process.cpu_times() for process in (here, *here.children(recursive=True))]
-    total: float = sum(time.user + time.system for time in times)
-    return total
+    return cpu_s() - start

@@ -1,13 +1,9 @@
 """The cost of remote rewards: latency of a call, concurrent calls, calls that hang."""
 
 import asyncio
-import signal
 import statistics
-import subprocess
-import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
@@ -18,6 +14,7 @@ from rollart_flow.serverless.contract import WARM, encode
 from rollart_flow.types import Trajectory
 from tests.benchmarks.records import Record, record
 from tests.builders import TRAJECTORY, attempt
+from tests.cli.shell import served_reward
 from tests.serverless.servers import raw_server, response
 
 CALLS = 300
@@ -33,7 +30,6 @@ ON_THEIR_WAY = 4 * PLACES
 """Calls in flight of a rollout, so that the next ones have arrived when a place is free."""
 HEDGED, SLOW_S, HANGING = 1_600, 0.2, 20
 """Rewards of the comparison with calls that hang; every so manieth request does."""
-COMMAND = (sys.executable, "-c", "import sys; from rollart_flow.cli import main; sys.exit(main())")
 
 LONG = replace(
     TRAJECTORY,
@@ -67,17 +63,6 @@ async def slow(trajectory: Trajectory) -> float:
     return 1.0
 
 
-@contextmanager
-def served(function: str) -> Iterator[str]:
-    """The URL of a function of this module, behind `rollart reward serve`."""
-    name = f"{__name__}:{function}"
-    command = [*COMMAND, "reward", "serve", name]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        yield process.stdout.readline().strip()
-        process.send_signal(signal.SIGINT)
-
-
 async def median_ms(score: Callable[[Trajectory], Awaitable[object]]) -> float:
     """Milliseconds of a call, without the first ones."""
     taken = []
@@ -90,7 +75,7 @@ async def median_ms(score: Callable[[Trajectory], Awaitable[object]]) -> float:
 
 async def over_http(function: str) -> float:
     """Milliseconds of a call through a served function."""
-    with served(function) as url:
+    with served_reward(f"{__name__}:{function}") as url:
         reward = ServerlessReward(url)
         try:
             return await median_ms(reward)

@@ -14,13 +14,13 @@ from importlib.util import find_spec
 from random import Random
 from tempfile import TemporaryDirectory
 
-import psutil
 import torch
 
 from rollart_flow.engines.base import Engine
 from rollart_flow.engines.registry import build_engine
 from rollart_flow.models.policy import Policy, materialize
 from rollart_flow.types import GenerationRequest, Sampling
+from tests.benchmarks.processes import cpu_s
 from tests.benchmarks.records import Record, record
 
 CONCURRENT = 64
@@ -82,15 +82,7 @@ async def _decode(engine: Engine, prompts: Sequence[tuple[int, ...]], turn: int)
         request = GenerationRequest(f"{turn}-{index}", prompts[index], sampling)
         return sum([len(chunk.token_ids) async for chunk in engine.generate(request)])
 
-    start = _cpu_s()
+    start = cpu_s()
     counts = await asyncio.gather(*(consume(index) for index in range(len(prompts))))
     assert set(counts) == {ANSWER_TOKENS}
-    return _cpu_s() - start
-
-
-def _cpu_s() -> float:
-    """CPU seconds of this process and those below it so far."""
-    here = psutil.Process()
-    times = [process.cpu_times() for process in (here, *here.children(recursive=True))]
-    total: float = sum(time.user + time.system for time in times)
-    return total
+    return cpu_s() - start

@@ -10,24 +10,7 @@ from rollart_flow.models.device import CPU
 from rollart_flow.models.qwen3 import ModelConfig
 from rollart_flow.trainers.batch.training_batch import TrainingBatch
 from rollart_flow.trainers.settings import TrainerSettings
-
-
-def plain_model(config: ModelConfig, tensors: dict[str, torch.Tensor]) -> Any:
-    """transformers' Qwen3 with these weights, float32."""
-    from transformers import Qwen3Config, Qwen3ForCausalLM
-
-    make: Any = Qwen3ForCausalLM
-    names = (
-        "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers",
-        "num_attention_heads", "num_key_value_heads", "head_dim", "max_position_embeddings",
-        "rms_norm_eps", "tie_word_embeddings",
-    )  # fmt: skip
-    values = {name: getattr(config, name) for name in names}
-    rope = {"rope_type": "default", "rope_theta": config.rope_theta}
-    model = make(Qwen3Config(**values, rope_parameters=rope))
-    model.load_state_dict(tensors, strict=False)
-    model.tie_weights()
-    return model
+from tests.models.reference import reference_qwen3
 
 
 def plain_tokens(model: Any, prompts: Sequence[Sequence[int]], new: int) -> None:
@@ -56,7 +39,7 @@ class PlainLoop:
     ) -> None:
         """Args: learning rate, clipping, dtype and size of a pass are those of `settings`."""
         self._settings, self._device = settings, device
-        self._model = plain_model(config, tensors).to(device)
+        self._model = reference_qwen3(config, tensors).to(device)
         self._optimizer = torch.optim.AdamW(
             self._model.parameters(), lr=self._settings.optimizer.lr
         )

@@ -1,10 +1,17 @@
-"""The command `rollart` within the test's process: exit code, standard output, standard error."""
+"""The command `rollart` within the test's process, and as a process of its own."""
 
-from contextlib import redirect_stderr, redirect_stdout
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from io import StringIO
 
 from rollart_flow.cli import main
+
+COMMAND = (sys.executable, "-c", "import sys; from rollart_flow.cli import main; sys.exit(main())")
+"""The command as a process of its own."""
 
 
 @dataclass(frozen=True)
@@ -16,12 +23,27 @@ class Said:
     err: str
 
 
-def rollart(*arguments: str) -> Said:
-    """Run one command."""
+def said_by(main: Callable[[Sequence[str]], int], *arguments: str) -> Said:
+    """What a command's `main` says to these arguments."""
     out, err = StringIO(), StringIO()
     with redirect_stdout(out), redirect_stderr(err):
         code = main(arguments)
     return Said(code, out.getvalue(), err.getvalue())
+
+
+def rollart(*arguments: str) -> Said:
+    """Run one command."""
+    return said_by(main, *arguments)
+
+
+@contextmanager
+def served_reward(function: str) -> Iterator[str]:
+    """The URL of `module:function` behind `rollart reward serve`, until the context ends."""
+    command = [*COMMAND, "reward", "serve", function]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        yield process.stdout.readline().strip()
+        process.send_signal(signal.SIGINT)
 
 
 def refused(said: Said, code: int = 2) -> str:

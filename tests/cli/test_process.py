@@ -3,13 +3,12 @@
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
+from tests.cli.shell import COMMAND
 from tests.runs import small_run
 
 ROOT = Path(__file__).parents[2]
-COMMAND = (sys.executable, "-c", "import sys; from rollart_flow.cli import main; sys.exit(main())")
 
 
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -4,16 +4,14 @@ import asyncio
 import signal
 import socket
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from rollart_flow.serverless import CallPolicy, ServerlessReward
 from tests.builders import TRAJECTORY
-from tests.cli.shell import refused, rollart
+from tests.cli.shell import COMMAND, refused, rollart
 
-COMMAND = (sys.executable, "-c", "import sys; from rollart_flow.cli import main; sys.exit(main())")
 ROOT = Path(__file__).parents[2]
 
 MODULE = '''

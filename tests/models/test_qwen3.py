@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from rollart_flow.errors import SettingsError
 from rollart_flow.models.qwen3 import ModelConfig, Qwen3
+from tests.models.reference import reference_qwen3
 
 
 def _config(tied: bool = True, changes: dict[str, int] | None = None) -> ModelConfig:
@@ -26,26 +26,7 @@ def _config(tied: bool = True, changes: dict[str, int] | None = None) -> ModelCo
 
 
 def _reference(model: Qwen3, dtype: torch.dtype = torch.float32) -> nn.Module:
-    config = model.config
-    build: Any = Qwen3ForCausalLM  # untyped
-    reference: nn.Module = build(
-        Qwen3Config(
-            vocab_size=config.vocab_size,
-            hidden_size=config.hidden_size,
-            intermediate_size=config.intermediate_size,
-            num_hidden_layers=config.num_hidden_layers,
-            num_attention_heads=config.num_attention_heads,
-            num_key_value_heads=config.num_key_value_heads,
-            head_dim=config.head_dim,
-            max_position_embeddings=config.max_position_embeddings,
-            rms_norm_eps=config.rms_norm_eps,
-            rope_parameters={"rope_type": "default", "rope_theta": config.rope_theta},
-            tie_word_embeddings=config.tie_word_embeddings,
-        )
-    ).to(dtype=dtype)
-    missing, unexpected = reference.load_state_dict(model.state_dict(), strict=False)
-    assert unexpected == []
-    assert missing == (["lm_head.weight"] if config.tie_word_embeddings else [])
+    reference: nn.Module = reference_qwen3(model.config, model.state_dict()).to(dtype=dtype)
     return reference
 
 

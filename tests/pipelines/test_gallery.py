@@ -1,8 +1,6 @@
 """Each file of `pipelines/` runs at a tiny size, on one Ray, and shows what it is meant to show."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +12,7 @@ from rollart_flow import runner
 from rollart_flow.pipeline import load_pipeline
 from rollart_flow.store import Run, open_run
 from rollart_flow.types import EventKind, Reason
+from tests.cli.shell import served_reward
 from tests.local_ray import tolerating_ray
 from tests.s3.server import BUCKET, s3_server
 
@@ -64,17 +63,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="module")
 def endpoint() -> Iterator[str]:
     """URL of the reward of `remote_reward.py`, served as its docstring says."""
-    command = "from rollart_flow.cli import main; main()"
-    served = ["reward", "serve", "pipelines.remote_reward:score"]
-    with subprocess.Popen(
-        [sys.executable, "-c", command, *served],
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=GALLERY.parent,
-    ) as process:
-        assert process.stdout is not None
-        yield process.stdout.readline().strip()
-        process.terminate()
+    with served_reward("pipelines.remote_reward:score") as url:
+        yield url
 
 
 def ran(name: str, store: str, **more: str) -> Run:

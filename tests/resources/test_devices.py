@@ -1,23 +1,15 @@
 """Units of a class that are GPUs to Ray: CUDA shows each worker its own, and no others."""
 
-import os
 from collections.abc import Iterator
 
 import pytest
 import ray
 from ray.cluster_utils import Cluster as RayCluster
 
-from rollart_flow.resources import ActorGen, Cluster, ResourceManager
+from rollart_flow.resources import Cluster, ResourceManager
 from rollart_flow.resources.manager import bundle_of
 from tests.local_ray import tolerating_ray
-
-
-class Shown(ActorGen):
-    """Tells what it may use."""
-
-    def devices(self) -> str:
-        """As CUDA is told."""
-        return os.environ.get("CUDA_VISIBLE_DEVICES", "")
+from tests.resources.workers import Shown
 
 
 @pytest.fixture(scope="module", autouse=True)

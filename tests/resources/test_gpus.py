@@ -1,24 +1,16 @@
 """Workers of a policy on cuda share the GPUs that Ray counts, or the run is refused."""
 
-import os
 from collections.abc import Iterator
 
 import pytest
 import ray
 
 from rollart_flow.errors import RunFailedError
-from rollart_flow.resources import CPU, ActorGen, Cluster, Placement, Request, ResourceManager
+from rollart_flow.resources import CPU, Cluster, Placement, Request, ResourceManager
 from rollart_flow.resources.gpus import gpu_share, on_gpus
 from rollart_flow.resources.manager import free_gangs
 from tests.local_ray import tolerating_ray
-
-
-class Shown(ActorGen):
-    """Tells what it may use."""
-
-    def devices(self) -> str:
-        """As CUDA is told."""
-        return os.environ.get("CUDA_VISIBLE_DEVICES", "")
+from tests.resources.workers import Shown
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -4,14 +4,14 @@ import os
 import select
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 from uuid import uuid4
 
+from tests.cli.shell import COMMAND
+
 ROOT = Path(__file__).parents[2]
-_COMMAND = (sys.executable, "-c", "import sys; from rollart_flow.cli import main; sys.exit(main())")
 _MARK = "ROLLART_TEST_MARK"
 _AGENTS = (
     b"ray::DashboardAgent",
@@ -27,7 +27,7 @@ class Shell:
     def __init__(self, *arguments: str, store: str | Path) -> None:
         self._mark = uuid4().hex
         self._process = subprocess.Popen(
-            [*_COMMAND, *arguments],
+            [*COMMAND, *arguments],
             cwd=ROOT,
             env={**os.environ, "ROLLART_STORE": str(store), _MARK: self._mark},
             stdout=subprocess.PIPE,

@@ -1,14 +1,12 @@
 """`make paper`: the rows of `paper.json`, its table, and its exit codes."""
 
 import json
-from contextlib import redirect_stderr, redirect_stdout
-from io import StringIO
 from pathlib import Path
 
 import pytest
 
 from tests.benchmarks.paper.__main__ import RESULT, main
-from tests.cli.shell import Said, refused
+from tests.cli.shell import Said, refused, said_by
 
 QUICK = "ROLL Flash Figure 7"
 
@@ -19,10 +17,7 @@ def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def paper(*arguments: str) -> Said:
-    out, err = StringIO(), StringIO()
-    with redirect_stdout(out), redirect_stderr(err):
-        code = main(arguments)
-    return Said(code, out.getvalue(), err.getvalue())
+    return said_by(main, *arguments)
 
 
 def test_a_figure_is_a_row_with_both_numbers_and_people_read_a_table() -> None:

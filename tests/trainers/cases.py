@@ -13,6 +13,7 @@ import torch
 from rollart_flow.models.qwen3 import ModelConfig, Qwen3
 from rollart_flow.schema import row_schema
 from rollart_flow.types import Sampling
+from tests.models.reference import reference_qwen3
 
 VOCABULARY = 31
 CONFIG = ModelConfig(
@@ -33,6 +34,13 @@ def initial_weights(seed: int = 0) -> dict[str, torch.Tensor]:
     model = Qwen3(CONFIG)
     model.initialize(seed)
     return {name: tensor.clone() for name, tensor in model.state_dict().items()}
+
+
+def model_of(weights: dict[str, torch.Tensor]) -> Qwen3:
+    """The model with these weights."""
+    model = Qwen3(CONFIG)
+    model.load_state_dict(weights)
+    return model
 
 
 @dataclass(frozen=True)
@@ -125,24 +133,7 @@ def table(rows: Sequence[Row]) -> pa.Table:
 
 def reference_model(weights: dict[str, torch.Tensor]) -> Any:
     """transformers' own model with these weights, float64."""
-    from transformers import Qwen3Config, Qwen3ForCausalLM
-
-    make: Any = Qwen3ForCausalLM
-    names = (
-        "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers",
-        "num_attention_heads", "num_key_value_heads", "head_dim", "max_position_embeddings",
-        "rms_norm_eps", "tie_word_embeddings",
-    )  # fmt: skip
-    config = Qwen3Config(
-        **{name: getattr(CONFIG, name) for name in names},
-        rope_parameters={"rope_type": "default", "rope_theta": CONFIG.rope_theta},
-    )
-    model = make(config)
-    missing = model.load_state_dict(weights, strict=False)
-    assert set(missing.missing_keys) <= {"lm_head.weight"}
-    assert not missing.unexpected_keys
-    model.tie_weights()
-    return model.double()
+    return reference_qwen3(CONFIG, weights).double()
 
 
 def reference_logprobs(model: Any, row: Row) -> torch.Tensor:

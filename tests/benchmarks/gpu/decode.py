@@ -18,8 +18,9 @@ from rollart_flow.engines.embedded import EmbeddedEngine
 from rollart_flow.models.qwen3 import ModelConfig
 from rollart_flow.types import GenerationRequest, Sampling
 from tests.benchmarks.gpu.shapes import Setting, main, random_weights
-from tests.benchmarks.plain import plain_model, plain_tokens
+from tests.benchmarks.plain import plain_tokens
 from tests.benchmarks.records import Record, record
+from tests.models.reference import reference_qwen3
 
 PROMPT_TOKENS = 32
 Prompts = Sequence[tuple[int, ...]]
@@ -30,7 +31,7 @@ def measure(setting: Setting) -> Iterator[Record]:
     new = 8 if setting.tiny else 256
     for name, config in setting.models.items():
         tensors = random_weights(config)
-        model = plain_model(config, tensors)
+        model = reference_qwen3(config, tensors)
         model.to(setting.device, getattr(torch, setting.dtype))
         model.generation_config.eos_token_id = None  # exactly as many tokens as asked for
         for batch in (1, 4) if setting.tiny else (1, 16, 64):

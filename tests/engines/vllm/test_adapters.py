@@ -1,8 +1,6 @@
 """A vLLM engine with a LoRA adapter draws as one with the merged weights would."""
 
 import asyncio
-import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -32,17 +30,8 @@ TOLERANCE = 1e-4
 """Of logprobs in float32, in natural log."""
 
 
-@pytest.fixture
-def environment() -> Iterator[None]:
-    """As it was before."""
-    before = dict(os.environ)
-    yield
-    os.environ.clear()
-    os.environ.update(before)
-
-
 @pytest.mark.whole
-@pytest.mark.usefixtures("environment")
+@pytest.mark.usefixtures("restored_environment")
 def test_tokens_are_drawn_as_from_the_merged_weights_also_after_an_update(
     folders: tuple[Path, Path], tmp_path: Path
 ) -> None:
@@ -88,7 +77,7 @@ def test_a_folder_without_an_adapter_is_refused_before_vllm_starts(
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="is of vLLM on CPUs")
-@pytest.mark.usefixtures("environment")
+@pytest.mark.usefixtures("restored_environment")
 def test_an_adapter_over_a_mixture_is_refused_where_vllm_would_die_of_it(tmp_path: Path) -> None:
     write_mixture(tmp_path / "mixture", SERVED)
     write_adapter(tmp_path / "adapter", tmp_path / "mixture")

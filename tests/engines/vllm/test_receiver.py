@@ -1,8 +1,6 @@
 """A vLLM engine that weights are sent to loads what was not sent as any other does."""
 
 import asyncio
-import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,20 +21,12 @@ __all__ = ["folders", "one_thread"]  # fixtures
 
 pytestmark = [
     pytest.mark.whole,
+    pytest.mark.usefixtures("restored_environment"),
     pytest.mark.filterwarnings(
         # of torch, as vLLM imports it
         "ignore:`torch.jit.script_method` is deprecated:DeprecationWarning"
     ),
 ]
-
-
-@pytest.fixture(autouse=True)
-def environment() -> Iterator[None]:
-    """As it was before."""
-    before = dict(os.environ)
-    yield
-    os.environ.clear()
-    os.environ.update(before)
 
 
 @pytest.mark.parametrize("kind", ["nccl", "ipc"])

@@ -10,7 +10,6 @@ import torch
 from rollart_flow.algorithms import Algorithm, decoupled_ppo, grpo, kimi, tis
 from rollart_flow.algorithms.advantages import GroupNormalized
 from rollart_flow.algorithms.losses import Vanilla
-from rollart_flow.models.qwen3 import Qwen3
 from rollart_flow.trainers import adamw
 from rollart_flow.trainers.backends.embedded import EmbeddedTrainer
 from rollart_flow.trainers.base import LagStatistics, StepResult
@@ -26,6 +25,7 @@ from tests.trainers.cases import (
     completed,
     initial_weights,
     make_rows,
+    model_of,
     on_policy,
     table,
 )
@@ -39,12 +39,6 @@ def step(
 ) -> StepResult:
     trainer = EmbeddedTrainer(CONFIG, initial_weights(), algorithm or grpo(), settings)
     return trainer.train_step(1, completed(rows))
-
-
-def model_of(weights: dict[str, torch.Tensor]) -> Qwen3:
-    model = Qwen3(CONFIG)
-    model.load_state_dict(weights)
-    return model
 
 
 def shifted(rows: list[Row], by: float) -> list[Row]:

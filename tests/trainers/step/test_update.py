@@ -9,15 +9,14 @@ import torch
 
 from rollart_flow.algorithms import Algorithm, grpo
 from rollart_flow.algorithms.losses import Clipped
-from rollart_flow.models.qwen3 import Qwen3
 from rollart_flow.trainers.batch.training_batch import read_batch
 from rollart_flow.trainers.step.update import Tally, Updater
 from rollart_flow.types import Sampling
 from tests.trainers.cases import (
-    CONFIG,
     Row,
     initial_weights,
     make_rows,
+    model_of,
     on_policy,
     reference_entropy,
     reference_logprobs,
@@ -26,12 +25,6 @@ from tests.trainers.cases import (
 )
 
 Gradient = dict[str, torch.Tensor]
-
-
-def model_of(weights: dict[str, torch.Tensor]) -> Qwen3:
-    model = Qwen3(CONFIG)
-    model.load_state_dict(weights)
-    return model
 
 
 def gradient_of(
