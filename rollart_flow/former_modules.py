@@ -8,10 +8,12 @@ one that took its place; nothing is loaded until a pipeline asks for it.
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
-from importlib.util import spec_from_loader
 from types import ModuleType
+from typing import TYPE_CHECKING, cast
+
+if TYPE_CHECKING:
+    from importlib.abc import Loader
 
 FORMER_MODULES = {
     "rollart_flow.algorithms.aggregation": "rollart_flow.algorithms.parts.aggregation",
@@ -34,14 +36,23 @@ FORMER_MODULES = {
 """Former name of each module that a pipeline file may import, and its name today."""
 
 
-class FormerModules(MetaPathFinder, Loader):
-    """Finds a module under its former name, after all other finders have failed to."""
+class FormerModules:
+    """Finds a module under its former name, after all other finders have failed to.
+
+    A finder and loader without their base classes, whose module takes a tenth of the time of
+    `import rollart_flow`.
+    """
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """A spec for a former name; None for any other."""
-        return spec_from_loader(fullname, self) if fullname in FORMER_MODULES else None
+        if fullname not in FORMER_MODULES:
+            return None
+        return ModuleSpec(fullname, cast("Loader", self))
+
+    def create_module(self, spec: ModuleSpec) -> None:
+        """Leave it to the import system to make an empty module."""
 
     def exec_module(self, module: ModuleType) -> None:
         """Fill the module with the contents of the one that took its place."""

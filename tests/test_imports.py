@@ -56,6 +56,11 @@ def test_importing_the_library_alone_loads_no_dependency() -> None:
     assert not loaded_after("import rollart_flow") & {*HEAVY, "polars", "pyarrow", "pydantic"}
 
 
+def test_composing_a_pipeline_loads_no_library_of_tables_and_tensors() -> None:
+    loaded = loaded_after("from rollart_flow import Pipeline, rollout, tasks")
+    assert not loaded & {*HEAVY, "asyncio", "deltalake", "numpy", "polars", "pyarrow", "ssl"}
+
+
 def test_exported_names_are_these() -> None:
     assert rollart_flow.__all__ == [
         "Pipeline", "Policy", "buffer", "errors", "evaluate", "filter", "open_run", "reward",
