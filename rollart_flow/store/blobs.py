@@ -1,7 +1,7 @@
-"""A folder of named blobs: small files of a run, wherever it lies.
+"""A folder of named blobs: the small files of a run, on a local disk or in S3.
 
-What a variant promises: a blob that is read is whole, never half-written; an exclusive name goes to
-one of many who want it at the same moment, in whatever processes.
+Guarantees of every variant: a blob that can be read is complete; of any number of processes that
+write an exclusive name at the same time, one succeeds.
 """
 
 import os
@@ -13,50 +13,49 @@ from pathlib import Path
 
 
 class Blobs(ABC):
-    """Blobs by name. A name may have slashes. Every method raises OSError where storage fails."""
+    """Blobs by name, which may have slashes. Every method raises OSError if storage fails."""
 
     @abstractmethod
     def read(self, name: str) -> bytes | None:
-        """The bytes of a blob, or None where there is none."""
+        """The bytes of a blob, or None if it does not exist."""
 
     @abstractmethod
     def write(self, name: str, data: bytes | memoryview, *, exclusive: bool = False) -> bool:
-        """Write or replace a blob; False, and nothing done, if `exclusive` and it is there."""
+        """Write or replace a blob; if `exclusive` and it exists, return False and do nothing."""
 
     @abstractmethod
     def write_new(self, name: str, data: memoryview) -> None:
-        """Write a blob that nobody else names yet, in one go; what failed is removed."""
+        """Write a blob under an unused name in one operation; a partial blob is removed."""
 
     @abstractmethod
     def remove(self, name: str) -> None:
-        """Remove a blob; one that is not there is no error."""
+        """Remove a blob; a missing blob is not an error."""
 
     @abstractmethod
     def folders(self) -> list[str]:
-        """Names of the folders directly in this one, sorted; none where it does not exist."""
+        """Names of the subfolders, sorted; empty if the folder does not exist."""
 
     @abstractmethod
     def clear(self) -> None:
-        """Remove everything."""
+        """Remove the folder with all its contents."""
 
 
 class LocalBlobs(Blobs):
-    """Files of a folder of this machine, or of a file system that several share."""
+    """Files of a local folder, or of a shared file system."""
 
     def __init__(self, folder: str) -> None:
         self._folder = Path(folder)
 
     def read(self, name: str) -> bytes | None:
-        """See `Blobs.read`."""
         try:
             return (self._folder / name).read_bytes()
         except (FileNotFoundError, NotADirectoryError):
             return None
 
     def write(self, name: str, data: bytes | memoryview, *, exclusive: bool = False) -> bool:
-        """See `Blobs.write`. The name appears once the bytes are there."""
         target = self._folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
+        # The blob gets its name once its bytes are complete.
         handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
         try:
             with os.fdopen(handle, "wb") as stream:
@@ -75,7 +74,6 @@ class LocalBlobs(Blobs):
         return True
 
     def write_new(self, name: str, data: memoryview) -> None:
-        """See `Blobs.write_new`."""
         target = self._folder / name
         stream = open(target, "xb")  # noqa: SIM115  only what was opened here is removed below
         try:
@@ -87,18 +85,15 @@ class LocalBlobs(Blobs):
             raise
 
     def remove(self, name: str) -> None:
-        """See `Blobs.remove`."""
         with suppress(FileNotFoundError):
             os.unlink(self._folder / name)
 
     def folders(self) -> list[str]:
-        """See `Blobs.folders`."""
         if not self._folder.is_dir():
             return []
         with os.scandir(self._folder) as entries:
             return sorted(entry.name for entry in entries if entry.is_dir())
 
     def clear(self) -> None:
-        """See `Blobs.clear`."""
         with suppress(FileNotFoundError):
             shutil.rmtree(self._folder)

@@ -1,24 +1,36 @@
-"""Rows as Parquet bytes, with encodings that make token columns small and fast to write.
+"""Rows as data files: numbered, stamped, and encoded as Parquet.
 
-Numbers inside lists (token ids, logprobs, versions) are split into byte streams before zstd: the
-upper bytes of small ids and the exponents of logprobs then compress well, at a third of the time
-that a dictionary takes. Strings get dictionaries. Encodings follow from the declared types, so
-that no column is named here. The Arrow schema is left out of the files: `schemas/*.json` declares
-it, and it would weigh more than a small commit.
+A data file is not visible until the writer adds it to the log of its table. The encodings make
+token columns small and fast to write: numbers inside lists (token ids, logprobs, versions) are
+split into byte streams before zstd, so that the upper bytes of small ids and the exponents of
+logprobs compress well, in a third of the time that a dictionary takes. Strings get dictionaries.
+Encodings follow from the declared types, so that no column is named here. The files leave out the
+Arrow schema, which `schemas/*.json` declares and which would be larger than a small commit.
 """
 
 import json
+from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from deltalake.transaction import AddAction
 
-from rollart_flow.schema import stored_schema
+from rollart_flow.errors import StoreError
+from rollart_flow.schema import TABLES, stored_schema
+from rollart_flow.store import files
+from rollart_flow.store.layout import table_uri
+from rollart_flow.store.table import file_name, new_file
+
+Span = tuple[int, int]
+"""(first, last) seq of committed rows; last is first - 1 if there are none."""
 
 STATISTICS = ("seq", "step", "policy_version", "policy_version_start")
-"""Columns whose least and greatest value per file stand in the Delta log; readers prune by them."""
+"""Columns whose minimum and maximum per file are in the Delta log, for readers to prune files."""
 
 _ROW_GROUP_BYTES = 4 << 20
 _ROW_GROUP_ROWS = 1 << 18
@@ -64,7 +76,7 @@ def row_group_rows(rows: pa.Table) -> int:
 
 
 def encode(table: str, rows: pa.Table) -> pa.Buffer:
-    """Stored rows as the bytes of one Parquet file."""
+    """Encode stored rows as one Parquet file."""
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(sink, stored_schema(table), **writer_options(table)) as writer:
         writer.write_table(rows, row_group_size=row_group_rows(rows))
@@ -91,3 +103,61 @@ def statistics(rows: pa.Table) -> str:
             "nullCount": nulls,
         }
     )
+
+
+def in_closing_order(rows: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
+    """Sort tables into the order in which they are committed.
+
+    `steps` comes last, so that rows committed together with a step have a lower seq than the row
+    of the step, and belong to `as_of(step)`.
+    """
+    return {table: rows[table] for table in sorted(TABLES, key="steps".__eq__) if table in rows}
+
+
+def number(rows: Mapping[str, pa.Table], after: int) -> dict[str, Span]:
+    """Assign the rows of each table their seqs, all above `after`."""
+    spans = {}
+    for table, added in rows.items():
+        spans[table] = (after + 1, after + added.num_rows)
+        after += added.num_rows
+    return spans
+
+
+def stamp(
+    rows: Mapping[str, pa.Table], spans: Mapping[str, Span], clock_us: int
+) -> dict[str, pa.Table]:
+    """Add the columns `seq` and `committed_at` (microseconds since 1970, UTC) to checked rows."""
+    stamped = {}
+    for table, added in rows.items():
+        schema = stored_schema(table)
+        first, last = spans[table]
+        at = pa.scalar(clock_us, schema.field("committed_at").type)
+        columns = dict(zip(added.column_names, added.columns, strict=True)) | {
+            "seq": pa.array(np.arange(first, last + 1, dtype=np.int64)),
+            "committed_at": pa.repeat(at, added.num_rows),
+        }
+        stamped[table] = pa.table([columns[name] for name in schema.names], schema=schema)
+    return stamped
+
+
+def write_files(run: str, rows: Mapping[str, pa.Table]) -> dict[str, AddAction]:
+    """Write stamped rows as one data file per table, and return the log entries that add them.
+
+    Raises:
+        StoreError: storage failed; files that were written are removed.
+    """
+    written: list[str] = []
+    added = {}
+    try:
+        for table, stamped in rows.items():
+            data = encode(table, stamped)
+            path = file_name()
+            written.append(files.join(table_uri(run, table), path))
+            files.write_new(written[-1], memoryview(data))
+            added[table] = new_file(data.size, path, statistics(stamped), data_change=True)
+    except StoreError as error:
+        for uri in written:
+            with suppress(StoreError):
+                files.remove(uri)
+        raise StoreError(f"{table}: {error}") from error
+    return added

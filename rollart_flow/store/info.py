@@ -1,7 +1,7 @@
-"""What is known of a run besides its rows: `run.json` in its folder.
+"""Information about a run besides its rows: `run.json` in its folder.
 
 The file is replaced atomically, so that a reader sees it before or after a change, never between.
-A run whose owner died without a word reads as interrupted: that is found out when it is read.
+A run whose owner died without recording it reads as interrupted; each read determines that anew.
 """
 
 import json
@@ -14,8 +14,8 @@ from typing import Any, Self
 
 from rollart_flow.errors import RunExistsError, RunNotFoundError, StoreError
 from rollart_flow.schema import SCHEMA_VERSION
-from rollart_flow.store import files, lease
-from rollart_flow.store.owner import Owner
+from rollart_flow.store import files
+from rollart_flow.store.owner import Owner, is_expired
 
 _PACKAGES = (
     "rollart-flow",
@@ -30,7 +30,7 @@ _PACKAGES = (
 
 
 class RunStatus(StrEnum):
-    """How a run stands."""
+    """State of a run."""
 
     RUNNING = "running"
     FINISHED = "finished"
@@ -40,7 +40,7 @@ class RunStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Parent:
-    """Where a forked run started from."""
+    """The run and the step that a forked run started from."""
 
     uri: str
     step: int
@@ -57,19 +57,19 @@ class RunInfo:
     settings: Mapping[str, Any] = field(default_factory=dict)
     """JSON-serializable settings of every node, as they ran."""
     overrides: Mapping[str, Any] = field(default_factory=dict)
-    """What the shell changed of them."""
+    """Settings that were overridden on the command line."""
     parent: Parent | None = None
     created_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     status: RunStatus = RunStatus.RUNNING
     error: str | None = None
-    """One line; why a failed run failed."""
+    """Reason of a failure, in one line."""
     owner: Owner = field(default_factory=Owner.this_process)
     versions: Mapping[str, str] = field(default_factory=lambda: package_versions())
-    """Installed versions of what can change a result."""
+    """Installed versions of the packages that can change a result."""
     schema_version: int = SCHEMA_VERSION
 
     def to_json(self) -> str:
-        """As it stands in `run.json`."""
+        """The text of `run.json`."""
         values = asdict(self) | {"created_at": self.created_at.isoformat()}
         return json.dumps(values, indent=2) + "\n"
 
@@ -104,8 +104,8 @@ def read_info(run: str) -> RunInfo:
     """The run's information, with status interrupted if its owner is gone.
 
     Raises:
-        RunNotFoundError: no `run.json` there.
-        StoreError: it cannot be understood, or was made under a newer schema.
+        RunNotFoundError: there is no `run.json`.
+        StoreError: the file is damaged, or has a newer schema version.
     """
     data = files.read(info_uri(run))
     if data is None:
@@ -117,18 +117,15 @@ def read_info(run: str) -> RunInfo:
         raise StoreError(
             f"{info_uri(run)} is damaged ({files.one_line(error)}); restore it from a copy"
         ) from error
-    if info.status is RunStatus.RUNNING and (info.owner.gone or _silent(run, info.owner)):
+    owner = info.owner
+    running = info.status is RunStatus.RUNNING
+    if running and (owner.gone or (not owner.here and is_expired(run))):
         return replace(info, status=RunStatus.INTERRUPTED)
     return info
 
 
-def _silent(run: str, owner: Owner) -> bool:
-    """Whether a process of another host gives no sign of life where it should."""
-    return not owner.here and lease.is_expired(run)
-
-
 def _refuse_newer(run: str, data: bytes) -> None:
-    """Look at the version first: a newer file may hold keys that this version cannot know."""
+    """Check the schema version before anything else: a newer file may have unknown keys."""
     try:
         found = json.loads(data)["schema_version"]
     except (KeyError, TypeError, ValueError):

@@ -17,11 +17,10 @@ from rollart_flow.schema import stored_schema
 from rollart_flow.store import files
 from rollart_flow.store.info import RunInfo, RunStatus, read_info
 from rollart_flow.store.layout import resolve
-from rollart_flow.store.snapshot import Snapshot
-from rollart_flow.store.watch import Watch
+from rollart_flow.store.snapshot import Snapshot, Tables, Watch
 
 
-class Run:
+class Run(Tables):
     """The tables and the information of one run. Use `open_run` to create one."""
 
     def __init__(self, uri: str, seq: int | None = None) -> None:
@@ -57,40 +56,9 @@ class Run:
         """Return all tables at one moment, consistent with each other."""
         return self._watch.snapshot(self._seq)
 
-    @property
-    def trajectories(self) -> pl.LazyFrame:
-        """One row per attempt, whatever its outcome."""
-        return self.snapshot().trajectories
-
-    @property
-    def batches(self) -> pl.LazyFrame:
-        """One row per trajectory per training step: advantage, weight, staleness."""
-        return self.snapshot().batches
-
-    @property
-    def steps(self) -> pl.LazyFrame:
-        """One row per training step: loss, gradient norm, seconds of each phase."""
-        return self.snapshot().steps
-
-    @property
-    def weights(self) -> pl.LazyFrame:
-        """One row per published policy version."""
-        return self.snapshot().weights
-
-    @property
-    def events(self) -> pl.LazyFrame:
-        """Events of the control plane, with subject and reason."""
-        return self.snapshot().events
-
-    @property
-    def bindings(self) -> pl.LazyFrame:
-        """The requested and the granted resource class of each worker."""
-        return self.snapshot().bindings
-
-    @property
-    def evaluations(self) -> pl.LazyFrame:
-        """Held-out scores by step and domain."""
-        return self.snapshot().evaluations
+    def table(self, name: str) -> pl.LazyFrame:
+        """Rows of one table now, unsorted."""
+        return self.snapshot().table(name)
 
     def as_of(
         self, *, step: int | None = None, seq: int | None = None, time: datetime | None = None

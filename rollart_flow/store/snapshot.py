@@ -2,8 +2,14 @@
 
 A cut is a seq: the snapshot shows every row up to it and none beyond. Snapshots depend on the rows'
 own seq, not on Delta versions, so that compaction and vacuum cannot change them.
+
+`Watch` takes snapshots while the tables grow. Its handles stay open between snapshots, so that
+another snapshot is cheap if nothing changed. Two kinds of handles are kept apart: those that are
+updated, and those that a snapshot holds and that are never updated again.
 """
 
+import threading
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from datetime import datetime
 
@@ -14,10 +20,56 @@ from deltalake import DeltaTable
 from rollart_flow.errors import StoreError
 from rollart_flow.schema import TABLES
 from rollart_flow.store import files
-from rollart_flow.store.table import missing_columns
+from rollart_flow.store.table import COMPLETE, delta_errors, mark, missing_columns, open_table
+
+_REOPEN_AFTER = 50
+"""Versions after which a handle is reopened, because it slows down as its history grows."""
 
 
-class Snapshot:
+class Tables(ABC):
+    """The seven tables of a run."""
+
+    @abstractmethod
+    def table(self, name: str) -> pl.LazyFrame:
+        """Rows of one table, unsorted; columns that an older run lacks are null."""
+
+    @property
+    def trajectories(self) -> pl.LazyFrame:
+        """One row per attempt, whatever its outcome."""
+        return self.table("trajectories")
+
+    @property
+    def batches(self) -> pl.LazyFrame:
+        """One row per trajectory per training step: advantage, weight, staleness."""
+        return self.table("batches")
+
+    @property
+    def steps(self) -> pl.LazyFrame:
+        """One row per training step: loss, gradient norm, seconds of each phase."""
+        return self.table("steps")
+
+    @property
+    def weights(self) -> pl.LazyFrame:
+        """One row per published policy version."""
+        return self.table("weights")
+
+    @property
+    def events(self) -> pl.LazyFrame:
+        """Events of the control plane, with subject and reason."""
+        return self.table("events")
+
+    @property
+    def bindings(self) -> pl.LazyFrame:
+        """The requested and the granted resource class of each worker."""
+        return self.table("bindings")
+
+    @property
+    def evaluations(self) -> pl.LazyFrame:
+        """Held-out scores by step and domain."""
+        return self.table("evaluations")
+
+
+class Snapshot(Tables):
     """The seven tables up to one cut. The rows stay readable for the retention of vacuum."""
 
     def __init__(self, run: str, handles: Mapping[str, DeltaTable], seq: int) -> None:
@@ -39,41 +91,6 @@ class Snapshot:
     def frames(self) -> dict[str, pl.LazyFrame]:
         """All tables by name."""
         return {table: self.table(table) for table in TABLES}
-
-    @property
-    def trajectories(self) -> pl.LazyFrame:
-        """One row per attempt, whatever its outcome."""
-        return self.table("trajectories")
-
-    @property
-    def batches(self) -> pl.LazyFrame:
-        """One row per trajectory per training step."""
-        return self.table("batches")
-
-    @property
-    def steps(self) -> pl.LazyFrame:
-        """One row per training step."""
-        return self.table("steps")
-
-    @property
-    def weights(self) -> pl.LazyFrame:
-        """One row per published policy version."""
-        return self.table("weights")
-
-    @property
-    def events(self) -> pl.LazyFrame:
-        """Events of the control plane."""
-        return self.table("events")
-
-    @property
-    def bindings(self) -> pl.LazyFrame:
-        """The placement of each worker."""
-        return self.table("bindings")
-
-    @property
-    def evaluations(self) -> pl.LazyFrame:
-        """Held-out scores by step and domain."""
-        return self.table("evaluations")
 
     def seq_of_step(self, step: int) -> int:
         """Seq of the row of `steps` of one step.
@@ -101,3 +118,76 @@ class Snapshot:
             for frame in self.frames().values()
         ]
         return max(frame.item() or 0 for frame in pl.collect_all(past))
+
+
+class _Watched:
+    """One table, whose handle is updated by every `look`."""
+
+    def __init__(self, run: str, table: str) -> None:
+        self._run = run
+        self._table = table
+        self._open()
+        self._shown, self._shown_with = self._handle, self._options
+        self._open()
+
+    def _open(self) -> None:
+        self._options = files.storage_options(self._run)
+        self._handle: DeltaTable = open_table(self._run, self._table)
+        self._opened = self._handle.version()
+        self._complete: tuple[int, int] | None = None
+
+    def look(self) -> None:
+        """Update the handle to the newest version, with the current credentials."""
+        if files.storage_options(self._run) != self._options:
+            self._open()
+            return
+        with delta_errors(f"{self._table}: cannot read the Delta log"):
+            self._handle.update_incremental()
+        if self._handle.version() - self._opened >= _REOPEN_AFTER:
+            self._open()
+
+    def complete(self) -> int:
+        """The COMPLETE mark of the version that the handle holds."""
+        version = self._handle.version()
+        if self._complete is None or self._complete[0] != version:
+            self._complete = version, mark(self._handle, COMPLETE)
+        return self._complete[1]
+
+    def show(self) -> DeltaTable:
+        """Return a handle, at least as new as the held version, that is never updated."""
+        if self._shown.version() != self._handle.version() or self._shown_with != self._options:
+            self._shown, self._shown_with = open_table(self._run, self._table), self._options
+        return self._shown
+
+
+class Watch:
+    """All tables of one run. Any thread may take snapshots."""
+
+    def __init__(self, run: str) -> None:
+        """Watch the run at an address; no table is read yet."""
+        self.run = run
+        self._lock = threading.Lock()
+        self._tables: dict[str, _Watched] = {}
+
+    def snapshot(self, cut: int | None = None) -> Snapshot:
+        """All tables as of the newest complete group of commits, or of an earlier seq.
+
+        The first update of the handles finds the newest complete group. All commits before it had
+        finished by then, so a second update of every handle sees all rows up to it.
+
+        Raises:
+            StoreError: a table cannot be read.
+            SchemaError: a table does not have the declared schema.
+        """
+        with self._lock:
+            for table in TABLES:
+                if table in self._tables:
+                    self._tables[table].look()
+                else:
+                    self._tables[table] = _Watched(self.run, table)
+            watched = self._tables.values()
+            newest = max(table.complete() for table in watched)
+            for table_watched in watched:
+                table_watched.look()
+            handles = {table: self._tables[table].show() for table in TABLES}
+        return Snapshot(self.run, handles, newest if cut is None else min(cut, newest))

@@ -1,16 +1,16 @@
-"""One Delta table of a run: made, opened and checked against its declaration, committed to.
+"""Operations on one Delta table of a run: create, open, check against the declaration, commit.
 
 Application transactions in each table's log carry the guarantees of the writer
 (`table_log`, `snapshot`):
 
-- EPOCH: counts the writers that took the table over. A writer whose epoch is past is fenced.
-  Every commit of every writer sets it, and Delta refuses a commit if it was set since the handle
-  was read: of two writers one always loses.
-- WRITER: the highest seq that was put into the table.
+- EPOCH: number of writers that have taken the table over. A writer of an earlier epoch is fenced:
+  every commit sets EPOCH, and Delta refuses a commit if EPOCH was set since the handle was read,
+  so that of two writers one always fails.
+- WRITER: the highest seq in the table.
 - COMPLETE: the last seq of a group of commits, in the table that closes the group. Rows beyond the
-  highest COMPLETE of all tables are half of something, and nobody reads them.
-- CLOCK: `committed_at` of the last commit in microseconds, so that it never goes back.
-- CALLER: the caller's own number of the commit, so that a retry is recognized.
+  highest COMPLETE of all tables belong to an incomplete group and are never read.
+- CLOCK: `committed_at` of the last commit in microseconds, so that it never decreases.
+- CALLER: the caller's own number of the commit, by which a retry is recognized.
 """
 
 import json
@@ -55,7 +55,7 @@ def delta_errors(doing: str) -> Iterator[None]:
 
 
 def create_table(run: str, table: str) -> None:
-    """Make an empty table of the declared schema; one that is there stays as it is.
+    """Create an empty table of the declared schema, unless the table exists.
 
     Raises:
         StoreError: the folder cannot be written.
@@ -76,8 +76,8 @@ def open_table(run: str, table: str) -> DeltaTable:
     """The newest state of a table.
 
     Raises:
-        StoreError: it is missing, or its log cannot be read.
-        SchemaError: it is the table of something else; names the first column that differs.
+        StoreError: the table is missing, or its log cannot be read.
+        SchemaError: the table has another schema; the message names the first different column.
     """
     uri = table_uri(run, table)
     with delta_errors(f"{table}: cannot read the Delta log of {uri}"):
@@ -92,21 +92,21 @@ def is_missing(error: StoreError) -> bool:
 
 
 def missing_columns(table: str, handle: DeltaTable) -> list[pa.Field]:
-    """Declared columns that a table of an older schema version does not have; the last ones."""
+    """Declared columns that a table of an older schema version lacks, which are the last ones."""
     there = {field.name for field in handle.schema().fields}
     return [field for field in stored_schema(table) if field.name not in there]
 
 
 def add_missing_columns(handle: DeltaTable, table: str, epoch: int) -> bool:
-    """Bring the table of an older schema version up to the declared one; its rows stay.
+    """Add the columns that the table of an older schema version lacks; its rows are kept.
 
     Args:
-        handle: moved to the new version.
-        table: which one.
-        epoch: of the writer that does it.
+        handle: handle of the table, which moves to the new version.
+        table: name of the table.
+        epoch: epoch of the calling writer.
 
     Returns:
-        Whether there were any.
+        Whether any column was missing.
 
     Raises:
         CommitFailedError: another writer has taken over.
@@ -123,7 +123,10 @@ def add_missing_columns(handle: DeltaTable, table: str, epoch: int) -> bool:
 
 
 def _refuse_foreign(table: str, uri: str, handle: DeltaTable) -> None:
-    """Columns are appended over schema versions, so that an older table lacks the last ones."""
+    """Refuse a table whose columns are not the declared ones, except for missing last columns.
+
+    Schema versions only append columns, so that an older table lacks the last ones.
+    """
     found = {field.name: field.type for field in pa.schema(handle.schema().to_arrow())}
     declared = {field.name: field.type for field in stored_schema(table)}
     pairs = list(declared.items())
@@ -142,12 +145,12 @@ def _refuse_foreign(table: str, uri: str, handle: DeltaTable) -> None:
 
 
 def mark(handle: DeltaTable, app: str) -> int:
-    """Version of an application transaction in the state that `handle` holds; 0 if none."""
+    """Version of an application transaction in the state of `handle`; 0 if there is none."""
     return handle.transaction_version(app) or 0
 
 
 def data_files(handle: DeltaTable) -> list[dict[str, Any]]:
-    """path, size_bytes, num_records, min.seq and max.seq of every live file, by seq."""
+    """path, size_bytes, num_records, min.seq and max.seq of every live file, sorted by seq."""
     actions = pa.table(handle.get_add_actions(flatten=True))
     if actions.num_rows == 0:
         return []
@@ -161,12 +164,12 @@ def new_file(size_bytes: int, path: str, statistics: str, *, data_change: bool) 
 
 
 def file_name() -> str:
-    """A name for a data file that nobody else chooses."""
+    """A unique name for a data file."""
     return f"part-{uuid.uuid4()}.parquet"
 
 
 def removal(file: Mapping[str, Any], *, data_change: bool) -> RemoveAction:
-    """The log entry that takes a live file away; its bytes stay until vacuum."""
+    """The log entry that removes a live file; vacuum deletes its bytes later."""
     return RemoveAction(file["path"], data_change, int(time.time() * 1000), size=file["size_bytes"])
 
 
@@ -177,10 +180,10 @@ def commit_actions(
     marks: Mapping[str, int] | None = None,
     note: Mapping[str, Any] | None = None,
 ) -> None:
-    """One Delta commit on top of what `handle` holds.
+    """Commit actions to the table, on top of the state of `handle`.
 
     Raises:
-        CommitFailedError: somebody else moved one of `marks`, or removed one of these files.
+        CommitFailedError: another writer changed one of `marks`, or removed one of these files.
     """
     handle.create_write_transaction(
         list(actions),
@@ -196,7 +199,7 @@ def commit_actions(
 
 
 def recorded(handle: DeltaTable, transaction: int) -> dict[str, tuple[int, int]] | None:
-    """(first, last) seq by table of the caller's commit of that number, closed in this table."""
+    """(first, last) seq by table of the caller's commit of a number, which this table closes."""
     with delta_errors("cannot read the history"):
         for entry in handle.history():
             note = json.loads(entry.get("rollart", "{}"))

@@ -2,10 +2,10 @@
 
 Invariants:
 - every row of every table has a `seq`, strictly increasing over all tables and over restarts;
-- a group of commits is seen whole or not at all; what a crash left half done is taken away by the
-  next writer before it commits anything;
-- of two writers of one run, the one that opened it last goes on, the other gets FencedError;
-- a commit with a caller's number is done once, however often it is retried, by whichever writer.
+- a group of commits is visible completely or not at all; the next writer removes what a crash left
+  incomplete before it commits anything;
+- of two writers of one run, the one that opened it last continues; the other gets FencedError;
+- a commit with a caller's number takes place once, however often any writer retries it.
 """
 
 import threading
@@ -22,14 +22,8 @@ import pyarrow as pa
 from rollart_flow.errors import FencedError, RollartError, StoreError
 from rollart_flow.schema import SCHEMA_VERSION, TABLES, check
 from rollart_flow.store import files
-from rollart_flow.store.group import Span, in_closing_order, number, stamp, write_files
-from rollart_flow.store.info import (
-    RunInfo,
-    RunStatus,
-    info_uri,
-    read_info,
-    write_info,
-)
+from rollart_flow.store.encoding import Span, in_closing_order, number, stamp, write_files
+from rollart_flow.store.info import RunInfo, RunStatus, info_uri, read_info, write_info
 from rollart_flow.store.maintenance import RETENTION, Maintained, maintain_table
 from rollart_flow.store.owner import Owner
 from rollart_flow.store.table import CALLER, CLOCK, COMPLETE, WRITER, recorded
@@ -62,7 +56,7 @@ class RunWriter:
         """Start a new run at an address.
 
         Raises:
-            RunExistsError: there is a run already.
+            RunExistsError: there is already a run at the address.
             StoreError: the folder cannot be written.
         """
         uri = files.normalize(uri)
@@ -77,11 +71,11 @@ class RunWriter:
 
     @classmethod
     def open(cls, uri: str) -> Self:
-        """Take a run over: an older writer, even one that still runs, can commit no more.
+        """Take a run over: an older writer, even one that still runs, can no longer commit.
 
         Raises:
             RunNotFoundError: there is no run.
-            StoreError: it cannot be read or written, or is of a newer schema version.
+            StoreError: the run cannot be read or written, or has a newer schema version.
         """
         uri = files.normalize(uri)
         files.check_writable(uri)
@@ -99,18 +93,18 @@ class RunWriter:
 
     @property
     def last_seq(self) -> int:
-        """The highest seq that was given out; later rows get higher ones."""
+        """The highest assigned seq; later rows get higher ones."""
         return self._seq
 
     @property
     def last_transaction(self) -> int:
-        """The highest caller's number that was committed, by any writer; 0 if there was none."""
+        """The highest committed caller's number of any writer; 0 if there is none."""
         with self._lock:
             return max(log.mark(CALLER) for log in self._logs.values())
 
     @property
     def maintenance_due(self) -> bool:
-        """Whether enough was committed since `maintain` for another to pay."""
+        """Whether enough was committed since the last `maintain` for another one to pay off."""
         return self._commits >= _MAINTAIN_AFTER
 
     def commit(self, table: str, rows: pa.Table, *, transaction: int | None = None) -> Span:
@@ -120,12 +114,12 @@ class RunWriter:
     def commit_many(
         self, rows: Mapping[str, pa.Table], *, transaction: int | None = None
     ) -> dict[str, Span]:
-        """Commit uncommitted rows to several tables: all of it is seen, or nothing.
+        """Commit uncommitted rows to several tables: all of them become visible, or none.
 
         Args:
             rows: rows of `schema.row_schema` by table; `steps` gets the highest seqs.
             transaction: the caller's number of this commit, higher than all before. If a commit
-                of that number is there already, nothing is written and its seqs are returned.
+                of that number exists, nothing is written and its seqs are returned.
 
         Returns:
             (first, last) seq by table, once the rows are in the tables.
@@ -133,7 +127,7 @@ class RunWriter:
         Raises:
             SchemaError: rows do not match their table; nothing was written.
             FencedError: another writer has taken the run over; this one must stop.
-            StoreError: storage failed; without a `transaction`, look before you retry.
+            StoreError: storage failed; without a `transaction`, check the tables before a retry.
         """
         checked = in_closing_order({table: check(table, rows[table]) for table in rows})
         filled = {table: added for table, added in checked.items() if added.num_rows}
@@ -173,7 +167,7 @@ class RunWriter:
     def _recorded(
         self, closing: str, transaction: int, rows: Mapping[str, pa.Table]
     ) -> dict[str, Span] | None:
-        """What was committed under the caller's number, or None where nothing was yet."""
+        """Seqs that were committed under the caller's number, or None if there are none."""
         log = self._logs[closing]
         if transaction > log.mark(CALLER):
             return None
@@ -198,7 +192,7 @@ class RunWriter:
             self._settle()
 
     def _settle(self) -> None:
-        """Find out what is complete, take away what is not, and go on behind it."""
+        """Find the last complete group, remove rows beyond it, and continue after it."""
         logs = self._logs.values()
         for log in logs:
             log.verify()
@@ -210,15 +204,15 @@ class RunWriter:
         self._in_doubt = False
 
     def maintain(self, *, retention: timedelta = RETENTION) -> dict[str, Maintained]:
-        """Compact, vacuum and checkpoint every table; run it in a thread that you join.
+        """Compact, vacuum and checkpoint every table; run it in a thread that is joined.
 
-        Commits go on meanwhile; a second call waits for the first.
+        Commits continue meanwhile; a second call waits for the first.
 
         Args:
-            retention: how long files that were compacted away stay for readers that hold them.
+            retention: how long compacted files are kept for readers that hold them.
 
         Raises:
-            StoreError: storage failed; the tables are as they were.
+            StoreError: storage failed; the rows of the tables are unchanged.
         """
         with self._maintaining:
             complete = self._complete
@@ -232,7 +226,7 @@ class RunWriter:
             return dict(self._maintained)
 
     def close(self, status: RunStatus = RunStatus.FINISHED, error: str | None = None) -> None:
-        """Record how the run ended and commit no more. A writer that was fenced records nothing.
+        """Record how the run ended, and refuse further commits. A fenced writer records nothing.
 
         Raises:
             StoreError: the status cannot be written.

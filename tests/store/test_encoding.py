@@ -11,8 +11,7 @@ import pytest
 from deltalake import DeltaTable
 
 from rollart_flow.schema import TABLES, stored_schema
-from rollart_flow.store.encoding import encode, row_group_rows, statistics, writer_options
-from rollart_flow.store.group import stamp
+from rollart_flow.store.encoding import encode, row_group_rows, stamp, statistics, writer_options
 from rollart_flow.store.layout import table_uri
 from tests.builders import batches, events, trajectories
 from tests.runs import new_writer
