@@ -24,8 +24,9 @@ $(STAMP): pyproject.toml constraints.txt overrides.txt
 demo: $(STAMP)
 	$(BIN)/rollart run pipelines/two_domains.py
 
+# Two processes, each of which takes one file of tests after the other.
 test: $(STAMP)
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test-whole: $(STAMP)
 	$(BIN)/pytest -m whole

@@ -2,13 +2,15 @@
 
 import faulthandler
 import os
+from collections.abc import Iterator
+from fcntl import LOCK_EX, flock
 
 import pytest
 from hypothesis import settings
 
 from rollart_flow.pipeline.loading import load_source
 from rollart_flow.store import Run, open_run
-from tests.local_ray import tolerating_ray
+from tests.local_ray import SHARED_RAY
 
 pytest_plugins = ["rollart_flow.simulation.pytest_plugin"]
 
@@ -35,6 +37,35 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     """Give it back."""
     faulthandler.disable()
     os.close(config.stash[_STDERR])
+
+
+_SHARE_RAY = {"finished_run", "shared_ray"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the modules whose tests share a Ray first: any other Ray ends the shared one.
+
+    They are also the longest, so that two processes end at about the same time.
+    """
+    sharing = {
+        item.nodeid.split("::")[0]
+        for item in items
+        if isinstance(item, pytest.Function) and _SHARE_RAY & set(item.fixturenames)
+    }
+    items.sort(key=lambda item: item.nodeid.split("::")[0] not in sharing)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def end_of_shared_ray() -> Iterator[None]:
+    """End the Ray that tests shared."""
+    yield
+    SHARED_RAY.end()
+
+
+@pytest.fixture(scope="module")
+def shared_ray() -> None:
+    """A Ray of this machine for all tests of this process; a module's tests find it running."""
+    SHARED_RAY.start()
 
 
 FINISHED_STEPS = 4
@@ -70,11 +101,18 @@ pipeline = Pipeline("small", steps, scores)
 def finished_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A finished run of `SMALL_PIPELINE` on a local Ray: four steps, checkpoints at 2 and 4.
 
-    It is shared: read it, and copy it (`tests.copies`) to change anything.
+    It is shared, also by the processes of pytest-xdist, of which the first one makes it: read it,
+    and copy it (`tests.copies`) to change anything.
     """
     from rollart_flow import runner
 
-    store = tmp_path_factory.mktemp("finished")
-    loaded = load_source(SMALL_PIPELINE, store / "small.py")
-    with tolerating_ray():
-        return open_run(runner.run(loaded, store=str(store), name="small").uri)
+    store = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        store = store.parent  # the folders of all processes lie there
+    with open(store / "finished.lock", "w") as lock:
+        flock(lock, LOCK_EX)
+        if not (store / "small").exists():
+            loaded = load_source(SMALL_PIPELINE, store / "small.py")
+            SHARED_RAY.start()
+            runner.run(loaded, store=str(store), name="small")
+    return open_run(str(store / "small"))

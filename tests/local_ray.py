@@ -1,13 +1,67 @@
-"""Ray in the process of a test, where every warning is an error."""
+"""Ray in the process of a test.
 
-import warnings
+A process of pytest runs one Ray at a time. Tests of runs share one (`shared_ray`, a fixture of
+`tests.conftest`), which starts when the first of them asks for it. A test that needs other
+resources starts its own with `own_ray` or `ray_nodes`, which end the shared one first; the order
+of modules in `tests.conftest` sees to it that this happens once.
+"""
+
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import ray
+from ray.cluster_utils import Cluster as RayCluster
+
+from rollart_flow.runner.cluster import ray_cluster
+
+
+class SharedRay:
+    """The Ray of this machine that the tests of one process of pytest share."""
+
+    def __init__(self) -> None:
+        self._cluster = ExitStack()
+        self._running = False
+
+    def start(self) -> None:
+        """Start it, unless it runs."""
+        if not self._running:
+            self._cluster.enter_context(ray_cluster())
+            self._running = True
+
+    def end(self) -> None:
+        """End it, if it runs."""
+        if self._running:
+            self._running = False
+            self._cluster.close()
+
+
+SHARED_RAY = SharedRay()
 
 
 @contextmanager
-def tolerating_ray() -> Iterator[None]:
-    """Ignore what Ray's own modules warn of: they use each other's deprecated settings."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", module=r"ray\.")
+def own_ray(**settings: Any) -> Iterator[None]:
+    """A Ray of this machine with two CPUs, unless settings of `ray.init` say otherwise."""
+    SHARED_RAY.end()
+    few: dict[str, Any] = {"num_cpus": 2, "include_dashboard": False, "log_to_driver": False}
+    ray.init("local", **few | settings)
+    try:
         yield
+    finally:
+        ray.shutdown()
+
+
+@contextmanager
+def ray_nodes(*nodes: dict[str, Any]) -> Iterator[RayCluster]:
+    """A Ray of several nodes, each with its settings, the first without a dashboard."""
+    SHARED_RAY.end()
+    cluster = RayCluster()
+    try:
+        for number, settings in enumerate(nodes):
+            quiet = {"include_dashboard": False} if number == 0 else {}
+            cluster.add_node(**settings, **quiet)
+        ray.init(address=cluster.address, log_to_driver=False)
+        yield cluster
+    finally:
+        ray.shutdown()
+        cluster.shutdown()

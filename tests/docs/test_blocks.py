@@ -8,7 +8,6 @@ import pytest
 from rollart_flow.store import Run
 from tests.docs.pages import ROOT, blocks, pages
 from tests.docs.session import Session
-from tests.local_ray import tolerating_ray
 
 
 @pytest.fixture
@@ -23,9 +22,8 @@ def session(finished_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("page", [page for page in pages() if blocks(page)])
 def test_blocks_work(session: Session, page: str) -> None:
-    with tolerating_ray():
-        for block in blocks(page):
-            session.follow(block)
+    for block in blocks(page):
+        session.follow(block)
 
 
 def test_blocks_are_found() -> None:

@@ -12,7 +12,7 @@ from rollart_flow.errors import SchemaError, StoreError
 from rollart_flow.operators.committer import Committer
 from rollart_flow.rows import events_table
 from rollart_flow.store import Run, RunInfo, RunWriter
-from rollart_flow.store.group import Span
+from rollart_flow.store.encoding import Span
 from rollart_flow.types import Event, EventKind
 from tests.builders import MOMENT, table, trajectory
 

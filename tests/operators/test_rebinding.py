@@ -16,7 +16,7 @@ from rollart_flow.resources import CPU, Placement, Request, WorkerHandle
 from rollart_flow.types import EventKind, Reason
 from tests.control.workers import Commanded
 from tests.dst.log import EventLog
-from tests.local_ray import tolerating_ray
+from tests.local_ray import own_ray
 
 STAND_IN = Placement("engine-cpu-0", "generation", CPU, (Request("default", "H800"),))
 
@@ -24,16 +24,8 @@ STAND_IN = Placement("engine-cpu-0", "generation", CPU, (Request("default", "H80
 @pytest.fixture(autouse=True)
 def cluster() -> Iterator[None]:
     """Two CPUs and the H800 that was asked for."""
-    with tolerating_ray():
-        ray.init(
-            "local",
-            num_cpus=2,
-            resources={"H800": 1},
-            include_dashboard=False,
-            log_to_driver=False,
-        )
+    with own_ray(resources={"H800": 1}):
         yield
-        ray.shutdown()
 
 
 async def test_those_that_stand_in_serve_on_where_the_workers_that_came_cannot_start() -> None:

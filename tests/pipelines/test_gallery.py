@@ -6,14 +6,13 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-import ray
 
 from rollart_flow import runner
 from rollart_flow.pipeline import load_pipeline
 from rollart_flow.store import Run, open_run
 from rollart_flow.types import EventKind, Reason
 from tests.cli.shell import served_reward
-from tests.local_ray import tolerating_ray
+from tests.local_ray import own_ray
 from tests.s3.server import BUCKET, s3_server
 
 GALLERY = Path(__file__).parents[2] / "pipelines"
@@ -37,21 +36,13 @@ def bucket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with (
         pytest.MonkeyPatch.context() as patch,
         s3_server(tmp_path_factory.mktemp("s3")) as server,
-        tolerating_ray(),
     ):
         server.client().create_bucket(Bucket=BUCKET)
         for name, value in server.environment().items():
             patch.setenv(name, value)
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        ray.init(
-            "local",
-            num_cpus=4,
-            resources={"H800": 2.0, "H20": 1.0},
-            include_dashboard=False,
-            log_to_driver=False,
-        )
-        yield f"s3://{BUCKET}/gallery"
-        ray.shutdown()
+        with own_ray(num_cpus=4, resources={"H800": 2.0, "H20": 1.0}):
+            yield f"s3://{BUCKET}/gallery"
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from rollart_flow.errors import RunFailedError, StoreError
 from rollart_flow.resources import CPU, Cluster, Placement, Request, Worker, register
 from rollart_flow.resources.reasons import is_ours, reason
 from rollart_flow.runner.cluster import ray_cluster
-from tests.local_ray import tolerating_ray
+from tests.local_ray import own_ray
 
 H20 = "H20"
 
@@ -57,15 +57,10 @@ def counters(*names: str, **arguments: object) -> Cluster[Counter]:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def local_ray() -> Iterator[None]:
+def machine() -> Iterator[None]:
     """A Ray of this machine that has an H20, besides its CPUs."""
-    with tolerating_ray():
-        ray.init(
-            "local", num_cpus=2, resources={H20: 2}, include_dashboard=False, log_to_driver=False
-        )
-        with ray_cluster():  # uses what is connected, and leaves it
-            yield
-        ray.shutdown()
+    with own_ray(resources={H20: 2}), ray_cluster():  # uses what is connected, and leaves it
+        yield
 
 
 def test_one_call_reaches_every_worker_in_order() -> None:

@@ -3,29 +3,20 @@
 from collections.abc import Iterator
 
 import pytest
-import ray
-from ray.cluster_utils import Cluster as RayCluster
 
 from rollart_flow.resources import Cluster, ResourceManager
 from rollart_flow.resources.manager import bundle_of
-from tests.local_ray import tolerating_ray
+from tests.local_ray import ray_nodes
 from tests.resources.workers import Shown
 
 
 @pytest.fixture(scope="module", autouse=True)
 def cluster() -> Iterator[None]:
     """A node whose four H800s are GPUs, and one that only says that it has H20s."""
-    with tolerating_ray():
-        cluster = RayCluster()
-        try:
-            h800s = {"H800": 4}
-            cluster.add_node(num_cpus=2, num_gpus=4, resources=h800s, include_dashboard=False)
-            cluster.add_node(num_cpus=1, num_gpus=0, resources={"H20": 2})
-            ray.init(address=cluster.address, log_to_driver=False)
-            yield
-        finally:
-            ray.shutdown()
-            cluster.shutdown()
+    h800s = {"num_cpus": 2, "num_gpus": 4, "resources": {"H800": 4}}
+    h20s = {"num_cpus": 1, "num_gpus": 0, "resources": {"H20": 2}}
+    with ray_nodes(h800s, h20s):
+        yield
 
 
 def shown(resource: str, *, workers: int, units: int = 1) -> list[set[str]]:

@@ -3,25 +3,20 @@
 from collections.abc import Iterator
 
 import pytest
-import ray
 
 from rollart_flow.errors import RunFailedError
 from rollart_flow.resources import CPU, Cluster, Placement, Request, ResourceManager
 from rollart_flow.resources.gpus import gpu_share, on_gpus
 from rollart_flow.resources.manager import free_gangs
-from tests.local_ray import tolerating_ray
+from tests.local_ray import own_ray
 from tests.resources.workers import Shown
 
 
 @pytest.fixture(scope="module", autouse=True)
 def machine() -> Iterator[None]:
     """One that says that it has two GPUs, and no class of accelerators."""
-    with tolerating_ray():
-        ray.init("local", num_cpus=2, num_gpus=2, include_dashboard=False, log_to_driver=False)
-        try:
-            yield
-        finally:
-            ray.shutdown()
+    with own_ray(num_gpus=2):
+        yield
 
 
 def test_workers_get_equal_shares_of_one_gpu_each() -> None:

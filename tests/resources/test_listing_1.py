@@ -13,11 +13,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-import ray
 
 from rollart_flow.resources import Cluster, ResourceManager, worker
 from rollart_flow.types import Trajectory
-from tests.local_ray import tolerating_ray
+from tests.local_ray import own_ray
 from tests.serverless.servers import serving
 
 LISTING = """
@@ -110,17 +109,13 @@ def endpoint() -> Iterator[str]:
 @pytest.fixture(scope="module")
 def listing() -> Iterator[dict[str, Any]]:
     """The names that the listing defines, and `address` of its endpoint."""
-    with tolerating_ray(), endpoint() as address:
-        ray.init("local", num_cpus=2, resources=NODE, include_dashboard=False, log_to_driver=False)
+    with own_ray(resources=NODE), endpoint() as address:
         text = LISTING.replace(PRINTED_IMPORTS, IMPORTS)
         text = text.replace('{"H20", list', '{"H20": list').replace("xxx.xxx", address)
         # The module of these classes cannot be imported, so that Ray sends them by value.
         names: dict[str, Any] = {"__name__": "listing_1", "prompt": PROMPT}
         exec(compile(text, "Listing 1", "exec"), names)
-        try:
-            yield names
-        finally:
-            ray.shutdown()
+        yield names
 
 
 def test_execute_all_broadcasts_to_the_training_workers(listing: dict[str, Any]) -> None:

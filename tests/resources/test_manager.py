@@ -28,7 +28,7 @@ from rollart_flow.resources import (
 )
 from rollart_flow.resources.dispatch import Call
 from rollart_flow.resources.manager import live_pools
-from tests.local_ray import tolerating_ray
+from tests.local_ray import ray_nodes
 
 PAGE = Path(__file__).parents[2] / "docs" / "cluster.md"
 
@@ -77,18 +77,10 @@ class HeteroGen(ActorGen):
 @pytest.fixture(scope="module", autouse=True)
 def nodes() -> Iterator[RayCluster]:
     """A head with CPUs only, a node of two H800s, a node of three H20s."""
-    with tolerating_ray():
-        cluster = RayCluster()
-        try:
-            cluster.add_node(num_cpus=2, include_dashboard=False)
-            cluster.add_node(num_cpus=1, resources={"H800": 2})
-            cluster.add_node(num_cpus=1, resources={"H20": 3})
-            ray.init(address=cluster.address, log_to_driver=False)
-            cluster.wait_for_nodes()
-            yield cluster
-        finally:
-            ray.shutdown()
-            cluster.shutdown()
+    h800s, h20s = ({"num_cpus": 1, "resources": {name: n}} for name, n in (("H800", 2), ("H20", 3)))
+    with ray_nodes({"num_cpus": 2}, h800s, h20s) as cluster:
+        cluster.wait_for_nodes()
+        yield cluster
 
 
 def test_the_pools_are_those_of_rays_node_table() -> None:

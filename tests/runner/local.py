@@ -1,9 +1,7 @@
-"""Runs in the process of a test, on one Ray that a module's tests share."""
+"""Runs in the process of a test, and what they leave."""
 
 import os
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,22 +11,11 @@ import ray
 from rollart_flow import runner
 from rollart_flow.pipeline.loading import load_source
 from rollart_flow.resources import Remote, WorkerHandle
-from rollart_flow.runner.cluster import ray_cluster
 from rollart_flow.store import Run, open_run
 from rollart_flow.telemetry import Progress, ProgressKind
 from rollart_flow.types import EventKind
-from tests.local_ray import tolerating_ray
 
 AfterStep = Callable[[int], None]
-
-
-@contextmanager
-def local_ray() -> Iterator[None]:
-    """A Ray of this machine that ends with the context."""
-    with tolerating_ray(), ray_cluster():
-        yield
-        # Ray gives a process that it has killed one second to end, and forgets it then.
-        warnings.filterwarnings("ignore", r"subprocess \d+ is still running", ResourceWarning)
 
 
 def calling(after_step: AfterStep) -> Callable[[Progress], None]:

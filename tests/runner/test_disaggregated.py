@@ -5,7 +5,6 @@ from pathlib import Path
 import polars as pl
 import psutil
 import pytest
-import ray
 
 from rollart_flow.pipeline.loading import load_source
 from rollart_flow.replay import replay_trajectory
@@ -13,7 +12,7 @@ from rollart_flow.runner.placement import Grant, preview
 from rollart_flow.store import RunStatus
 from rollart_flow.types import EventKind, Reason
 from tests.extras import needs
-from tests.local_ray import tolerating_ray
+from tests.local_ray import own_ray
 from tests.runner.local import events, run_with
 from tests.runner.world import check_sound, source
 
@@ -54,20 +53,14 @@ def test_prompts_are_computed_on_one_class_and_tokens_on_another_also_after_deat
             for engine in engines():  # of either phase
                 engine.kill()
 
-    with tolerating_ray():
-        resources = {"H800": 1.0, "H20": 1.0}
-        ray.init(
-            "local", num_cpus=2, resources=resources, include_dashboard=False, log_to_driver=False
-        )
-        try:
-            assert preview(load_source(text, tmp_path / "coins.py").pipeline) == [
-                Grant("generation", "default", "H20", "H20", 1),
-                Grant("prefill", "default", "H800", "H800", 1),
-                Grant("training", "default", "H800", "CPU", 1),
-            ]
-            run = run_with(text, tmp_path, after_step)
-        finally:
-            ray.shutdown()
+    resources = {"H800": 1.0, "H20": 1.0}
+    with own_ray(resources=resources):
+        assert preview(load_source(text, tmp_path / "coins.py").pipeline) == [
+            Grant("generation", "default", "H20", "H20", 1),
+            Grant("prefill", "default", "H800", "H800", 1),
+            Grant("training", "default", "H800", "CPU", 1),
+        ]
+        run = run_with(text, tmp_path, after_step)
     assert run.info.status is RunStatus.FINISHED
     check_sound(run, 4, batch_size=8)
     bindings = run.bindings.filter(pl.col("role") != "training").collect()

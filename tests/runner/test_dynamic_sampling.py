@@ -5,7 +5,6 @@ every second one is.
 """
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import polars as pl
@@ -13,8 +12,10 @@ import pytest
 
 from rollart_flow.algorithms.filters import varied
 from rollart_flow.types import EventKind, Reason
-from tests.runner.local import events, local_ray, run_with
+from tests.runner.local import events, run_with
 from tests.runner.world import check_sound, source
+
+pytestmark = pytest.mark.usefixtures("shared_ray")
 
 STEPS = 4
 
@@ -34,12 +35,6 @@ scored = reward(rollout(prompts, policy, max_tokens=4), of_name)
 judged = filter(scored, varied(), name="judged")
 pipeline = Pipeline("varied", train(buffer(judged, batch_size=4), policy, gated, steps=<steps>))
 """
-
-
-@pytest.fixture(scope="module", autouse=True)
-def shared_ray() -> Iterator[None]:
-    with local_ray():
-        yield
 
 
 def test_what_is_always_solved_is_never_trained_on_and_comes_up_less(tmp_path: Path) -> None:

@@ -21,7 +21,6 @@ from rollart_flow.telemetry import Progress
 from rollart_flow.weights import fingerprint, open_weights
 from tests.conftest import FINISHED_STEPS, SMALL_PIPELINE
 from tests.copies import Rows, copied
-from tests.local_ray import tolerating_ray
 
 FORKED_AT = FINISHED_STEPS - 1
 RATE = 0.0005
@@ -39,15 +38,12 @@ def checksum(run: Run, version: int) -> str:
 
 
 @pytest.fixture(scope="module")
-def forked(finished_run: Run, tmp_path_factory: pytest.TempPathFactory) -> Run:
+def forked(finished_run: Run, shared_ray: None, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A fork at step 3, between two checkpoints, that has run to its end: one step."""
     said: list[Progress] = []
     changed = pipeline(train__optimizer__lr=RATE, train__algorithm__kl=0.01, evaluate__episodes=1)
     store = str(tmp_path_factory.mktemp("forks"))
-    with tolerating_ray():
-        result = runner.fork(
-            finished_run.uri, FORKED_AT, changed, store=store, on_progress=said.append
-        )
+    result = runner.fork(finished_run.uri, FORKED_AT, changed, store=store, on_progress=said.append)
     assert result.status is RunStatus.FINISHED
     assert "recomputing step 3 of 3" in [progress.text for progress in said]
     return open_run(result.uri)

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-import ray
 
 from rollart_flow import Pipeline, Policy, buffer, reward, rollout, tasks, train
 from rollart_flow.algorithms import grpo
@@ -15,7 +14,7 @@ from rollart_flow.errors import RunFailedError, SettingsError
 from rollart_flow.resources import ResourceManager
 from rollart_flow.runner.placement import check_turns, place_workers, preview
 from rollart_flow.types import EventKind
-from tests.local_ray import tolerating_ray
+from tests.local_ray import own_ray
 from tests.runner.local import events, run_with
 from tests.runner.world import check_sound, source
 
@@ -31,15 +30,8 @@ pipeline = Pipeline("coins", steps)
 @contextmanager
 def devices(**classes: float) -> Iterator[None]:
     """A Ray of this machine with units of resource classes; only their names are real."""
-    with tolerating_ray():
-        ray.init(
-            "local", num_cpus=2, num_gpus=0, resources=classes, include_dashboard=False,
-            log_to_driver=False,
-        )  # fmt: skip
-        try:
-            yield
-        finally:
-            ray.shutdown()
+    with own_ray(num_gpus=0, resources=classes):
+        yield
 
 
 def pipeline(**overrides: object) -> Pipeline:

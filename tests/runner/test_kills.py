@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +11,14 @@ import pytest
 import ray
 
 from rollart_flow.runner.processes import RunProcesses
-from rollart_flow.store import RunStatus
+from rollart_flow.store import Run, RunStatus
 from rollart_flow.types import Chunk, EventKind, GenerationRequest, Reason
-from tests.runner.local import events, local_ray, pid_of, run_with
+from tests.runner.local import events, pid_of, run_with
 from tests.runner.world import check_sound, open_gate, source, was_taken
 
+pytestmark = pytest.mark.usefixtures("shared_ray")
+
 STEPS = 12
-
-
-@pytest.fixture(scope="module", autouse=True)
-def shared_ray() -> Iterator[None]:
-    with local_ray():
-        yield
 
 
 def test_any_process_of_the_streams_and_any_engine_may_be_killed(
@@ -63,20 +59,41 @@ def test_any_process_of_the_streams_and_any_engine_may_be_killed(
 def test_a_run_goes_on_from_its_tables_where_what_it_cannot_do_without_dies(
     tmp_path: Path, plants: list[RunProcesses]
 ) -> None:
+    """The trainer, and later two at once; `whole` has these two one after the other."""
+
     def after_step(step: int) -> None:
         plant = plants[-1]
         if step == 2:
             os.kill(pid_of(plant.trainers.workers[0]), signal.SIGKILL)
-        elif step == 4:
+        elif step == 3:
+            for pid in [pid_of(actor) for actor in (plant.buffer, plant.coordinator)]:
+                os.kill(pid, signal.SIGKILL)
+
+    run = run_with(source(tmp_path, steps=5, every=5), tmp_path, after_step)
+    check_crashes(run, 5, ["trainer-cpu-0", "buffer", "coordinator"])
+
+
+@pytest.mark.whole
+def test_a_run_goes_on_from_its_tables_where_the_buffer_dies_and_then_the_coordinator(
+    tmp_path: Path, plants: list[RunProcesses]
+) -> None:
+    def after_step(step: int) -> None:
+        plant = plants[-1]
+        if step == 2:
             os.kill(pid_of(plant.buffer), signal.SIGKILL)
-        elif step == 5:
+        elif step == 3:
             os.kill(pid_of(plant.coordinator), signal.SIGKILL)
 
-    run = run_with(source(tmp_path, steps=7, every=7), tmp_path, after_step)
-    check_sound(run, 7)
+    run = run_with(source(tmp_path, steps=5, every=5), tmp_path, after_step)
+    check_crashes(run, 5, ["buffer", "coordinator"])
+
+
+def check_crashes(run: Run, steps: int, died: list[str]) -> None:
+    """A finished run that names the processes that died."""
+    check_sound(run, steps)
     assert run.info.status is RunStatus.FINISHED
     crashes = events(run, EventKind.CRASH)
-    assert crashes["subject"].to_list() == ["trainer-cpu-0", "buffer", "coordinator"]
+    assert crashes["subject"].to_list() == died
     assert set(crashes["reason"]) == {Reason.WORKER_LOST}
 
 

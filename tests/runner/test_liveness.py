@@ -11,7 +11,7 @@ import ray
 from rollart_flow.resources import Placement, WorkerHandle, start_actor
 from rollart_flow.runner import liveness
 from rollart_flow.runner.liveness import gone
-from tests.local_ray import tolerating_ray
+from tests.local_ray import own_ray
 
 pytestmark = pytest.mark.whole
 
@@ -31,12 +31,8 @@ class Rank:
 
 @pytest.fixture(scope="module")
 def start() -> Iterator[Callable[..., Any]]:
-    with tolerating_ray():
-        ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False)
-        try:
-            yield start_actor(Rank, num_cpus=0)
-        finally:
-            ray.shutdown()
+    with own_ray():
+        yield start_actor(Rank, num_cpus=0)
 
 
 def test_who_died_who_hangs_and_who_is_only_busy(

@@ -2,7 +2,6 @@
 
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,17 +11,11 @@ from rollart_flow.store import RunStatus
 from rollart_flow.weights import fingerprint, stored_weights
 from rollart_flow.weights.mooncake.servers import MooncakeServers
 from tests.extras import with_mooncake
-from tests.runner.local import local_ray, run_with
+from tests.runner.local import run_with
 from tests.runner.world import PIPELINE, check_sound, source
 
-pytestmark = with_mooncake
+pytestmark = [with_mooncake, pytest.mark.usefixtures("shared_ray")]
 THROUGH_MOONCAKE = PIPELINE.replace("checkpoint_every=3", 'checkpoint_every=3, weights="mooncake"')
-
-
-@pytest.fixture(scope="module", autouse=True)
-def shared_ray() -> Iterator[None]:
-    with local_ray():
-        yield
 
 
 @pytest.mark.whole

@@ -6,14 +6,13 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-import ray
 from ray.cluster_utils import Cluster as RayCluster
 
 from rollart_flow.pipeline.loading import load_source
 from rollart_flow.runner.placement import Grant, preview
 from rollart_flow.store import Run, RunStatus
 from rollart_flow.types import EventKind
-from tests.local_ray import tolerating_ray
+from tests.local_ray import ray_nodes
 from tests.runner.local import events, run_with
 from tests.runner.world import source
 
@@ -37,16 +36,8 @@ pipeline = Pipeline("coins", train(batches, policy, gated, steps=<steps>))
 @pytest.fixture
 def nodes() -> Iterator[RayCluster]:
     """A head with CPUs, and a node each with an H800 and with two H20s."""
-    with tolerating_ray():
-        cluster = RayCluster()
-        try:
-            cluster.add_node(num_cpus=2, include_dashboard=False)
-            cluster.add_node(num_cpus=1, resources={"H20": 2})
-            ray.init(address=cluster.address, log_to_driver=False)
-            yield cluster
-        finally:
-            ray.shutdown()
-            cluster.shutdown()
+    with ray_nodes({"num_cpus": 2}, {"num_cpus": 1, "resources": {"H20": 2}}) as cluster:
+        yield cluster
 
 
 def hardware(run: Run) -> set[tuple[str, str]]:

@@ -1,7 +1,6 @@
 """A run that version 0.1.0 was interrupted in is read, replayed, forked and resumed today."""
 
 import tarfile
-from collections.abc import Iterator
 from importlib import import_module
 from math import isclose
 from pathlib import Path
@@ -12,8 +11,9 @@ from rollart_flow import runner
 from rollart_flow.former_modules import FORMER_MODULES
 from rollart_flow.pipeline.loading import load_source
 from rollart_flow.replay import replay_step, replay_trajectory
+from rollart_flow.runner.fork import prepare_fork
+from rollart_flow.runner.retrain import bring_to, stored_pipeline, stored_trainer
 from rollart_flow.store import Run, RunStatus, open_run
-from tests.runner.local import local_ray
 
 STORED = Path(__file__).parent / "data" / "interrupted-0.1.0.tar.gz"
 STEPS, RECORDED = 8, 4
@@ -24,12 +24,6 @@ STEPS, RECORDED = 8, 4
 def stored(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """The run as it was interrupted; read it only."""
     return unpacked(tmp_path_factory.mktemp("stored"))
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[None]:
-    with local_ray():
-        yield
 
 
 def unpacked(folder: Path) -> Run:
@@ -60,15 +54,17 @@ def test_its_trajectory_is_replayed(stored: Run) -> None:
     assert replay_trajectory(stored.uri, first).equal
 
 
-def test_it_is_forked(stored: Run, cluster: None, tmp_path: Path) -> None:
+def test_it_is_forked(stored: Run, tmp_path: Path) -> None:
+    """The fork stands at its start, where a step of its parent can be trained."""
     source = (Path(stored.uri) / "pipeline.py").read_text()
     loaded = load_source(source, tmp_path / "before.py", {"steps": "3"})
-    forked = runner.fork(stored.uri, 2, loaded, store=str(tmp_path), name="fork")
-    assert forked.status is RunStatus.FINISHED
-    assert open_run(forked.uri).steps.collect()["step"].to_list() == [3]
+    fork = Run(prepare_fork(stored.uri, 2, loaded, store=str(tmp_path), name="fork"))
+    trainer = stored_trainer(fork, stored_pipeline(fork))
+    assert list(bring_to(fork, trainer, 2)) == []
+    assert trainer.train_step(3, stored.batch(3)).step == 3
 
 
-def test_it_is_resumed(cluster: None, tmp_path: Path) -> None:
+def test_it_is_resumed(shared_ray: None, tmp_path: Path) -> None:
     interrupted = unpacked(tmp_path)
     before = interrupted.steps.sort("seq").collect()
     assert runner.resume(interrupted.uri).status is RunStatus.FINISHED

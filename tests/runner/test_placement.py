@@ -1,7 +1,6 @@
 """Which workers a pipeline asks for."""
 
 import pytest
-import ray
 
 from rollart_flow import Pipeline, Policy, buffer, evaluate, reward, rollout, tasks, train
 from rollart_flow.algorithms import grpo
@@ -9,7 +8,7 @@ from rollart_flow.envs import FrozenLake
 from rollart_flow.errors import RunFailedError
 from rollart_flow.resources import Placement, Request, ResourceManager
 from rollart_flow.runner.placement import place_sliding, place_workers, preview
-from tests.local_ray import tolerating_ray
+from tests.local_ray import own_ray
 
 
 def pipeline(sliding: int) -> Pipeline:
@@ -33,26 +32,18 @@ def test_sliding_workers_share_what_is_reserved_for_the_trainers() -> None:
 
 def test_a_policy_on_cuda_is_refused_where_ray_counts_no_gpu() -> None:
     built = pipeline(0).override({"policy.device": "cuda"})
-    with tolerating_ray():
-        ray.init("local", num_cpus=2, num_gpus=0, include_dashboard=False, log_to_driver=False)
-        try:
-            with pytest.raises(RunFailedError, match=r"^policy\.device='cuda', but Ray counts no"):
-                preview(built)
-        finally:
-            ray.shutdown()
+    refused = r"^policy\.device='cuda', but Ray counts no"
+    with own_ray(num_gpus=0), pytest.raises(RunFailedError, match=refused):
+        preview(built)
 
 
 def test_what_computes_on_a_gpu_is_placed_there() -> None:
     built = pipeline(1).override({"policy.device": "cuda"})
-    with tolerating_ray():
-        ray.init("local", num_cpus=2, num_gpus=1, include_dashboard=False, log_to_driver=False)
-        try:
-            placed = place_workers(built, manager := ResourceManager())
-            names = [p.worker for p in (*placed.engines, *placed.training, *placed.evaluation)]
-            assert names == ["engine-gpu-0", "sliding-gpu-0", "trainer-gpu-0", "evaluator-0"]
-            (trainer,), (evaluator,) = placed.training, placed.evaluation
-            assert (trainer.devices, placed.engines[0].devices) == (0.5, 0.5)
-            assert (evaluator.group, evaluator.shares) == (placed.engines[0].group, True)
-            manager.release([placed.engines[0], trainer])
-        finally:
-            ray.shutdown()
+    with own_ray(num_gpus=1):
+        placed = place_workers(built, manager := ResourceManager())
+        names = [p.worker for p in (*placed.engines, *placed.training, *placed.evaluation)]
+        assert names == ["engine-gpu-0", "sliding-gpu-0", "trainer-gpu-0", "evaluator-0"]
+        (trainer,), (evaluator,) = placed.training, placed.evaluation
+        assert (trainer.devices, placed.engines[0].devices) == (0.5, 0.5)
+        assert (evaluator.group, evaluator.shares) == (placed.engines[0].group, True)
+        manager.release([placed.engines[0], trainer])

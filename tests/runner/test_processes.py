@@ -11,7 +11,7 @@ from rollart_flow.runner.processes import start_processes
 from rollart_flow.runner.setup import create_run
 from rollart_flow.store.layout import policy_uri
 from rollart_flow.telemetry import ignore_progress
-from tests.local_ray import tolerating_ray
+from tests.local_ray import own_ray
 from tests.runner.world import source
 
 PLACED = """
@@ -25,14 +25,8 @@ def test_nothing_stays_reserved_where_a_worker_cannot_start(tmp_path: Path) -> N
     uri = create_run(loaded, store=str(tmp_path), name="coins", on_progress=ignore_progress)
     (Path(policy_uri(uri)) / "model.safetensors").write_bytes(b"damaged")
     resources = {"H20": 1.0, "H800": 1.0}
-    with tolerating_ray():
-        ray.init(
-            "local", num_cpus=2, resources=resources, include_dashboard=False, log_to_driver=False
-        )
-        try:
-            with pytest.raises(RunFailedError, match="worker engine-h20-0 cannot start: "):
-                start_processes(loaded.pipeline, uri, None)
-            groups = ray.util.placement_group_table().values()
-            assert [group["state"] for group in groups] == ["REMOVED", "REMOVED"]
-        finally:
-            ray.shutdown()
+    with own_ray(resources=resources):
+        with pytest.raises(RunFailedError, match="worker engine-h20-0 cannot start: "):
+            start_processes(loaded.pipeline, uri, None)
+        groups = ray.util.placement_group_table().values()
+        assert [group["state"] for group in groups] == ["REMOVED", "REMOVED"]

