@@ -32,3 +32,9 @@ def test_paths_that_a_document_names_exist(document: str) -> None:
 
 def test_the_architecture_names_paths() -> None:
     assert len(paths("ARCHITECTURE.md")) > 50
+
+
+def test_no_text_cites_a_document_that_is_not_here() -> None:
+    cited = re.compile(r"\((?:see )?design\b|\bseed 00\d\b|\bdesign\.md\b")
+    files = [*(ROOT / "rollart_flow").rglob("*.py"), *(ROOT / page for page in DOCUMENTS)]
+    assert not [str(file) for file in files if cited.search(file.read_text())]

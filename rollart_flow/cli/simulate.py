@@ -1,13 +1,10 @@
-"""`rollart simulate`: compares schedules on a model of the hardware, before paying for it.
-
-A first word that is no sub-command is a scenario, for the default command `compare`.
-"""
+"""`rollart simulate`: compares schedules on a model of the hardware, before paying for it."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypedDict
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand
 
 from rollart_flow.cli.arguments import AsJson, Store
 from rollart_flow.cli.output import Interrupted, console, print_json
@@ -19,39 +16,23 @@ if TYPE_CHECKING:
     from rollart_flow.simulation.report.timeline import Timeline
     from rollart_flow.simulation.stored.recorded import Recorded
 
-_DEFAULT = "compare"
 
+class WithScenarios(TyperCommand):
+    """A command whose help ends with the named scenarios.
 
-class ScenariosOrCommand(TyperGroup):
-    """A command group whose default command takes words that name no sub-command.
-
-    Typer does not export the types of its contexts and formatters.
+    Typer does not export the types of contexts and formatters.
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Insert the default command if the first word is no command; no words mean help."""
-        first = args[0] if args else ctx.help_option_names[-1]
-        args = args or [first]
-        if first not in self.commands and first not in ctx.help_option_names:
-            args = [_DEFAULT, *args]
-        return super().parse_args(ctx, args)
+        """Show the help if there are no words."""
+        return super().parse_args(ctx, args or [*ctx.help_option_names[-1:]])
 
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the help of the default command, the named scenarios, and the sub-commands."""
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        """Write the names of the scenarios."""
         from rollart_flow.simulation.named import SCENARIOS
 
-        command = self.commands[_DEFAULT]
-        command.format_help(type(ctx)(command, ctx.parent, ctx.info_name), formatter)
         with formatter.section("Scenarios"):
             formatter.write_dl([(name, make.__doc__ or "") for name, make in SCENARIOS.items()])
-        self.format_commands(ctx, formatter)
-
-
-simulate_app = typer.Typer(
-    cls=ScenariosOrCommand,
-    help="Compare schedules on a model of the hardware, before paying for it.",
-    rich_markup_mode=None,
-)
 
 
 Scenarios: TypeAlias = Annotated[
@@ -101,8 +82,7 @@ Details: TypeAlias = Annotated[
 ]
 
 
-@simulate_app.command(_DEFAULT)
-def compare(
+def simulate(
     scenarios: Scenarios = None,
     schedules: Schedules = None,
     seeds: Seeds = None,
@@ -117,7 +97,7 @@ def compare(
     details: Details = False,
     as_json: AsJson = False,
 ) -> None:
-    """Compare schedules on scenarios, or on a stored run (the default command)."""
+    """Compare schedules on scenarios, or on a stored run, before paying for hardware."""
     from rollart_flow.control.schedule.schedules import named_schedule
 
     _check_plot(plot)
@@ -136,7 +116,7 @@ def compare(
     rows: list[Row] = []
     timelines: list[Timeline] | None = None if plot is None else []
     try:
-        _simulate(todo, rows, timelines, quiet=as_json)
+        _run_all(todo, rows, timelines, quiet=as_json)
     finally:  # after an interrupt or a failure, show the runs that were finished before
         if rows:
             _show(rows, details, as_json)
@@ -212,7 +192,7 @@ def _check_plot(plot: Path | None) -> None:
         raise SettingsError(f"--plot {plot}: there is no folder {plot.parent}")
 
 
-def _simulate(
+def _run_all(
     cases: "list[Case]",
     rows: "list[Row]",
     timelines: "list[Timeline] | None",

@@ -4,7 +4,6 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
 from xml.etree import ElementTree
@@ -14,7 +13,6 @@ from rich.console import Console
 
 from rollart_flow.cli import comparison
 from rollart_flow.cli.comparison import ComparisonProgress, showing_cases
-from rollart_flow.cli.simulate import simulate_app
 from rollart_flow.errors import SettingsError
 from rollart_flow.simulation.named import SCENARIOS
 from rollart_flow.simulation.record import Record, StepTimes
@@ -45,18 +43,6 @@ def written(folder: Path, more: str = "", name: str = "tiny.py") -> str:
     path = folder / name
     path.write_text(TINY + more)
     return str(path)
-
-
-@pytest.fixture
-def dummy() -> Iterator[None]:
-    """A sub-command beside the scenarios, while the test runs."""
-
-    @simulate_app.command("echo")
-    def echo(what: str) -> None:
-        print(what)
-
-    yield
-    simulate_app.registered_commands.pop()
 
 
 def test_json_has_a_row_for_each_seed_and_schedule(tiny: str) -> None:
@@ -116,16 +102,8 @@ def test_a_file_may_have_several_scenarios(tmp_path: Path) -> None:
     assert [row["scenario"] for row in rows] == ["tiny8", "tiny16"]
 
 
-def test_a_sub_command_and_a_scenario_both_work(tiny: str, dummy: None) -> None:
-    assert rollart("simulate", "echo", "it").out == "it\n"
-    assert refused(rollart("simulate", "echo")) == "Missing argument 'what'."
-    assert rollart("simulate", "--json", *QUICK, tiny).code == 0
-    assert rollart("simulate", "compare", tiny, *QUICK).code == 0
-    assert "echo" in rollart("simulate", "--help").out
-
-
-def test_a_file_that_is_called_like_a_command_is_a_file(
-    tmp_path: Path, dummy: None, monkeypatch: pytest.MonkeyPatch
+def test_a_file_that_is_called_like_a_scenario_is_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     written(tmp_path, name="fuzz.py")
@@ -137,6 +115,7 @@ def test_a_file_that_is_called_like_a_command_is_a_file(
 
 def test_help_lists_options_and_scenarios() -> None:
     said = rollart("simulate", "--help").out
+    assert rollart("simulate").out == said
     assert "rollart simulate [OPTIONS]" in said
     for expected in ("--schedule", "--seed", "--plot", *SCENARIOS):
         assert expected in said
@@ -157,7 +136,7 @@ def test_named_scenarios_are_called_by_their_names() -> None:
         (("small", "-S", "rollart(-1)"), "alpha is -1"),
         (("small", "--steps", "0"), "Invalid value for '--steps'"),
         (("small", "--from", "run"), "--from run takes the place of a scenario; leave small out"),
-        (("compare",), "nothing to simulate: name a scenario, or a run with --from RUN"),
+        (("--json",), "nothing to simulate: name a scenario, or a run with --from RUN"),
         (("small", "--batch-size", "8"), "--batch-size changes a run, with --from RUN"),
         (("--from", "none"), "no run"),
         (("small", "--plot", "a.png"), "--plot a.png: pictures are SVG only"),
