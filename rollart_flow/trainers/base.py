@@ -1,4 +1,4 @@
-"""The protocol of trainers. One variant, one short file beside this one.
+"""The protocol of trainers; `trainers.backends` holds the variants.
 
 Every trainer passes `tests/trainers/conformance.py`: the same stored batch gives the same loss,
 gradient and updated weights, to the last bit on the same machine.
@@ -54,7 +54,7 @@ class StepResult:
     action_tokens: int
     train_s: float
     fingerprint: str
-    """`weights.fingerprint` of the resulting weights, the critic's among them if there is one."""
+    """`weights.fingerprint` of the resulting weights, including those of the critic if any."""
     threads: int
     kernels: str
     value_loss: float | None = None
@@ -63,7 +63,7 @@ class StepResult:
     mismatch_ratio_max: float | None = None
     ess: float | None = None
     lags: list[LagStatistics] | None = None
-    """See `Mismatch`, as for the three fields before; None where pi_old was not computed."""
+    """Like the three fields before, see `Mismatch`; None if pi_old was not computed."""
 
 
 class Trainer(ABC):
@@ -82,8 +82,7 @@ class Trainer(ABC):
             step: must be `version + 1`.
             batch: rows of `trajectories` (at least token_ids, action_mask, logprobs, sampling,
                 kept_token_ids) joined with `advantage` and `weight` of `batches`, in order of
-                position; with reward, token_versions, trained_version and `targets` where the
-                algorithm reads them.
+                position, with all columns that the algorithm reads.
 
         Raises:
             TrainerError: wrong step, a column is missing, or the loss or gradient is not finite
@@ -92,10 +91,7 @@ class Trainer(ABC):
 
     @abstractmethod
     def recompute_old_logprobs(self, batch: pa.Table) -> pa.Table:
-        """Logprobs and values of a batch under the current weights, for estimators that need them.
-
-        Args:
-            batch: rows of `trajectories`, as of `train_step`.
+        """Compute logprobs and values of rows of `trajectories` under the current weights.
 
         Returns:
             `old_logprobs` and, with a critic, `values`: list<float32> [action tokens], in order.
@@ -106,11 +102,11 @@ class Trainer(ABC):
 
     @abstractmethod
     def weights(self) -> dict[str, torch.Tensor]:
-        """Current weights in Hugging Face names, detached, safe to keep."""
+        """Return copies of the current weights under Hugging Face names, detached."""
 
     @property
     def checksum(self) -> str | None:
-        """`fingerprint` of `weights()` where it is known, as after a training step."""
+        """`fingerprint` of `weights()` if known, such as after a training step, else None."""
         return None
 
     def offload(self) -> int:
@@ -126,26 +122,30 @@ class Trainer(ABC):
 
     @abstractmethod
     def snapshot(self) -> Checkpoint:
-        """All tensors that `save` writes, in memory and whole, for a fork."""
+        """Return a checkpoint with whole tensors in memory, for a fork."""
 
     @abstractmethod
     def save(self, folder: Path) -> None:
-        """Checkpoint model, optimizer, schedule, RNG and version into a folder, atomically."""
+        """Write a checkpoint to a folder atomically; it replaces one that is there.
+
+        Raises:
+            TrainerError: the checkpoint cannot be written; an older one is unchanged.
+        """
 
     def begin_save(self, folder: Path) -> Callable[[], None]:
-        """Begin to save the current version; the call that is returned waits until it is saved.
+        """Begin to save the current version; the returned function waits until it is saved.
 
-        Until then the caller may do anything but train. Raises as `save` does, now or then.
+        The caller must not train before that. Either call raises the errors of `save`.
         """
         self.save(folder)
         return lambda: None
 
     def load_from(self, address: str) -> None:
-        """Restore the checkpoint at an address, a path or in S3.
+        """Restore the checkpoint at a path or at an address in S3.
 
         Raises:
-            StoreError: it cannot be read from S3.
-            TrainerError: as `load`.
+            StoreError: the checkpoint cannot be read from S3.
+            TrainerError: see `load`.
         """
         with opened(address) as folder:
             self.load(folder)
@@ -155,5 +155,5 @@ class Trainer(ABC):
         """Restore a checkpoint that `save` wrote.
 
         Raises:
-            TrainerError: no checkpoint there, or one of another model.
+            TrainerError: the folder has no checkpoint, or a checkpoint of another model.
         """

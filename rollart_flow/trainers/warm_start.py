@@ -2,8 +2,8 @@
 
 The examples are episodes of the domains' real environments, played with well-formed but random
 actions, so that the policy learns the FORMAT of an action and nothing about which action is right.
-It is said wherever it is used. The invariant: the result is a function of the folder's weights, the
-arguments and the seed, and the folder holds either the old weights or the new ones.
+The invariant: the result is a function of the folder's weights, the arguments and the seed, and the
+folder holds either the old weights or the new ones.
 """
 
 from collections.abc import Generator, Sequence
@@ -52,21 +52,21 @@ def warm_start(
     """Teach the model of a folder the format of actions, in place and atomically.
 
     Args:
-        folder: a Hugging Face folder with one `model.safetensors`; its dtype stays.
-        domains: whose environments are played, in this process, an equal share each.
-        codec: of the folder's tokenizer.
-        steps: optimizer steps, each on new episodes.
-        seed: of tasks, environments and actions.
-        episodes: episodes of one step, of all domains together.
+        folder: Hugging Face folder with one `model.safetensors`, whose dtype is preserved.
+        domains: domains whose environments run in this process, for as many episodes each.
+        codec: tokenizer of the folder.
+        steps: number of optimizer steps, each on new episodes.
+        seed: seed of tasks, environments and actions.
+        episodes: number of episodes of one step, over all domains.
         lr: learning rate of AdamW.
-        threads: intra-op threads, pinned.
+        threads: number of intra-op threads.
 
     Returns:
         Mean negative log-likelihood per action token before each step [nats].
 
     Raises:
-        SettingsError: no domain, or one without example actions.
-        TrainerError: the weights are in shards, or cannot be written; the folder is as it was.
+        SettingsError: there is no domain, or a domain without example actions.
+        TrainerError: the weights are in shards or cannot be written; the folder is unchanged.
     """
     check_count("warm_start.steps", steps, low=1)
     check_count("warm_start.episodes", episodes, low=1)
@@ -105,7 +105,7 @@ Episode = tuple[list[int], list[bool]]
 def _episodes(
     domains: Sequence[Domain], codec: TextCodec, seed: int, longest: int
 ) -> Generator[Episode, None, None]:
-    """Endless episodes of the domains in turn; the same arguments give the same sequence."""
+    """Generate episodes of the domains in turn; the same arguments give the same sequence."""
     random = Random(seed)
     tasks = [domain.tasks(Split.TRAIN, seed) for domain in domains]
     environments = [domain.make() for domain in domains]
@@ -126,7 +126,7 @@ def _play(
     random: Random,
     longest: int,
 ) -> Episode:
-    """One episode of random well-formed actions, cut where the next turn would be too long."""
+    """Play one episode of random well-formed actions; it ends before a turn that would not fit."""
     token_ids: list[int] = []
     mask: list[bool] = []
     observation, _ = environment.reset(random.getrandbits(31), task.payload)
@@ -150,7 +150,7 @@ def _play(
 
 
 def _table(episodes: list[Episode]) -> pa.Table:
-    """Episodes as rows that a trainer takes."""
+    """Convert episodes to rows for a trainer."""
     columns: dict[str, list[Any]] = {
         "token_ids": [token_ids for token_ids, _ in episodes],
         "action_mask": [mask for _, mask in episodes],

@@ -1,12 +1,11 @@
 """`TrainWorker`: one rank of a trainer as a Ray actor, with the weight store that it publishes to.
 
-A trainer of several ranks is a gang of these. `gather_ranks` makes one process group of them, once
-they are placed; until then they hold no trainer. The invariant: every rank makes the same calls in
-the same order; only the first one publishes, removes, or is asked what came out.
+A trainer of several ranks is a gang of these workers. After they are placed, `gather_ranks` makes
+them one process group; until then they hold no trainer. The invariant: every rank makes the same
+calls in the same order; only the first rank publishes, removes versions, and returns results.
 
-What a version must not hold up goes on in a thread of the first rank
-(`trainers.checkpoint.publishing`), which works on copies: gathering them takes all ranks, and stays
-in the step.
+Versions are published in a thread of the first rank (`trainers.checkpoint.publishing`), from copies
+of the weights. Gathering the copies takes all ranks, and is part of the step.
 """
 
 import os
@@ -34,8 +33,8 @@ if TYPE_CHECKING:
     from rollart_flow.trainers.ranks import Ranks, Rendezvous
 
 _NICENESS = 5
-"""Of a trainer on CPUs that it shares with the streams. What these do takes moments, and many wait
-for it; training takes whatever is left and loses nothing (`bench_streams` measures both)."""
+"""Niceness of a trainer on CPUs, which it shares with the streams. Work of the streams is short and
+others wait for it, so training yields to it (`bench_streams` measures both)."""
 
 
 class TrainWorker(ActorTrain):
@@ -101,7 +100,7 @@ class TrainWorker(ActorTrain):
     def train_step(self, step: int, batch: bytes) -> StepResult:
         """Train on one batch, given as an Arrow IPC stream; see `Trainer.train_step`.
 
-        Asked again for the step that it trained last, it answers again.
+        A repeated call for the last trained step returns the same result.
         """
         if self._result is None or self._result.step != step:
             with self._using_trainer():
@@ -168,8 +167,8 @@ class TrainWorker(ActorTrain):
 
     @register()
     def retain(self, newest: int, keep: frozenset[int]) -> None:
-        """Remove published versions but the newest and those in `keep`, after what is being
-        published."""
+        """Remove published versions except the newest and those in `keep`, after any publication
+        in progress."""
         if not self.placement.rank:
             self._publisher.retain(newest, keep)
 
@@ -178,7 +177,7 @@ class TrainWorker(ActorTrain):
         """Begin to save a checkpoint of the current version; see `Trainer.begin_save`.
 
         Args:
-            folder: address of the checkpoint; one in S3 is made in a folder of this machine.
+            folder: address of the checkpoint; a checkpoint for S3 is first written locally.
         """
         place, name = folder_store_of(folder)
         with self._using_trainer():
@@ -205,12 +204,12 @@ class TrainWorker(ActorTrain):
 
     @register()
     def version(self) -> int:
-        """Number of the last finished step."""
+        """Return the number of the last finished step."""
         return self._trainer.version
 
     @register()
     def lost(self) -> bool:
-        """Whether this rank has lost another one, which died or hangs."""
+        """Return whether this rank has lost another one, which died or hangs."""
         return self._lost
 
     @contextmanager
@@ -225,9 +224,9 @@ class TrainWorker(ActorTrain):
 
 
 def gather_ranks(trainers: TypedCluster[TrainWorker]) -> bool:
-    """Make the workers of a trainer one process group; nothing to do for a worker by itself.
+    """Make the workers of a trainer one process group; a single worker needs none.
 
-    They meet at an address of the first one's node: loopback where all of them are there.
+    They meet at an address of the first worker's node: loopback if all are on that node.
 
     Returns:
         Whether all are on one node.

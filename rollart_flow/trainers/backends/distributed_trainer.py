@@ -94,11 +94,6 @@ class DistributedTrainer(CoreTrainer):
             return super().weights()
 
     def save(self, folder: Path) -> None:
-        """Write a checkpoint, which replaces an older one in the folder.
-
-        Raises:
-            TrainerError: it cannot be written; an older one is as it was.
-        """
         self.begin_save(folder)()
 
     def begin_save(self, folder: Path) -> Callable[[], None]:
@@ -115,7 +110,7 @@ class DistributedTrainer(CoreTrainer):
         return finish
 
     def load(self, folder: Path) -> None:
-        """Go on from a checkpoint of any number of ranks, or of the embedded trainer."""
+        """Restore a checkpoint of any number of ranks, or of the embedded trainer."""
         place = Path(folder)
         if is_checkpoint(place):
             self._restore(read_checkpoint(place), place)

@@ -1,8 +1,6 @@
-"""The trainer that lives in this process: any `Algorithm` on the Qwen3 model, on a CPU or a GPU.
+"""The trainer that computes the steps of `CoreTrainer` in one process, on a CPU or a GPU.
 
-The invariant: a step is that of `CoreTrainer`, computed by this process alone.
-
-Tried: on CPUs, in float32 and bfloat16; see `models.device`.
+It was tested on CPUs, in float32 and bfloat16; see `models.device`.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ from rollart_flow.trainers.step.train_state import TrainState
 
 
 class EmbeddedTrainer(CoreTrainer):
-    """Trains a Qwen3 model in this process. Not for use from two threads."""
+    """Trains a Qwen3 model in this process; not safe for concurrent use."""
 
     def __init__(
         self,
@@ -37,12 +35,12 @@ class EmbeddedTrainer(CoreTrainer):
         Args:
             config: shape of the model.
             tensors: initial weights in Hugging Face names, copied and trained in float32; also
-                the reference policy where the algorithm needs one.
+                the reference policy if the algorithm needs one.
             algorithm: the loss.
-            settings: how a batch is cut, the optimizer, threads, device and dtype.
+            settings: settings of batches, optimizer, threads, device and dtype.
 
         Raises:
-            SettingsError: it is to compute on a GPU, and this process sees none.
+            SettingsError: the device is a GPU, and this process sees none.
             WeightsError: the tensors do not fit the shape.
         """
         chosen = settings or TrainerSettings()
@@ -51,11 +49,6 @@ class EmbeddedTrainer(CoreTrainer):
         super().__init__(state, algorithm, chosen, alone)
 
     def save(self, folder: Path) -> None:
-        """Write a checkpoint, which replaces an older one in the folder.
-
-        Raises:
-            TrainerError: it cannot be written; an older one is as it was.
-        """
         write_checkpoint(Path(folder), self.snapshot())
 
     def load(self, folder: Path) -> None:

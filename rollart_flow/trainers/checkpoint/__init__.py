@@ -1,1 +1,1 @@
-"""What a trainer writes: checkpoints, and the versions it publishes."""
+"""Checkpoints and published versions of a trainer."""

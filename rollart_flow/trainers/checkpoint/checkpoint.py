@@ -5,7 +5,7 @@
     trainer.json            version, model, settings and checksums
 
 The version is also the consumed position: batches 1 to version have been trained on. The invariant:
-a folder under its own name is whole; what does not match its checksums is refused.
+a folder under its own name is complete; a file that does not match its checksum is refused.
 """
 
 import json
@@ -34,13 +34,13 @@ RNG = "rng"
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """What a trainer needs to go on as if it had never stopped."""
+    """The state that a trainer needs to continue as if it had never stopped."""
 
     version: int
     model: Mapping[str, Any]
-    """Shape of the model; another one's checkpoint is refused."""
+    """Shape of the model; a checkpoint of another shape is refused."""
     settings: Mapping[str, Any]
-    """Optimizer, schedule and the rest, for the record: a trainer goes on with its own."""
+    """Settings of the trainer, for the record; a trainer continues with its own settings."""
     learning_rate: float
     """Rate of the last step."""
     reference: str | None
@@ -50,10 +50,10 @@ class Checkpoint:
 
 
 def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
-    """Write durably and atomically; an older checkpoint in `folder` is replaced.
+    """Write a checkpoint durably and atomically; an older one in `folder` is replaced.
 
     Raises:
-        TrainerError: it cannot be written; an older one is as it was.
+        TrainerError: the checkpoint cannot be written; an older one is unchanged.
     """
     meta = {
         "format": FORMAT,
@@ -76,7 +76,7 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
 
 
 def is_checkpoint(folder: Path) -> bool:
-    """Whether there is one of this kind, damaged or not."""
+    """Return whether a folder holds a checkpoint of this kind, damaged or not."""
     return (folder / _META).is_file()
 
 
@@ -84,7 +84,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     """Read and verify a checkpoint.
 
     Raises:
-        TrainerError: there is none, it is damaged, or it was written by a newer version.
+        TrainerError: there is no checkpoint, or it is damaged or of a newer format.
     """
     if not is_checkpoint(folder):
         raise TrainerError(f"no checkpoint in {folder}; expected a folder with {_META}")
@@ -112,7 +112,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
 
 @contextmanager
 def as_trainer_error(what: str) -> Iterator[None]:
-    """Convert what files and their formats raise, once, into one line."""
+    """Convert errors of files and of their formats to a TrainerError of one line."""
     try:
         yield
     except (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError) as error:

@@ -1,10 +1,9 @@
-"""A trainer's versions on their way to the weight store, beside its next training step.
+"""Publication of a trainer's versions to the weight store while the next step trains.
 
-ROLLART section 6.2: publishing from the trainer overlaps training. What is published are copies
-that training does not touch. The invariant: at most one version is under way, so that at most one
-copy of the weights is held beside what trains, and the store is used by one thread at a time;
-nothing is announced that cannot be read, and once something has failed, every later call says so:
-whoever asked first may have died.
+ROLLART section 6.2: publishing from the trainer overlaps training. The published tensors are copies
+that training does not change. The invariant: at most one version is being published, so that at
+most one copy of the weights exists, and one thread at a time uses the store; only readable versions
+are announced; after a failure, every later call raises it, since the first caller may have died.
 """
 
 from __future__ import annotations
@@ -21,20 +20,20 @@ if TYPE_CHECKING:
     import torch
 
 Announce = Callable[[int, float], None]
-"""Told of a version that can be read now, and the seconds that publishing it took."""
+"""Function that receives a version that can be read now, and the seconds of publishing it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """What became of a version that was to be published."""
+    """State of the publication of a version."""
 
     manifest: Manifest
     under_way: bool
-    """Whether it can be read only once it is announced."""
+    """Whether the version can be read only once it is announced."""
 
 
 class Publisher:
-    """Publishes the versions of one trainer; not for use from two threads."""
+    """Publishes the versions of one trainer; not safe for concurrent use."""
 
     def __init__(self, store: WeightStore) -> None:
         self._store = store
@@ -53,12 +52,12 @@ class Publisher:
 
         Args:
             version: number of the training step.
-            tensors: by their Hugging Face names.
-            checksum: `fingerprint` of the tensors where it is known.
+            tensors: weights by Hugging Face name.
+            checksum: `fingerprint` of the tensors, or None if not known.
             lasting: whether the version must outlive this run's processes.
 
         Raises:
-            WeightsError: it, or the one before it, cannot be published.
+            WeightsError: this version or the one before it cannot be published.
         """
         self.finish()
         publish = self._store.publish_lasting if lasting else self._store.publish
@@ -76,12 +75,12 @@ class Publisher:
 
         Args:
             version: number of the training step.
-            tensors: the caller changes them no more.
-            checksum: `fingerprint` of the tensors; taken here where it is not known.
-            announce: called in another thread.
+            tensors: weights by Hugging Face name, which the caller no longer changes.
+            checksum: `fingerprint` of the tensors, or None if not known.
+            announce: function that is called in another thread.
 
         Raises:
-            WeightsError: as `publish`.
+            WeightsError: see `publish`.
         """
         if not self._store.capabilities.overlap_publish:
             return self.publish(version, tensors, checksum, lasting=False)
@@ -97,19 +96,19 @@ class Publisher:
         return Publication(made, under_way=True)
 
     def retain(self, newest: int, keep: Collection[int]) -> None:
-        """Remove published versions but the newest and those in `keep`, once the one that is under
-        way is there and counts; does not wait for that. What fails is raised by `finish`."""
+        """Remove published versions except the newest and those in `keep`, after any publication
+        in progress, without waiting. `finish` raises an error of the removal."""
         self._under_way.append(self._thread.submit(self._retain, newest, frozenset(keep)))
 
     def _retain(self, newest: int, keep: frozenset[int]) -> None:
         self._store.retain(newest, keep)
 
     def finish(self) -> None:
-        """Return once nothing is under way.
+        """Return once all publications and removals are complete.
 
         Raises:
-            WeightsError: something that was could not be published, or not be removed.
-            RayError: nobody could be told of it.
+            WeightsError: a version could not be published or removed.
+            RayError: a version could not be announced.
         """
         while self._under_way:
             self._under_way[0].result()

@@ -1,1 +1,1 @@
-"""One training step, wherever the weights are held."""
+"""One training step, independent of where the weights are held."""

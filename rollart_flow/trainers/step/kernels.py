@@ -1,7 +1,7 @@
-"""Pins what the bits of a step depend on beside its inputs: threads and kernels.
+"""Pinned threads and kernels, on which the bits of a step depend besides its inputs.
 
 The invariant: within `pinned`, the same computation gives the same bits on the same machine,
-whatever the process did to torch's settings before; outside, those settings are as they were.
+whatever torch's settings were before; afterwards, those settings are restored.
 """
 
 import json
@@ -15,13 +15,13 @@ from rollart_flow.trainers.ranks import Ranks
 
 _FILL = "fill_uninitialized_memory"
 _RAISE = 2
-"""Deterministic kernels, and an error where there is none. Set this way, since
-`use_deterministic_algorithms` does the same and imports the compiler: 3 seconds."""
+"""Debug mode of deterministic kernels with an error where there is none. The function
+`use_deterministic_algorithms` does the same, but imports the compiler, which takes 3 seconds."""
 
 
 @contextmanager
 def pinned(threads: int) -> Iterator[None]:
-    """Run with this many intra-op threads, deterministic kernels and full float32 products."""
+    """Pin the number of intra-op threads, deterministic kernels and full float32 products."""
     before = (
         torch.get_num_threads(),
         torch.get_deterministic_debug_mode(),
@@ -42,11 +42,11 @@ def pinned(threads: int) -> Iterator[None]:
 
 
 def describe_kernels(ranks: Ranks, dtype: str) -> str:
-    """JSON of what else the bits depend on; the column `kernels` of `steps`.
+    """Return the column `kernels` of `steps`: JSON of all else that the bits depend on.
 
     Args:
-        ranks: the ranks of the trainer; another number of ranks sums in another order.
-        dtype: that passes are computed in.
+        ranks: ranks of the trainer; another number of ranks sums in another order.
+        dtype: dtype that passes are computed in.
     """
     staged = {"pipeline_parallel": ranks.stages} if ranks.stages > 1 else {}
     return json.dumps(
@@ -66,7 +66,7 @@ def describe_kernels(ranks: Ranks, dtype: str) -> str:
 
 
 def _of_gpu(device: torch.device) -> dict[str, str | None]:
-    """Model of the GPU, and the version of CUDA."""
+    """Return the model of the GPU and the version of CUDA; empty on a CPU."""
     if device.type != "cuda":
         return {}
     return {"gpu": torch.cuda.get_device_name(device), "cuda": torch.version.cuda}

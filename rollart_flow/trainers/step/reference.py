@@ -1,8 +1,8 @@
-"""The frozen policy that a divergence is measured from: one version of the run's own policy.
+"""The reference policy of a divergence: one frozen version of the run's own policy.
 
-Version 0, or an earlier one than the run starts from, is the policy that it starts from. A later
-one is the trainer's own weights at the moment that it becomes that version; from then on it travels
-in checkpoints, so that a resumed run and a replay need no weights that may have been removed.
+A reference up to the run's start version is the initial policy. A later one is the trainer's own
+weights when it becomes that version; from then on it is part of checkpoints, so that a resumed run
+and a replay need no weights that may have been removed.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from rollart_flow.trainers.checkpoint.checkpoint import Checkpoint
 from rollart_flow.weights.fingerprint import fingerprint
 
 REFERENCE = "reference"
-"""Kind of a tensor of a checkpoint's state that is the reference policy's parameter."""
+"""Kind of the tensors of a checkpoint's state that are parameters of the reference policy."""
 
 Weights = Callable[[], Mapping[str, torch.Tensor]]
-"""Returns whole weights under Hugging Face names; called only where they are needed."""
+"""Function that returns whole weights under Hugging Face names; called only if needed."""
 
 
 class Reference:
-    """Holds the reference policy from its version on."""
+    """Reference policy, available from its version on."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class Reference:
         algorithm: Algorithm,
         device: torch.device = CPU,
     ) -> None:
-        """Args: `weights` gives the initial policy's, float32, to be copied to `device`."""
+        """Args: `weights` returns the initial policy's weights, float32, copied to `device`."""
         self._config = config
         self._device = device
         self._wanted = algorithm.reference if algorithm.needs_reference else None
@@ -46,12 +46,12 @@ class Reference:
         self.reached(0, weights)
 
     def reached(self, version: int, weights: Weights) -> None:
-        """Note that the trainer has reached a version; `weights` returns its weights."""
+        """Take over the weights if the trainer has reached the version of the reference."""
         if version == self._wanted:
             self._take(weights())
 
     def state(self) -> dict[str, torch.Tensor]:
-        """Tensors of the reference for a checkpoint; none if it is the run's initial policy."""
+        """Return the tensors for a checkpoint; none if the reference is the initial policy."""
         if self.model is None or self._wanted == 0:
             return {}
         return {f"{name}/{REFERENCE}": p for name, p in self.model.state_dict().items()}
@@ -60,7 +60,7 @@ class Reference:
         """Restore the reference of a checkpoint.
 
         Raises:
-            TrainerError: the checkpoint was trained towards another one.
+            TrainerError: the checkpoint was trained towards another reference.
         """
         if self._wanted is None:
             return

@@ -85,21 +85,21 @@ class Pass:
 
     micro: MicroBatch
     visit: Callable[[torch.Tensor], torch.Tensor | None]
-    """Takes the hidden states [B, T, E] after the final norm; answers the loss to go backward from,
-    or None where there is no gradient to compute."""
+    """Function of the hidden states [B, T, E] after the final norm; it returns the loss of the
+    backward pass, or None if no gradient is computed."""
 
 
 class Runner(Protocol):
-    """Takes micro-batches through a model."""
+    """Runs micro-batches through a model."""
 
     def __call__(self, passes: Iterator[Pass], count: int, *, gradient: bool) -> None:
-        """Take all of them.
+        """Run all passes.
 
         Args:
-            passes: of this process; built one by one, as they are needed.
-            count: of them.
-            gradient: whether every visit answers a loss, whose gradient is added to the
-                parameters'; otherwise none of them does.
+            passes: passes of this process, built one by one as needed.
+            count: number of passes.
+            gradient: whether every visit returns a loss, whose gradient is added to that of the
+                parameters; otherwise no visit returns one.
         """
         ...
 

@@ -78,7 +78,7 @@ class OldPolicy:
 
     @classmethod
     def empty(cls, batch: TrainingBatch, critic: ValueHead | None) -> "OldPolicy":
-        """The scores of a batch before any of them is computed."""
+        """Return the scores of a batch before any is computed."""
         count = int(batch.actions.starts[-1])
         values = None if critic is None else np.zeros(count, dtype=np.float32)
         return cls(np.zeros(count, dtype=np.float32), values)
@@ -90,7 +90,7 @@ class OldPolicy:
             self.values[micro.at] = scores.values.detach().cpu().numpy()
 
     def all_reduce(self, ranks: Ranks) -> None:
-        """Sum over all ranks, each of which has filled in its rows: the scores are complete."""
+        """Sum over all ranks, each of which filled in its rows; completes the scores."""
         self.logprobs = ranks.sum(self.logprobs)
         if self.values is not None:
             self.values = ranks.sum(self.values)
@@ -108,7 +108,7 @@ def recompute_old_logprobs(
     """One forward pass over a batch, of which each replica computes some rows; one process by
     default.
 
-    Args: `run` takes micro-batches through the model; by default this process has all its layers.
+    Args: `run` runs micro-batches through the model; by default this process has all layers.
 
     Raises:
         TrainerError: a row cannot be scored (greedy, empty, tokens outside the vocabulary).
@@ -137,10 +137,10 @@ def recompute_old_logprobs(
 def recompute_logprobs(
     model: PolicyModel, batch: TrainingBatch, micro_batch_tokens: int = 16384
 ) -> list[torch.Tensor]:
-    """Logprobs of a batch under a model: for each row, float32 [its action tokens].
+    """Return logprobs of a batch under a model: for each row, float32 [action tokens].
 
     Raises:
-        TrainerError: as `recompute_old_logprobs`.
+        TrainerError: see `recompute_old_logprobs`.
     """
     logprobs = torch.from_numpy(recompute_old_logprobs(model, batch, micro_batch_tokens).logprobs)
     return list(torch.split(logprobs, batch.actions.lengths.tolist()))

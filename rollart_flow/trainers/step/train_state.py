@@ -28,7 +28,7 @@ _OPTIMIZER_TENSORS = ("step", "exp_avg", "exp_avg_sq")
 
 
 class TrainState:
-    """Model, head and optimizer in this process, float32. Subclasses spread them."""
+    """Model, head and optimizer in float32; subclasses shard them over ranks."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class TrainState:
     def everything(
         self, of: Callable[[torch.nn.Parameter], torch.Tensor] = lambda parameter: parameter
     ) -> dict[str, torch.Tensor]:
-        """A tensor of each parameter of policy and head: itself by default."""
+        """Return a tensor for each parameter of policy and head, by default the parameter."""
         return self._named({**self._trained, **self._head}, of)
 
     def resident(self) -> list[torch.Tensor]:
@@ -81,7 +81,7 @@ class TrainState:
         return [*self.parameters, *moments]
 
     def remember(self) -> Callable[[], None]:
-        """Copy weights and the optimizer's state; the function that is returned puts them back."""
+        """Copy weights and optimizer state; the returned function restores them."""
         weights = [p.detach().clone() for p in self.parameters]
         state = {
             parameter: {kind: tensor.clone() for kind, tensor in tensors.items()}
@@ -98,11 +98,11 @@ class TrainState:
         return put_back
 
     def forget_gradient(self) -> None:
-        """Drop the gradient, so that the next pass begins a new one."""
+        """Drop the gradient before the next pass."""
         self.optimizer.zero_grad(set_to_none=True)
 
     def update(self) -> None:
-        """Change the weights by the gradient that `clip` has finished."""
+        """Update the weights by the gradient that `clip` completed."""
         self.optimizer.step()
 
     def set_rate(self, rate: float) -> None:
@@ -111,47 +111,46 @@ class TrainState:
             group["lr"] = rate * group["lr_scale"]
 
     def clip(self) -> float:
-        """Finish the gradient, and scale it down to the largest norm; the norm before that."""
+        """Complete the gradient, clip it to the largest norm, and return its norm before that."""
         largest = self._settings.clip_norm or math.inf
         return float(torch.nn.utils.clip_grad_norm_(self.parameters, largest, foreach=False))
 
     def settle(self) -> None:
-        """Make the parameters ready for an update, after passes without a gradient."""
+        """Prepare the parameters for an update after passes without a gradient."""
 
     def whole(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Some of these tensors, detached, on the CPU, where a process sees all of each; no
-        copies of what is there."""
+        """Gather tensors, detached and whole, on the CPU; a tensor on the CPU is not copied."""
         return {name: tensor.detach().cpu() for name, tensor in tensors.items()}
 
     def _policy(self, config: ModelConfig, whole: Mapping[str, torch.Tensor]) -> PolicyModel:
-        """The model, where it is trained."""
+        """Build the model on its device."""
         with self._device:
             model = Qwen3(config)
         model.load_state_dict(whole)
         return model
 
     def _optimizer(self, critic_lr_scale: float) -> torch.optim.AdamW:
-        """The optimizer of the policy's and the head's parameters."""
+        """Build the optimizer of the parameters of policy and head."""
         return self._settings.build(self._trained.values(), self._head.values(), critic_lr_scale)
 
     def _runner(self) -> Runner | None:
-        """The runner of a model whose layers are not all in this process; None otherwise."""
+        """Return the runner of a model with layers in other processes; None for a whole one."""
         return None
 
     def _placed(self, head: ValueHead) -> ValueHead:
-        """The head, where it is trained."""
+        """Move the head to its device."""
         return head
 
     def _names(self, parameter: str) -> tuple[str, ...]:
-        """Names of the tensors that a parameter stands for."""
+        """Return the names of the tensors that a parameter holds."""
         return (parameter,)
 
     def _parts(self, parameter: str, tensor: torch.Tensor) -> Sequence[torch.Tensor]:
-        """The tensors of `_names`, of one that is laid out as a parameter is."""
+        """Split a tensor with a parameter's layout into the tensors of `_names`."""
         return (tensor,)
 
     def _joined(self, parameter: str, parts: Sequence[torch.Tensor]) -> torch.Tensor:
-        """A parameter's layout from the tensors of `_names`, which may be whole."""
+        """Join the tensors of `_names`, which may be whole, in a parameter's layout."""
         return parts[0].to(self._device)
 
     def _named(
@@ -168,7 +167,7 @@ class TrainState:
         }
 
     def _moments(self, parameter: torch.nn.Parameter) -> Mapping[str, torch.Tensor]:
-        """The optimizer's tensors of a parameter, laid out as it is; none before an update."""
+        """Return the optimizer's tensors of a parameter in its layout; none before an update."""
         moments: Mapping[str, torch.Tensor] = self.optimizer.state[parameter]
         return moments
 
@@ -179,7 +178,7 @@ class TrainState:
         self.optimizer.state[parameter] = dict(moments)
 
     def state(self) -> dict[str, torch.Tensor]:
-        """Tensors of a checkpoint beside the policy's weights, as `<parameter>/<tensor>`."""
+        """Return the checkpoint's tensors besides the policy, as `<parameter>/<tensor>`."""
         state = {f"{name}/{VALUE}": p for name, p in self._named(self._head, lambda p: p).items()}
         for own, parameter in {**self._trained, **self._head}.items():
             names = self._names(own)
@@ -192,13 +191,13 @@ class TrainState:
         """Refuse a checkpoint that lacks a tensor of this state.
 
         Raises:
-            TrainerError: it has no critic.
+            TrainerError: the checkpoint has no critic.
         """
         if missing := [name for name in self._head if f"{name}/{VALUE}" not in found.state]:
             raise TrainerError(f"checkpoint {folder} has no critic: {missing[0]} is not in it")
 
     def restore(self, found: Checkpoint) -> None:
-        """Take over the tensors of a checkpoint that was checked."""
+        """Take over the tensors of a checked checkpoint."""
         with torch.no_grad():
             for own, parameter in self._trained.items():
                 weights = [found.weights[name] for name in self._names(own)]
