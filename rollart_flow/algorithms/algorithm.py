@@ -1,8 +1,8 @@
-"""`Algorithm`: the settings of `train`: a loss, an estimator of advantages and everything beside.
+"""`Algorithm`: a loss, an estimator of advantages and their settings, for `train`.
 
-The recipes (`grpo`, ...) fill it with the defaults of a paper; every part can be replaced. The
-invariant: every setting is checked here, where a pipeline is built, none is ignored, and the way
-from the behavior policy to the trained one is corrected for once.
+The recipes (`grpo`, ...) build it with the defaults of a paper; every part can be replaced. The
+invariant: every setting is checked when a pipeline is built, none is ignored, and the difference
+between the behavior policy and the trained one is corrected for once.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ class Algorithm:
     """Version of the policy that is the reference. If it is later than the version that the run
     starts from, there is no penalty until the run reaches it."""
     correction: Correction | None = None
-    """Stands for pi_old / mu. None: the exact weight where the loss has a ratio to pi_old, no
-    factor
-    where the loss reaches the behavior policy by itself or has no ratio."""
+    """Factor in place of pi_old / mu. None means the exact weight for a loss with a ratio to
+    pi_old,
+    and no factor for other losses."""
     critic: Critic | None = None
-    """The value head that the estimator needs; None where it needs none."""
+    """Value head that the estimator needs; None if it needs none."""
     staleness: Decayed | None = None
     """Factor on the loss of a stale trajectory; None: stale trajectories count in full."""
     constant_tokens: int = 0
@@ -108,19 +108,19 @@ class Algorithm:
 
     @property
     def needs_reference(self) -> bool:
-        """Whether `Tokens.reference_logprobs` is needed once the reference version is reached."""
+        """Whether `Tokens.reference_logprobs` is needed from the reference version on."""
         return self.kl > 0
 
     @property
     def factor(self) -> Correction | None:
-        """Correction that multiplies every token's loss; None where there is none."""
+        """Correction that multiplies every token's loss; None if there is none."""
         if self.correction is None and self.loss.anchor == "old":
             return Exact()
         return self.correction
 
     @property
     def needs(self) -> frozenset[str]:
-        """Names that loss and correction need of `Tokens`, without the reference's."""
+        """Names in `Tokens` that loss and correction need, without those of the reference."""
         factor = self.factor
         return self.loss.needs | (frozenset() if factor is None else factor.needs)
 
@@ -131,11 +131,11 @@ class Algorithm:
         return (self.needs - COMPUTED) | critic
 
     def advantages(self, batch: pa.Table) -> Advantages:
-        """Advantages of a batch, by the estimator."""
+        """Estimate the advantages of a batch."""
         return self.advantage(batch)
 
     def weights(self, batch: pa.Table) -> Floats:
-        """Factor on each trajectory's loss [trajectories], from aggregation and staleness."""
+        """Return the factor on each trajectory's loss [trajectories]: aggregation and staleness."""
         weights = aggregation_weights(batch, self.aggregation, self.constant_tokens)
         return weights if self.staleness is None else weights * self.staleness(batch)
 

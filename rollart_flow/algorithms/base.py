@@ -1,8 +1,8 @@
-"""The protocols that an algorithm is composed of. One variant, one short file.
+"""The protocols that an algorithm is composed of.
 
-An `Estimator` sees Arrow columns of one batch before it is trained on; its result is stored with
-the batch. A `Loss` sees tensors of action tokens while the batch is trained on. Both are frozen
-settings that a pipeline file can name without loading torch, and pure.
+An `Estimator` reads Arrow columns of one batch before training; its result is stored with the
+batch. A `Loss` reads tensors of action tokens during training. Both are pure, and frozen settings
+that a pipeline file can name without loading torch.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 Floats: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.float64]]"
 
 Rows: TypeAlias = "tuple[np.ndarray[tuple[int], np.dtype[np.float32]], ...]"
-"""An array of numbers for each trajectory of a batch, in its order."""
+"""An array of numbers for each trajectory of a batch, in order."""
 
 RatioTo = Literal["behavior", "old"]
-"""Policy that an importance ratio is taken to. `behavior`: the one that sampled the token, so that
-one ratio corrects for everything. `old`: the one that the step starts from; the rest of the way,
-from it to the behavior policy, is then a factor of its own (a correction)."""
+"""Denominator of an importance ratio. `behavior`: the policy that sampled the token, so that one
+ratio corrects for everything. `old`: the policy that the step starts from; a separate factor (a
+correction) then accounts for its difference from the behavior policy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,25 +39,25 @@ class Advantages:
     zero_variance_groups: int
     """Groups whose rewards were all equal."""
     columns: Mapping[str, Rows] = field(default_factory=dict)
-    """Further columns of `batches` to store, by name (`TARGETS`), in the type
-    that the schema declares."""
+    """Further columns of `batches` to store, by name (`TARGETS`), in their declared types."""
 
 
 class Estimator(ABC):
     """Advantages of one batch from its rewards."""
 
     needs_values: ClassVar[bool] = False
-    """Reads a column `values`, list<float32> [action tokens]: the critic's, in order."""
+    """Whether it reads the column `values` of a critic, list<float32> [action tokens], in order."""
     needs_old_logprobs: ClassVar[bool] = False
-    """Reads a column `old_logprobs`, list<float32> [action tokens]: log pi of the weights that the
-    step starts from (`trained_version`)."""
+    """Whether it reads the column `old_logprobs`, list<float32> [action tokens]: log pi of the
+    weights that the step starts from (`trained_version`)."""
 
     @abstractmethod
     def __call__(self, batch: pa.Table) -> Advantages:
-        """Advantages of a batch, from any column of `trajectories`.
+        """Compute the advantages of a batch from any columns of `trajectories`.
 
         Raises:
-            TrainerError: a trajectory has no reward.
+            TrainerError: a trajectory has no reward, an action token lies outside the turns, or a
+                column that the estimator reads has not one finite value for each action token.
         """
 
 
@@ -71,26 +71,26 @@ class Tokens:
     """log mu, as stored with the trajectory."""
     advantages: torch.Tensor
     reference_logprobs: torch.Tensor | None = None
-    """log pi_ref; None where the algorithm needs no reference policy."""
+    """log pi_ref; None if the algorithm needs no reference policy."""
     old_logprobs: torch.Tensor | None = None
-    """log pi_old: recomputed under the weights that the step starts from, the same in all of its
-    updates; None where the algorithm does not need it."""
+    """log pi_old, recomputed under the weights that the step starts from, the same in all updates
+    of the step; None if the algorithm does not need it."""
     rows: torch.Tensor | None = None
     """int64: index of the token's trajectory among these, from 0."""
     chunks: torch.Tensor | None = None
     """int64: index of the token's interaction chunk among these, from 0. A chunk is a run of action
     tokens between two observations; no two trajectories share one."""
     lags: torch.Tensor | None = None
-    """int64: versions by which the policy that sampled the token is behind the one that the step
-    starts from; tokens of one trajectory may differ. None where the batch does not say."""
+    """int64: number of versions from the behavior policy of the token to the policy that the step
+    starts from; tokens of one trajectory may differ. None if the batch has no versions."""
     columns: Mapping[str, torch.Tensor] = field(default_factory=dict)
     """Columns of the batch that the algorithm needs, by name, one value for each token."""
 
     def need(self, name: str) -> torch.Tensor:
-        """A field of this class, or a column of the batch, that must be there.
+        """Return a field of this class, or a column of the batch.
 
         Raises:
-            TrainerError: it is not.
+            TrainerError: the batch does not have it.
         """
         values = getattr(self, name) if name in COMPUTED else self.columns.get(name)
         if values is None:
@@ -100,7 +100,7 @@ class Tokens:
 
 
 TARGETS = "targets"
-"""Column of `batches` that a critic is trained towards."""
+"""Column of `batches` with the targets of a critic."""
 
 COMPUTED = frozenset({"reference_logprobs", "old_logprobs", "rows", "chunks", "lags"})
 """Fields of `Tokens` that a loss may need and the trainer computes; any other name that a loss
@@ -119,29 +119,29 @@ class TokenLoss:
 
 
 class Loss(ABC):
-    """Loss of one family of policy gradients, to be minimised."""
+    """Loss of one family of policy gradients, to be minimized."""
 
     @property
     def anchor(self) -> RatioTo | None:
-        """Policy that its importance ratio is taken to; None where it has none.
+        """Denominator of the importance ratio, or None if the loss has no ratio.
 
-        `behavior` means that the loss corrects all the way by itself, so that any further
-        correction would correct twice. With `old` the algorithm adds the factor pi_old / mu.
+        With `behavior` the loss needs no correction, and a further one would correct twice. With
+        `old` the algorithm adds the factor pi_old / mu.
         """
         return None
 
     @property
     def needs(self) -> frozenset[str]:
-        """Names of everything that the loss reads beyond logprobs and advantages.
+        """Names of all values that the loss reads in addition to logprobs and advantages.
 
-        Each is one of `COMPUTED`, or the name of a numeric column of `trajectories` or `batches`,
-        which `Tokens.need` then gives token by token (`trainers.batch.columns` says how).
+        Each is one of `COMPUTED`, or a numeric column of `trajectories` or `batches`, of which
+        `Tokens.need` returns a value for each token (see `trainers.batch.columns`).
         """
         return frozenset()
 
     @abstractmethod
     def __call__(self, tokens: Tokens) -> TokenLoss:
-        """Loss of each action token, before aggregation.
+        """Compute the loss of each action token, before aggregation.
 
         Raises:
             TrainerError: a field or column that the loss needs is missing.
@@ -149,18 +149,18 @@ class Loss(ABC):
 
 
 class Correction(ABC):
-    """Distance of the behavior policy from pi_old, as a factor on each token's loss.
+    """Factor on each token's loss for the difference of pi_old from the behavior policy.
 
-    It stands for pi_old / mu and goes with a ratio pi_theta / pi_old, so that the two together
-    correct once. Engines and trainers compute the same policy with different kernels, and tokens
-    may be versions behind; both are in this factor, and neither is in the ratio.
+    It approximates pi_old / mu and belongs to a ratio pi_theta / pi_old, so that both together
+    correct once. The factor covers what the ratio does not: engines and trainers compute the same
+    policy with different kernels, and tokens may be versions behind.
     """
 
     @property
     def needs(self) -> frozenset[str]:
-        """Names of everything that the correction reads, as `Loss.needs`."""
+        """Names of all values that the correction reads, as in `Loss.needs`."""
         return frozenset({"old_logprobs"})
 
     @abstractmethod
     def __call__(self, tokens: Tokens) -> torch.Tensor:
-        """Factor of each action token [action tokens], without gradient."""
+        """Return the factor of each action token [action tokens], without gradient."""

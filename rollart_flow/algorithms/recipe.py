@@ -1,8 +1,8 @@
-"""What all recipes have in common: keywords, and how they become an `Algorithm`.
+"""The keywords that all recipes share, and the construction of an `Algorithm` from them.
 
-A recipe is a function with a paper's defaults: `grpo(clip=0.2, correction=tis(cap=2.0))`. Beside
-its own keywords it takes those of `Common`. The invariant: a keyword that a recipe does not have is
-refused, and one that would be ignored is too.
+A recipe is a function with a paper's defaults: `grpo(clip=0.2, correction=tis(cap=2.0))`. It takes
+its own keywords and those of `Common`. The invariant: a keyword that a recipe does not have, or
+that would be ignored, is refused.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from rollart_flow.errors import SettingsError
 
 
 class Common(TypedDict, total=False):
-    """Keywords of every recipe; those that are left out have the recipe's default."""
+    """Keywords of every recipe; an omitted one has the recipe's default."""
 
     advantage: Estimator
-    """Turns rewards into advantages, see `algorithms.advantages`."""
+    """Estimator of advantages from rewards, see `algorithms.advantages`."""
     aggregation: Aggregation
     """Mean over all action tokens (`token`), over trajectories (`sequence`), over domains
     (`domain`), or over trajectories of sums divided by `constant_tokens` (`constant`)."""
     constant_tokens: int
     """Divisor of the aggregation `constant` [tokens]."""
     correction: Correction | None
-    """Stands for pi_old / mu, see `algorithms.corrections`; the ratio is then to pi_old."""
+    """Factor in place of pi_old / mu, see `algorithms.corrections`; the ratio is then to pi_old."""
     critic: Critic | None
-    """Value head, where the estimator needs one."""
+    """Value head, if the estimator needs one."""
     entropy: float
     """Factor of the entropy bonus; 0 gives none."""
     kl: float
@@ -54,7 +54,7 @@ def compose(
     aggregation: Aggregation = "token",
     critic: Critic | None = None,
 ) -> Algorithm:
-    """The algorithm of a recipe: its defaults, and the keywords that replace them.
+    """Build the algorithm of a recipe from its defaults and the keywords that replace them.
 
     Raises:
         SettingsError: a keyword that no recipe has, a value out of its range, or a contradiction.
@@ -71,7 +71,7 @@ def compose(
 
 
 def ratio_of(ratio_to: RatioTo | None, common: Common) -> RatioTo:
-    """Policy that a ratio is taken to by default: pi_old beside a correction, else mu."""
+    """Return the given denominator of a ratio; by default pi_old with a correction, else mu."""
     if ratio_to is None:
         return "behavior" if common.get("correction") is None else "old"
     return ratio_to

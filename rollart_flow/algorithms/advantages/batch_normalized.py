@@ -5,7 +5,7 @@
 
 Source: REINFORCE++ (2501.03262), the variant with a baseline. One scale for all groups: GRPO's
 scale for each group is biased for small groups. The mean of D over the batch is zero by itself. The
-standard deviation is over trajectories, so that long ones do not count for more.
+standard deviation is over trajectories, so that long ones have no larger influence.
 """
 
 from __future__ import annotations

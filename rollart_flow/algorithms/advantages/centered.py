@@ -2,10 +2,9 @@
 
     A_i = r_i - mean(r)                         over the attempts i of one group
 
-Source: Dr.GRPO (2503.20783). Without the
-division by the standard deviation, groups that are nearly solved or nearly hopeless do not count
-for more than others. Its aggregation is `constant`. The invariant: a group whose rewards are all
-equal teaches exactly nothing, and is counted.
+Source: Dr.GRPO (2503.20783). Without division by the standard deviation, groups with almost equal
+rewards have no larger influence than others. Its aggregation is `constant`. The invariant: a group
+of equal rewards has advantages of exactly 0, and is counted.
 """
 
 from __future__ import annotations

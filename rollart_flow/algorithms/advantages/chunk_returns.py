@@ -2,9 +2,9 @@
 
     G_k = gamma^(chunks from k to the last) R   over the chunks k of one trajectory
 
-A chunk is what the policy generates between two observations; R is the trajectory's reward. Source:
-chunked MDP of ROLL's IPA (2512.24873), with the default of gamma of its public file. As
-there, rewards within the trajectory are no part of it, and there is no baseline.
+A chunk is the text that the policy generates between two observations; R is the trajectory's
+reward. Source: chunked MDP of ROLL's IPA (2512.24873), with the gamma of its public settings. As
+there, rewards within the trajectory are ignored, and there is no baseline.
 """
 
 from __future__ import annotations
@@ -30,11 +30,6 @@ class ChunkReturns(Estimator):
         check_number("gamma", self.gamma, low=0, high=1)
 
     def __call__(self, batch: pa.Table) -> Advantages:
-        """Advantages of a batch, each [action tokens].
-
-        Raises:
-            TrainerError: a trajectory has no reward, or an action token outside its turns.
-        """
         import numpy as np
 
         from rollart_flow.algorithms.advantages.columns import rewards_of, varied_groups

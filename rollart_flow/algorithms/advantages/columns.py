@@ -1,4 +1,4 @@
-"""Columns of a batch as estimators read them."""
+"""Functions with which estimators read the columns of a batch."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Places = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
 def rewards_of(batch: pa.Table) -> Floats:
-    """Rewards [trajectories].
+    """Return the rewards [trajectories].
 
     Raises:
-        TrainerError: one is missing or not finite.
+        TrainerError: a reward is missing or not finite.
     """
     rewards = batch["reward"].cast(pa.float64())
     values: Floats = pc.fill_null(rewards, float("nan")).combine_chunks().to_numpy()
@@ -29,7 +29,7 @@ def rewards_of(batch: pa.Table) -> Floats:
 
 
 def groups_of(batch: pa.Table) -> Iterator[Places]:
-    """Places of the members of each group, in order of its first member."""
+    """Yield the places of the members of each group, in order of their first members."""
     encoded = pc.dictionary_encode(batch["group_id"].combine_chunks())
     group_of = encoded.indices.to_numpy(zero_copy_only=False)
     for group in range(len(encoded.dictionary)):
@@ -37,9 +37,9 @@ def groups_of(batch: pa.Table) -> Iterator[Places]:
 
 
 def varied_groups(batch: pa.Table, rewards: Floats) -> tuple[list[Places], int]:
-    """Groups whose rewards differ, and how many others there are.
+    """Return the groups whose rewards differ, and the number of other groups.
 
-    Of the others an estimator gives exactly zero, though their mean may differ by a rounding.
+    Estimators give the others exactly 0, although their mean may differ by a rounding error.
     """
     groups = list(groups_of(batch))
     varied = [places for places in groups if np.ptp(rewards[places]) > 0]
@@ -47,7 +47,7 @@ def varied_groups(batch: pa.Table, rewards: Floats) -> tuple[list[Places], int]:
 
 
 def centered_in_groups(batch: pa.Table) -> tuple[Floats, int]:
-    """Rewards less the mean of their group [trajectories], and how many groups are all equal.
+    """Return rewards less the mean of their group [trajectories], and the number of equal groups.
 
     Raises:
         TrainerError: a reward is missing or not finite.
@@ -61,15 +61,15 @@ def centered_in_groups(batch: pa.Table) -> tuple[Floats, int]:
 
 
 def one_each(values: Floats) -> tuple[np.ndarray[tuple[int], np.dtype[np.float32]], ...]:
-    """One number for all action tokens of each trajectory, as `Advantages` has them."""
+    """Return one number for all action tokens of each trajectory, as in `Advantages`."""
     return tuple(np.array([value], dtype=np.float32) for value in values)
 
 
 def action_counts(batch: pa.Table) -> Floats:
-    """Action tokens of each trajectory [trajectories].
+    """Return the number of action tokens of each trajectory [trajectories].
 
     Raises:
-        TrainerError: a trajectory has none, or there is no trajectory.
+        TrainerError: a trajectory has none, or the batch is empty.
     """
     masks = batch["action_mask"].combine_chunks()
     ends = np.concatenate([[0], np.cumsum(masks.flatten().to_numpy(zero_copy_only=False))])

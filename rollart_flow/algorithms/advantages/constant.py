@@ -1,4 +1,4 @@
-"""Every action is an example to follow: rewards play no role."""
+"""Constant advantages, for imitation of every action whatever its reward."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Constant(Estimator):
-    """1 for every trajectory."""
+    """An advantage of 1 for every trajectory."""
 
     def __call__(self, batch: pa.Table) -> Advantages:
         import numpy as np

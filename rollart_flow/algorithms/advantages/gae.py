@@ -4,8 +4,8 @@
     A_t      = delta_t + gamma lam A_(t+1)
     target_t = A_t + V_t
 
-Source: Schulman et al. 2015 (1506.02438). A turn's reward is paid to its last action token. Nothing
-is worth anything after the last token, also where the episode was truncated: V and A are 0 there.
+Source: Schulman et al. 2015 (1506.02438). A turn's reward belongs to its last action token. After
+the last token V and A are 0, also if the episode was truncated.
 """
 
 from __future__ import annotations
@@ -29,19 +29,13 @@ class GAE(Estimator):
     gamma: float = 1.0
     """Discount of one token."""
     lam: float = 0.95
-    """0 trusts the critic after one token, 1 not at all."""
+    """Weight of later errors: 0 uses the critic's next value, 1 the whole return."""
 
     def __post_init__(self) -> None:
         check_number("gamma", self.gamma, low=0, high=1)
         check_number("lam", self.lam, low=0, high=1)
 
     def __call__(self, batch: pa.Table) -> Advantages:
-        """Advantages and targets of a batch, each [action tokens].
-
-        Raises:
-            TrainerError: a trajectory has no reward, an action token outside its turns, or not one
-                finite value for each.
-        """
         import numpy as np
 
         from rollart_flow.algorithms.advantages.columns import rewards_of, varied_groups

@@ -6,11 +6,11 @@
                                                 state as t
     A_t   = A^E + step_weight A^S_t             for every token of turn t
 
-Source: GiGPO (2505.10978) section 4. Two turns began in the same state where the environment showed
-the same text. r_t is what it gave for the turn; the last turn also has what the trajectory's reward
-differs from the sum of all. The invariant: what has no variance, the rewards of a group or the
-returns from a state, adds exactly nothing. Groups of equal rewards are counted, and still teach
-which of their turns led there sooner.
+Source: GiGPO (2505.10978) section 4. Two turns began in the same state if their observations are
+the same text. r_t is the environment's reward of the turn; the last turn also has the difference of
+the trajectory's reward from the sum of all. The invariant: rewards of a group, or returns from a
+state, that are all equal add exactly 0. Groups of equal rewards are counted; their turns still have
+advantages among equal states.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class GiGPO(Estimator):
     step_weight: float = 1.0
     """Factor of the advantage of turns; 0 is GRPO."""
     eps: float = 1e-6
-    """Added to every standard deviation."""
+    """Term added to every standard deviation."""
 
     def __post_init__(self) -> None:
         check_number("gamma", self.gamma, low=0, high=1)
@@ -45,11 +45,6 @@ class GiGPO(Estimator):
         check_number("eps", self.eps, low=0, open_low=True)
 
     def __call__(self, batch: pa.Table) -> Advantages:
-        """Advantages of a batch, each [action tokens].
-
-        Raises:
-            TrainerError: a trajectory has no reward, or an action token outside its turns.
-        """
         import numpy as np
 
         from rollart_flow.algorithms.advantages.columns import groups_of, rewards_of, varied_groups

@@ -3,8 +3,8 @@
     A_i = (r_i - mean(r)) / (std(r) + eps)      over the attempts i of one group
 
 Source: ROLL Flash (2510.11345) section 2.1, eq. 2. The standard deviation is that of the group
-itself (divided by G, not G - 1). The invariant: a group whose rewards are all equal teaches exactly
-nothing, and is counted.
+itself (divided by G, not G - 1). The invariant: a group of equal rewards has advantages of exactly
+0, and is counted.
 """
 
 from __future__ import annotations

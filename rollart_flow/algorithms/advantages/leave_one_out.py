@@ -3,7 +3,7 @@
     A_i = r_i - mean(r_j, j != i)               over the attempts of one group
 
 Source: Ahmadian et al. 2024 (2402.14740), after Kool et al. 2019. The baseline of an attempt does
-not depend on it, so that the gradient has no bias. An attempt without others teaches nothing.
+not depend on it, so that the gradient has no bias. A group of one attempt has an advantage of 0.
 """
 
 from __future__ import annotations

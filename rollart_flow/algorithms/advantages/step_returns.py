@@ -1,10 +1,10 @@
-"""Discounted returns of turns: every token of a turn is credited with what came of that turn on.
+"""Discounted returns of turns: the advantage of every token of a turn is the return from the turn.
 
     A_t = r_t + gamma A_(t+1)                   over the turns t of one trajectory
 
-r_t is what the environment gave for the turn; the last turn also has what the trajectory's reward
-differs from the sum of all. Source: step-level MDP of agentic RL (SkyRL's transitions).
-There is no baseline: a group of equal rewards is counted, and still teaches its returns.
+r_t is the environment's reward of the turn; the last turn also has the difference of the
+trajectory's reward from the sum of all. Source: step-level MDP of agentic RL (SkyRL's transitions).
+There is no baseline: a group of equal rewards is counted, and still has advantages.
 """
 
 from __future__ import annotations
@@ -30,11 +30,6 @@ class StepReturns(Estimator):
         check_number("gamma", self.gamma, low=0, high=1)
 
     def __call__(self, batch: pa.Table) -> Advantages:
-        """Advantages of a batch, each [action tokens].
-
-        Raises:
-            TrainerError: a trajectory has no reward, or an action token outside its turns.
-        """
         import numpy as np
 
         from rollart_flow.algorithms.advantages.columns import rewards_of, varied_groups

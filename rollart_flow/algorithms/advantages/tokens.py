@@ -1,7 +1,7 @@
-"""Where the action tokens of a batch lie, and which of them is paid what.
+"""Positions of the action tokens of a batch, and the rewards that belong to them.
 
-The tokens that the policy generated are one chain of actions for each trajectory, across the
-observations between them. The invariant: what a chain is paid adds up to the trajectory's reward.
+The generated tokens of a trajectory are one chain of actions, across the observations between them.
+The invariant: the rewards of a chain add up to the trajectory's reward.
 """
 
 from __future__ import annotations
@@ -24,18 +24,19 @@ class Actions:
     turns: Places
     """Turn of each action token [action tokens], from 0."""
     chunks: Places
-    """Chunk of each [action tokens], from 0: action tokens without an observation between them."""
+    """Chunk of each action token [action tokens], from 0; no observation lies within a chunk."""
     rewards: Floats
-    """Reward of each turn [turns]: what the environment gave; the last one also has what the
-    trajectory's reward differs from their sum."""
+    """Reward of each turn [turns], given by the environment; the last one also has the difference
+    of
+    the trajectory's reward from their sum."""
     observations: tuple[str, ...]
-    """What the environment showed at the start of each turn."""
+    """Observation at the start of each turn."""
 
     @property
     def paid(self) -> Floats:
-        """Reward of each action token [action tokens]: a turn's goes to its last one.
+        """Reward of each action token [action tokens]: that of a turn belongs to its last token.
 
-        A turn in which nothing was generated pays the token before it.
+        The reward of a turn without generated tokens belongs to the token before it.
         """
         paid = np.zeros(len(self.turns))
         last = np.searchsorted(self.turns, np.arange(len(self.rewards)), side="right") - 1
@@ -44,10 +45,10 @@ class Actions:
 
 
 def actions_of(batch: pa.Table) -> list[Actions]:
-    """Action tokens of each trajectory, in the order of the batch.
+    """Return the action tokens of each trajectory, in the order of the batch.
 
     Raises:
-        TrainerError: one has no reward, no action token, or one outside its turns.
+        TrainerError: a trajectory has no reward, no action token, or one outside its turns.
     """
     masks = _rows(batch, "action_mask")
     turns = _rows(batch, "turns")
@@ -76,7 +77,7 @@ def _actions(place: int, mask: pa.Array, turns: pa.Array, reward: float) -> Acti
 
 
 def _rows(batch: pa.Table, column: str) -> list[pa.Array]:
-    """Elements of each list of a column, however it is chunked and sliced."""
+    """Return the elements of each list of a column, which may be chunked or sliced."""
     lists = batch[column].combine_chunks()
     ends = np.cumsum(pc.list_value_length(lists).to_numpy(zero_copy_only=False))
     values = lists.flatten()
@@ -87,11 +88,11 @@ def _rows(batch: pa.Table, column: str) -> list[pa.Array]:
 
 
 def action_values(batch: pa.Table, column: str, counts: list[int]) -> list[Floats]:
-    """A column of one number for each action token, by trajectory [action tokens].
+    """Return a column of one number for each action token, by trajectory [action tokens].
 
     Raises:
-        TrainerError: the batch lacks the column, or it has another number of them, or one that is
-            not finite.
+        TrainerError: the column is missing, has another number of values, or one that is not
+            finite.
     """
     if column not in batch.column_names:
         raise TrainerError(f"the batch has no column {column!r}, which its estimator reads")
@@ -106,7 +107,7 @@ def action_values(batch: pa.Table, column: str, counts: list[int]) -> list[Float
 
 
 def behavior_logprobs(batch: pa.Table) -> list[Floats]:
-    """log mu of the action tokens of each trajectory [action tokens], as stored."""
+    """Return the stored log mu of the action tokens of each trajectory [action tokens]."""
     pairs = zip(_rows(batch, "logprobs"), _rows(batch, "action_mask"), strict=True)
     return [_floats(values)[mask.to_numpy(zero_copy_only=False)] for values, mask in pairs]
 
@@ -117,7 +118,7 @@ def _floats(values: pa.Array) -> Floats:
 
 
 def discounted(rewards: Floats, gamma: float) -> Floats:
-    """G_t = r_t + gamma G_(t+1), of the same shape."""
+    """Return G_t = r_t + gamma G_(t+1), of the same shape."""
     returns = np.array(rewards)
     for t in range(len(returns) - 2, -1, -1):
         returns[t] += gamma * returns[t + 1]

@@ -7,9 +7,9 @@
 
 Source: Espeholt et al. 2018 (1802.01561) section 4.1.
 
-IMPALA's gradient is rho_t A_t grad log pi: that factor is the loss's, `tis` has it, so that
-nothing is corrected twice. A turn's reward is paid to its last action token; after the last token
-everything is 0.
+IMPALA's gradient is rho_t A_t grad log pi; the loss has the factor rho_t, so that nothing is
+corrected twice. A turn's reward belongs to its last action token; after the last token all terms
+are 0.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class VTrace(Estimator):
     gamma: float = 1.0
     """Discount of one token."""
     rho_bar: float = 1.0
-    """Cap of the ratio on a token's own error: which policy's value is learned."""
+    """Cap of the ratio on a token's own error, which determines the policy of the learned value."""
     c_bar: float = 1.0
-    """Cap of the ratio on what came later: how far it reaches back. At most `rho_bar`."""
+    """Cap of the ratio on later errors, which limits how far they reach back; at most `rho_bar`."""
 
     def __post_init__(self) -> None:
         check_number("gamma", self.gamma, low=0, high=1)
@@ -47,12 +47,6 @@ class VTrace(Estimator):
             raise SettingsError(f"c_bar={self.c_bar!r}: expected at most rho_bar={self.rho_bar!r}")
 
     def __call__(self, batch: pa.Table) -> Advantages:
-        """Advantages and targets of a batch, each [action tokens].
-
-        Raises:
-            TrainerError: a trajectory has no reward, an action token outside its turns, or not one
-                finite value and one recomputed logprob for each.
-        """
         import numpy as np
 
         from rollart_flow.algorithms.advantages.columns import rewards_of, varied_groups
@@ -77,7 +71,7 @@ class VTrace(Estimator):
         return Advantages(tuple(advantages), constant, {TARGETS: tuple(targets)})
 
     def _targets(self, paid: Floats, value: Floats, log_ratio: Floats) -> Floats:
-        """v of each action token [action tokens]."""
+        """Compute v of each action token [action tokens]."""
         import numpy as np
 
         rho = np.exp(np.minimum(log_ratio, np.log(self.rho_bar)))

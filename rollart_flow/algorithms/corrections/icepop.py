@@ -1,6 +1,6 @@
 """IcePop: sg[pi_old / mu] where it lies in [low, high], else 0.
 
-Tokens on which engine and trainer disagree too much teach nothing, instead of counting as the cap.
+Tokens on which engine and trainer disagree too much have no gradient, instead of that of the cap.
 
 Source: Ring-1T (2510.18855) section 3: 0.5 to 5; others take an upper end of 2.
 """
@@ -22,9 +22,9 @@ class IcePop(Correction):
     """The importance weight within a window, and 0 outside of it."""
 
     low: float = 0.5
-    """Weight below which a token is dropped."""
+    """Weight pi_old / mu below which a token is dropped; at most 1."""
     high: float = 5.0
-    """Weight above which a token is dropped."""
+    """Weight above which a token is dropped; at least 1."""
 
     def __post_init__(self) -> None:
         check_number("low", self.low, low=0, high=1)

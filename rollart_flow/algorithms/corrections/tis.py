@@ -21,7 +21,7 @@ class TIS(Correction):
     """The importance weight, truncated at a cap."""
 
     cap: float = 2.0
-    """Largest weight."""
+    """Largest weight pi_old / mu of a token."""
 
     def __post_init__(self) -> None:
         check_number("cap", self.cap, low=0, open_low=True)

@@ -1,7 +1,6 @@
-"""Losses of action tokens that several recipes share, and what such losses are made of.
+"""Losses of action tokens that several recipes share, and their parts.
 
-A loss that one recipe uses stands in the file of that recipe, see
-`rollart_flow.algorithms.recipes`.
+The loss of a single recipe is in the file of the recipe, see `rollart_flow.algorithms.recipes`.
 """
 
 from rollart_flow.algorithms.losses.clipped import Clipped

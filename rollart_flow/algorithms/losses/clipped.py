@@ -23,12 +23,12 @@ class Clipped(RatioLoss):
     """Clipped surrogate of each action token."""
 
     clip: float = 0.2
-    """How far below 1 the ratio may go before its gradient is cut."""
+    """Distance below 1 at which the gradient of the ratio is cut."""
     clip_high: float = 0.28
-    """How far above 1; larger than `clip` lets unlikely tokens grow (DAPO)."""
+    """Distance above 1; a larger value than `clip` lets unlikely tokens grow (DAPO)."""
     dual: float | None = None
     """Ratio beyond which a token with a negative advantage has no gradient, above 1 (1.4 in ROLL, 3
-    elsewhere); None: no such bound."""
+    elsewhere); None for no bound."""
 
     def __post_init__(self) -> None:
         RatioLoss.__post_init__(self)

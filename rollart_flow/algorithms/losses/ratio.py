@@ -1,4 +1,4 @@
-"""The base of losses with an importance ratio: the choice of the policy that it is taken to."""
+"""The base of losses with an importance ratio, which has a choice of denominators."""
 
 from __future__ import annotations
 
@@ -16,16 +16,15 @@ if TYPE_CHECKING:
 class RatioLoss(Loss):
     """A loss of rho = pi_theta / mu, or of rho = pi_theta / pi_old.
 
-    With pi_old the algorithm multiplies the loss by sg[pi_old / mu], or by the correction that
-    stands for it; the loss itself is then inert as a correction in the first update of a step,
-    where rho is 1.
+    With pi_old the algorithm multiplies the loss by sg[pi_old / mu], or by the correction in its
+    place. In the first update of a step, rho is then 1.
     """
 
     reads: ClassVar[frozenset[str]] = frozenset()
-    """Names that the loss needs of `Tokens`, whatever the ratio is taken to."""
+    """Names in `Tokens` that the loss needs for either denominator."""
 
     ratio_to: RatioTo = field(default="behavior", kw_only=True)
-    """Policy that the ratio is taken to, see `RatioTo`."""
+    """Denominator of the ratio, see `RatioTo`."""
 
     def __post_init__(self) -> None:
         check_choice("ratio_to", self.ratio_to, get_args(RatioTo))
@@ -39,7 +38,7 @@ class RatioLoss(Loss):
         return self.reads if self.ratio_to == "behavior" else self.reads | {"old_logprobs"}
 
     def log_ratio(self, tokens: Tokens) -> torch.Tensor:
-        """log rho of each token [action tokens], differentiable."""
+        """Return log rho of each token [action tokens], differentiable."""
         if self.ratio_to == "behavior":
             return tokens.logprobs - tokens.behavior_logprobs
         return tokens.logprobs - tokens.need("old_logprobs")

@@ -1,7 +1,7 @@
-"""Means over the tokens of a trajectory or of a chunk, given to each of its tokens.
+"""Statistics of the tokens of a trajectory or chunk, repeated for each of its tokens.
 
-The invariant: a mean depends on its own segment's tokens alone, so that how trajectories share a
-micro-batch changes nothing.
+The invariant: a statistic depends on the tokens of its own segment alone, so that the grouping of
+trajectories into micro-batches changes nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def segment_means(values: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:
-    """Mean over each segment, at each of its tokens; differentiable.
+    """Return the mean over each segment, at each of its tokens; differentiable.
 
     Args:
         values: [tokens].
@@ -28,7 +28,7 @@ def segment_means(values: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:
 
 
 def segment_maxima(values: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:
-    """Largest value of each segment, at each of its tokens; arguments as of `segment_means`."""
+    """Return the largest value of each segment, at each token; arguments as in `segment_means`."""
     count = int(segments.max()) + 1 if len(segments) else 0
     largest = values.new_full((count,), int(values.min()) if len(values) else 0)
     return largest.scatter_reduce(0, segments, values, "amax").index_select(0, segments)

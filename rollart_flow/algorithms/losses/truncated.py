@@ -2,8 +2,8 @@
 
     loss = -sg[clip(rho, 0, cap)] A log pi_theta
 
-Every token has a gradient: a ratio beyond the cap counts as the cap. With a cap of 1, a token that
-has become likelier does not get a larger weight for it.
+Every token has a gradient: the cap replaces a larger ratio. With a cap of 1, a token that has
+become likelier has no larger weight.
 
 Sources: ROLL (2506.06122) and its code's loss of that name; IMPALA (1802.01561) for the truncation.
 """
@@ -22,7 +22,7 @@ class Truncated(RatioLoss):
     """Weighted log-likelihood of each action token, with a truncated weight."""
 
     cap: float = 1.0
-    """Largest ratio that counts."""
+    """Largest ratio; a larger one is replaced by it."""
 
     def __post_init__(self) -> None:
         RatioLoss.__post_init__(self)

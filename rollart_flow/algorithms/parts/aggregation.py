@@ -1,7 +1,7 @@
-"""How losses of tokens become one number: factors on each trajectory's loss.
+"""Aggregation of token losses to one number, as factors on each trajectory's loss.
 
-The trainer takes the mean over all action tokens of a batch. A factor for each trajectory makes of
-it any other of the usual means; the factors are stored with the batch (`batches.weight`).
+The trainer computes the mean over all action tokens of a batch. A factor for each trajectory turns
+it into another of the usual means; the factors are stored with the batch (`batches.weight`).
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ trajectory does not weaken what its tokens teach (Dr.GRPO, 2503.20783)."""
 
 
 def check_aggregation(aggregation: object, constant_tokens: object) -> None:
-    """Refuse an unknown aggregation, and a constant without `constant` or the other way round.
+    """Refuse an unknown aggregation, and a divisor without the aggregation `constant` or vice
+    versa.
 
     Raises:
-        SettingsError: names the setting, the value and what it may be.
+        SettingsError: names the setting, its value and the allowed values.
     """
     check_choice("aggregation", aggregation, get_args(Aggregation))
     if aggregation == "constant":
@@ -42,16 +43,16 @@ def check_aggregation(aggregation: object, constant_tokens: object) -> None:
 def aggregation_weights(
     batch: pa.Table, aggregation: Aggregation, constant_tokens: int = 0
 ) -> Floats:
-    """Factors [trajectories] that turn the mean over all action tokens into the chosen one.
+    """Return the factors [trajectories] that turn the mean over all action tokens into another.
 
     Args:
-        batch: with action_mask and domain.
+        batch: table with action_mask and domain.
         aggregation: the chosen mean.
-        constant_tokens: divisor of a trajectory's sum with `constant` [tokens], such as the most
-            tokens of an action; 0 with the others.
+        constant_tokens: divisor of a trajectory's sum for `constant` [tokens], such as the largest
+            number of tokens of an action; 0 for the others.
 
     Raises:
-        SettingsError: as `check_aggregation`.
+        SettingsError: see `check_aggregation`.
         TrainerError: a trajectory has no action token.
     """
     import numpy as np

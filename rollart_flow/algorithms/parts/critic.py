@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Critic:
-    """A value head that is trained beside the policy, and never published."""
+    """A value head that is trained with the policy and never published."""
 
     coefficient: float = 0.5
     """Factor of the value loss, whose gradient reaches the policy's trunk."""
@@ -39,7 +39,8 @@ class Critic:
     def loss(
         self, values: torch.Tensor, targets: torch.Tensor, old_values: torch.Tensor
     ) -> torch.Tensor:
-        """Loss of the value of each action token, without the coefficient; all [action tokens]."""
+        """Compute the value loss of each action token, without the coefficient; all [action
+        tokens]."""
         import torch
 
         error = (values - targets) ** 2

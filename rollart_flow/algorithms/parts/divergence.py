@@ -1,4 +1,4 @@
-"""The penalty for moving away from a reference policy: estimators of KL(pi_theta || pi_ref).
+"""Penalty for divergence from a reference policy: estimators of KL(pi_theta || pi_ref).
 
 With d = log pi_theta - log pi_ref of a sampled token (Schulman, joschu.net/blog/kl-approx.html):
 
@@ -6,9 +6,9 @@ With d = log pi_theta - log pi_ref of a sampled token (Schulman, joschu.net/blog
     k2 = d^2 / 2              biased value; its gradient is that of the divergence
     k3 = e^-d - 1 + d         unbiased value, low variance, never negative
 
-Differentiated as it stands, k1 has a gradient of mean zero: the penalty would be silently inert. So
-its value is k1, and its gradient is that of the divergence, sg[d] d log pi_theta, as of k2. The
-gradient of k3 is that of the reverse direction, KL(pi_ref || pi_theta).
+The derivative of k1 itself has mean zero, so that the penalty would have no effect. The estimator
+k1 therefore has the value of k1 and the gradient of the divergence, sg[d] d log pi_theta, as k2.
+The gradient of k3 is that of the reverse direction, KL(pi_ref || pi_theta).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ KLEstimator = Literal["k1", "k2", "k3"]
 
 
 def divergence(tokens: Tokens, estimator: KLEstimator) -> torch.Tensor:
-    """Estimated divergence at each token [action tokens], differentiable.
+    """Estimate the divergence at each token [action tokens], differentiable.
 
     Raises:
         TrainerError: there are no reference logprobs.

@@ -1,4 +1,4 @@
-"""The whole importance weight: sg[pi_old / mu]. Unbiased, and of unbounded variance."""
+"""The exact importance weight sg[pi_old / mu]: unbiased, with unbounded variance."""
 
 from __future__ import annotations
 

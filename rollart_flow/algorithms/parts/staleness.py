@@ -1,8 +1,8 @@
 """Factors on the losses of stale trajectories.
 
-The bound drops trajectories that are too old (ROLLART section 6.2); among the others, older ones
-may count for less, since the variance of corrections grows with their lag. The invariant: a fresh
-trajectory counts in full, and an older one never more than a younger one.
+The bound drops trajectories that are too old (ROLLART section 6.2). Of the others, older ones may
+have a lower weight, since the variance of corrections grows with their lag. The invariant: a fresh
+trajectory has the full weight, and an older one never more than a younger one.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ class Decayed:
     factor: float = 0.9
     """Factor on a trajectory's weight for each version; 1 changes nothing."""
     after: int = 0
-    """Versions of lag that cost nothing."""
+    """Staleness up to which the weight is unchanged [versions]."""
 
     def __post_init__(self) -> None:
         check_number("factor", self.factor, low=0, high=1, open_low=True)
         check_count("after", self.after, low=0)
 
     def __call__(self, batch: pa.Table) -> Floats:
-        """Factors [trajectories] in (0, 1] from the column `staleness` of a batch [versions].
+        """Return factors [trajectories] in (0, 1] from the column `staleness` of a batch
+        [versions].
 
         Raises:
             TrainerError: a trajectory has no staleness.
@@ -44,7 +45,7 @@ class Decayed:
 
 
 def staleness_of(batch: pa.Table) -> Floats:
-    """Staleness of each trajectory [trajectories], in versions.
+    """Return the staleness of each trajectory [trajectories], in versions.
 
     Raises:
         TrainerError: a trajectory has no staleness.
