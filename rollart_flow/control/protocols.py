@@ -1,4 +1,4 @@
-"""Protocols of the control plane. Each has an in-process, a Ray and a test implementation.
+"""Protocols of the control plane, which Ray actors, simulated parts and faulty parts implement.
 
 Messages are frozen and idempotent: a repeated call has the effect of a single call. A stream is
 read with a cursor (`after`), so that lost items are read again and duplicates are recognized;
@@ -11,18 +11,19 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from rollart_flow.errors import RunFailedError
 from rollart_flow.types import (
     Assignment,
     Batch,
     Chunk,
     Event,
-    Generation,
     GenerationRequest,
     Outcome,
     Reason,
     Sample,
 )
+
+Emit = Callable[[Event], None]
+"""Callback through which the control plane reports events; it must not block."""
 
 
 class Inference(Protocol):
@@ -61,28 +62,6 @@ class Inference(Protocol):
 
         Unknown ids are ignored.
         """
-        ...
-
-
-class Generator(Protocol):
-    """Generation interface that an EnvManager uses; LLMProxy implements this protocol."""
-
-    async def generate(
-        self, request: GenerationRequest, on_first: Callable[[int], None] | None = None
-    ) -> Generation:
-        """Generate until a finish reason; raise EngineError if that is impossible."""
-        ...
-
-    def abort(self, request_id: str) -> None:
-        """Abort a generation, which then returns its tokens so far with `FinishReason.ABORT`."""
-        ...
-
-    def session(self) -> int:
-        """Return a number that this generator gives to no other caller."""
-        ...
-
-    def release(self, trajectory_id: str) -> None:
-        """Forget a trajectory that has ended."""
         ...
 
 
@@ -158,43 +137,6 @@ class EngineCommands(Protocol):
         A replacement is started if the worker was not restarted before; otherwise the worker is
         lost permanently.
         """
-        ...
-
-
-class InferenceControl(Protocol):
-    """Commands of the AsyncController to all inference workers of a run, each idempotent."""
-
-    async def suspend(self) -> None:
-        """Return once no worker generates: new requests are held, requests in flight are paused."""
-        ...
-
-    def prefetch(self, version: int) -> None:
-        """Read a published version while rollout continues, ahead of the `update` to it.
-
-        The call does not wait, and only affects how long that `update` takes.
-        """
-        ...
-
-    async def update(self, version: int) -> PullStats:
-        """Return once every worker holds exactly this version; call only while suspended."""
-        ...
-
-    async def resume(self) -> None:
-        """Resume generation.
-
-        Paused requests keep their tokens and rebuild their KV cache under the new weights.
-        """
-        ...
-
-    async def to_training(self) -> None:
-        """Hand the devices that rollout and training share to training.
-
-        Requests in flight there continue on other workers.
-        """
-        ...
-
-    async def to_rollout(self) -> None:
-        """Hand the shared devices back to rollout, where they serve again."""
         ...
 
 
@@ -306,43 +248,3 @@ class Buffered(Protocol):
     async def changes(self, after: int) -> tuple[int, tuple[Change, ...]]:
         """Wait for changes past the cursor and return (new cursor, changes)."""
         ...
-
-
-class Scheduling(Protocol):
-    """Interface of the RolloutScheduler for the AsyncController, in the same process.
-
-    Each method is idempotent.
-    """
-
-    def batch_ready(self) -> bool:
-        """Whether the buffer holds a whole batch, as far as the scheduler knows."""
-        ...
-
-    def batch_taken(self, batch: Batch) -> None:
-        """Free the credits of a formed batch, once the engines are suspended or need not be.
-
-        Groups admitted with these credits start under the next version.
-        """
-        ...
-
-    async def settled(self, version: int) -> None:
-        """Wait until no attempt in flight would be too old under this version."""
-        ...
-
-    def version_updated(self, version: int) -> None:
-        """Abort attempts that are too old for a version that the suspended engines now hold."""
-        ...
-
-    def stop(self) -> None:
-        """Cancel the attempts in flight and admit no more."""
-        ...
-
-    async def failed(self) -> RunFailedError:
-        """Wait until the run cannot continue and return the cause."""
-        ...
-
-
-class Emit(Protocol):
-    """Callback through which the control plane reports events; it must not block."""
-
-    def __call__(self, event: Event) -> None: ...

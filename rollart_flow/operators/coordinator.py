@@ -175,7 +175,7 @@ class CoordinatorActor:
     async def next_batch(self, step: int) -> Batch | None:
         """Return the batch of a step, or None after the last step or once the run stops.
 
-        See `control.schedule.controller.AsyncController.next_batch`.
+        See `control.training.controller.AsyncController.next_batch`.
         """
         if self._stopped:
             return None
@@ -208,7 +208,7 @@ class CoordinatorActor:
     async def trained(self, step: int, push_s: float | None) -> frozenset[int]:
         """Mark a step as recorded, and return the versions that evaluation still needs.
 
-        See `control.schedule.controller.AsyncController.trained`.
+        See `control.training.controller.AsyncController.trained`.
         """
         self._recorded = max(self._recorded, step)
         self._changed.notify()

@@ -1,8 +1,8 @@
 """Overhead of the control plane per environment turn, engine and environment doing nothing.
 
 512 environments in one process, on asyncio's own loop and the real clock. Everything that a turn
-goes through is real (scheduler, EnvManager, LLMProxy, RolloutWorker, SampleBuffer,
-AsyncController), and at each wait for engine or environment all others run.
+goes through is real (the planes of `control.plane`, the SampleBuffer), and at each wait for engine
+or environment all others run.
 """
 
 import asyncio
@@ -11,16 +11,18 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
 from rollart_flow.control.buffer.sample_buffer import SampleBuffer
-from rollart_flow.control.inference.llm_proxy import LLMProxy
+from rollart_flow.control.plane import (
+    ControlPlane,
+    EngineWorkers,
+    InferenceClients,
+    PlaneSettings,
+    RolloutPlane,
+)
 from rollart_flow.control.protocols import PullStats
-from rollart_flow.control.rollout.env_manager import AttemptLimits, EnvManager
-from rollart_flow.control.rollout.rollout_worker import RolloutWorker
-from rollart_flow.control.schedule.controller import AsyncController
+from rollart_flow.control.rollout.env_manager import AttemptLimits
 from rollart_flow.control.schedule.schedules import rollart
-from rollart_flow.control.scheduler.rollout_scheduler import RolloutScheduler
 from rollart_flow.control.scheduler.rollout_settings import RolloutSettings
 from rollart_flow.types import (
-    Assignment,
     Chunk,
     Event,
     FinishReason,
@@ -41,7 +43,7 @@ GOAL_MS = 1.0
 class IdleEngine:
     """An engine that answers at once with a fixed action."""
 
-    worker = "idle"
+    name = worker = "idle"
     hardware = "CPU"
     stands_for = frozenset(("CPU",))
     version = 0
@@ -72,14 +74,23 @@ class IdleEngine:
         self.version = version
         return PullStats()
 
-    async def resume(self) -> None:
+    async def serve(self, version: int) -> bool:
         """Do nothing: no request is held."""
+        return False
 
-    async def to_training(self) -> None:
-        """Do nothing: no device is shared."""
+    async def release(self) -> int:
+        """Do nothing: no memory is held."""
+        return 0
 
-    async def to_rollout(self) -> None:
+    async def leave(self) -> int:
         """Do nothing: no device is shared."""
+        return 0
+
+    async def ping(self) -> None:
+        """Answer at once."""
+
+    def restart(self) -> None:
+        """Do nothing: the engine does not hang."""
 
 
 class IdleEnvironment:
@@ -123,20 +134,24 @@ class _Turns:
         self.turns = 0
         schedule = rollart(1)
         settings = RolloutSettings(ENVIRONMENTS // 2, 8, sampling=Sampling(max_tokens=8))
-        self.engine = IdleEngine()
+        engine = IdleEngine()
         self.buffer = SampleBuffer(schedule.bound, 8, self.emit)
-        self.scheduler = RolloutScheduler(_tasks(), settings, schedule.bound, self.emit)
-        self.controller = AsyncController(
+        self.plane = ControlPlane(
+            PlaneSettings(schedule, settings, STEPS),
+            EngineWorkers([engine]),
+            _tasks,
             self.buffer,
-            self.engine,
-            self.scheduler,
-            schedule,
             self.emit,
-            batch_size=settings.batch_size,
-            steps=STEPS,
         )
-        self.host = RolloutWorker("host", self.scheduler)
-        self.proxy = LLMProxy([self.engine], self.emit)
+        self.host = RolloutPlane(
+            "host",
+            InferenceClients([engine]),
+            IdleCodec(),
+            lambda seconds: datetime.fromtimestamp(seconds, UTC),
+            self.emit,
+            admission=self.plane.scheduler,
+            schedule=schedule,
+        )
 
     def emit(self, event: Event) -> None:
         """Count it."""
@@ -144,49 +159,29 @@ class _Turns:
 
     async def run(self) -> None:
         """Train all steps."""
-        feed = asyncio.create_task(self._feed())
+        feed = asyncio.create_task(self.plane.follow())
         slots = [asyncio.create_task(self._slot(i)) for i in range(ENVIRONMENTS)]
         for step in range(1, STEPS + 1):
-            await self.controller.next_batch(step)
-            await self.controller.trained(step)
+            await self.plane.controller.next_batch(step)
+            await self.plane.controller.trained(step)
         await asyncio.gather(*slots)
         feed.cancel()
         await asyncio.gather(feed, return_exceptions=True)
         await self.host.close()
-        await self.proxy.close()
-
-    async def _feed(self) -> None:
-        cursor = 0
-        while True:
-            cursor, changes = await self.buffer.changes(cursor)
-            for change in changes:
-                self.scheduler.apply(change)
 
     async def _slot(self, number: int) -> None:
-        index = 0
-        while (assignment := await self.scheduler.admit(f"slot-{number}", index)) is not None:
-            trajectory = await self.host.run(self._manager(assignment))
+        index, admit = 0, self.plane.scheduler.admit
+        limits = AttemptLimits(max_turns=TURNS, context_tokens=4096)
+        while (assignment := await admit(f"slot-{number}", index)) is not None:
+            trajectory = await self.host.run(assignment, IdleEnvironment, limits)
             self.trajectories += 1
             self.turns += len(trajectory.turns)
             tokens = sum(trajectory.token_ids)
             self.buffer.put(Sample.of(trajectory, scored=True, tokens=tokens))
             index += 1
 
-    def _manager(self, assignment: Assignment) -> EnvManager:
-        return EnvManager(
-            assignment,
-            IdleEnvironment,
-            IdleCodec(),
-            self.proxy,
-            AttemptLimits(max_turns=TURNS, context_tokens=4096),
-            lambda seconds: datetime.fromtimestamp(seconds, UTC),
-            admission=self.scheduler,
-            host="host",
-        )
 
-
-def _tasks() -> Iterator[tuple[Task, int]]:
-    cursor = 0
+def _tasks(cursor: int) -> Iterator[tuple[Task, int]]:
     while True:
         yield Task(f"task-{cursor}", "idle"), cursor
         cursor += 1

@@ -16,12 +16,12 @@ from rollart_flow.control.inference.engine_group import EngineGroup
 from rollart_flow.control.inference.generation_builder import GenerationBuilder
 from rollart_flow.control.loop.replayable_queue import ReplayableQueue
 from rollart_flow.control.protocols import PullStats
-from rollart_flow.control.schedule.controller import AsyncController
 from rollart_flow.control.schedule.declarations import Phase
 from rollart_flow.control.schedule.selection import ReadyGroup
 from rollart_flow.control.scheduler.group_registry import GroupRegistry
 from rollart_flow.control.scheduler.groups import Group
 from rollart_flow.control.scheduler.lifecycle import GroupLifecycle
+from rollart_flow.control.training.controller import AsyncController
 from rollart_flow.errors import SettingsError
 from rollart_flow.types import Chunk, Reason, Sample
 from tests.dst.process import FaultyCommitter

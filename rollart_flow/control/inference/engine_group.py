@@ -24,7 +24,7 @@ NO_WORKER = "every engine worker has died, restarted ones too; resume the run to
 
 
 class EngineGroup:
-    """Commands all workers; implements `control.protocols.InferenceControl`.
+    """Commands all workers. Each command is idempotent.
 
     Args:
         workers: inference workers, all serving `version`.

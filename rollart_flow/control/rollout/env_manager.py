@@ -13,13 +13,13 @@ from itertools import count, islice
 from typing import Any
 
 from rollart_flow.control.inference.generation_builder import GenerationFailedError
+from rollart_flow.control.inference.llm_proxy import LLMProxy
 from rollart_flow.control.loop.waits import waiting
 from rollart_flow.control.protocols import (
     Admission,
     AsyncEnvironment,
     Cancellation,
     Codec,
-    Generator,
 )
 from rollart_flow.control.rollout.dispatch import FREE, Dispatch
 from rollart_flow.control.rollout.guarded_env import GuardedEnvironment
@@ -61,7 +61,7 @@ class EnvManager:
         assignment: the attempt.
         make: makes its environment.
         codec: observation text to tokens, action tokens to text.
-        generator: the LLMProxy.
+        proxy: generates the actions.
         limits: where it is cut off.
         wall: UTC time of a time of the running loop.
         env_version: name and version of the environment, stored with the trajectory.
@@ -72,9 +72,9 @@ class EnvManager:
 
     # Runs hold many at once: with slots each is one piece of memory, and not two.
     __slots__ = (
-        "_admission", "_attempt", "_codec", "_env_version", "_environment", "_generator", "_host",
-        "_limits", "_lockstep", "_passage", "_placement", "_recorder", "_report", "_session",
-        "_time_limit", "_wall", "assignment",
+        "_admission", "_attempt", "_codec", "_env_version", "_environment", "_host",
+        "_limits", "_lockstep", "_passage", "_placement", "_proxy", "_recorder", "_report",
+        "_session", "_time_limit", "_wall", "assignment",
     )  # fmt: skip
 
     def __init__(
@@ -82,7 +82,7 @@ class EnvManager:
         assignment: Assignment,
         make: Callable[[], AsyncEnvironment],
         codec: Codec,
-        generator: Generator,
+        proxy: LLMProxy,
         limits: AttemptLimits,
         wall: Callable[[float], datetime],
         *,
@@ -93,7 +93,7 @@ class EnvManager:
     ) -> None:
         self.assignment = assignment
         self._codec = codec
-        self._generator = generator
+        self._proxy = proxy
         self._limits = limits
         self._wall = wall
         self._env_version = env_version
@@ -102,11 +102,11 @@ class EnvManager:
         self._lockstep = dispatch.lockstep
         self._passage = dispatch.passage(assignment)
         self._placement = dispatch.placement(assignment)
-        self._attempt = Interruptible(generator.abort)
+        self._attempt = Interruptible(proxy.abort)
         self._time_limit = TimeLimit(self._attempt, limits.trajectory_timeout_s)
         # The same attempt may run twice at once: again after its host was lost, or handed out
         # again by a restarted scheduler. Its requests must not be taken for one another's.
-        self._session = f"{assignment.trajectory_id}@{host}.{generator.session()}"
+        self._session = f"{assignment.trajectory_id}@{host}.{proxy.session()}"
         self._recorder = Recorder()
         self._environment = GuardedEnvironment(
             make, assignment.trajectory_id, limits.step_timeout_s, self._attempt
@@ -209,7 +209,7 @@ class EnvManager:
         self._attempt.generating = request.request_id
         error: EngineError | None = None
         try:
-            generation = await self._generator.generate(request, self._first_token)
+            generation = await self._proxy.generate(request, self._first_token)
         except EngineError as failure:
             error = failure
             partial = failure.partial if isinstance(failure, GenerationFailedError) else None
@@ -256,7 +256,7 @@ class EnvManager:
 
     async def _clean_up(self) -> str | None:
         """Close the environment and forget the rest; what went wrong in closing."""
-        self._generator.release(self.assignment.trajectory_id)
+        self._proxy.release(self.assignment.trajectory_id)
         if self._report is not None:
             # The commit tells the version too, so an unfinished report need not be awaited.
             self._report.cancel()

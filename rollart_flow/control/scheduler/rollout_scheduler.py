@@ -27,7 +27,7 @@ from rollart_flow.types import Assignment, Batch, Event, EventKind, Outcome, Rea
 
 
 class RolloutScheduler:
-    """Implements the ports `Admission` (for rollout) and `Scheduling` (for the AsyncController).
+    """Implements the port `Admission` for rollout, and serves the AsyncController.
 
     The changes of the buffer are passed to `apply`, in their order.
 

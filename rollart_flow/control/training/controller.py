@@ -11,12 +11,13 @@ then trained without delay, and the weights are exchanged concurrently once they
 
 import asyncio
 
+from rollart_flow.control.inference.engine_group import EngineGroup
 from rollart_flow.control.loop.waits import Signal, waiting
-from rollart_flow.control.protocols import Buffered, Emit, InferenceControl, Scheduling
+from rollart_flow.control.protocols import Buffered, Emit
 from rollart_flow.control.schedule.declarations import Overdue, Phase, Swap
-from rollart_flow.control.schedule.phases import PhaseSeconds, StepSeconds
-from rollart_flow.control.schedule.published import Published
 from rollart_flow.control.schedule.schedule import Schedule
+from rollart_flow.control.scheduler.rollout_scheduler import RolloutScheduler
+from rollart_flow.control.training.progress import PhaseSeconds, Published, StepSeconds
 from rollart_flow.errors import RunFailedError
 from rollart_flow.types import Batch, Event, EventKind
 
@@ -26,7 +27,7 @@ class AsyncController:
 
     Args:
         buffered: source of the batches.
-        inference: all inference workers.
+        engines: all inference workers.
         scheduler: notified of batches and versions.
         schedule: order of phases.
         emit: receives events for suspend, update and resume.
@@ -42,8 +43,8 @@ class AsyncController:
     def __init__(
         self,
         buffered: Buffered,
-        inference: InferenceControl,
-        scheduler: Scheduling,
+        engines: EngineGroup,
+        scheduler: RolloutScheduler,
         schedule: Schedule,
         emit: Emit,
         *,
@@ -55,7 +56,7 @@ class AsyncController:
         suspended: bool = False,
     ) -> None:
         self._buffered = buffered
-        self._inference = inference
+        self._engines = engines
         self._scheduler = scheduler
         self._schedule = schedule
         self._emit = emit
@@ -135,7 +136,7 @@ class AsyncController:
         """Run the phases before training, or start them if they overlap training."""
         await self._exchanged()
         batch = await self._get_batch(step)
-        await self._inference.to_training()
+        await self._engines.to_training()
         if step == self._steps:
             self._scheduler.stop()
         if self._beside_training or self._published.newest < step - 1:
@@ -192,7 +193,7 @@ class AsyncController:
             batch = self._pending
         else:
             if not self._scheduler.batch_ready():
-                await self._inference.to_rollout()
+                await self._engines.to_rollout()
             batch = await self._batch_or_failure(step)
         waited = asyncio.get_running_loop().time() - started
         self._seconds.add(step, PhaseSeconds(wait_s=waited))
@@ -265,7 +266,7 @@ class AsyncController:
         before = Phase.UPDATE in self._schedule.before_training
         if before and self._prefetched < version < self._steps:
             self._prefetched = version
-            self._inference.prefetch(version)
+            self._engines.prefetch(version)
 
     def _formed_steps(self) -> set[int]:
         """Return the steps, at most one, that have a batch and are not trained."""
@@ -277,15 +278,15 @@ class AsyncController:
         started = asyncio.get_running_loop().time()
         with waiting(f"{phase}(step={step}, version={version})"):
             if phase is Phase.SUSPEND:
-                await self._inference.suspend()
+                await self._engines.suspend()
             elif phase is Phase.UPDATE:
-                pull = await self._inference.update(version)
+                pull = await self._engines.update(version)
                 read = PhaseSeconds(pull_s=pull.pull_s, exposed_pull_s=pull.exposed_s)
                 self._seconds.add(step, read)
                 self._served = version
                 self._scheduler.version_updated(version)
             elif phase is Phase.RESUME:
-                await self._inference.resume()
+                await self._engines.resume()
         seconds = asyncio.get_running_loop().time() - started
         self._seconds.add(step, PhaseSeconds.of_phase(phase, seconds))
         self._emit(

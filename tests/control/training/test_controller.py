@@ -2,15 +2,18 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import cast
 
 import pytest
 
+from rollart_flow.control.inference.engine_group import EngineGroup
 from rollart_flow.control.loop.waits import Signal
 from rollart_flow.control.protocols import Change, PullStats
-from rollart_flow.control.schedule.controller import AsyncController
-from rollart_flow.control.schedule.phases import PhaseSeconds
 from rollart_flow.control.schedule.schedule import Schedule
 from rollart_flow.control.schedule.schedules import one_off, rollart, sync
+from rollart_flow.control.scheduler.rollout_scheduler import RolloutScheduler
+from rollart_flow.control.training.controller import AsyncController
+from rollart_flow.control.training.progress import PhaseSeconds
 from rollart_flow.errors import RunFailedError
 from rollart_flow.types import Batch, EventKind
 from tests.builders import batch_of
@@ -107,8 +110,8 @@ def controller(
 ) -> AsyncController:
     return AsyncController(
         stage,
-        stage,
-        stage,
+        cast("EngineGroup", stage),
+        cast("RolloutScheduler", stage),
         schedule,
         log or EventLog(),
         batch_size=2,

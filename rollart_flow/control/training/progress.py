@@ -1,11 +1,12 @@
-"""Seconds of the phases of a training step, as the control plane measures them.
+"""Progress of training: the seconds of each step's phases, and the published versions.
 
-The invariant: an interrupted phase that is run again adds to its earlier seconds; only the newest
-steps are kept.
+The invariants: an interrupted phase that is run again adds to its earlier seconds, and only the
+newest steps are kept; versions become readable in order, and engines swap only to readable ones.
 """
 
 from dataclasses import dataclass, fields
 
+from rollart_flow.control.loop.waits import Signal, waiting
 from rollart_flow.control.schedule.declarations import Phase
 
 
@@ -58,3 +59,37 @@ class StepSeconds:
     def forget(self, step: int) -> None:
         """Discard the seconds of a step."""
         self._of.pop(step, None)
+
+
+class Published:
+    """The versions that can be read from the weight store, up to the newest one.
+
+    A trained version may not be published yet, since publishing overlaps training (ROLLART section
+    6.2).
+
+    Args:
+        version: newest version that can be read initially.
+    """
+
+    def __init__(self, version: int) -> None:
+        self._newest = version
+        self._grown = Signal()
+
+    @property
+    def newest(self) -> int:
+        """The newest version that can be read."""
+        return self._newest
+
+    def add(self, version: int) -> bool:
+        """Record that a version can be read; return False if this was known."""
+        if version <= self._newest:
+            return False
+        self._newest = version
+        self._grown.notify()
+        return True
+
+    async def wait(self, version: int) -> None:
+        """Return once a version can be read."""
+        while version > self._newest:
+            with waiting(f"published({version})"):
+                await self._grown.wait()

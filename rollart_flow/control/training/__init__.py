@@ -1,0 +1,1 @@
+"""Training steps: the controller that drives each one through the phases of its schedule."""
