@@ -301,7 +301,7 @@ class RolloutPlane:
             self._wall,
             env_version=env_version,
             admission=self._admission,
-            host=self.name,
+            worker=self.name,
             dispatch=self._dispatch,
         )
         return await (manager.run() if self._worker is None else self._worker.run(manager))

@@ -196,12 +196,12 @@ class Admission(Protocol):
         """
         ...
 
-    async def permit(self, trajectory_id: str, host: str) -> Cancellation | None:
+    async def permit(self, trajectory_id: str, worker: str) -> Cancellation | None:
         """Ask for permission just before reset, since the attempt may have waited in a queue.
 
         Args:
             trajectory_id: id of the attempt's trajectory.
-            host: rollout worker that runs the attempt and reads its cancellations.
+            worker: name of the rollout worker that runs the attempt and reads its cancellations.
 
         Returns:
             None if the attempt may start; otherwise the cancellation that it ends with.
@@ -212,7 +212,7 @@ class Admission(Protocol):
         """Report that the first token was generated, under this policy version."""
         ...
 
-    async def cancellations(self, host: str, after: int) -> tuple[int, tuple[Cancellation, ...]]:
+    async def cancellations(self, worker: str, after: int) -> tuple[int, tuple[Cancellation, ...]]:
         """Wait for cancellations for a rollout worker past the cursor.
 
         Returns:

@@ -134,9 +134,9 @@ class CoordinatorActor:
         return assignment
 
     @register("rank_zero")
-    async def permit(self, trajectory_id: str, host: str) -> Cancellation | None:
+    async def permit(self, trajectory_id: str, worker: str) -> Cancellation | None:
         """Return None if an attempt may start, or the cancellation that ends it."""
-        return await self._scheduler.permit(trajectory_id, host)
+        return await self._scheduler.permit(trajectory_id, worker)
 
     @register("rank_zero")
     async def started(self, trajectory_id: str, version: int) -> None:
@@ -144,9 +144,9 @@ class CoordinatorActor:
         await self._scheduler.started(trajectory_id, version)
 
     @register("rank_zero")
-    async def cancellations(self, host: str, after: int) -> tuple[int, tuple[Cancellation, ...]]:
+    async def cancellations(self, worker: str, after: int) -> tuple[int, tuple[Cancellation, ...]]:
         """Wait for a rollout worker's cancellations past a cursor; (new cursor, cancellations)."""
-        return await self._scheduler.cancellations(host, after)
+        return await self._scheduler.cancellations(worker, after)
 
     @register("rank_zero")
     async def revive(self, worker: str) -> tuple[WorkerHandle[EngineWorker], ...]:

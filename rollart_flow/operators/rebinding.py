@@ -44,7 +44,7 @@ class Rebinding:
 
     Args:
         handles: inference workers by name; new and changed workers are stored in it.
-        fleet: engine group that commands the workers.
+        engines: engine group that commands the workers.
         spawning: settings for starting more workers.
         emit: function that reports an event for each move.
         record: function that records rows of `bindings`.
@@ -53,13 +53,13 @@ class Rebinding:
     def __init__(
         self,
         handles: dict[str, WorkerHandle[EngineWorker]],
-        fleet: EngineGroup,
+        engines: EngineGroup,
         spawning: Spawning,
         emit: Emit,
         record: Callable[[pa.Table], None],
     ) -> None:
         self._handles = handles
-        self._fleet = fleet
+        self._engines = engines
         self._spawning = spawning
         self._emit = emit
         self._record = record
@@ -129,7 +129,7 @@ class Rebinding:
         narrowed = {handle.name: _without(handle, wanted) for handle in stood_in}
         self._handles.update(narrowed)
         keep = {name: bool(handle.placement.requests) for name, handle in narrowed.items()}
-        await self._fleet.replace(keep, [RemoteCommands(handle) for handle in new])
+        await self._engines.replace(keep, [RemoteCommands(handle) for handle in new])
         ended = [handle for handle in stood_in if not keep[handle.name]]
         for handle in ended:
             handle.kill()

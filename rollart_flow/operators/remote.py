@@ -48,17 +48,17 @@ class RemoteAdmission:
         """Wait for and return the index-th attempt of a source, or None if the run ends."""
         return await self._actor.call.admit.start(source, index)
 
-    async def permit(self, trajectory_id: str, host: str) -> Cancellation | None:
+    async def permit(self, trajectory_id: str, worker: str) -> Cancellation | None:
         """Return None if an attempt may start, or the cancellation that ends it."""
-        return await self._actor.call.permit.start(trajectory_id, host)
+        return await self._actor.call.permit.start(trajectory_id, worker)
 
     async def started(self, trajectory_id: str, version: int) -> None:
         """Report that an attempt has its first token, and the policy version of that token."""
         await self._actor.call.started.start(trajectory_id, version)
 
-    async def cancellations(self, host: str, after: int) -> tuple[int, tuple[Cancellation, ...]]:
+    async def cancellations(self, worker: str, after: int) -> tuple[int, tuple[Cancellation, ...]]:
         """Wait for a rollout worker's cancellations past a cursor; (new cursor, cancellations)."""
-        return await self._actor.call.cancellations.start(host, after)
+        return await self._actor.call.cancellations.start(worker, after)
 
 
 class RemoteRecovery:

@@ -153,14 +153,14 @@ class RemoteAdmission:
     async def admit(self, source: str, index: int) -> Assignment | None:
         return await self._ask(lambda scheduler: scheduler.admit(source, index))
 
-    async def permit(self, trajectory_id: str, host: str) -> Cancellation | None:
-        return await self._ask(lambda scheduler: scheduler.permit(trajectory_id, host))
+    async def permit(self, trajectory_id: str, worker: str) -> Cancellation | None:
+        return await self._ask(lambda scheduler: scheduler.permit(trajectory_id, worker))
 
     async def started(self, trajectory_id: str, version: int) -> None:
         await self._ask(lambda scheduler: scheduler.started(trajectory_id, version))
 
-    async def cancellations(self, host: str, after: int) -> tuple[int, tuple[Cancellation, ...]]:
-        return await self._ask(lambda scheduler: scheduler.cancellations(host, after))
+    async def cancellations(self, worker: str, after: int) -> tuple[int, tuple[Cancellation, ...]]:
+        return await self._ask(lambda scheduler: scheduler.cancellations(worker, after))
 
     async def _ask(self, message: Callable[[RolloutScheduler], Coroutine[Any, Any, A]]) -> A:
         return await self._network.call(self._coordinator, lambda plane: message(plane.scheduler))

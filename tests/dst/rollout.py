@@ -105,7 +105,7 @@ class Rollout:
         self.start_host(f"{name}'")
         lost = self._running.pop(name, [])
         await self._world.network.delay()
-        (await self._coordinator.reached()).scheduler.host_lost(name)
+        (await self._coordinator.reached()).scheduler.rollout_worker_lost(name)
         for assignment in lost:
             self._queue.put_nowait(assignment)
         self._world.monitor.came_back()

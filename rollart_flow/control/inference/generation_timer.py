@@ -17,12 +17,12 @@ from rollart_flow.types import Chunk, FinishReason, Generation, GenerationReques
 class GenerationTiming:
     """Timestamps of one generation, with the tokens that its worker had prefilled by then."""
 
-    __slots__ = ("_meter", "_request", "first_ids", "marks", "new_tokens", "newest", "worker")
+    __slots__ = ("_request", "_timer", "first_ids", "marks", "new_tokens", "newest", "worker")
 
-    def __init__(self, meter: "GenerationTimer", request: GenerationRequest) -> None:
-        self._meter = meter
+    def __init__(self, timer: "GenerationTimer", request: GenerationRequest) -> None:
+        self._timer = timer
         self._request = request
-        self.newest = meter.newest
+        self.newest = timer.newest
         """Newest policy version that was observed before the generation began."""
         self.worker = ""
         self.new_tokens = 0
@@ -33,19 +33,19 @@ class GenerationTiming:
     def sent(self, worker: str) -> None:
         """Record that the request is sent to a worker."""
         self.worker = worker
-        self.new_tokens = self._meter.new_tokens(self._request, worker)
+        self.new_tokens = self._timer.new_tokens(self._request, worker)
         self.mark()
 
     def first(self, chunk: Chunk) -> None:
         """Record the first chunk that has tokens."""
-        self._meter.prefilled[self.worker] += self.new_tokens
+        self._timer.prefilled[self.worker] += self.new_tokens
         self.first_ids = len(chunk.token_ids)
         self.mark()
 
     def mark(self) -> None:
         """Record the current time."""
         now = asyncio.get_running_loop().time()
-        self.marks.append((now, self._meter.prefilled[self.worker]))
+        self.marks.append((now, self._timer.prefilled[self.worker]))
 
 
 class GenerationTimer:

@@ -40,26 +40,26 @@ class HealthLimits:
         return self.answer_s / 4
 
 
-async def watch(fleet: EngineGroup, emit: Emit, limits: HealthLimits) -> None:
+async def watch(engines: EngineGroup, emit: Emit, limits: HealthLimits) -> None:
     """Ping all workers of an engine group until none is left or the call is cancelled.
 
     Args:
-        fleet: engine group, whose workers have all answered once before they join.
+        engines: engine group, whose workers have all answered once before they join.
         emit: receives events for restarts; the engine group reports removals.
         limits: time limits for the answers.
     """
     cursor = 0
     async with asyncio.TaskGroup() as watches:
         while True:
-            cursor, workers = await fleet.joined(cursor)
+            cursor, workers = await engines.joined(cursor)
             if not workers:
                 return
             for worker in workers:
-                watches.create_task(_watch(worker, fleet, emit, limits))
+                watches.create_task(_watch(worker, engines, emit, limits))
 
 
 async def _watch(
-    worker: EngineCommands, fleet: EngineGroup, emit: Emit, limits: HealthLimits
+    worker: EngineCommands, engines: EngineGroup, emit: Emit, limits: HealthLimits
 ) -> None:
     """Ping one worker until it is permanently lost."""
     limit_s = limits.answer_s
@@ -68,16 +68,16 @@ async def _watch(
         try:
             async with asyncio.timeout(limit_s):
                 await worker.ping()
-            await fleet.rejoin(worker.name)
+            await engines.rejoin(worker.name)
             limit_s = limits.answer_s
         except TimeoutError:
             _restart(worker, emit, limit_s)
             limit_s = limits.start_s
         except WorkerLostError as error:
-            fleet.remove(worker.name, error)
+            engines.remove(worker.name, error)
             return
         except WorkerAwayError as error:
-            fleet.leave(worker.name, error)
+            engines.leave(worker.name, error)
             limit_s = limits.start_s
         except EngineError:
             limit_s = limits.start_s

@@ -104,11 +104,11 @@ class LLMProxy:
         prefill: Iterable[Inference] = (),
     ) -> None:
         self._emit = emit
-        self._meter = hw_affinity if isinstance(hw_affinity, GenerationTimer) else None
+        self._timer = hw_affinity if isinstance(hw_affinity, GenerationTimer) else None
         given = {} if isinstance(hw_affinity, GenerationTimer) else hw_affinity or {}
-        affinity = FixedAffinity(given) if self._meter is None else self._meter.profiler
-        self._staff = WorkerPool(workers, emit, affinity, recover)
-        self._router = self._staff.router
+        affinity = FixedAffinity(given) if self._timer is None else self._timer.profiler
+        self._pool = WorkerPool(workers, emit, affinity, recover)
+        self._router = self._pool.router
         self._prefill = Prefill(prefill, emit, recover)
         self._live: dict[str, _Live] = {}
         self._sessions = itertools.count()
@@ -134,8 +134,8 @@ class LLMProxy:
         """Forget the placement of a trajectory that has ended."""
         self._router.release(trajectory_id)
         self._prefill.release(trajectory_id)
-        if self._meter is not None:
-            self._meter.release(trajectory_id)
+        if self._timer is not None:
+            self._timer.release(trajectory_id)
 
     async def generate(
         self, request: GenerationRequest, on_first: FirstToken | None = None
@@ -150,7 +150,7 @@ class LLMProxy:
         """
         if request.request_id in self._live:
             raise ValueError(f"request {request.request_id!r} is in progress already")
-        timing = None if self._meter is None else self._meter.begin(request)
+        timing = None if self._timer is None else self._timer.begin(request)
         live = _Live(request, on_first, timing)
         self._live[request.request_id] = live
         cancelling = live.task.cancelling() if live.task is not None else 0
@@ -164,8 +164,8 @@ class LLMProxy:
         finally:
             del self._live[request.request_id]
         generation = live.joined.generation()
-        if self._meter is not None and live.timing is not None and live.parts == 1:
-            self._meter.end(live.timing, request, generation)
+        if self._timer is not None and live.timing is not None and live.parts == 1:
+            self._timer.end(live.timing, request, generation)
         return generation
 
     def abort(self, request_id: str) -> None:
@@ -197,7 +197,7 @@ class LLMProxy:
 
     async def _route(self, live: _Live) -> Inference:
         """Return a generation's worker; wait while none is in use and one may return."""
-        await self._staff.awaited(live.request.request_id)
+        await self._pool.awaited(live.request.request_id)
         try:
             return self._router.route(live.request)
         except EngineError as error:
@@ -216,7 +216,7 @@ class LLMProxy:
             raise EngineError(f"worker {worker.worker} ended {part.request_id} without a reason")
         finally:
             if not finished:
-                self._staff.abort(worker, part.request_id)
+                self._pool.abort(worker, part.request_id)
                 self._prefill.give_up(prefilled)
             if isinstance(stream, AsyncGenerator):
                 await stream.aclose()
@@ -224,8 +224,8 @@ class LLMProxy:
     def _interrupted(self, live: _Live, worker: Inference, error: Exception) -> None:
         """Mark a worker as lost, and decide whether the request continues on another one."""
         if not isinstance(error, ChunkGapError):
-            self._staff.lost(worker, error)
-        if live.fruitless >= _FRUITLESS_LIMIT or self._staff.hopeless:
+            self._pool.lost(worker, error)
+        if live.fruitless >= _FRUITLESS_LIMIT or self._pool.hopeless:
             raise GenerationFailedError(str(error), live.joined.generation()) from error
         live.joined.finish_if_full()
         self._emit(
@@ -240,7 +240,7 @@ class LLMProxy:
 
     async def close(self) -> None:
         """Cancel the recovery of workers and wait for pending aborts."""
-        await self._staff.close()
+        await self._pool.close()
         await self._prefill.close()
 
 

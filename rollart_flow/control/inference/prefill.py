@@ -47,11 +47,11 @@ class Prefill:
     """
 
     def __init__(self, workers: Iterable[Inference], emit: Emit, recover: Recover | None) -> None:
-        self._staff = WorkerPool(workers, emit, FixedAffinity({}), recover)
+        self._pool = WorkerPool(workers, emit, FixedAffinity({}), recover)
 
     async def ahead(self, request: GenerationRequest) -> Prefilled:
         """Have a prefill worker compute the prompt, without waiting for lost workers."""
-        router = self._staff.router
+        router = self._pool.router
         for _ in range(_TRIES):
             if not len(router):
                 break
@@ -63,7 +63,7 @@ class Prefill:
             except RequestRefusedError:
                 break  # the decode worker reports the reason
             except EngineError as error:
-                self._staff.lost(worker, error)
+                self._pool.lost(worker, error)
             finally:
                 router.end(worker)
         return Prefilled(request)
@@ -74,21 +74,21 @@ class Prefill:
             with waiting(f"prefill({asked.request_id} on {worker.worker})"):
                 return await _answer(worker.generate(asked), worker.worker)
         except BaseException:
-            self._staff.abort(worker, asked.request_id)
+            self._pool.abort(worker, asked.request_id)
             raise
 
     def give_up(self, prefilled: Prefilled) -> None:
         """Abort a prefill whose KV cache will not be fetched."""
         if prefilled.worker is not None:
-            self._staff.abort(prefilled.worker, _own_id(prefilled.request))
+            self._pool.abort(prefilled.worker, _own_id(prefilled.request))
 
     def release(self, trajectory_id: str) -> None:
         """Forget the placement of a trajectory that has ended."""
-        self._staff.router.release(trajectory_id)
+        self._pool.router.release(trajectory_id)
 
     async def close(self) -> None:
         """Cancel the recovery of workers and wait for pending aborts."""
-        await self._staff.close()
+        await self._pool.close()
 
 
 def _own_id(request: GenerationRequest) -> str:

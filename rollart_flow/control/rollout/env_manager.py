@@ -66,15 +66,15 @@ class EnvManager:
         wall: UTC time of a time of the running loop.
         env_version: name and version of the environment, stored with the trajectory.
         admission: the scheduler; None for evaluation, which needs no permission.
-        host: who runs it, as the scheduler knows it.
-        dispatch: how it waits for the host's other attempts, and where it is placed.
+        worker: name of the rollout worker that runs it.
+        dispatch: how it waits for its other attempts, and where it is placed.
     """
 
     # Runs hold many at once: with slots each is one piece of memory, and not two.
     __slots__ = (
-        "_admission", "_attempt", "_codec", "_env_version", "_environment", "_host",
-        "_limits", "_lockstep", "_passage", "_placement", "_proxy", "_recorder", "_report",
-        "_session", "_time_limit", "_wall", "assignment",
+        "_admission", "_attempt", "_codec", "_env_version", "_environment", "_limits",
+        "_lockstep", "_passage", "_placement", "_proxy", "_recorder", "_report", "_session",
+        "_time_limit", "_wall", "_worker", "assignment",
     )  # fmt: skip
 
     def __init__(
@@ -88,7 +88,7 @@ class EnvManager:
         *,
         env_version: str = "",
         admission: Admission | None = None,
-        host: str = "",
+        worker: str = "",
         dispatch: Dispatch = FREE,
     ) -> None:
         self.assignment = assignment
@@ -98,15 +98,15 @@ class EnvManager:
         self._wall = wall
         self._env_version = env_version
         self._admission = admission
-        self._host = host
+        self._worker = worker
         self._lockstep = dispatch.lockstep
         self._passage = dispatch.passage(assignment)
         self._placement = dispatch.placement(assignment)
         self._attempt = Interruptible(proxy.abort)
         self._time_limit = TimeLimit(self._attempt, limits.trajectory_timeout_s)
-        # The same attempt may run twice at once: again after its host was lost, or handed out
-        # again by a restarted scheduler. Its requests must not be taken for one another's.
-        self._session = f"{assignment.trajectory_id}@{host}.{proxy.session()}"
+        # An attempt may run twice at once: again after its rollout worker was lost, or assigned
+        # again by a restarted scheduler. The requests of both runs need different ids.
+        self._session = f"{assignment.trajectory_id}@{worker}.{proxy.session()}"
         self._recorder = Recorder()
         self._environment = GuardedEnvironment(
             make, assignment.trajectory_id, limits.step_timeout_s, self._attempt
@@ -158,7 +158,7 @@ class EnvManager:
             return None
         trajectory_id = self.assignment.trajectory_id
         with waiting(f"permit({trajectory_id})"):
-            refused = await self._admission.permit(trajectory_id, self._host)
+            refused = await self._admission.permit(trajectory_id, self._worker)
         return None if refused is None else AttemptResult(refused.outcome, refused.reason)
 
     async def _episode(self) -> AttemptResult:

@@ -21,7 +21,7 @@ class _Recorded:
     """A turn: observation, action, and the answer of the environment."""
 
     start: int
-    drawn: int
+    action_start: int
     """Index of the first generated token of the turn."""
     observation: str
     action: str = ""
@@ -157,13 +157,13 @@ class Recorder:
             prefill_workers=prefilled_by if any(prefilled_by) else None,
         )
 
-    def _along(self, drawn: Sequence[V], observed: V) -> tuple[V, ...]:
+    def _along(self, generated: Sequence[V], observed: V) -> tuple[V, ...]:
         """Align values of generated tokens with the chain; observation tokens get one value."""
         laid: list[V] = []
         taken = 0
         for turn in self._turns:
-            laid += [observed] * (turn.drawn - turn.start)
-            count = turn.end - turn.drawn
-            laid += drawn[taken : taken + count]
+            laid += [observed] * (turn.action_start - turn.start)
+            count = turn.end - turn.action_start
+            laid += generated[taken : taken + count]
             taken += count
         return tuple(laid)

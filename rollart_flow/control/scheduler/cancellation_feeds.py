@@ -15,21 +15,21 @@ class CancellationFeeds:
         self._start = start
         self._feeds: dict[str, ReplayableQueue[Cancellation]] = {}
 
-    def _feed(self, host: str) -> ReplayableQueue[Cancellation]:
-        if host not in self._feeds:
-            self._feeds[host] = ReplayableQueue(f"cancellations({host})", start=self._start)
-        return self._feeds[host]
+    def _feed(self, worker: str) -> ReplayableQueue[Cancellation]:
+        if worker not in self._feeds:
+            self._feeds[worker] = ReplayableQueue(f"cancellations({worker})", start=self._start)
+        return self._feeds[worker]
 
-    def publish(self, host: str, cancellation: Cancellation) -> None:
+    def publish(self, worker: str, cancellation: Cancellation) -> None:
         """Send a cancellation to a rollout worker."""
-        self._feed(host).publish(cancellation)
+        self._feed(worker).publish(cancellation)
 
-    async def read(self, host: str, after: int) -> tuple[int, tuple[Cancellation, ...]]:
+    async def read(self, worker: str, after: int) -> tuple[int, tuple[Cancellation, ...]]:
         """Wait for a rollout worker's cancellations past the cursor."""
-        return await self._feed(host).read(after)
+        return await self._feed(worker).read(after)
 
-    def remove(self, host: str) -> None:
+    def remove(self, worker: str) -> None:
         """Discard the feed of a lost rollout worker."""
-        if (feed := self._feeds.pop(host, None)) is not None:
+        if (feed := self._feeds.pop(worker, None)) is not None:
             self._start = max(self._start, feed.cursor)
             feed.close()

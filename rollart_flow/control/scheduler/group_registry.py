@@ -89,13 +89,13 @@ class GroupRegistry:
                 return attempt
         return None
 
-    def leave_host(self, host: str) -> int:
+    def lose_worker(self, worker: str) -> int:
         """Detach all attempts from a rollout worker and return their number."""
-        left = [attempt for attempt in self.attempts.values() if host in attempt.hosts]
+        left = [attempt for attempt in self.attempts.values() if worker in attempt.workers]
         for attempt in left:
-            del attempt.hosts[host]
+            del attempt.workers[worker]
             attempt.again = True
-            if not attempt.hosts:
+            if not attempt.workers:
                 attempt.version = None
         return len(left)
 

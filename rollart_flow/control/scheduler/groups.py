@@ -15,7 +15,7 @@ class Attempt:
     assignment: Assignment
     source: str | None = None
     """Source that took the attempt; None while the attempt is queued."""
-    hosts: dict[str, None] = field(default_factory=dict)
+    workers: dict[str, None] = field(default_factory=dict)
     """Rollout workers that run the attempt: none before its permission and after the loss of its
     rollout worker; more than one if a restarted scheduler assigned the attempt again."""
     again: bool = False
@@ -32,7 +32,7 @@ class Attempt:
     @property
     def queued(self) -> bool:
         """Whether no source and no rollout worker has the attempt yet."""
-        return self.source is None and not self.hosts
+        return self.source is None and not self.workers
 
 
 class GroupState(StrEnum):

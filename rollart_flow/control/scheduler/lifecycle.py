@@ -27,17 +27,17 @@ class GroupLifecycle:
 
     def __init__(
         self,
-        book: GroupRegistry,
+        registry: GroupRegistry,
         settings: RolloutSettings,
         bound: Bound,
         emit: Emit,
-        hosts: CancellationFeeds,
+        feeds: CancellationFeeds,
     ) -> None:
-        self._book = book
+        self._registry = registry
         self._settings = settings
         self._bound = bound
         self._emit = emit
-        self._hosts = hosts
+        self._feeds = feeds
         self.version = 0
         """Policy version that the engines serve."""
         self._stopped = False
@@ -45,13 +45,13 @@ class GroupLifecycle:
     def stop(self) -> None:
         """Cancel the attempts in flight and launch no more."""
         self._stopped = True
-        for attempt in list(self._book.attempts.values()):
+        for attempt in list(self._registry.attempts.values()):
             if attempt.cancellation is None:
                 self.cancel(attempt, Outcome.CANCELLED, Reason.RUN_STOPPED)
 
     def open(self, group_id: str, task: Task, cursor: int) -> None:
         """Admit a group and launch its attempts; the event holds all data that a restart needs."""
-        group = self._book.open(group_id, task)
+        group = self._registry.open(group_id, task)
         detail = {"cursor": cursor, "task_id": task.task_id, "payload": task.payload}
         self._emit(
             Event(
@@ -69,17 +69,17 @@ class GroupLifecycle:
         if version <= self.version:
             return
         self.version = version
-        for group in list(self._book.groups.values()):
+        for group in list(self._registry.groups.values()):
             self.enforce(group)
 
     def committed(self, sample: Sample) -> bool:
         """Record an ended attempt with its committed trajectory; False if already recorded."""
-        group = self._book.groups.get(sample.group_id)
+        group = self._registry.groups.get(sample.group_id)
         if group is None or sample.trajectory_id in group.ended:
             return False
         group.ended.add(sample.trajectory_id)
         group.used.add(sample.attempt)
-        if (attempt := self._book.attempts.get(sample.trajectory_id)) is not None:
+        if (attempt := self._registry.attempts.get(sample.trajectory_id)) is not None:
             self._end(attempt)
         if group.state is GroupState.OPEN and sample.trainable:
             group.members[sample.trajectory_id] = start_version(sample)
@@ -90,14 +90,14 @@ class GroupLifecycle:
 
     def _end(self, attempt: Attempt) -> None:
         """Remove an ended attempt, and cancel any second run of the same attempt."""
-        if attempt.again or len(attempt.hosts) > 1:
+        if attempt.again or len(attempt.workers) > 1:
             done = Cancellation(attempt.trajectory_id, Outcome.REDUNDANT, Reason.GROUP_COMPLETE)
-            self._tell_hosts(attempt, done)
-        self._book.end(attempt)
+            self._send(attempt, done)
+        self._registry.end(attempt)
 
-    def _tell_hosts(self, attempt: Attempt, cancellation: Cancellation) -> None:
-        for host in attempt.hosts:
-            self._hosts.publish(host, cancellation)
+    def _send(self, attempt: Attempt, cancellation: Cancellation) -> None:
+        for worker in attempt.workers:
+            self._feeds.publish(worker, cancellation)
 
     def restore(self, group: Group, record: GroupRecord) -> None:
         """Count a recorded group's trajectories and launch the attempts that it lacks."""
@@ -119,7 +119,7 @@ class GroupLifecycle:
             False for an unknown trajectory, which has no effect. A trajectory is unknown after
             the first call.
         """
-        group = self._book.group_of_member(trajectory_id)
+        group = self._registry.group_of_member(trajectory_id)
         if group is None:
             return False
         del group.members[trajectory_id]
@@ -128,7 +128,7 @@ class GroupLifecycle:
         if reason in _GONE_IN_BUFFER:
             self.close(group, Outcome.STALE, Reason.GROUP_EVICTED)
         elif group.state is GroupState.COMPLETE:
-            self._book.reopen(group)
+            self._registry.reopen(group)
         self.refill(group)
         return True
 
@@ -146,7 +146,7 @@ class GroupLifecycle:
         for attempt in group.active:
             if attempt.trajectory_id not in trajectory_ids:
                 self.cancel(attempt, Outcome.REDUNDANT, Reason.GROUP_COMPLETE)
-        self._book.close(group)
+        self._registry.close(group)
 
     def close(self, group: Group, outcome: Outcome, reason: Reason) -> bool:
         """Cancel a group's attempts in flight and return its credit.
@@ -157,7 +157,7 @@ class GroupLifecycle:
         if group.state is GroupState.CLOSED:
             return False
         self._cancel_all(group, outcome, reason)
-        self._book.close(group)
+        self._registry.close(group)
         return True
 
     def enforce(self, group: Group, replaced: Sample | None = None) -> None:
@@ -184,7 +184,7 @@ class GroupLifecycle:
         return any(
             group.active
             and (any(map(stale, group.members.values())) or bool(group.stale_attempts(stale)))
-            for group in self._book.groups.values()
+            for group in self._registry.groups.values()
             if group.state is GroupState.OPEN
         )
 
@@ -209,7 +209,7 @@ class GroupLifecycle:
                     self._report(EventKind.ABANDON, group, Reason.GROUP_ABANDONED)
                     self.close(group, Outcome.REDUNDANT, Reason.GROUP_ABANDONED)
                 return
-            attempt = self._book.launch(group)
+            attempt = self._registry.launch(group)
             if replaced is not None:
                 self._report_retry(attempt, replaced)
 
@@ -247,10 +247,10 @@ class GroupLifecycle:
     def cancel(self, attempt: Attempt, outcome: Outcome, reason: Reason) -> None:
         """Stop an attempt: a queued one is forgotten, any other is told to end."""
         if attempt.queued:
-            self._book.unlaunch(attempt)
+            self._registry.unlaunch(attempt)
             return
         attempt.cancellation = Cancellation(attempt.trajectory_id, outcome, reason)
-        self._tell_hosts(attempt, attempt.cancellation)
+        self._send(attempt, attempt.cancellation)
         self._emit(
             Event(
                 EventKind.ABORT,

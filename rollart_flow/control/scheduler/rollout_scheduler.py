@@ -56,10 +56,10 @@ class RolloutScheduler:
         self._settings = settings
         self._emit = emit
         self._admission = admission
-        self._book = GroupRegistry(settings)
-        self._desk = AdmissionQueue(settings.history)
-        self._hosts = CancellationFeeds(start=incarnation << 32)
-        self._lifecycle = GroupLifecycle(self._book, settings, bound, emit, self._hosts)
+        self._registry = GroupRegistry(settings)
+        self._admissions = AdmissionQueue(settings.history)
+        self._feeds = CancellationFeeds(start=incarnation << 32)
+        self._lifecycle = GroupLifecycle(self._registry, settings, bound, emit, self._feeds)
         self._lifecycle.version = version
         self._breaker = CircuitBreaker(settings.failures_limit, settings.refusals_limit)
         capacity = bound.capacity(settings.batch_size) // settings.group_size
@@ -77,7 +77,7 @@ class RolloutScheduler:
     @property
     def credits(self) -> frozenset[str]:
         """Groups that hold a credit."""
-        return frozenset(self._book.credits)
+        return frozenset(self._registry.credits)
 
     @property
     def limit(self) -> int:
@@ -87,12 +87,12 @@ class RolloutScheduler:
     @property
     def in_flight(self) -> int:
         """Attempts that were launched and have not ended."""
-        return len(self._book.attempts)
+        return len(self._registry.attempts)
 
     def batch_ready(self) -> bool:
         """Whether the buffer holds a whole batch, as far as the scheduler knows."""
         needed = self._settings.batch_size // self._settings.group_size
-        return self._book.count(GroupState.COMPLETE) >= needed
+        return self._registry.count(GroupState.COMPLETE) >= needed
 
     @property
     def failure(self) -> RunFailedError | None:
@@ -107,54 +107,54 @@ class RolloutScheduler:
 
     async def admit(self, source: str, index: int) -> Assignment | None:
         """Wait for credit and return the index-th attempt for a source; None if the run ends."""
-        answered = self._desk.answered(source, index)
+        answered = self._admissions.answered(source, index)
         if answered is not None or self._stopped:
             return answered
-        answer = self._desk.ask(source, index)
+        answer = self._admissions.ask(source, index)
         self._pump()
         with waiting(f"admit({source}, {index})"):
             return await asyncio.shield(answer)
 
-    async def permit(self, trajectory_id: str, host: str) -> Cancellation | None:
+    async def permit(self, trajectory_id: str, worker: str) -> Cancellation | None:
         """Return None if an attempt may start on a rollout worker, else its cancellation.
 
         A rollout worker asks again after a restart of the scheduler, which thereby learns of the
         attempt. An attempt that has already ended, or whose group has left, is refused.
         """
-        attempt = self._book.attempts.get(trajectory_id)
+        attempt = self._registry.attempts.get(trajectory_id)
         if attempt is None and self._stopped:
             return Cancellation(trajectory_id, Outcome.CANCELLED, Reason.RUN_STOPPED)
         if attempt is None:
             return Cancellation(trajectory_id, Outcome.REDUNDANT, Reason.GROUP_COMPLETE)
-        if host not in attempt.hosts:
-            attempt.hosts[host] = None
+        if worker not in attempt.workers:
+            attempt.workers[worker] = None
             attempt.version = None
         return attempt.cancellation
 
     async def started(self, trajectory_id: str, version: int) -> None:
         """Record the policy version under which an attempt's first token was generated."""
-        attempt = self._book.attempts.get(trajectory_id)
+        attempt = self._registry.attempts.get(trajectory_id)
         if attempt is not None:
             attempt.version = max(version, attempt.version or 0)
-            self._lifecycle.enforce(self._book.groups[attempt.assignment.group_id])
+            self._lifecycle.enforce(self._registry.groups[attempt.assignment.group_id])
             self._pump()
 
-    async def cancellations(self, host: str, after: int) -> tuple[int, tuple[Cancellation, ...]]:
+    async def cancellations(self, worker: str, after: int) -> tuple[int, tuple[Cancellation, ...]]:
         """Wait for a rollout worker's cancellations past the cursor.
 
         Returns:
             (new cursor, cancellations).
         """
-        return await self._hosts.read(host, after)
+        return await self._feeds.read(worker, after)
 
-    def host_lost(self, host: str) -> None:
+    def rollout_worker_lost(self, worker: str) -> None:
         """Record that a rollout worker died.
 
         Its attempts keep their ids and wait for a rollout worker that runs them again.
         """
-        detail = {"attempts": self._book.leave_host(host)}
-        self._hosts.remove(host)
-        self._emit(Event(EventKind.CRASH, host, reason=Reason.WORKER_LOST, detail=detail))
+        detail = {"attempts": self._registry.lose_worker(worker)}
+        self._feeds.remove(worker)
+        self._emit(Event(EventKind.CRASH, worker, reason=Reason.WORKER_LOST, detail=detail))
 
     def batch_taken(self, batch: Batch) -> None:
         """Free the credits of a batch; later groups start under the version that follows it.
@@ -163,7 +163,7 @@ class RolloutScheduler:
         are suspended would start one version too early (and, for alpha 0, be too old).
         """
         for group_id in dict.fromkeys(batch.group_ids):
-            if (group := self._book.groups.get(group_id)) is not None:
+            if (group := self._registry.groups.get(group_id)) is not None:
                 self._lifecycle.trained(group, batch.trajectory_ids)
         self._pump()
 
@@ -188,8 +188,8 @@ class RolloutScheduler:
             self._evicted(*change.evicted)
         if change.consumed is not None:
             self._breaker.trained()
-            if change.consumed in self._book.groups:
-                self._lifecycle.complete(self._book.groups[change.consumed])
+            if change.consumed in self._registry.groups:
+                self._lifecycle.complete(self._registry.groups[change.consumed])
         self._pump()
         self._applied.notify()
 
@@ -198,7 +198,7 @@ class RolloutScheduler:
             self.fail(verdict)
 
     def _evicted(self, group_id: str, reason: Reason) -> None:
-        group = self._book.groups.get(group_id)
+        group = self._registry.groups.get(group_id)
         if group is not None and self._lifecycle.close(group, Outcome.STALE, Reason.GROUP_EVICTED):
             self._judge(self._breaker.evicted(group_id, reason, self._settings.group_size))
 
@@ -207,7 +207,7 @@ class RolloutScheduler:
         if self._stopped:
             return
         self._stopped = True
-        self._desk.dismiss()
+        self._admissions.dismiss()
         self._lifecycle.stop()
         self._applied.notify()
 
@@ -229,27 +229,27 @@ class RolloutScheduler:
             records: the groups, the oldest first.
             next_cursor: cursor above the cursors of all groups ever admitted.
         """
-        self._book.resume(next_cursor)
+        self._registry.resume(next_cursor)
         for record in records:
-            group = self._book.open(record.group_id, record.task)
+            group = self._registry.open(record.group_id, record.task)
             self._lifecycle.restore(group, record)
         self._pump()
 
     def _pump(self) -> None:
         """Assign attempts to waiting sources, and open groups while credits last."""
-        while not self._stopped and (source := self._desk.next_source) is not None:
-            attempt = self._book.take(source)
+        while not self._stopped and (source := self._admissions.next_source) is not None:
+            attempt = self._registry.take(source)
             if attempt is not None:
-                self._desk.answer(attempt.assignment)
+                self._admissions.answer(attempt.assignment)
             elif not self._open_group():
                 return
 
     def _open_group(self) -> bool:
         state = AdmissionState(
-            held=len(self._book.credits),
+            held=len(self._registry.credits),
             limit=self._limit,
-            next_position=self._book.next_position,
-            oldest_position=self._book.oldest_position,
+            next_position=self._registry.next_position,
+            oldest_position=self._registry.oldest_position,
         )
         if not self._admission(state):
             return False
@@ -267,9 +267,9 @@ class RolloutScheduler:
 
     def _fail_if_starved(self) -> None:
         needed = self._settings.batch_size // self._settings.group_size
-        if len(self._book.credits) < needed:
+        if len(self._registry.credits) < needed:
             self.fail(
-                f"the tasks ended after {self._book.next_position} groups, with "
-                f"{len(self._book.credits)} left for a batch of {needed}; "
+                f"the tasks ended after {self._registry.next_position} groups, with "
+                f"{len(self._registry.credits)} left for a batch of {needed}; "
                 "give more tasks or train fewer steps"
             )

@@ -149,7 +149,7 @@ def manager(
         wall,
         env_version="lake-1",
         admission=admission,
-        host="host",
+        worker="host",
     )
 
 

@@ -46,7 +46,7 @@ def hanging(assignment: Assignment, scheduler: RolloutScheduler, host: str) -> E
         ),
         wall,
         admission=scheduler,
-        host=host,
+        worker=host,
     )
 
 

@@ -203,7 +203,7 @@ class World:
             self._limits,
             wall,
             admission=self.scheduler,
-            host="host",
+            worker="host",
             dispatch=self.dispatch,
         )
 

@@ -319,7 +319,7 @@ async def test_attempts_of_a_lost_host_keep_their_ids_and_may_run_elsewhere() ->
     bench = Bench(alpha=1, batch_size=2)
     first, second = (await bench.admit_all())[:2]
     await bench.start(first, version=0, host="dead")
-    bench.scheduler.host_lost("dead")
+    bench.scheduler.rollout_worker_lost("dead")
     assert bench.log.of(EventKind.CRASH)[0].detail == {"attempts": 1}
     bench.scheduler.version_updated(5)
     assert await bench.scheduler.permit(first.trajectory_id, "heir") is None
@@ -337,7 +337,7 @@ async def test_a_host_that_is_back_misses_nothing() -> None:
     bench.scheduler.version_updated(1)
     cursor, told = await bench.scheduler.cancellations("host", 0)
     assert len(told) == 2
-    bench.scheduler.host_lost("host")
+    bench.scheduler.rollout_worker_lost("host")
     for each in await bench.admit_all():
         await bench.start(each, version=1)
     bench.scheduler.version_updated(2)
@@ -350,7 +350,7 @@ async def test_a_cancellation_finds_the_host_that_took_an_attempt_over() -> None
     first, _ = await bench.admit_all()
     await bench.start(first, host="dead")
     bench.scheduler.version_updated(1)
-    bench.scheduler.host_lost("dead")
+    bench.scheduler.rollout_worker_lost("dead")
     refused = await bench.scheduler.permit(first.trajectory_id, "heir")
     assert refused is not None
     assert (refused.outcome, refused.reason) == (Outcome.STALE, Reason.STALENESS_BOUND)
@@ -362,7 +362,7 @@ async def test_a_host_that_was_lost_by_mistake_hears_later_cancellations() -> No
     listening = asyncio.create_task(bench.scheduler.cancellations("host", 0))
     await asyncio.sleep(1)
     await bench.start(first)
-    bench.scheduler.host_lost("host")
+    bench.scheduler.rollout_worker_lost("host")
     cursor, told = await listening
     assert told == ()
     await bench.start(second)

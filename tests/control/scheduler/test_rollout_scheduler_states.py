@@ -134,7 +134,7 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     @rule(host=st.sampled_from(["h0", "h1"]))
     def lose_host(self, host: str) -> None:
-        self.scheduler.host_lost(host)
+        self.scheduler.rollout_worker_lost(host)
         for trajectory_id in [t for t in self.running if self.hosts[t] == host]:
             del self.running[trajectory_id]
 
