@@ -59,6 +59,7 @@ class AsyncController:
         self._engines = engines
         self._scheduler = scheduler
         self._schedule = schedule
+        self._beside_training = schedule.swap is Swap.BESIDE
         self._emit = emit
         self._batch_size = batch_size
         self._steps = steps
@@ -76,10 +77,6 @@ class AsyncController:
         self._beside: tuple[int, Batch] | None = None
         """Step during whose training the weights are exchanged, and its batch."""
         self._step_ended = Signal()
-
-    @property
-    def _beside_training(self) -> bool:
-        return self._schedule.swap is Swap.BESIDE
 
     @property
     def served(self) -> int:
