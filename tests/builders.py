@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from rollart_flow.control.protocols import Change
 from rollart_flow.rows import events_table, trajectories_table
-from rollart_flow.schema import to_table
+from rollart_flow.schema import row_schema, to_table
 from rollart_flow.types import (
     Assignment,
     Batch,
@@ -173,6 +173,12 @@ def table(*trajectories: Trajectory) -> pa.Table:
 def trajectories(numbers: Iterable[int], version: int = 0, tokens: int = 6) -> pa.Table:
     """Uncommitted rows of `trajectories`, by number."""
     return trajectories_table(numbered(number, version, tokens) for number in numbers)
+
+
+def batch_table(columns: Mapping[str, Sequence[object]]) -> pa.Table:
+    """A batch with these columns, those of the schema in their declared types."""
+    declared = {f.name: f.type for s in ("trajectories", "batches") for f in row_schema(s)}
+    return pa.table({name: pa.array(of, declared.get(name)) for name, of in columns.items()})
 
 
 def sample(

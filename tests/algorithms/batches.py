@@ -1,13 +1,14 @@
 """Batches as estimators see them, made of turns, and strategies that make many of them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from rollart_flow.schema import row_schema
+from tests import builders
+from tests.builders import batch_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,20 +45,15 @@ class Row:
 
 def table(rows: Sequence[Row]) -> pa.Table:
     """The columns of `rows` that estimators, aggregations and weights read."""
-    schema = row_schema("trajectories")
-
-    def column(name: str, values: list[Any]) -> pa.Array:
-        return pa.array(values, schema.field(name).type)
-
-    return pa.table(
+    return batch_table(
         {
-            "group_id": column("group_id", [row.group for row in rows]),
-            "domain": column("domain", [row.domain for row in rows]),
-            "reward": column("reward", [row.reward for row in rows]),
-            "action_mask": column("action_mask", [row.mask for row in rows]),
-            "logprobs": column("logprobs", [_spread(row, row.behavior) for row in rows]),
-            "turns": column("turns", [_turns(row) for row in rows]),
-            "staleness": pa.array([row.staleness for row in rows], pa.int32()),
+            "group_id": [row.group for row in rows],
+            "domain": [row.domain for row in rows],
+            "reward": [row.reward for row in rows],
+            "action_mask": [row.mask for row in rows],
+            "logprobs": [_spread(row, row.behavior) for row in rows],
+            "turns": [_turns(row) for row in rows],
+            "staleness": [row.staleness for row in rows],
             "values": pa.array([row.values for row in rows], pa.list_(pa.float32())),
             "old_logprobs": pa.array([row.old for row in rows], pa.list_(pa.float32())),
         }
@@ -74,13 +70,8 @@ def _turns(row: Row) -> list[dict[str, Any]]:
     found, at = [], 0
     for turn in row.turns:
         end = at + turn.seen + turn.acted
-        found.append(
-            {
-                "start": at, "end": end, "observation": turn.observation, "action": "go",
-                "reward": turn.reward, "generate_s": 0.0, "step_s": 0.0, "hardware": "CPU",
-                "worker": "engine-0", "finish_reason": "stop",
-            }
-        )  # fmt: skip
+        made = builders.turn("go", turn.reward, start=at, end=end, observation=turn.observation)
+        found.append(asdict(made))
         at = end
     return found
 

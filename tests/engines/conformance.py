@@ -301,7 +301,7 @@ class EngineConformance(ABC):
             ((3, VOCABULARY), Sampling()),
             ((3,), Sampling(allowed_token_ids=(VOCABULARY,))),
         ],
-        ids=["too long", "empty", "unknown id", "unknown allowed id", "nothing asked"],
+        ids=["too long", "empty", "unknown id", "unknown allowed id"],
     )
     def test_what_cannot_be_served_is_refused(
         self, folders: tuple[Path, Path], prompt_ids: tuple[int, ...], sampling: Sampling

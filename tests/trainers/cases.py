@@ -11,8 +11,8 @@ import pyarrow as pa
 import torch
 
 from rollart_flow.models.qwen3 import ModelConfig, Qwen3
-from rollart_flow.schema import row_schema
 from rollart_flow.types import Sampling
+from tests.builders import batch_table
 from tests.models.reference import reference_qwen3
 
 VOCABULARY = 31
@@ -127,8 +127,7 @@ def table(rows: Sequence[Row]) -> pa.Table:
         "advantage": [row.advantage for row in rows],
         "weight": [row.weight for row in rows],
     }
-    declared = {f.name: f.type for s in ("trajectories", "batches") for f in row_schema(s)}
-    return pa.table({name: pa.array(columns[name], declared[name]) for name in columns})
+    return batch_table(columns)
 
 
 def reference_model(weights: dict[str, torch.Tensor]) -> Any:
@@ -177,13 +176,15 @@ def completed(rows: Sequence[Row], seed: int = 0, *, trained_version: int = 5) -
         [version if acted else -1 for version, acted in zip(of, row.action_mask, strict=True)]
         for of, row in zip(versions, rows, strict=True)
     ]
-    columns = {
-        "reward": pa.array([at % 3 - 1.0 for at in range(len(rows))], pa.float64()),
-        "token_versions": pa.array(masked, pa.list_(pa.int32())),
-        "trained_version": pa.array([trained_version] * len(rows), pa.int32()),
-        "targets": pa.array(targets, pa.list_(pa.float32())),
-    }
+    more = batch_table(
+        {
+            "reward": [at % 3 - 1.0 for at in range(len(rows))],
+            "token_versions": masked,
+            "trained_version": [trained_version] * len(rows),
+            "targets": targets,
+        }
+    )
     found = table(rows)
-    for name, column in columns.items():
-        found = found.append_column(name, column)
+    for name in more.column_names:
+        found = found.append_column(more.schema.field(name), more[name])
     return found
