@@ -150,3 +150,16 @@ def events_table(events: Iterable[tuple[datetime, Event]]) -> pa.Table:
             for at, event in events
         ],
     )
+
+
+def to_ipc(table: pa.Table) -> bytes:
+    """Encode a table as one Arrow IPC stream, which carries rows between processes."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table.combine_chunks())
+    return bytes(sink.getvalue())
+
+
+def from_ipc(data: bytes | pa.Buffer) -> pa.Table:
+    """Decode a table that `to_ipc` wrote, without copying its data."""
+    return pa.ipc.open_stream(data).read_all()

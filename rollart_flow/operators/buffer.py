@@ -17,10 +17,9 @@ from rollart_flow.control.protocols import Change
 from rollart_flow.control.schedule.schedule import Schedule
 from rollart_flow.operators.committer import Committer
 from rollart_flow.operators.filters import NamedFilter, group_refusal, refusals
-from rollart_flow.operators.ipc import decode, encode
 from rollart_flow.operators.recovery import RecoveredRun, recover
 from rollart_flow.resources import register
-from rollart_flow.rows import samples
+from rollart_flow.rows import from_ipc, samples, to_ipc
 from rollart_flow.store import Run, RunStatus, RunWriter
 from rollart_flow.types import Batch, Event, Sample
 
@@ -123,12 +122,12 @@ class BufferActor:
     @register("rank_zero")
     async def put(self, data: bytes) -> None:
         """Commit training trajectories, given as Arrow IPC; see `BufferService.put`."""
-        await self._service.put(decode(data))
+        await self._service.put(from_ipc(data))
 
     @register("rank_zero")
     async def commit(self, tables: Mapping[str, bytes]) -> int:
         """Commit rows, given as Arrow IPC by table; see `BufferService.commit`."""
-        return await self._service.commit({table: decode(data) for table, data in tables.items()})
+        return await self._service.commit({table: from_ipc(data) for table, data in tables.items()})
 
     @register("rank_zero")
     async def get_batch(self, step: int, version: int, size: int) -> Batch:
@@ -138,7 +137,7 @@ class BufferActor:
     @register("rank_zero")
     async def rows(self, step: int) -> bytes:
         """Return the rows of a batch as Arrow IPC; see `BufferService.batch_rows`."""
-        return encode(self._service.batch_rows(step))
+        return to_ipc(self._service.batch_rows(step))
 
     @register("rank_zero")
     async def changes(self, after: int) -> tuple[int, tuple[Change, ...]]:

@@ -27,13 +27,13 @@ from rollart_flow.control.scheduler.rollout_settings import RolloutSettings
 from rollart_flow.engines.base import EnginePhase
 from rollart_flow.engines.worker import EngineWorker
 from rollart_flow.errors import RollartError
-from rollart_flow.operators.ipc import encode
 from rollart_flow.operators.rebinding import Rebinding, Spawning
 from rollart_flow.operators.recovery import RecoveredRun
-from rollart_flow.operators.remote import RemoteBuffer, RemoteCommands
+from rollart_flow.operators.remote import RemoteCommands
 from rollart_flow.operators.tasks import task_stream
 from rollart_flow.resources import Remote, TypedCluster, WorkerHandle, register
 from rollart_flow.resources.reasons import reason
+from rollart_flow.rows import to_ipc
 from rollart_flow.types import Assignment, Batch, Event, Task
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class CoordinatorActor:
             ),
             _engine_workers(engines, version),
             self._tasks_from,
-            RemoteBuffer(buffer),
+            buffer.port,
             self.emit,
             PlaneState(version, recovered.control, recovered.untrained),
         )
@@ -167,7 +167,7 @@ class CoordinatorActor:
             self._scheduler.fail(f"engine workers cannot be moved: {reason(errors.exceptions[0])}")
 
     def _bound(self, bindings: pa.Table) -> None:
-        self._buffer.call.commit.start({"bindings": encode(bindings)})
+        self._buffer.call.commit.start({"bindings": to_ipc(bindings)})
 
     # Training.
 

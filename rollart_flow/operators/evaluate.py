@@ -21,12 +21,11 @@ from rollart_flow.control.inference.health import HealthLimits, watch
 from rollart_flow.control.plane import EngineWorkers, engine_group
 from rollart_flow.control.protocols import Inference
 from rollart_flow.envs.base import Domain
-from rollart_flow.operators.ipc import encode
 from rollart_flow.operators.remote import RemoteCommands
 from rollart_flow.operators.reward import RewardOperator, RewardSettings
 from rollart_flow.operators.rollout import Driver, RolloutContext
 from rollart_flow.resources import Remote
-from rollart_flow.rows import trajectories_table
+from rollart_flow.rows import to_ipc, trajectories_table
 from rollart_flow.schema import to_table
 from rollart_flow.types import Assignment, Sampling, Split, Task, Trajectory, solved_by
 
@@ -85,8 +84,8 @@ class EvaluateOperator:
         rows = [row for measure in measures for row in _scores(measure, version, scored)]
         scores = to_table("evaluations", rows)
         tables = {
-            "trajectories": encode(trajectories_table(scored.values())),
-            "evaluations": encode(scores),
+            "trajectories": to_ipc(trajectories_table(scored.values())),
+            "evaluations": to_ipc(scores),
         }
         await context.rollout.buffer.call.commit.start(tables)
         await context.coordinator.call.evaluated.start(version)

@@ -25,8 +25,8 @@ import ray.data
 from ray.data import ActorPoolStrategy, DataContext, Datasource, ReadTask
 from ray.data.block import BlockMetadata
 
-from rollart_flow.operators.ipc import decode, encode
 from rollart_flow.resources.nodes import beside_driver
+from rollart_flow.rows import from_ipc, to_ipc
 
 NextRow = Callable[[int], pa.Table | None]
 """Function from an index to that block of a stream, or to None at the end of the stream.
@@ -210,11 +210,11 @@ _PACKED = "ipc"
 
 
 def _pack(block: pa.Table) -> pa.Table:
-    return pa.table({_PACKED: pa.array([encode(block)], pa.large_binary())})
+    return pa.table({_PACKED: pa.array([to_ipc(block)], pa.large_binary())})
 
 
 def _unpack(block: pa.Table) -> pa.Table:
-    return decode(block[_PACKED][0].as_buffer()) if block.column_names == [_PACKED] else block
+    return from_ipc(block[_PACKED][0].as_buffer()) if block.column_names == [_PACKED] else block
 
 
 def _packing(stages: Sequence[OperatorStage]) -> type[Any]:

@@ -1,64 +1,24 @@
-"""Implementations of control plane ports that call Ray actors."""
+"""Implementations of control plane ports that call the actors of engine workers."""
 
 import asyncio
 from typing import TYPE_CHECKING, TypeVar
 
 import ray
 
-from rollart_flow.control.protocols import Cancellation, Change, Inference, PullStats
+from rollart_flow.control.protocols import Inference, PullStats
 from rollart_flow.engines.remote import RemoteInference
 from rollart_flow.errors import EngineError, WorkerAwayError, WorkerLostError
 from rollart_flow.resources import Remote, WorkerHandle
 from rollart_flow.resources.reasons import reason
-from rollart_flow.types import Assignment, Batch
 
 if TYPE_CHECKING:
     from rollart_flow.engines.worker import EngineWorker
-    from rollart_flow.operators.buffer import BufferActor
     from rollart_flow.operators.coordinator import CoordinatorActor
 
 T = TypeVar("T")
 
 _NODE_S = 2.0
 """Time without an answer after which a worker's node is checked [s]."""
-
-
-class RemoteBuffer:
-    """Client of the buffer actor in the coordinator; implements `control.protocols.Buffered`."""
-
-    def __init__(self, actor: "Remote[BufferActor]") -> None:
-        self._actor = actor
-
-    async def get_batch(self, step: int, version: int, size: int) -> Batch:
-        """Wait for and return the batch of a step."""
-        return await self._actor.call.get_batch.start(step, version, size)
-
-    async def changes(self, after: int) -> tuple[int, tuple[Change, ...]]:
-        """Wait for changes past a cursor; return (new cursor, changes)."""
-        return await self._actor.call.changes.start(after)
-
-
-class RemoteAdmission:
-    """Client of the coordinator in rollout workers; implements `control.protocols.Admission`."""
-
-    def __init__(self, actor: "Remote[CoordinatorActor]") -> None:
-        self._actor = actor
-
-    async def admit(self, source: str, index: int) -> Assignment | None:
-        """Wait for and return the index-th attempt of a source, or None if the run ends."""
-        return await self._actor.call.admit.start(source, index)
-
-    async def permit(self, trajectory_id: str, worker: str) -> Cancellation | None:
-        """Return None if an attempt may start, or the cancellation that ends it."""
-        return await self._actor.call.permit.start(trajectory_id, worker)
-
-    async def started(self, trajectory_id: str, version: int) -> None:
-        """Report that an attempt has its first token, and the policy version of that token."""
-        await self._actor.call.started.start(trajectory_id, version)
-
-    async def cancellations(self, worker: str, after: int) -> tuple[int, tuple[Cancellation, ...]]:
-        """Wait for a rollout worker's cancellations past a cursor; (new cursor, cancellations)."""
-        return await self._actor.call.cancellations.start(worker, after)
 
 
 class RemoteRecovery:

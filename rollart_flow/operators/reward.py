@@ -1,5 +1,7 @@
 """The reward operator: scores each trajectory by itself, as soon as it ends (ROLLART section 6.1).
 
+The same actor then hands the trajectory to the buffer (`BufferSink`).
+
 The operator is stateless: if an actor dies, another one starts and scores its trajectories again.
 A trajectory that a filter before the reward node drops is not scored.
 
@@ -10,15 +12,20 @@ Reward functions hold connections and child processes only, and the kernel ends 
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from rollart_flow.operators.filters import NamedFilter, refusals
+from rollart_flow.resources import Remote
 from rollart_flow.rewards.base import RewardFunction, environment_reward
 from rollart_flow.rewards.score import Scorer
-from rollart_flow.rows import trajectory_from_row, with_scores
+from rollart_flow.rows import to_ipc, trajectory_from_row, with_scores
 from rollart_flow.store.cache import local_file
 from rollart_flow.types import Trajectory
+
+if TYPE_CHECKING:
+    from rollart_flow.operators.buffer import BufferActor
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,3 +88,19 @@ class RewardOperator:
         if self._warming is None or self._warming.done():
             places = self._settings.max_concurrent
             self._warming = asyncio.ensure_future(self._scorer.warm_remotes(places))
+
+
+class BufferSink:
+    """Operator that hands trajectories to the buffer and waits until they are durable.
+
+    If its process dies, the operator runs again and may resend trajectories; the buffer stores each
+    trajectory once.
+    """
+
+    def __init__(self, buffer: "Remote[BufferActor]") -> None:
+        self._buffer = buffer
+
+    async def __call__(self, block: pa.Table) -> pa.Table:
+        """Commit a block; return its ids and outcomes once its rows are in the table."""
+        await self._buffer.call.put.start(to_ipc(block))
+        return block.select(["trajectory_id", "outcome"])

@@ -26,8 +26,8 @@ from rollart_flow.envs.adapter import open_environment
 from rollart_flow.envs.base import Domain
 from rollart_flow.envs.process import WarmProcesses
 from rollart_flow.models.policy import load_codec
-from rollart_flow.operators.assignments import read_assignment
-from rollart_flow.operators.remote import RemoteAdmission, RemoteRecovery
+from rollart_flow.operators.remote import RemoteRecovery
+from rollart_flow.operators.sources import read_assignment
 from rollart_flow.resources import Remote, TypedCluster
 from rollart_flow.rows import trajectories_table
 from rollart_flow.store.cache import local_file
@@ -79,7 +79,7 @@ class Driver:
         workers = [w for w in context.engines.workers if w.placement.role != EnginePhase.PREFILL]
         admission: Admission | None = None
         if context.coordinator is not None:
-            admission = RemoteAdmission(context.coordinator)
+            admission = context.coordinator.port
             recover = recover or RemoteRecovery(context.coordinator, host)
         loop = asyncio.get_running_loop()
         loop_started = datetime.now(UTC) - timedelta(seconds=loop.time())

@@ -4,11 +4,13 @@ A source runs as a task of Ray Data in a process of its own, so this module load
 besides Arrow and Ray.
 """
 
+import json
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from rollart_flow.operators.assignments import write_assignment
+from rollart_flow.types import Assignment, Sampling, Split, Task
 
 if TYPE_CHECKING:
     from rollart_flow.operators.buffer import BufferActor
@@ -71,3 +73,31 @@ class Versions:
         """Wait for and return the index-th version to evaluate, or None if no more are due."""
         version = self._coordinator.call.next_evaluation(index)
         return None if version is None else pa.table({"version": [version]})
+
+
+def write_assignment(assignment: Assignment) -> pa.Table:
+    """Return a one-row table: trajectory id, domain, and the whole assignment as JSON."""
+    return pa.table(
+        {
+            "trajectory_id": [assignment.trajectory_id],
+            "domain": [assignment.task.domain],
+            "assignment": [json.dumps(asdict(assignment))],
+        }
+    )
+
+
+def read_assignment(block: pa.Table) -> Assignment:
+    """Read an assignment from a block that `write_assignment` returned."""
+    (text,) = block["assignment"].to_pylist()
+    values = json.loads(text)
+    sampling = values["sampling"]
+    for name in ("stop_token_ids", "allowed_token_ids"):
+        sampling[name] = tuple(sampling[name])
+    return Assignment(
+        **{
+            **values,
+            "task": Task(**values["task"]),
+            "sampling": Sampling(**sampling),
+            "split": Split(values["split"]),
+        }
+    )

@@ -24,9 +24,8 @@ import pyarrow.compute as pc
 
 from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.operators.batch_columns import estimate, prepare
-from rollart_flow.operators.ipc import decode, encode
 from rollart_flow.resources import Remote, TypedCluster
-from rollart_flow.rows import events_table
+from rollart_flow.rows import events_table, from_ipc, to_ipc
 from rollart_flow.schema import to_table
 from rollart_flow.types import Event, EventKind
 
@@ -58,7 +57,7 @@ class TrainContext:
     """All versions that the run evaluates at some time."""
     start: int
     """Version that the run started from."""
-    beside: bool
+    overlap_publish: bool
     """Whether versions that need not last may be published while the next step trains."""
 
 
@@ -83,13 +82,13 @@ class TrainOperator:
     def __call__(self, block: pa.Table) -> pa.Table:
         """Train on the batch of a one-row block; return a block for `read_trained`."""
         (batch,) = block.to_pylist()
-        step, rows = batch["step"], decode(batch["rows"])
+        step, rows = batch["step"], from_ipc(batch["rows"])
         if "advantage" in rows.column_names:  # a manifest that was written before a restart
             algorithm = self._context.algorithm
             zero_variance = estimate(algorithm, rows, self._assess).zero_variance_groups
         else:
             rows, zero_variance = self._write_manifest(batch, rows)
-        result = self._context.trainers.call.train_step(step, encode(rows))
+        result = self._context.trainers.call.train_step(step, to_ipc(rows))
         return self._record(rows, result, zero_variance)
 
     def _write_manifest(self, batch: Mapping[str, Any], rows: pa.Table) -> tuple[pa.Table, int]:
@@ -108,7 +107,7 @@ class TrainOperator:
         return prepared.rows, prepared.zero_variance_groups
 
     def _assess(self, rows: pa.Table) -> pa.Table:
-        return decode(self._context.trainers.call.recompute_old_logprobs(encode(rows)))
+        return from_ipc(self._context.trainers.call.recompute_old_logprobs(to_ipc(rows)))
 
     def _record(self, rows: pa.Table, result: StepResult, zero_variance: int) -> pa.Table:
         """Publish and checkpoint a step, commit its rows, and report it as trained."""
@@ -149,7 +148,7 @@ class TrainOperator:
             context.trainers.call.finish_publish()
         return pa.table(
             {
-                "steps": [encode(tables["steps"])],
+                "steps": [to_ipc(tables["steps"])],
                 "rewards": [json.dumps(_rewards(rows))],
                 "committed": [committed],
             }
@@ -173,7 +172,7 @@ class TrainOperator:
         # A separate call: in the one that gathers the weights, the other ranks could time out.
         context.trainers.call.finish_publish()
         lasting = checkpoint or step in context.evaluated
-        if lasting or not context.beside:
+        if lasting or not context.overlap_publish:
             published = context.trainers.call.publish(lasting=lasting)
         else:
             published = context.trainers.call.begin_publish(Announcement(context.coordinator))
@@ -189,7 +188,7 @@ class TrainOperator:
 
     def _commit(self, tables: Mapping[str, pa.Table]) -> int:
         """Commit rows together; return the number of trajectories committed in the run so far."""
-        encoded = {table: encode(rows) for table, rows in tables.items() if rows.num_rows}
+        encoded = {table: to_ipc(rows) for table, rows in tables.items() if rows.num_rows}
         return self._context.buffer.call.commit(encoded)
 
 
@@ -224,7 +223,7 @@ class Trained:
 def read_trained(block: pa.Table) -> Trained:
     """Read the result from a block that the train operator returned."""
     (said,) = block.to_pylist()
-    (row,) = decode(said["steps"]).to_pylist()
+    (row,) = from_ipc(said["steps"]).to_pylist()
     return Trained(row, json.loads(said["rewards"]), said["committed"])
 
 

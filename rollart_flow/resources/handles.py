@@ -34,7 +34,7 @@ class _Call:
 
 
 class _Calls:
-    """All methods of an actor as attributes."""
+    """All methods of an actor, as attributes."""
 
     __slots__ = ("_actor",)
 
@@ -43,6 +43,15 @@ class _Calls:
 
     def __getattr__(self, name: str) -> _Call:
         return _Call(getattr(self._actor, name))
+
+
+class _Port(_Calls):
+    """All methods of an actor, as async functions."""
+
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> Any:
+        return super().__getattr__(name).aio
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +68,13 @@ class Remote(Generic[A]):
         reference to the result.
         """
         return cast("type[A]", _Calls(self.actor))
+
+    @property
+    def port(self) -> A:
+        """The actor as an object of its class, of which only the async methods can be called: an
+        implementation of every port of the control plane that the class implements.
+        """
+        return cast("A", _Port(self.actor))
 
     def answer(self) -> ray.ObjectRef[Any]:
         """Return a reference that is ready once the actor has started and answers."""

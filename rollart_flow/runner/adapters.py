@@ -59,7 +59,7 @@ def kept_adapter(run: Run, node: str) -> Adapter | None:
         raise WeightsError(f"the run's adapter cannot be read: {error.message}") from error
     if adapter.fingerprint != recorded["fingerprint"]:
         raise WeightsError(
-            f"the adapter in {adapter_uri(run.uri)} is not the one that drew these tokens; "
+            f"the adapter in {adapter_uri(run.uri)} is not the one that sampled these tokens; "
             "restore it from a copy"
         )
     return adapter

@@ -97,15 +97,15 @@ def _check_reachable(address: str | None) -> None:
 def _native_stderr_held_back() -> Iterator[None]:
     """Keep native code's stderr output off the terminal unless the block raises."""
     sys.stderr.flush()
-    kept = os.dup(2)
+    stderr = os.dup(2)
     with TemporaryFile() as held:
         os.dup2(held.fileno(), 2)
         try:
             yield
         except BaseException:
             held.seek(0)
-            os.write(kept, held.read())
+            os.write(stderr, held.read())
             raise
         finally:
-            os.dup2(kept, 2)
-            os.close(kept)
+            os.dup2(stderr, 2)
+            os.close(stderr)

@@ -22,7 +22,6 @@ from rollart_flow.control.schedule.declarations import Phase
 from rollart_flow.engines.worker import EngineWorker
 from rollart_flow.operators.coordinator import CoordinatorActor, evaluated_versions
 from rollart_flow.operators.evaluate import EvaluateContext, EvaluateOperator
-from rollart_flow.operators.ipc import decode
 from rollart_flow.operators.ray_data import (
     NextRow,
     OperatorStage,
@@ -32,15 +31,15 @@ from rollart_flow.operators.ray_data import (
     read_endless,
     streaming_context,
 )
-from rollart_flow.operators.reward import RewardOperator, RewardSettings
+from rollart_flow.operators.reward import BufferSink, RewardOperator, RewardSettings
 from rollart_flow.operators.rollout import RolloutContext, RolloutOperator
-from rollart_flow.operators.sink import BufferSink
 from rollart_flow.operators.sources import Admitted, Batches, Versions
 from rollart_flow.operators.train import TrainContext, Trained, TrainOperator, read_trained
 from rollart_flow.pipeline import Pipeline
 from rollart_flow.pipeline.nodes import GeneratingNode
 from rollart_flow.resources import Remote, TypedCluster
 from rollart_flow.rewards.combined import single_functions
+from rollart_flow.rows import from_ipc
 from rollart_flow.runner.processes import RunProcesses
 from rollart_flow.runner.rolling_producer import RollingProducer
 from rollart_flow.runner.settings import named_filters, sampling_of
@@ -55,16 +54,16 @@ class Dataflow:
     """Builder of the streams of one run."""
 
     def __init__(
-        self, pipeline: Pipeline, uri: str, plant: RunProcesses, source: str | None
+        self, pipeline: Pipeline, uri: str, processes: RunProcesses, source: str | None
     ) -> None:
         self._pipeline = pipeline
         self._uri = uri
-        self._plant = plant
+        self._processes = processes
         self._source = source
 
     def producer(self) -> Iterator[int]:
         """Run attempts until the coordinator admits none; yield counts of committed attempts."""
-        coordinator = self._plant.coordinator
+        coordinator = self._processes.coordinator
 
         def execute(number: int, limit: int) -> Iterator[int]:
             admitted = Admitted(coordinator, f"tasks-{number}", limit)
@@ -95,7 +94,7 @@ class Dataflow:
             attempt = OperatorStage(RolloutOperator, (self._rollout_context(),))
             rows = map_rows(rows, attempt, concurrency=each, workers=rollout.workers)
             score = OperatorStage(RewardOperator, (self._reward(),))
-            commit = OperatorStage(BufferSink, (self._plant.buffer,))
+            commit = OperatorStage(BufferSink, (self._processes.buffer,))
             return map_rows(rows, score, commit, concurrency=concurrency)
 
     def _attempts_in_flight(self) -> int:
@@ -107,22 +106,22 @@ class Dataflow:
 
     def consumer(self) -> Iterator[Trained]:
         """Train on batches until there are no more; yield the result of each step."""
-        first = self._plant.recovered.version + 1
+        first = self._processes.recovered.version + 1
         train, scores = self._pipeline.train, self._pipeline.evaluate
         context = TrainContext(
             algorithm=train.algorithm,
-            trainers=self._plant.trainers,
-            buffer=self._plant.buffer,
-            coordinator=self._plant.coordinator,
+            trainers=self._processes.trainers,
+            buffer=self._processes.buffer,
+            coordinator=self._processes.coordinator,
             checkpoints=checkpoints_uri(self._uri),
             checkpoint_every=train.checkpoint_every,
             keep_versions=train.keep_versions,
             steps=train.steps,
             evaluated=evaluated_versions(train.steps, None if scores is None else scores.every),
-            start=self._plant.recovered.start,
-            beside=Phase.UPDATE in self._pipeline.buffer.schedule.before_training,
+            start=self._processes.recovered.start,
+            overlap_publish=Phase.UPDATE in self._pipeline.buffer.schedule.before_training,
         )
-        batches = Batches(self._plant.coordinator, self._plant.buffer, first)
+        batches = Batches(self._processes.coordinator, self._processes.buffer, first)
         with streaming_context():
             rows = map_rows(
                 read_endless("batches", batches),
@@ -135,7 +134,7 @@ class Dataflow:
 
     def evaluation(self) -> Iterator[list[dict[str, Any]]]:
         """Evaluate versions as they become due; yield each version's rows of `evaluations`."""
-        node, evaluators = self._pipeline.evaluate, self._plant.evaluators
+        node, evaluators = self._pipeline.evaluate, self._processes.evaluators
         if node is None or evaluators is None:
             return
         context = EvaluateContext(
@@ -145,17 +144,17 @@ class Dataflow:
             episodes=node.episodes,
             sampling=sampling_of(node, self._uri),
             seed=node.seed,
-            coordinator=self._plant.coordinator,
+            coordinator=self._processes.coordinator,
             health=HealthLimits(answer_s=self._pipeline.rollout.engine_timeout_s),
         )
         with streaming_context():
-            versions = read_endless("versions", Versions(self._plant.coordinator))
+            versions = read_endless("versions", Versions(self._processes.coordinator))
             rows = map_rows(
                 versions, OperatorStage(EvaluateOperator, (context,)), concurrency=1, here=True
             )
         for block in drain(rows):
             for scores in block["scores"].to_pylist():
-                yield decode(scores).to_pylist()
+                yield from_ipc(scores).to_pylist()
 
     def _reward(self) -> RewardSettings:
         reward = self._pipeline.reward
@@ -170,13 +169,13 @@ class Dataflow:
         return RewardSettings(reward.fn, reward.timeout_s, places, self._source, before)
 
     def _rollout_context(self) -> RolloutContext:
-        plant = self._plant
+        processes = self._processes
         context = self._driver_context(
             self._pipeline.rollout,
             self._pipeline.tasks.domains,
-            plant.engines,
-            plant.affinity,
-            plant.coordinator,
+            processes.engines,
+            processes.affinity,
+            processes.coordinator,
         )
         return replace(context, schedule=self._pipeline.buffer.schedule)
 
@@ -202,7 +201,7 @@ class Dataflow:
             policy_folder=policy_uri(self._uri),
             engines=engines,
             hw_affinity=affinity,
-            buffer=self._plant.buffer,
+            buffer=self._processes.buffer,
             coordinator=coordinator,
             source=self._source,
         )

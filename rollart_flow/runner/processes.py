@@ -16,7 +16,6 @@ from rollart_flow.engines.worker import EngineWorker
 from rollart_flow.errors import RunFailedError
 from rollart_flow.operators.buffer import BufferActor
 from rollart_flow.operators.coordinator import CoordinatorActor
-from rollart_flow.operators.ipc import encode
 from rollart_flow.operators.recovery import RecoveredRun
 from rollart_flow.pipeline import Pipeline
 from rollart_flow.resources import (
@@ -28,7 +27,7 @@ from rollart_flow.resources import (
     start_actor,
 )
 from rollart_flow.resources.nodes import beside_driver
-from rollart_flow.rows import events_table
+from rollart_flow.rows import events_table, to_ipc
 from rollart_flow.runner.liveness import gone
 from rollart_flow.runner.placement import place_workers
 from rollart_flow.runner.settings import (
@@ -68,7 +67,7 @@ class RunProcesses:
     """Resource class by domain, or "auto" if profilers determine it."""
     fallbacks: tuple[tuple[str, str], ...]
     """Pairs of an unavailable requested resource class and the class granted in its place."""
-    kept: WeightStore
+    durable_weights: WeightStore
     """Weight store of the versions that outlive the processes."""
     weight_servers: WeightServers | None
     """Weight servers of this run, or None if its weight store needs none."""
@@ -79,7 +78,7 @@ class RunProcesses:
         The trainers must hold that version.
         """
         version = self.recovered.version
-        if version not in self.kept.versions():
+        if version not in self.durable_weights.versions():
             self.trainers.call.publish(lasting=False)
         if _in_turns(self.trainers):
             self.trainers.call.offload()
@@ -107,7 +106,7 @@ class RunProcesses:
         self.buffer.call.report(crashes)
 
     def shutdown(self) -> None:
-        """End every process; all data that must be kept is already committed."""
+        """End every process; all data of the run is already committed."""
         for cluster in (self.engines, self.trainers, self.evaluators):
             if cluster is not None:
                 cluster.shutdown()
@@ -163,7 +162,7 @@ def start_processes(
         recovered=recovered,
         affinity=chosen if isinstance(chosen, str) else _wanted(engines),
         fallbacks=tuple((event.subject, str(event.detail["granted"])) for event in fallbacks),
-        kept=stored_weights(weights_uri(uri)),
+        durable_weights=stored_weights(weights_uri(uri)),
         weight_servers=servers,
     )
 
@@ -214,8 +213,8 @@ def _record_bindings(
     bindings = [row for cluster in clusters if cluster is not None for row in cluster.bindings()]
     fallbacks = _fallbacks(bindings)
     rows = {
-        "bindings": encode(to_table("bindings", bindings)),
-        "events": encode(events_table((datetime.now(UTC), event) for event in fallbacks)),
+        "bindings": to_ipc(to_table("bindings", bindings)),
+        "events": to_ipc(events_table((datetime.now(UTC), event) for event in fallbacks)),
     }
     buffer.call.commit(rows)
     return fallbacks

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from rollart_flow.errors import RunFailedError
-from rollart_flow.operators.ipc import encode
 from rollart_flow.resources import TypedCluster
+from rollart_flow.rows import to_ipc
 from rollart_flow.runner.processes import RunProcesses
 from rollart_flow.runner.retrain import bring_to
 from rollart_flow.store import Run
@@ -37,11 +37,11 @@ class _Workers:
 
     def train_step(self, step: int, batch: pa.Table) -> StepResult:
         """Train on a batch in all workers and return the first worker's result."""
-        return self._trainers.call.train_step(step, encode(batch))
+        return self._trainers.call.train_step(step, to_ipc(batch))
 
 
 def catch_up(
-    uri: str, plant: RunProcesses, on_progress: OnProgress, *, accept_divergence: bool = False
+    uri: str, processes: RunProcesses, on_progress: OnProgress, *, accept_divergence: bool = False
 ) -> None:
     """Load the newest checkpoint and recompute the steps after it.
 
@@ -49,8 +49,8 @@ def catch_up(
         RunFailedError: a recomputed step differs from the recorded one, and `accept_divergence` is
             false.
     """
-    workers = _Workers(plant.trainers)
-    for again in bring_to(Run(uri), workers, plant.recovered.version, on_progress):
+    workers = _Workers(processes.trainers)
+    for again in bring_to(Run(uri), workers, processes.recovered.version, on_progress):
         if again.same_weights:
             continue
         recorded, recomputed = (
@@ -64,4 +64,4 @@ def catch_up(
             )
         detail = {"recorded": recorded, "recomputed": recomputed}
         event = Event(EventKind.DIVERGENCE, str(again.step), step=again.step, detail=detail)
-        plant.buffer.call.report([(datetime.now(UTC), event)])
+        processes.buffer.call.report([(datetime.now(UTC), event)])

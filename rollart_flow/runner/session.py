@@ -59,7 +59,7 @@ class Session:
         self._on_progress = on_progress
         self._nodes_may_join = nodes_may_join
         self._messages: SimpleQueue[Any] = SimpleQueue()
-        self._plant: RunProcesses | None = None
+        self._processes: RunProcesses | None = None
         self._restarts = 0
 
     def run(self, *, accept_divergence: bool = False) -> None:
@@ -87,7 +87,7 @@ class Session:
             raise failure from raised
         finally:
             try:
-                self._end(self._plant, status, error)
+                self._end(self._processes, status, error)
             except (RollartError, ray.exceptions.RayError) as unrecorded:
                 if status is RunStatus.FINISHED:
                     raise _as_run_failure("run", unrecorded) from unrecorded
@@ -108,18 +108,18 @@ class Session:
         total = self._pipeline.train.steps
         self._messages = SimpleQueue()
         self._on_progress(Progress.phase("starting the workers", total_steps=total))
-        self._plant = plant = start_processes(
+        self._processes = processes = start_processes(
             self._pipeline, self._uri, self._source, nodes_may_join=self._nodes_may_join
         )
         try:
-            plant.report_restarted(died)
-            for requested, granted in plant.fallbacks:
+            processes.report_restarted(died)
+            for requested, granted in processes.fallbacks:
                 self._on_progress(Progress.note(f"no {requested} here, {granted} is used instead"))
-            catch_up(self._uri, plant, self._on_progress, accept_divergence=accept_divergence)
-            plant.begin()
-            self._drive(plant)
+            catch_up(self._uri, processes, self._on_progress, accept_divergence=accept_divergence)
+            processes.begin()
+            self._drive(processes)
         except (RollartError, ray.exceptions.RayError):
-            died = plant.dead()
+            died = processes.dead()
             if not died or self._restarts == RESTARTS:
                 raise
             self._restarts += 1
@@ -128,23 +128,23 @@ class Session:
         return ()
 
     def _shut_down(self) -> None:
-        plant, self._plant = self._plant, None
-        if plant is not None:
-            plant.shutdown()
+        processes, self._processes = self._processes, None
+        if processes is not None:
+            processes.shutdown()
 
-    def _end(self, plant: RunProcesses | None, status: RunStatus, error: str | None) -> None:
+    def _end(self, processes: RunProcesses | None, status: RunStatus, error: str | None) -> None:
         """Record how the run ended, through the buffer's writer if the buffer is alive."""
-        if plant is not None:
+        if processes is not None:
             try:
-                plant.buffer.call.close(status, error)
+                processes.buffer.call.close(status, error)
                 return
             except ray.exceptions.ActorDiedError:
                 if status is RunStatus.FINISHED:
                     raise
         RunWriter.open(self._uri).close(status, error)
 
-    def _drive(self, plant: RunProcesses) -> None:
-        streams = Dataflow(self._pipeline, self._uri, plant, self._source)
+    def _drive(self, processes: RunProcesses) -> None:
+        streams = Dataflow(self._pipeline, self._uri, processes, self._source)
         named: dict[str, Stream] = {
             "producer": streams.producer,
             "consumer": streams.consumer,
@@ -156,12 +156,12 @@ class Session:
                 with _interrupt_deferred():
                     for name, stream in named.items():
                         threads.submit(self._follow, name, stream)
-                    threads.submit(self._watch_for_failure, plant)
-                self._wait(set(named), plant)
+                    threads.submit(self._watch_for_failure, processes)
+                self._wait(set(named), processes)
             finally:
                 # If the coordinator has died, the streams end by themselves: all of them call it.
                 with suppress(ray.exceptions.ActorDiedError):
-                    plant.coordinator.call.stop()
+                    processes.coordinator.call.stop()
 
     def _follow(self, name: str, stream: Stream) -> None:
         """Run one stream in this thread, and send a message when it ends or fails."""
@@ -173,15 +173,15 @@ class Session:
             error = raised
         self._messages.put(_Ended(name, error))
 
-    def _watch_for_failure(self, plant: RunProcesses) -> None:
+    def _watch_for_failure(self, processes: RunProcesses) -> None:
         try:
-            failure = plant.coordinator.call.failed()
+            failure = processes.coordinator.call.failed()
         except ray.exceptions.RayError as error:
             failure = f"the coordinator died: {reason(error)}"
         if failure is not None:
             self._messages.put(RunFailedError(failure))
 
-    def _wait(self, open_streams: set[str], plant: RunProcesses) -> None:
+    def _wait(self, open_streams: set[str], processes: RunProcesses) -> None:
         """Handle messages until every stream has ended; the first failure ends the run."""
         while open_streams:
             message = self._messages.get()
@@ -192,7 +192,7 @@ class Session:
                 if message.error is not None:
                     raise _as_run_failure(message.stream, message.error) from message.error
                 if open_streams == {"producer"}:
-                    plant.coordinator.call.stop()
+                    processes.coordinator.call.stop()
             else:
                 self._show(*message)
 

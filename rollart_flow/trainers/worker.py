@@ -14,12 +14,12 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
 import ray
 
 from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.errors import RanksLostError
 from rollart_flow.resources import CPU, ActorTrain, Placement, TypedCluster, register
+from rollart_flow.rows import from_ipc, to_ipc
 from rollart_flow.trainers.base import StepResult, Trainer
 from rollart_flow.trainers.build import build_trainer
 from rollart_flow.trainers.checkpoint.publishing import Publication, Publisher
@@ -104,7 +104,7 @@ class TrainWorker(ActorTrain):
         """
         if self._result is None or self._result.step != step:
             with self._using_trainer():
-                self._result = self._trainer.train_step(step, pa.ipc.open_stream(batch).read_all())
+                self._result = self._trainer.train_step(step, from_ipc(batch))
         return self._result
 
     @register("first_result")
@@ -114,11 +114,8 @@ class TrainWorker(ActorTrain):
         See `Trainer.recompute_old_logprobs`.
         """
         with self._using_trainer():
-            found = self._trainer.recompute_old_logprobs(pa.ipc.open_stream(batch).read_all())
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, found.schema) as writer:
-            writer.write_table(found)
-        return bytes(sink.getvalue())
+            found = self._trainer.recompute_old_logprobs(from_ipc(batch))
+        return to_ipc(found)
 
     @register("first_result")
     def publish(self, *, lasting: bool) -> Publication | None:

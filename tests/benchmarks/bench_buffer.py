@@ -20,7 +20,7 @@ import ray
 
 from rollart_flow.control.schedule.schedules import rollart
 from rollart_flow.operators.buffer import BufferActor, BufferSettings
-from rollart_flow.operators.ipc import decode, encode
+from rollart_flow.rows import from_ipc, to_ipc
 from rollart_flow.runner.cluster import ray_cluster
 from rollart_flow.store import RunInfo, RunStatus, RunWriter
 from tests.benchmarks.bench_store import dictionaries, seconds, some_rows, through_jsonl
@@ -111,12 +111,12 @@ async def through_buffer(uri: str, tables: Sequence[pa.Table]) -> tuple[float, f
 
     async def put(table: pa.Table) -> None:
         async with slots:
-            await buffer.put.remote(encode(table))
+            await buffer.put.remote(to_ipc(table))
 
     async def consume() -> None:
         for step in range(1, ROWS * PUTS // BATCH + 1):
             await buffer.get_batch.remote(step, 0, BATCH)
-            assert decode(await buffer.rows.remote(step)).num_rows == BATCH
+            assert from_ipc(await buffer.rows.remote(step)).num_rows == BATCH
 
     started = time.perf_counter()
     consumer = asyncio.create_task(consume())

@@ -14,8 +14,7 @@ from rollart_flow.control.schedule.schedules import rollart
 from rollart_flow.errors import StoreError
 from rollart_flow.operators.buffer import BufferActor, BufferSettings
 from rollart_flow.operators.filters import NamedFilter
-from rollart_flow.operators.ipc import decode, encode
-from rollart_flow.rows import events_table
+from rollart_flow.rows import events_table, from_ipc, to_ipc
 from rollart_flow.schema import to_table
 from rollart_flow.store import Run, RunInfo, RunStatus, RunWriter
 from rollart_flow.types import Event, EventKind, Outcome, Reason, Trajectory
@@ -63,7 +62,7 @@ def mixed(group_id: str) -> list[Trajectory]:
 
 def sent(*trajectories: Trajectory) -> bytes:
     """Rows as they are sent to the buffer."""
-    return encode(table(*trajectories))
+    return to_ipc(table(*trajectories))
 
 
 def dropped(uri: str) -> list[tuple[str, str]]:
@@ -81,7 +80,7 @@ def evaluation(version: int, value: float) -> dict[str, bytes]:
         "value": value,
         "n": 2,
     }
-    return {"evaluations": encode(to_table("evaluations", [row]))}
+    return {"evaluations": to_ipc(to_table("evaluations", [row]))}
 
 
 async def test_what_was_put_is_in_the_table_before_put_returns(uri: str) -> None:
@@ -121,7 +120,7 @@ async def test_a_batch_has_its_rows_in_order_with_their_staleness(uri: str) -> N
     assert batch.trajectory_ids == (
         "g00000000-00", "g00000000-01", "g00000001-00", "g00000001-01",
     )  # fmt: skip
-    rows = decode(await actor.rows(1))
+    rows = from_ipc(await actor.rows(1))
     assert rows["trajectory_id"].to_pylist() == list(batch.trajectory_ids)
     assert rows["staleness"].to_pylist() == list(batch.staleness) == [1, 1, 0, 0]
     assert rows["token_ids"].to_pylist()[1] == [1, 2, 3, 4, 1]
@@ -198,10 +197,10 @@ async def test_a_batch_whose_manifest_is_written_is_formed_again_as_it_was(uri: 
     first = await started(uri)
     await first.put(sent(*group("g00000001"), *group("g00000000"), *group("g00000002")))
     batch = await first.get_batch(1, 0, SIZE)
-    await first.commit({"batches": encode(manifest(1, list(batch.trajectory_ids)))})
+    await first.commit({"batches": to_ipc(manifest(1, list(batch.trajectory_ids)))})
     second = await started(uri)
     assert (await second.get_batch(1, 0, SIZE)).trajectory_ids == batch.trajectory_ids
-    rows = decode(await second.rows(1))
+    rows = from_ipc(await second.rows(1))
     assert rows["trajectory_id"].to_pylist() == list(batch.trajectory_ids)
     assert rows["advantage"].to_pylist() == [[1.0]] * SIZE
     await second.put(sent(*group("g00000003")))
@@ -278,7 +277,7 @@ async def test_an_operator_that_runs_again_commits_nothing_twice(uri: str) -> No
     actor = await started(uri)
     await actor.put(sent(*group("g00000000"), *group("g00000001")))
     names = ids(Run(uri).trajectories)
-    rows = {"batches": encode(manifest(1, names))}
+    rows = {"batches": to_ipc(manifest(1, names))}
     await asyncio.gather(actor.commit(rows), actor.commit(rows))
     await actor.commit(evaluation(0, 0.5))
     assert await actor.commit(evaluation(0, 0.75)) == SIZE
@@ -306,7 +305,7 @@ async def test_a_commit_that_failed_is_refused_again_and_not_taken_for_done(uri:
 
 async def test_rows_of_other_tables_are_committed_as_they_come(uri: str) -> None:
     actor = await started(uri)
-    events = {"events": encode(events_table([(MOMENT, Event(EventKind.RUN, "run"))]))}
+    events = {"events": to_ipc(events_table([(MOMENT, Event(EventKind.RUN, "run"))]))}
     await actor.commit(events)
     await actor.commit(events)
     await actor.close(RunStatus.FAILED, "why")
@@ -321,7 +320,7 @@ async def test_memory_holds_only_what_is_pending(uri: str) -> None:
         names = [f"g{2 * step + k:08d}" for k in range(2)]
         await actor.put(sent(*(t for name in names for t in group(name, start=step))))
         batch = await actor.get_batch(step, step, SIZE)
-        await actor.commit({"batches": encode(manifest(step, list(batch.trajectory_ids)))})
-        assert isinstance(decode(await actor.rows(step)), pa.Table)
+        await actor.commit({"batches": to_ipc(manifest(step, list(batch.trajectory_ids)))})
+        assert isinstance(from_ipc(await actor.rows(step)), pa.Table)
     assert not actor._service.held
     await actor.close(RunStatus.FINISHED)

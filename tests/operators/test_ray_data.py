@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rollart_flow.operators.assignments import read_assignment, write_assignment
 from rollart_flow.operators.filters import NamedFilter, refusals
-from rollart_flow.operators.ipc import decode, encode
+from rollart_flow.operators.sources import read_assignment, write_assignment
+from rollart_flow.rows import from_ipc, to_ipc
 from rollart_flow.types import Assignment, Sampling, Split, Task
 from tests.builders import group, table, trajectory
 
@@ -40,19 +40,19 @@ def test_an_assignment_arrives_as_it_was_sent(assignment: Assignment) -> None:
     block = write_assignment(assignment)
     assert block.num_rows == 1
     assert block["trajectory_id"].to_pylist() == [assignment.trajectory_id]
-    assert read_assignment(decode(encode(block))) == assignment
+    assert read_assignment(from_ipc(to_ipc(block))) == assignment
 
 
 def test_a_table_arrives_as_it_was_sent() -> None:
     rows = pa.concat_tables([table(*group("g00000000")), table(*group("g00000001"))])
-    arrived = decode(encode(rows))
+    arrived = from_ipc(to_ipc(rows))
     assert arrived.schema == rows.schema
     assert arrived.equals(rows)
-    assert decode(encode(rows.slice(1, 2)))["trajectory_id"].to_pylist() == [
+    assert from_ipc(to_ipc(rows.slice(1, 2)))["trajectory_id"].to_pylist() == [
         "g00000000-01",
         "g00000001-00",
     ]
-    assert decode(encode(rows.slice(0, 0))).num_rows == 0
+    assert from_ipc(to_ipc(rows.slice(0, 0))).num_rows == 0
 
 
 @pytest.mark.parametrize(

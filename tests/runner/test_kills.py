@@ -25,21 +25,21 @@ def test_any_process_of_the_streams_and_any_engine_may_be_killed(
     tmp_path: Path, plants: list[RunProcesses]
 ) -> None:
     def after_step(step: int) -> None:
-        plant = plants[-1]
+        processes = plants[-1]
         if step == 1:
-            (trainer,) = plant.trainers.workers
+            (trainer,) = processes.trainers.workers
             above = os.getpriority(os.PRIO_PROCESS, pid_of(trainer)) - os.nice(0)
             assert above > 0, "a trainer on shared CPUs lets the streams go first"
             open_gate(tmp_path, "step")  # the rollout process, in the midst of its attempts
         elif step == 3:
             open_gate(tmp_path, "reward")
         elif step == 5:
-            os.kill(pid_of(plant.engines.workers[0]), signal.SIGKILL)
+            os.kill(pid_of(processes.engines.workers[0]), signal.SIGKILL)
         elif step == 7:
             open_gate(tmp_path, "advantages")  # the train operator, its batch at hand
         elif step == 9:
-            assert plant.evaluators is not None
-            os.kill(pid_of(plant.evaluators.workers[0]), signal.SIGKILL)
+            assert processes.evaluators is not None
+            os.kill(pid_of(processes.evaluators.workers[0]), signal.SIGKILL)
 
     text = source(tmp_path, steps=STEPS, every=3)
     run = run_with(text, tmp_path, after_step)
@@ -62,11 +62,11 @@ def test_a_run_goes_on_from_its_tables_where_what_it_cannot_do_without_dies(
     """The trainer, and later two at once; `whole` has these two one after the other."""
 
     def after_step(step: int) -> None:
-        plant = plants[-1]
+        processes = plants[-1]
         if step == 2:
-            os.kill(pid_of(plant.trainers.workers[0]), signal.SIGKILL)
+            os.kill(pid_of(processes.trainers.workers[0]), signal.SIGKILL)
         elif step == 3:
-            for pid in [pid_of(actor) for actor in (plant.buffer, plant.coordinator)]:
+            for pid in [pid_of(actor) for actor in (processes.buffer, processes.coordinator)]:
                 os.kill(pid, signal.SIGKILL)
 
     run = run_with(source(tmp_path, steps=5, every=5), tmp_path, after_step)
@@ -78,11 +78,11 @@ def test_a_run_goes_on_from_its_tables_where_the_buffer_dies_and_then_the_coordi
     tmp_path: Path, plants: list[RunProcesses]
 ) -> None:
     def after_step(step: int) -> None:
-        plant = plants[-1]
+        processes = plants[-1]
         if step == 2:
-            os.kill(pid_of(plant.buffer), signal.SIGKILL)
+            os.kill(pid_of(processes.buffer), signal.SIGKILL)
         elif step == 3:
-            os.kill(pid_of(plant.coordinator), signal.SIGKILL)
+            os.kill(pid_of(processes.coordinator), signal.SIGKILL)
 
     run = run_with(source(tmp_path, steps=5, every=5), tmp_path, after_step)
     check_crashes(run, 5, ["buffer", "coordinator"])

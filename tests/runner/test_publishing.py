@@ -62,12 +62,12 @@ def test_neither_the_step_nor_its_rows_wait_for_a_version_and_no_engine_moves_be
         held.enter_context(locked(Path(watched.store.folder)))
 
     def look() -> None:
-        plant = plants[-1]
-        batch = plant.coordinator.call.next_batch(2)
+        processes = plants[-1]
+        batch = processes.coordinator.call.next_batch(2)
         assert batch is not None
         assert batch.step == 2, "it may be trained on"
         assert watched.store.versions() == (0,)
-        assert plant.engines.call.version() == [0]
+        assert processes.engines.call.version() == [0]
         held.close()
 
     watched = Watched(tmp_path, hold, look)

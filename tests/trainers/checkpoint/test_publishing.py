@@ -10,8 +10,8 @@ import pytest
 from rollart_flow.algorithms import grpo
 from rollart_flow.errors import WeightsError
 from rollart_flow.models.folder import save_folder
-from rollart_flow.operators.ipc import encode
 from rollart_flow.resources import Placement, Remote, TypedCluster, register, start_actor
+from rollart_flow.rows import to_ipc
 from rollart_flow.trainers.checkpoint.publishing import Publisher
 from rollart_flow.trainers.settings import TrainerSettings
 from rollart_flow.trainers.worker import TrainWorker
@@ -166,7 +166,7 @@ def test_the_next_step_is_trained_while_a_version_is_published(
     trainers: TypedCluster[TrainWorker], store: LocalWeightStore
 ) -> None:
     coordinator = start_actor(Coordinator, num_cpus=0)()
-    first, second = (encode(table(make_rows(4, seed))) for seed in (1, 2))
+    first, second = (to_ipc(table(make_rows(4, seed))) for seed in (1, 2))
     with locked(Path(store.folder)):
         one = trainers.call.train_step(1, first)
         begun = trainers.call.begin_publish(Announced(coordinator))
