@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import torch
 
+from rollart_flow.errors import EngineError
 from rollart_flow.types import Chunk, GenerationRequest
 
 
@@ -28,6 +30,18 @@ class EnginePhase(StrEnum):
     """The engine fetches that KV cache and samples the tokens; it computes a KV cache that it
     cannot fetch.
     """
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFailure:
+    """The failure of a request that ended without a finish reason."""
+
+    request_id: str
+    error: EngineError
+
+
+Delivery = Chunk | EngineFailure
+"""Message from an engine worker to a client, about one of its requests."""
 
 
 class Engine(ABC):

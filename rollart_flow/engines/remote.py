@@ -8,11 +8,11 @@ messages and has no record of it.
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import ray
 
+from rollart_flow.engines.base import Delivery, EngineFailure
 from rollart_flow.errors import EngineError
 from rollart_flow.resources import WorkerHandle
 from rollart_flow.resources.reasons import reason
@@ -20,17 +20,6 @@ from rollart_flow.types import Chunk, GenerationRequest
 
 if TYPE_CHECKING:
     from rollart_flow.engines.worker import EngineWorker
-
-
-@dataclass(frozen=True, slots=True)
-class EngineFailure:
-    """The failure of a request that ended without a finish reason."""
-
-    request_id: str
-    error: EngineError
-
-
-Delivery = Chunk | EngineFailure
 
 
 class RemoteInference:

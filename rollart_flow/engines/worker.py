@@ -20,9 +20,8 @@ from uuid import uuid4
 
 from rollart_flow.control.loop.replayable_queue import ReplayableQueue
 from rollart_flow.control.protocols import PullStats
-from rollart_flow.engines.base import Engine, EnginePhase
+from rollart_flow.engines.base import Delivery, Engine, EngineFailure, EnginePhase
 from rollart_flow.engines.registry import build_engine
-from rollart_flow.engines.remote import Delivery, EngineFailure
 from rollart_flow.engines.weight_prefetcher import WeightPrefetcher
 from rollart_flow.errors import EngineError, WorkerLeftError
 from rollart_flow.models.policy import Policy

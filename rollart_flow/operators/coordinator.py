@@ -84,7 +84,7 @@ class CoordinatorActor:
         """Build the control plane at the state that was recovered from the tables."""
         settings, version = self._settings, recovered.version
         self._buffer, self._recorded = buffer, version
-        self._due = due_versions(settings, recovered)
+        self._due = recovered.due_versions(settings.steps, settings.evaluate_every)
         self._unevaluated = set(self._due)
         self._handles = {worker.name: worker for worker in engines.workers}
         self._plane = ControlPlane(
@@ -287,20 +287,3 @@ def _engine_workers(engines: TypedCluster[EngineWorker], version: int) -> Engine
         sliding=[worker.name for worker in workers if worker.placement.shares],
         prefill=[w.name for w in workers if w.placement.role == EnginePhase.PREFILL],
     )
-
-
-def due_versions(settings: CoordinatorSettings, recovered: RecoveredRun) -> tuple[int, ...]:
-    """Return the versions still to evaluate, in order, including the run's start version."""
-    if settings.evaluate_every is None:
-        return ()
-    every = evaluated_versions(settings.steps, settings.evaluate_every)
-    due = (every | {recovered.start}) - recovered.evaluated
-    return tuple(sorted(version for version in due if version >= recovered.start))
-
-
-def evaluated_versions(steps: int, every: int | None) -> frozenset[int]:
-    """Return all versions that a run evaluates: version 0, every `every`-th one, and the last.
-
-    The set is empty if `every` is None.
-    """
-    return frozenset() if every is None else frozenset({*range(0, steps, every), steps})

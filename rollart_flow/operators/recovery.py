@@ -43,6 +43,21 @@ class RecoveredRun:
         """Return a small copy, without the rows, to send to other processes."""
         return replace(self, pending_rows=None)
 
+    def due_versions(self, steps: int, every: int | None) -> tuple[int, ...]:
+        """Return the versions still to evaluate, in order, including the run's start version."""
+        if every is None:
+            return ()
+        due = (evaluated_versions(steps, every) | {self.start}) - self.evaluated
+        return tuple(sorted(version for version in due if version >= self.start))
+
+
+def evaluated_versions(steps: int, every: int | None) -> frozenset[int]:
+    """Return all versions that a run evaluates: version 0, every `every`-th one, and the last.
+
+    The set is empty if `every` is None.
+    """
+    return frozenset() if every is None else frozenset({*range(0, steps, every), steps})
+
 
 def recover(run: Run) -> RecoveredRun:
     """Read the state of a run. No process may write to the run meanwhile."""

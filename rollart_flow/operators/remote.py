@@ -1,24 +1,30 @@
 """Implementations of control plane ports that call the actors of engine workers."""
 
 import asyncio
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import ray
 
 from rollart_flow.control.protocols import Inference, PullStats
 from rollart_flow.engines.remote import RemoteInference
 from rollart_flow.errors import EngineError, WorkerAwayError, WorkerLostError
-from rollart_flow.resources import Remote, WorkerHandle
+from rollart_flow.resources import WorkerHandle
 from rollart_flow.resources.reasons import reason
 
 if TYPE_CHECKING:
     from rollart_flow.engines.worker import EngineWorker
-    from rollart_flow.operators.coordinator import CoordinatorActor
 
 T = TypeVar("T")
 
 _NODE_S = 2.0
 """Time without an answer after which a worker's node is checked [s]."""
+
+
+class Reviving(Protocol):
+    """The coordinator's port for the recovery of lost engine workers."""
+
+    async def revive(self, worker: str) -> "tuple[WorkerHandle[EngineWorker], ...]":
+        """Wait until the replacements of a lost worker serve; see `CoordinatorActor.revive`."""
 
 
 class RemoteRecovery:
@@ -27,14 +33,14 @@ class RemoteRecovery:
     An instance is a `control.inference.worker_pool.Recover`.
     """
 
-    def __init__(self, actor: "Remote[CoordinatorActor]", client: str) -> None:
-        self._actor = actor
+    def __init__(self, coordinator: Reviving, client: str) -> None:
+        self._coordinator = coordinator
         self._client = client
 
     async def __call__(self, worker: Inference) -> list[Inference]:
         """Wait until the replacements of a lost worker serve: the worker itself, or others."""
         try:
-            handles = await self._actor.call.revive.start(worker.worker)
+            handles = await self._coordinator.revive(worker.worker)
         except ray.exceptions.RayError as error:
             raise EngineError(
                 f"worker {worker.worker} was lost and no replacement is available: "

@@ -80,7 +80,7 @@ class Driver:
         admission: Admission | None = None
         if context.coordinator is not None:
             admission = context.coordinator.port
-            recover = recover or RemoteRecovery(context.coordinator, host)
+            recover = recover or RemoteRecovery(context.coordinator.port, host)
         loop = asyncio.get_running_loop()
         loop_started = datetime.now(UTC) - timedelta(seconds=loop.time())
         self._plane = RolloutPlane(

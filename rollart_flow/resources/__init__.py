@@ -5,12 +5,11 @@ from rollart_flow.resources.cluster import Cluster, TypedCluster
 from rollart_flow.resources.declarations import hw_mapping, register, register_serverless
 from rollart_flow.resources.handles import Remote, WorkerHandle, start_actor
 from rollart_flow.resources.manager import ResourceManager, ResourcePool
+from rollart_flow.resources.placement import Placement, Request
 from rollart_flow.resources.worker import (
     ActorGenCls,
     ActorTrainCls,
     EnvironmentCls,
-    Placement,
-    Request,
     RewardCls,
     Worker,
 )

@@ -21,13 +21,14 @@ from rollart_flow.resources.declarations import declarations
 from rollart_flow.resources.handles import WorkerHandle
 from rollart_flow.resources.manager import ResourceManager, free_gangs
 from rollart_flow.resources.methods import BoundMethod
+from rollart_flow.resources.placement import Placement
 from rollart_flow.resources.reasons import reason
-from rollart_flow.resources.worker import Placement, Worker
+from rollart_flow.resources.worker import Worker
 
 W = TypeVar("W", bound=Worker, covariant=True)
 
 
-class _Calls:
+class _Methods:
     """All methods of a cluster as attributes."""
 
     def __init__(self, methods: Mapping[str, BoundMethod]) -> None:
@@ -121,7 +122,7 @@ class TypedCluster(Generic[W]):
         """The declared methods of the workers: `cluster.call.method(...)` waits for the result, and
         `await cluster.call.method.aio(...)` does the same in an event loop.
         """
-        return cast("type[W]", _Calls(self._methods))
+        return cast("type[W]", _Methods(self._methods))
 
     def wait_until_ready(self) -> list[str]:
         """Wait until every worker answers; return the ids of their nodes, in worker order.

@@ -12,7 +12,7 @@ import ray
 from rollart_flow.errors import RunFailedError
 from rollart_flow.resources.classes import CPU, GPU
 from rollart_flow.resources.manager import GRACE_S, live_pools
-from rollart_flow.resources.worker import Placement, Request
+from rollart_flow.resources.placement import Placement, Request
 
 _PARTS = 10_000
 """Number of parts in which Ray counts a GPU."""

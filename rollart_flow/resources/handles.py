@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
+from typing import Any, Generic, ParamSpec, TypeVar, cast
 
 import ray
 
-if TYPE_CHECKING:
-    from rollart_flow.resources.worker import Placement
+from rollart_flow.resources.placement import Placement
 
 A = TypeVar("A")
 P = ParamSpec("P")

@@ -16,7 +16,8 @@ import ray
 from rollart_flow.errors import RunFailedError, SettingsError
 from rollart_flow.resources.classes import COMPATIBLE, CPU, GPU, KINDS, Kind
 from rollart_flow.resources.declarations import DEFAULT, declarations, wanted_classes
-from rollart_flow.resources.worker import Placement, Request, Worker
+from rollart_flow.resources.placement import Placement, Request
+from rollart_flow.resources.worker import Worker
 
 _SHARED = (Kind.LOCAL, Kind.CPU)
 """Kinds whose units are counted again under the name of a class, or are no accelerators."""

@@ -20,7 +20,7 @@ from rollart_flow.control.inference.health import HealthLimits
 from rollart_flow.control.rollout.env_manager import AttemptLimits
 from rollart_flow.control.schedule.declarations import Phase
 from rollart_flow.engines.worker import EngineWorker
-from rollart_flow.operators.coordinator import CoordinatorActor, evaluated_versions
+from rollart_flow.operators.coordinator import CoordinatorActor
 from rollart_flow.operators.evaluate import EvaluateContext, EvaluateOperator
 from rollart_flow.operators.ray_data import (
     NextRow,
@@ -31,6 +31,7 @@ from rollart_flow.operators.ray_data import (
     read_endless,
     streaming_context,
 )
+from rollart_flow.operators.recovery import evaluated_versions
 from rollart_flow.operators.reward import BufferSink, RewardOperator, RewardSettings
 from rollart_flow.operators.rollout import RolloutContext, RolloutOperator
 from rollart_flow.operators.sources import Admitted, Batches, Versions

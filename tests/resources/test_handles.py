@@ -1,7 +1,6 @@
 """Handles: typed calls of one actor. mypy checks the types that `assert_type` names."""
 
 import asyncio
-from collections.abc import Iterator
 from typing import Any, Protocol, assert_type
 
 import pytest
@@ -16,7 +15,6 @@ from rollart_flow.resources import (
     register,
     start_actor,
 )
-from tests.local_ray import tolerating_ray
 
 
 class Buffered(Protocol):
@@ -58,12 +56,7 @@ class Adder(Worker):
         return self.placement.worker
 
 
-@pytest.fixture(scope="module", autouse=True)
-def local_ray() -> Iterator[None]:
-    with tolerating_ray():
-        ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False)
-        yield
-        ray.shutdown()
+pytestmark = pytest.mark.usefixtures("shared_ray")
 
 
 def test_an_actor_is_called_with_its_own_arguments_and_results() -> None:

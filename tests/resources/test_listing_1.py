@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from rollart_flow.resources import Cluster, ResourceManager, worker
+from rollart_flow.resources import Cluster, Placement, ResourceManager
 from rollart_flow.types import Trajectory
 from tests.local_ray import own_ray
 from tests.serverless.servers import serving
@@ -136,7 +136,7 @@ def test_the_resource_manager_takes_several_pools_and_generation_follows_the_tag
     printed: Any = listing["HeteroActorGen"]
 
     class Generates(printed):  # type: ignore[misc]
-        def __init__(self, placement: worker.Placement) -> None:
+        def __init__(self, placement: Placement) -> None:
             super().__init__(placement)
             self.model = Model(placement.granted)
 
