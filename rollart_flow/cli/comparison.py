@@ -19,8 +19,7 @@ from rollart_flow.cli.output import console, duration, sparkline
 
 if TYPE_CHECKING:
     from rollart_flow.simulation.record import Record
-    from rollart_flow.simulation.report.comparison import Case, OnStart, Row
-    from rollart_flow.simulation.report.propositions import Propositions
+    from rollart_flow.simulation.report.comparison import Case, OnStart, Propositions, Row
     from rollart_flow.simulation.report.report import Report
 
 _TEXT = ("scenario", "schedule", "utilization", "staleness")

@@ -29,7 +29,7 @@ class WithScenarios(TyperCommand):
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         """Write the names of the scenarios."""
-        from rollart_flow.simulation.named import SCENARIOS
+        from rollart_flow.simulation.loading import SCENARIOS
 
         with formatter.section("Scenarios"):
             formatter.write_dl([(name, make.__doc__ or "") for name, make in SCENARIOS.items()])

@@ -14,7 +14,7 @@ from rich.console import Console
 from rollart_flow.cli import comparison
 from rollart_flow.cli.comparison import ComparisonProgress, showing_cases
 from rollart_flow.errors import SettingsError
-from rollart_flow.simulation.named import SCENARIOS
+from rollart_flow.simulation.loading import SCENARIOS
 from rollart_flow.simulation.record import Record, StepTimes
 from rollart_flow.simulation.report.comparison import DEFAULT_SCHEDULES, Case
 from tests.cli.shell import refused, rollart

@@ -12,7 +12,7 @@ from typing import Any
 from rollart_flow.control.buffer.buffer_service import BufferService, StoredBuffer
 from rollart_flow.control.protocols import Change, Emit
 from rollart_flow.errors import StoreError
-from rollart_flow.simulation.rows import TupleRows
+from rollart_flow.simulation.cluster.buffer import TupleRows
 from rollart_flow.types import Batch, Event, Sample, Trajectory
 from tests.dst.log import Log
 from tests.dst.monitor import Monitor

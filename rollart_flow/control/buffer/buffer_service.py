@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Generic
 
-from rollart_flow.control.buffer.drop_event import drop_event
+from rollart_flow.control.buffer.pending import drop_event
 from rollart_flow.control.buffer.sample_buffer import SampleBuffer
 from rollart_flow.control.buffer.storage import R, RowCommitter, RowFormat
 from rollart_flow.control.protocols import Change

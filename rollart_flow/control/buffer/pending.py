@@ -10,7 +10,39 @@ from dataclasses import dataclass, field
 from rollart_flow.control.ids import start_version
 from rollart_flow.control.loop.bounded_dict import BoundedDict
 from rollart_flow.control.schedule.selection import ReadyGroup
-from rollart_flow.types import Reason, Sample
+from rollart_flow.types import Event, EventKind, Reason, Sample
+
+
+def drop_event(
+    kind: EventKind,
+    sample: Sample,
+    reason: Reason,
+    version: int | None = None,
+    by: str | None = None,
+) -> Event:
+    """Return the event for a committed trajectory that will not be trained on.
+
+    Args:
+        kind: DROP if the trajectory left alone, EVICT if its group left.
+        sample: the trajectory.
+        reason: reason for the removal.
+        version: policy version for which the trajectory is too old.
+        by: name of the filter that refused the trajectory.
+    """
+    detail: dict[str, object] = {
+        "group_id": sample.group_id,
+        "policy_version_start": sample.policy_version_start,
+    }
+    if by is not None:
+        detail["filter"] = by
+    return Event(
+        kind,
+        subject=sample.trajectory_id,
+        reason=reason,
+        domain=sample.domain,
+        policy_version=version,
+        detail=detail,
+    )
 
 
 @dataclass(slots=True)

@@ -9,8 +9,7 @@ trajectory that leaves without being trained on is reported by an event; memory 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from rollart_flow.control.buffer.drop_event import drop_event
-from rollart_flow.control.buffer.pending import PendingGroup, PendingGroups
+from rollart_flow.control.buffer.pending import PendingGroup, PendingGroups, drop_event
 from rollart_flow.control.ids import start_version
 from rollart_flow.control.loop.bounded_dict import BoundedDict
 from rollart_flow.control.loop.replayable_queue import ReplayableQueue

@@ -21,7 +21,7 @@ from rollart_flow.control.protocols import (
     Cancellation,
     Codec,
 )
-from rollart_flow.control.rollout.dispatch import FREE, Dispatch
+from rollart_flow.control.rollout.dispatch import FREE, Dispatch, StageSlot
 from rollart_flow.control.rollout.guarded_env import GuardedEnvironment
 from rollart_flow.control.rollout.interrupts import (
     AttemptEndedError,
@@ -31,7 +31,6 @@ from rollart_flow.control.rollout.interrupts import (
     failed,
 )
 from rollart_flow.control.rollout.recorder import Recorder
-from rollart_flow.control.rollout.stages import StageSlot
 from rollart_flow.errors import EngineError
 from rollart_flow.fields import Count
 from rollart_flow.types import (
@@ -51,29 +50,29 @@ class AttemptLimits(Limits):
     """The limits of one attempt, with those that its domain and policy give."""
 
     context_tokens: Count
-    """Most tokens of the chain."""
+    """Largest number of tokens of the trajectory."""
 
 
 class EnvManager:
-    """Runs one attempt; made for it and thrown away afterwards.
+    """Runs a single attempt.
 
     Args:
         assignment: the attempt.
         make: makes its environment.
         codec: observation text to tokens, action tokens to text.
         proxy: generates the actions.
-        limits: where it is cut off.
+        limits: limits of the attempt.
         wall: UTC time of a time of the running loop.
         env_version: name and version of the environment, stored with the trajectory.
         admission: the scheduler; None for evaluation, which needs no permission.
-        worker: name of the rollout worker that runs it.
-        dispatch: how it waits for its other attempts, and where it is placed.
+        worker: name of the rollout worker that runs the attempt.
+        dispatch: how the attempt waits for others, and where it is decoded.
     """
 
-    # Runs hold many at once: with slots each is one piece of memory, and not two.
+    # A process holds many managers at once; with slots, each is one allocation instead of two.
     __slots__ = (
         "_admission", "_attempt", "_codec", "_env_version", "_environment", "_limits",
-        "_lockstep", "_passage", "_placement", "_proxy", "_recorder", "_report", "_session",
+        "_lockstep", "_placement", "_proxy", "_recorder", "_report", "_session", "_slot",
         "_time_limit", "_wall", "_worker", "assignment",
     )  # fmt: skip
 
@@ -100,7 +99,7 @@ class EnvManager:
         self._admission = admission
         self._worker = worker
         self._lockstep = dispatch.lockstep
-        self._passage = dispatch.passage(assignment)
+        self._slot = dispatch.slot(assignment)
         self._placement = dispatch.placement(assignment)
         self._attempt = Interruptible(proxy.abort)
         self._time_limit = TimeLimit(self._attempt, limits.trajectory_timeout_s)
@@ -114,11 +113,11 @@ class EnvManager:
         self._report: asyncio.Task[None] | None = None
 
     def cancel(self, cancellation: Cancellation) -> None:
-        """End the attempt now, whatever it waits for. The first ending counts."""
+        """End the attempt now, whatever it waits for; only the first call has an effect."""
         self._attempt.interrupt(AttemptResult(cancellation.outcome, cancellation.reason))
 
     async def run(self) -> Trajectory:
-        """The attempt's trajectory, unscored. Raises only what the scheduler's port raises."""
+        """Run the attempt and return its unscored trajectory; raises only errors of `admission`."""
         created_at = self._now()
         try:
             ending = await self._attempt.run(self._drive())
@@ -142,18 +141,18 @@ class EnvManager:
         return self._wall(asyncio.get_running_loop().time())
 
     def _drive(self) -> Coroutine[Any, Any, AttemptResult]:
-        """From stage to stage, where there are stages."""
-        return self._episode() if self._passage is None else self._staged(self._passage)
+        """Return the coroutine of the attempt, which passes through stages if there are any."""
+        return self._episode() if self._slot is None else self._staged(self._slot)
 
-    async def _staged(self, passage: StageSlot) -> AttemptResult:
+    async def _staged(self, slot: StageSlot) -> AttemptResult:
         try:
-            await passage.begin()
+            await slot.begin()
             return await self._episode()
         finally:
-            passage.leave()
+            slot.leave()
 
     async def _refused(self) -> AttemptResult | None:
-        """The ending of an attempt that gets no permission; None where it may start."""
+        """Return the result of an attempt that gets no permission, or None if it may start."""
         if self._admission is None:
             return None
         trajectory_id = self.assignment.trajectory_id
@@ -162,15 +161,15 @@ class EnvManager:
         return None if refused is None else AttemptResult(refused.outcome, refused.reason)
 
     async def _episode(self) -> AttemptResult:
-        """From the permission to the ending; the time limit holds from here on."""
+        """Run the attempt; the time limit holds from its permission to its end."""
         if (refused := await self._refused()) is not None:
             return refused
         assignment = self.assignment
         self._time_limit.start()
         observation = await self._environment.reset(assignment.env_seed, assignment.task.payload)
-        if self._passage is not None:
+        if self._slot is not None:
             self._time_limit.pause()
-            await self._passage.proceed()
+            await self._slot.proceed()
             self._time_limit.start()
         for turn in islice(count(), self._limits.max_turns):
             self._observe(turn, observation)
@@ -203,7 +202,7 @@ class EnvManager:
         self._recorder.observe(observation, tokens)
 
     async def _act(self, turn: int) -> str:
-        """Generate the action of a turn; its text."""
+        """Generate the action of a turn and return its text."""
         request = self._request(turn)
         started = asyncio.get_running_loop().time()
         self._attempt.generating = request.request_id
@@ -241,7 +240,7 @@ class EnvManager:
         )
 
     def _check_finish(self, generation: Generation) -> None:
-        """Raise the ending of a generation that gave no action."""
+        """End the attempt if a generation gave no action."""
         if generation.finish_reason is FinishReason.ABORT:
             error = "the engine aborted the generation on its own"
             raise AttemptEndedError(AttemptResult(Outcome.FAILED, Reason.ENGINE_ERROR, error))
@@ -255,7 +254,7 @@ class EnvManager:
             self._report = asyncio.ensure_future(started)
 
     async def _clean_up(self) -> str | None:
-        """Close the environment and forget the rest; what went wrong in closing."""
+        """Release all resources, and return an error of closing the environment, or None."""
         self._proxy.release(self.assignment.trajectory_id)
         if self._report is not None:
             # The commit tells the version too, so an unfinished report need not be awaited.

@@ -1,6 +1,9 @@
 """What a schedule declares about the phases of a step and about concurrent attempts."""
 
+from dataclasses import dataclass, fields
 from enum import StrEnum
+
+from rollart_flow.errors import SettingsError
 
 
 class Phase(StrEnum):
@@ -74,3 +77,28 @@ class Devices(StrEnum):
     SHARED = "shared"
     """On the trainer's devices: they free the memory that only generation needs while they are
     suspended."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageSizes:
+    """Largest number of attempts of one process in each stage at once.
+
+    Raises:
+        SettingsError: names the size that is not a positive whole number.
+    """
+
+    init: int
+    """Environments that are reset."""
+    run: int
+    """Attempts that generate and step; as many more may wait with their environment ready."""
+    reward: int
+    """Trajectories that are scored."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            size = getattr(self, field.name)
+            if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+                raise SettingsError(
+                    f"stage {field.name} has {size!r} places, "
+                    "but must have a whole number of at least 1"
+                )

@@ -15,11 +15,11 @@ from rollart_flow.control.schedule.declarations import (
     GroupPlacement,
     Overdue,
     Phase,
+    StageSizes,
     Swap,
 )
 from rollart_flow.control.schedule.invariants import Check, OrderCheck
 from rollart_flow.control.schedule.selection import Admit, Select, by_credits, oldest_first
-from rollart_flow.control.schedule.stage_sizes import StageSizes
 from rollart_flow.control.schedule.staleness import Bound
 from rollart_flow.errors import SettingsError
 from rollart_flow.types import Batch

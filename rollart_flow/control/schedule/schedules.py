@@ -10,7 +10,7 @@ from fractions import Fraction
 from types import FunctionType
 
 from rollart_flow.calls import parse_call
-from rollart_flow.control.schedule.declarations import Barrier, Devices, Overdue, Swap
+from rollart_flow.control.schedule.declarations import Barrier, Devices, Overdue, StageSizes, Swap
 from rollart_flow.control.schedule.invariants import (
     NoneOvertakenByMore,
     on_policy,
@@ -19,7 +19,6 @@ from rollart_flow.control.schedule.invariants import (
 )
 from rollart_flow.control.schedule.schedule import SWITCHES, Schedule
 from rollart_flow.control.schedule.selection import WithinWindow, first_completed, in_order
-from rollart_flow.control.schedule.stage_sizes import StageSizes
 from rollart_flow.control.schedule.staleness import StalenessPolicy, StartBound
 from rollart_flow.errors import SettingsError
 from rollart_flow.registry import Registry
@@ -133,7 +132,7 @@ def window(width: int, alpha: float | Fraction = 1) -> Schedule:
 
 def staged(init: int, run: int, reward: int, alpha: float | Fraction = 1) -> Schedule:
     """`rollart(alpha)` in three bounded stages (SkyRL-Agent's dispatcher; see
-    `control.rollout.stages`).
+    `control.rollout.dispatch`).
 
     In each process at most `init` environments are reset at once, at most `run` attempts generate
     and step, and at most `reward` trajectories are scored.

@@ -1,4 +1,4 @@
-"""Admission queue: the requests of sources for attempts, and recent answers.
+"""What the scheduler admits: the tasks of a run, and the requests of sources for attempts.
 
 The invariant: a source that repeats a request with the same index gets the same attempt, so that
 a restarted source neither loses nor duplicates an attempt.
@@ -6,10 +6,47 @@ a restarted source neither loses nor duplicates an attempt.
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Iterator
 
 from rollart_flow.control.loop.bounded_dict import BoundedDict
 from rollart_flow.errors import RunFailedError
-from rollart_flow.types import Assignment
+from rollart_flow.types import Assignment, Task
+
+
+class TaskSource:
+    """Tasks of a run, each with its cursor.
+
+    Args:
+        tasks: (task, cursor) pairs with growing cursors, from where an earlier scheduler stopped.
+    """
+
+    def __init__(self, tasks: Iterator[tuple[Task, int]]) -> None:
+        self._tasks = tasks
+        self._cursor: int | None = None
+        self.exhausted = False
+
+    def take(self) -> tuple[Task, int] | None:
+        """Return the next task and its cursor, or None if there are no more.
+
+        Raises:
+            RunFailedError: the source raised or its cursors do not grow.
+        """
+        try:
+            task, cursor = next(self._tasks)
+        except StopIteration:
+            self.exhausted = True
+            return None
+        except RunFailedError:
+            raise
+        except Exception as error:  # task sources are user code: any error ends the run
+            raise RunFailedError(f"the tasks raised {type(error).__name__}: {error}") from error
+        if self._cursor is not None and cursor <= self._cursor:
+            raise RunFailedError(
+                f"the tasks' cursor went from {self._cursor} to {cursor}, but must grow"
+            )
+        self._cursor = cursor
+        return task, cursor
+
 
 _Key = tuple[str, int]
 

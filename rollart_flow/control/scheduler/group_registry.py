@@ -1,12 +1,14 @@
-"""GroupRegistry: the scheduler's groups, their attempts, and the queue of unassigned attempts.
+"""The scheduler's records: groups, attempts, unassigned attempts, and feeds of cancellations.
 
-The registry keeps records and makes no decisions. The invariant: an attempt is in its group and in
-the index, or in neither; a group that holds a credit is not closed.
+The records make no decisions. The invariant: an attempt is in its group and in the index, or in
+neither; a group that holds a credit is not closed.
 """
 
 import heapq
 
 from rollart_flow.control.ids import group_cursor
+from rollart_flow.control.loop.replayable_queue import ReplayableQueue
+from rollart_flow.control.protocols import Cancellation
 from rollart_flow.control.scheduler.groups import Attempt, Group, GroupState
 from rollart_flow.control.scheduler.rollout_settings import RolloutSettings
 from rollart_flow.types import Task
@@ -124,3 +126,34 @@ class GroupRegistry:
     def group_of_member(self, trajectory_id: str) -> Group | None:
         """Return the group that counts a committed trajectory as its member, or None."""
         return next((g for g in self.groups.values() if trajectory_id in g.members), None)
+
+
+class CancellationFeeds:
+    """One feed of cancellations per rollout worker, whose cursors only ever grow.
+
+    Args:
+        start: cursor above all cursors of the scheduler that this one replaces.
+    """
+
+    def __init__(self, start: int) -> None:
+        self._start = start
+        self._feeds: dict[str, ReplayableQueue[Cancellation]] = {}
+
+    def _feed(self, worker: str) -> ReplayableQueue[Cancellation]:
+        if worker not in self._feeds:
+            self._feeds[worker] = ReplayableQueue(f"cancellations({worker})", start=self._start)
+        return self._feeds[worker]
+
+    def publish(self, worker: str, cancellation: Cancellation) -> None:
+        """Send a cancellation to a rollout worker."""
+        self._feed(worker).publish(cancellation)
+
+    async def read(self, worker: str, after: int) -> tuple[int, tuple[Cancellation, ...]]:
+        """Wait for a rollout worker's cancellations past the cursor."""
+        return await self._feed(worker).read(after)
+
+    def remove(self, worker: str) -> None:
+        """Discard the feed of a lost rollout worker."""
+        if (feed := self._feeds.pop(worker, None)) is not None:
+            self._start = max(self._start, feed.cursor)
+            feed.close()

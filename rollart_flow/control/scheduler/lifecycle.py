@@ -12,8 +12,7 @@ from collections.abc import Collection
 from rollart_flow.control.ids import start_version
 from rollart_flow.control.protocols import Cancellation, Emit
 from rollart_flow.control.schedule.staleness import Bound
-from rollart_flow.control.scheduler.cancellation_feeds import CancellationFeeds
-from rollart_flow.control.scheduler.group_registry import GroupRegistry
+from rollart_flow.control.scheduler.group_registry import CancellationFeeds, GroupRegistry
 from rollart_flow.control.scheduler.groups import Attempt, Group, GroupRecord, GroupState
 from rollart_flow.control.scheduler.rollout_settings import RolloutSettings
 from rollart_flow.types import Event, EventKind, Outcome, Reason, Sample, Task

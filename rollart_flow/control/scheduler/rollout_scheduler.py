@@ -14,14 +14,12 @@ from rollart_flow.control.loop.waits import Signal, waiting
 from rollart_flow.control.protocols import Cancellation, Change, Emit
 from rollart_flow.control.schedule.selection import AdmissionState, Admit, by_credits
 from rollart_flow.control.schedule.staleness import Bound
-from rollart_flow.control.scheduler.admission_queue import AdmissionQueue
-from rollart_flow.control.scheduler.cancellation_feeds import CancellationFeeds
+from rollart_flow.control.scheduler.admission_queue import AdmissionQueue, TaskSource
 from rollart_flow.control.scheduler.circuit_breaker import CircuitBreaker
-from rollart_flow.control.scheduler.group_registry import GroupRegistry
+from rollart_flow.control.scheduler.group_registry import CancellationFeeds, GroupRegistry
 from rollart_flow.control.scheduler.groups import GroupRecord, GroupState
 from rollart_flow.control.scheduler.lifecycle import GroupLifecycle
 from rollart_flow.control.scheduler.rollout_settings import RolloutSettings
-from rollart_flow.control.scheduler.task_source import TaskSource
 from rollart_flow.errors import RunFailedError
 from rollart_flow.types import Assignment, Batch, Event, EventKind, Outcome, Reason, Task
 

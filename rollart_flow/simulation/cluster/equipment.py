@@ -18,8 +18,7 @@ from rollart_flow.simulation.models.scoring import (
     Scoring,
     ServerlessScoring,
 )
-from rollart_flow.simulation.rewards import Dedicated, Serverless
-from rollart_flow.simulation.scenario import Scenario
+from rollart_flow.simulation.scenario import Dedicated, Scenario, Serverless
 
 
 class MakeEngine(Protocol):

@@ -11,8 +11,7 @@ device's memory.
 from collections import deque
 
 from rollart_flow.simulation.hardware import EngineModel
-from rollart_flow.simulation.models.decoding import SimulatedDecodeBatch
-from rollart_flow.simulation.models.job import Job, PrefixCache
+from rollart_flow.simulation.models.decoding import Job, PrefixCache, SimulatedDecodeBatch
 
 MAX_SEQUENCES = 256
 """vLLM's `max_num_seqs`."""

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 
 from rollart_flow.errors import WorkerLeftError
 from rollart_flow.simulation.models.batching import ContinuousBatch
-from rollart_flow.simulation.models.job import Job
+from rollart_flow.simulation.models.decoding import Job
 from rollart_flow.simulation.workloads import shared
 from rollart_flow.types import Chunk, FinishReason, GenerationRequest
 

@@ -11,7 +11,7 @@ from typing import Protocol
 from rollart_flow.control.loop.waits import waiting
 from rollart_flow.simulation.measured import Measured
 from rollart_flow.simulation.models.engine import SimulatedEngine
-from rollart_flow.simulation.rewards import Dedicated, Serverless
+from rollart_flow.simulation.scenario import Dedicated, Serverless
 from rollart_flow.simulation.workloads import Script
 
 RULE_S = 0.05

@@ -21,8 +21,7 @@ from rollart_flow.simulation.hardware import (
     Roofline,
 )
 from rollart_flow.simulation.latencies import FixedLatency, Gaussian, LogNormal
-from rollart_flow.simulation.rewards import Dedicated, Serverless
-from rollart_flow.simulation.scenario import Pool, PrefillDecode, Scenario
+from rollart_flow.simulation.scenario import Dedicated, Pool, PrefillDecode, Scenario, Serverless
 from rollart_flow.simulation.workloads import (
     FROZEN_LAKE,
     GEM_GAME,

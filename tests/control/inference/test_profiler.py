@@ -7,9 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollart_flow.control.inference.affinity_solver import choose, makespan
 from rollart_flow.control.inference.affinity_stats import GenerationSpan, Seen
-from rollart_flow.control.inference.profiler import ENOUGH, EVERY, EXPLORED, PATIENCE, Profiler
+from rollart_flow.control.inference.profiler import (
+    ENOUGH,
+    EVERY,
+    EXPLORED,
+    PATIENCE,
+    Profiler,
+    choose,
+    makespan,
+)
 from rollart_flow.types import EventKind
 from tests.dst.log import EventLog
 

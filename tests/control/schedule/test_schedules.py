@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rollart_flow.control.ids import group_name
-from rollart_flow.control.schedule.declarations import Barrier, Devices, Overdue, Phase
+from rollart_flow.control.schedule.declarations import Barrier, Devices, Overdue, Phase, StageSizes
 from rollart_flow.control.schedule.schedule import Schedule
 from rollart_flow.control.schedule.schedules import (
     areal,
@@ -27,7 +27,6 @@ from rollart_flow.control.schedule.selection import (
     by_credits,
     oldest_first,
 )
-from rollart_flow.control.schedule.stage_sizes import StageSizes
 from rollart_flow.errors import SettingsError
 from rollart_flow.pipeline.settings import describe
 from rollart_flow.types import Batch

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from rollart_flow.simulation.hardware import H20, H800, QWEN3_8B, QWEN3_32B, Device, Roofline
 from rollart_flow.simulation.models.batching import MAX_SEQUENCES, ContinuousBatch
-from rollart_flow.simulation.models.job import Job
+from rollart_flow.simulation.models.decoding import Job
 
 ROOMY = Roofline(QWEN3_8B, H800)
 TIGHT = Roofline(QWEN3_8B, Device("tight", 989.5, 20.0, 3.35, 400))

@@ -18,8 +18,7 @@ from rollart_flow.simulation.models.scoring import (
     Scoring,
     ServerlessScoring,
 )
-from rollart_flow.simulation.rewards import Dedicated, Serverless
-from rollart_flow.simulation.scenario import Pool, Scenario
+from rollart_flow.simulation.scenario import Dedicated, Pool, Scenario, Serverless
 from rollart_flow.simulation.workloads import SWE, Script, ScriptedTurn
 
 JUDGE = Roofline(QWEN25_7B, H800)

@@ -15,7 +15,7 @@ from rollart_flow.simulation.hardware import (
     TrainingCost,
 )
 from rollart_flow.simulation.models.batching import MAX_SEQUENCES
-from rollart_flow.simulation.report.propositions import propositions
+from rollart_flow.simulation.report.comparison import propositions
 from rollart_flow.simulation.scenario import Pool, Scenario
 from rollart_flow.simulation.workloads import (
     GEM_MATH,

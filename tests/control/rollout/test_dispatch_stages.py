@@ -9,12 +9,11 @@ import pytest
 from rollart_flow.control.inference.llm_proxy import LLMProxy
 from rollart_flow.control.loop.waits import listing
 from rollart_flow.control.protocols import Cancellation
-from rollart_flow.control.rollout.dispatch import Dispatch
+from rollart_flow.control.rollout.dispatch import Dispatch, FifoSemaphore, Stages, StageSlot
 from rollart_flow.control.rollout.env_manager import AttemptLimits, EnvManager
 from rollart_flow.control.rollout.rollout_worker import RolloutWorker
-from rollart_flow.control.rollout.stages import FifoSemaphore, Stages, StageSlot
+from rollart_flow.control.schedule.declarations import StageSizes
 from rollart_flow.control.schedule.schedules import rollart, staged
-from rollart_flow.control.schedule.stage_sizes import StageSizes
 from rollart_flow.control.schedule.staleness import StalenessPolicy
 from rollart_flow.control.scheduler.rollout_scheduler import RolloutScheduler
 from rollart_flow.control.scheduler.rollout_settings import RolloutSettings

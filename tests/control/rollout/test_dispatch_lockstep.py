@@ -2,7 +2,7 @@
 
 import asyncio
 
-from rollart_flow.control.rollout.lockstep import Lockstep
+from rollart_flow.control.rollout.dispatch import Lockstep
 
 
 async def attempt(
