@@ -142,15 +142,3 @@ def test_an_error_of_ours_is_found_inside_what_ray_raises() -> None:
     assert reason(foreign.value) == "KeyError: 'nothing'"
     assert not is_ours(foreign.value)
     cluster.shutdown()
-
-
-@pytest.mark.parametrize(
-    ("error", "said"),
-    [
-        (ValueError("one\ntwo"), "one"),
-        (ValueError(), "ValueError"),
-        (RunFailedError("ours"), "ours"),
-    ],
-)
-def test_any_error_comes_down_to_one_line(error: Exception, said: str) -> None:
-    assert reason(error) == said

@@ -2,10 +2,16 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
+
+import pytest
+
+from rollart_flow.errors import RewardFailedError
+from rollart_flow.rewards import ChatCompletions, Judge
+from tests.builders import answered
 
 
 @dataclass(frozen=True)
@@ -71,3 +77,35 @@ async def chat_server(replies: Sequence[Reply]) -> AsyncIterator[ChatServer]:
     async with server:
         yield chat
     assert not chat.replies
+
+
+ANSWERED = answered("first", "the {task} is <answer>7</answer>", problem="3+4=")
+"""The trajectory that judges are asked about."""
+
+
+def judged(
+    replies: Sequence[Reply],
+    scenario: Callable[[ChatServer], Awaitable[None]],
+) -> ChatServer:
+    """Run a scenario beside a server with a script."""
+
+    async def main() -> ChatServer:
+        async with chat_server(replies) as server:
+            await asyncio.wait_for(scenario(server), 30)
+        return server
+
+    return asyncio.run(main())
+
+
+def one_error(*replies: Reply, **settings: Any) -> str:
+    """What is wrong with a judgement after these replies."""
+    errors = []
+
+    async def scenario(server: ChatServer) -> None:
+        through = ChatCompletions(server.url, "m", backoff_s=0.001, attempts=2, **settings)
+        with pytest.raises(RewardFailedError) as raised:
+            await Judge(through=through)(ANSWERED)
+        errors.append(str(raised.value))
+
+    judged(replies, scenario)
+    return errors[0]

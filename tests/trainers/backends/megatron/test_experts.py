@@ -21,7 +21,7 @@ from rollart_flow.trainers.layout import Layout
 from rollart_flow.trainers.ranks import by_itself
 from rollart_flow.trainers.settings import TrainerSettings
 from rollart_flow.weights import fingerprint
-from tests.trainers.backends.megatron.test_parts import of_rank
+from tests.trainers.backends.megatron.tensors import of_rank
 from tests.trainers.backends.megatron.test_trainer import DATA, PIPELINE, TENSOR
 from tests.trainers.conformance import CUT, bits
 from tests.trainers.gang import Gang, GangTrainer, gang

@@ -1,11 +1,8 @@
-"""The platforms' own software at the other end: AWS's runtime client, functions-framework."""
+"""AWS Lambda: the platform's own runtime client at the other end."""
 
 import asyncio
-import os
 import socket
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +10,6 @@ import pytest
 
 from rollart_flow.errors import (
     EndpointTroubleError,
-    RewardFailedError,
     ServerlessError,
     SettingsError,
 )
@@ -23,6 +19,8 @@ from tests.builders import TRAJECTORY, attempt
 from tests.serverless.lambda_front import LambdaFront, lambda_front
 
 QUICK = CallPolicy(deadline_s=20.0, backoff_s=0.001, hedge_after_s=None)
+
+
 WITH_PARTS = (0.5, {"right": 1.0, "short": -0.5})
 
 
@@ -113,74 +111,3 @@ def test_what_lambda_needs_is_said(
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
     with pytest.raises(SettingsError, match=said):
         score(url)
-
-
-@contextmanager
-def functions_framework_serving(target: str) -> Iterator[str]:
-    """The URL of a target of `hosted`, under functions-framework."""
-    from functions_framework import create_app
-    from werkzeug.serving import make_server
-
-    source = str(Path(__file__).parent / "hosted.py")
-    app = create_app(target, source)  # type: ignore[no-untyped-call]
-    server = make_server("127.0.0.1", 0, app, threaded=True)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"fc://127.0.0.1:{server.server_port}/"
-    server.shutdown()
-    thread.join()
-    server.server_close()
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_target_of_functions_framework_scores() -> None:
-    with functions_framework_serving("target") as url:
-        assert score(url) == WITH_PARTS
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_target_tells_what_its_function_raises() -> None:
-    with (
-        functions_framework_serving("failing_target") as url,
-        pytest.raises(RewardFailedError, match="KeyError: 'gold answer'"),
-    ):
-        score(url)
-
-
-def test_local_runs_in_a_pool_of_processes() -> None:
-    async def test() -> None:
-        reward = ServerlessReward("local://tests.rewards.functions:pid?processes=2", QUICK)
-        await reward.warm(64)
-        scores = await asyncio.gather(*(reward(attempt(n)) for n in range(6)))
-        await reward.close()
-        assert len(set(scores)) == 2
-        assert float(os.getpid()) not in scores
-
-    asyncio.run(test())
-
-
-def test_after_its_close_another_loop_may_use_it() -> None:
-    """With one place, so that calls wait for each other in both loops."""
-    reward = ServerlessReward(
-        "local://tests.rewards.functions:turns", replace(QUICK, max_concurrent=1)
-    )
-
-    async def test() -> list[Score]:
-        scores = await asyncio.gather(*(reward(attempt(n)) for n in range(3)))
-        await reward.close()
-        return scores
-
-    assert [asyncio.run(test()) for _ in range(2)] == [[1.0] * 3] * 2
-
-
-@pytest.mark.parametrize(
-    ("rest", "said"),
-    [
-        ("tests.rewards.functions:pid?processes=0", "takes processes=N, N >= 1"),
-        ("tests.rewards.functions:pid?threads=2", "takes processes=N, N >= 1"),
-        ("tests.rewards.functions:missing", "has no function 'missing'"),
-    ],
-)
-def test_what_local_needs_is_said(rest: str, said: str) -> None:
-    with pytest.raises(SettingsError, match=said):
-        score(f"local://{rest}")
