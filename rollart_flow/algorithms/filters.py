@@ -1,14 +1,14 @@
 """Filters of trajectories as polars expressions over the columns of `trajectories`.
 
-One expression, three uses: `filter(up, varied())` in a pipeline, where what is refused is recorded
-with the reason and replaced; `run.trajectories.filter(varied())` on a stored run; and
-`rollart query RUN --filter varied`. Those of trajectories look at one row. Those of groups compare
-the attempts of a group with `.over("group_id")` and give all of them the same answer: a pipeline
-asks them once the group is complete, and evicts it whole. Sources of
-dynamic sampling: DAPO (2503.14476) and ROLL Flash section 5.1.1.
+An expression has three uses: `filter(up, varied())` in a pipeline, where refused trajectories are
+recorded with the reason and replaced; `run.trajectories.filter(varied())` on a stored run; and
+`rollart query RUN --filter varied`. Filters of trajectories read one row. Filters of groups compare
+the attempts of a group with `.over("group_id")` and give all of them the same answer; a pipeline
+applies them once the group is complete, and evicts it whole. Sources of dynamic sampling: DAPO
+(2503.14476) and ROLL Flash section 5.1.1.
 
-The invariant: where a value is missing, as the reward of what was never scored, the answer is not
-true.
+The invariant: the answer is not true if a value is missing, such as the reward of an unscored
+trajectory.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from rollart_flow.validation import check_count, check_number
 
 
 def complete() -> pl.Expr:
-    """The environment ended the episode itself, without an error: neither truncated nor failed."""
+    """Accept episodes that the environment ended itself, without truncation or error."""
     return (pl.col("outcome") == str(Outcome.COMPLETED)) & pl.col("error").is_null()
 
 
 def quality(low: float = -math.inf, high: float = math.inf, zero: bool = False) -> pl.Expr:
-    """The reward is normal: in [low, high], and not 0 unless `zero` lets it pass.
+    """Accept rewards in [low, high], and 0 only with `zero`.
 
     Raises:
         SettingsError: low is not below high.
@@ -45,10 +45,10 @@ def quality(low: float = -math.inf, high: float = math.inf, zero: bool = False) 
 
 
 def length(most_tokens: int, least_tokens: int = 1) -> pl.Expr:
-    """The policy generated at least and at most so many tokens, over all turns.
+    """Accept trajectories with this number of generated tokens, over all turns.
 
     Raises:
-        SettingsError: a bound is no count, or nothing is between them.
+        SettingsError: a bound is no count, or the range is empty.
     """
     check_count("least_tokens", least_tokens, low=0)
     check_count("most_tokens", most_tokens, low=least_tokens)
@@ -56,19 +56,19 @@ def length(most_tokens: int, least_tokens: int = 1) -> pl.Expr:
 
 
 def varied() -> pl.Expr:
-    """The rewards of the group differ; where they do not, its advantages are zero."""
+    """Accept groups whose rewards differ; the advantages of the others are zero."""
     reward = pl.col("reward")
     return reward.max().over("group_id") > reward.min().over("group_id")
 
 
 def balanced(low: float = 0.25, high: float = 0.75, above: float = 0.0) -> pl.Expr:
-    """The share of the group with a reward above `above` is in [low, high].
+    """Accept groups in which the share of rewards above `above` is in [low, high].
 
-    Where it holds of every group, it holds of every batch: neither positives nor negatives dominate
-    the gradient.
+    The share of every batch is then in that range too, so that neither positive nor negative
+    rewards dominate the gradient.
 
     Raises:
-        SettingsError: a share is not in [0, 1], or nothing is between them.
+        SettingsError: a share is not in [0, 1], or the range is empty.
     """
     check_number("low", low, low=0, high=1)
     check_number("high", high, low=low, high=1)
@@ -76,12 +76,12 @@ def balanced(low: float = 0.25, high: float = 0.75, above: float = 0.0) -> pl.Ex
 
 
 def diverse(most: float = 0.9, n: int = 3) -> pl.Expr:
-    """At most a share of what the group's actions say is said more than once (Echo Trap).
+    """Accept groups in which at most a share of the n-grams of actions is repeated (Echo Trap).
 
     Each attempt is the set of n-grams of the words of all its actions. With S the sum of their
-    sizes, L the largest of them and U the size of their union, the share is (S - U) / (S - L): 0
-    where no two attempts have one in common, 1 where all say what one says. An attempt of fewer
-    than n words is one n-gram. A group of one repeats nothing.
+    sizes, L the largest of them and U the size of their union, the share is (S - U) / (S - L): 0 if
+    no two attempts have an n-gram in common, 1 if one attempt has all of them. An attempt of fewer
+    than n words is one n-gram. A group of one attempt has a share of 0.
 
     Raises:
         SettingsError: the share is not in [0, 1], or n is no count.
@@ -97,7 +97,7 @@ def diverse(most: float = 0.9, n: int = 3) -> pl.Expr:
 
 
 def _n_grams(n: int) -> pl.Expr:
-    """The distinct n-grams of an attempt's actions, as a list of texts."""
+    """Return the distinct n-grams of an attempt's actions, as a list of texts."""
     actions = pl.col("turns").list.eval(pl.element().struct.field("action"))
     words = actions.list.join(" ").str.extract_all(r"\S+")
     following = [pl.element().shift(-place) for place in range(n)]
@@ -113,10 +113,10 @@ FILTERS: Mapping[str, Callable[..., pl.Expr]] = {
 
 
 def named_filter(text: str) -> pl.Expr:
-    """The filter that a text such as "varied" or "length(256)" names.
+    """Return the filter for a text such as "varied" or "length(256)".
 
     Raises:
-        SettingsError: there is none of that name, or its arguments are wrong.
+        SettingsError: no filter has that name, or its arguments are wrong.
     """
     call = parse_call("filter", text, "varied or length(256)")
     make = call.of(FILTERS)

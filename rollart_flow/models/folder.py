@@ -92,18 +92,6 @@ def load_folder(folder: str | Path) -> tuple[ModelConfig, dict[str, torch.Tensor
     return config, tensors
 
 
-def load_model(folder: str | Path, dtype: torch.dtype = torch.float32) -> Qwen3:
-    """Load the model of a folder for training.
-
-    Raises:
-        SettingsError, WeightsError: as in `load_folder`.
-    """
-    config, tensors = load_folder(folder)
-    model = Qwen3(config).to(dtype)
-    model.load_state_dict(tensors)
-    return model
-
-
 def read_config(folder: str | Path) -> ModelConfig:
     """Return the shape of the model in a folder.
 

@@ -14,13 +14,14 @@ import torch
 from rollart_flow.algorithms.base import Tokens
 from rollart_flow.envs.base import Domain, Environment, Info
 from rollart_flow.errors import EnvironmentFailedError, SettingsError, TrainerError
-from rollart_flow.models.folder import load_folder, load_model
+from rollart_flow.models.folder import load_folder
 from rollart_flow.models.policy import Policy, load_codec, materialize
 from rollart_flow.models.qwen3 import Qwen3
 from rollart_flow.models.tokenizer import TextCodec
 from rollart_flow.trainers.warm_start import IMITATION, warm_start
 from rollart_flow.types import Split, Task
 from rollart_flow.weights import fingerprint
+from tests.models.loaded import load_model
 from tests.trainers.mixtures import SERVED, write_mixture
 
 ACTIONS = ("left", "down", "up")

@@ -1,4 +1,4 @@
-"""CISPO: the importance ratio is clipped, its gradient never, so that every token has one.
+"""CISPO: the importance ratio is clipped but its gradient is not, so that every token has one.
 
     loss = -sg[clip(rho, 1 - clip, 1 + clip_high)] A log pi_theta
 
@@ -26,11 +26,11 @@ class CISPO(RatioLoss):
     """Weighted log-likelihood of each action token, with a clipped weight."""
 
     clip: float = 0.1
-    """How far below 1 the ratio counts."""
+    """Distance below 1 at which the ratio is clipped."""
     clip_high: float = 0.1
-    """How far above 1."""
+    """Distance above 1."""
     mask: bool = False
-    """Drop the tokens that PPO would clip."""
+    """Whether tokens that PPO would clip are dropped."""
 
     def __post_init__(self) -> None:
         RatioLoss.__post_init__(self)
@@ -62,15 +62,15 @@ def cispo(
     """CISPO for `train`.
 
     Args:
-        clip: how far below 1 the ratio counts.
-        clip_high: how far above 1.
-        mask: drop the tokens that PPO would clip.
-        ratio_to: policy that the ratio is taken to, `behavior` or `old`; `old` beside a correction,
+        clip: distance below 1 at which the ratio is clipped.
+        clip_high: distance above 1.
+        mask: whether tokens that PPO would clip are dropped.
+        ratio_to: denominator of the ratio, `behavior` or `old`; by default `old` with a correction,
             else `behavior`.
         **common: see `Common`.
 
     Raises:
-        SettingsError: a value out of its range, or a contradiction.
+        SettingsError: a value is out of its range, or settings contradict each other.
     """
     loss = CISPO(clip, clip_high, mask, ratio_to=ratio_of(ratio_to, common))
     return compose("cispo", loss, common, advantage=GroupNormalized())

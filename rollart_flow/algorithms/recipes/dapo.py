@@ -1,4 +1,4 @@
-"""DAPO: GRPO with a higher upper clip, the mean over all tokens and no penalty towards a reference.
+"""DAPO: GRPO with a higher upper clip, the mean over all tokens and no reference policy.
 
     -min(rho A, clip(rho, 1 - clip, 1 + clip_high) A),  A = (r - mean) / (std + eps) of the group
 
@@ -25,14 +25,14 @@ def dapo(
     """DAPO for `train`.
 
     Args:
-        clip: how far below 1 the ratio may go before its gradient is cut.
-        clip_high: how far above 1.
-        ratio_to: policy that the ratio is taken to, `behavior` or `old`; `old` beside a correction,
+        clip: distance below 1 at which the gradient of the ratio is cut.
+        clip_high: distance above 1.
+        ratio_to: denominator of the ratio, `behavior` or `old`; by default `old` with a correction,
             else `behavior`.
         **common: see `Common`.
 
     Raises:
-        SettingsError: a value out of its range, or a contradiction.
+        SettingsError: a value is out of its range, or settings contradict each other.
     """
     return compose(
         "dapo",

@@ -1,4 +1,4 @@
-"""Decoupled PPO (AReaL): the clip is around a proximal policy, the behavior policy has a weight.
+"""Decoupled PPO (AReaL): a clip around a proximal policy, and a weight for the behavior policy.
 
     r    = pi_theta / pi_prox,  w = sg[pi_prox / mu]
     loss = -w min(r A, clip(r, 1 - clip, 1 + clip_high) A),  0 where w > cap
@@ -36,12 +36,12 @@ Proximal = Literal["recomputed", "interpolated"]
 
 @dataclass(frozen=True, slots=True)
 class Decoupled(Loss):
-    """Weighted clipped surrogate. Ratio and weight together reach the behavior policy."""
+    """Weighted clipped surrogate; ratio and weight together correct for the behavior policy."""
 
     clip: float = 0.2
-    """How far below 1 the ratio to the proximal policy may go before its gradient is cut."""
+    """Distance below 1 at which the gradient of the ratio to the proximal policy is cut."""
     clip_high: float = 0.2
-    """How far above 1."""
+    """Distance above 1."""
     cap: float = 5.0
     """Weight beyond which a token is dropped."""
     proximal: Proximal = "recomputed"
@@ -73,7 +73,7 @@ class Decoupled(Loss):
         return TokenLoss(loss, ratio.detach(), dropped | (bounded < surrogate).detach())
 
     def _proximal(self, tokens: Tokens) -> torch.Tensor:
-        """log pi_prox of each token, without gradient."""
+        """Return log pi_prox of each token, without gradient."""
         if self.proximal == "recomputed":
             return tokens.need("old_logprobs")
         lags = tokens.need("lags").to(tokens.logprobs.dtype)
@@ -93,15 +93,15 @@ def decoupled_ppo(
     """Decoupled PPO for `train`.
 
     Args:
-        clip: how far below 1 the ratio may go before its gradient is cut.
-        clip_high: how far above 1.
+        clip: distance below 1 at which the gradient of the ratio is cut.
+        clip_high: distance above 1.
         cap: weight beyond which a token is dropped.
         proximal: `recomputed` (pi_old, one more forward pass where a batch is cut into minibatches)
             or `interpolated` between the behavior policy and the trained one.
         **common: see `Common`.
 
     Raises:
-        SettingsError: a value out of its range, or a contradiction.
+        SettingsError: a value is out of its range, or settings contradict each other.
     """
     loss = Decoupled(clip, clip_high, cap, proximal)
     return compose("decoupled_ppo", loss, common, advantage=GroupNormalized())

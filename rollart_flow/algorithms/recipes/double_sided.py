@@ -1,9 +1,9 @@
-"""Double-sided masking: tokens whose ratio leaves a window on either side teach nothing.
+"""Double-sided masking: tokens whose ratio is outside of a window have no gradient.
 
     r    = pi_theta / mu
     loss = -sg[f] A log pi_theta,   f = r where 1 - clip < r < 1 + clip_high, else 0
 
-A whole trajectory is dropped where its oldest token is more than `max_lag` versions behind.
+A whole trajectory is dropped if its oldest token is more than `max_lag` versions behind.
 
 Sources: GLM-5 and slime ("direct double-sided importance clipping"), which track no pi_old; they
 do not publish the window, so that DAPO's is the default.
@@ -27,12 +27,12 @@ class DoubleSided(Loss):
     """Weighted log-likelihood of each action token, masked outside of the window."""
 
     clip: float = 0.2
-    """How far below 1 the ratio may be."""
+    """Distance below 1 at which the window of the ratio ends."""
     clip_high: float = 0.28
-    """How far above 1."""
+    """Distance above 1."""
     max_lag: int | None = None
-    """Most versions that a trajectory's oldest token may be behind the weights that the step starts
-    from; None: any."""
+    """Largest number of versions from a trajectory's oldest token to the weights that the step
+    starts from; None for no limit."""
 
     def __post_init__(self) -> None:
         check_number("clip", self.clip, low=0, high=1, open_low=True)
@@ -70,13 +70,13 @@ def double_sided(
     """Double-sided masking for `train`.
 
     Args:
-        clip: how far below 1 the ratio may be.
-        clip_high: how far above 1.
-        max_lag: most versions that a trajectory's oldest token may be behind; None: any.
+        clip: distance below 1 at which the window of the ratio ends.
+        clip_high: distance above 1.
+        max_lag: largest lag of a trajectory's oldest token [versions]; None for no limit.
         **common: see `Common`.
 
     Raises:
-        SettingsError: a value out of its range, or a contradiction.
+        SettingsError: a value is out of its range, or settings contradict each other.
     """
     loss = DoubleSided(clip, clip_high, max_lag)
     return compose("double_sided", loss, common, advantage=GroupNormalized())

@@ -26,15 +26,15 @@ def dr_grpo(
     """Dr.GRPO for `train`.
 
     Args:
-        clip: how far below 1 the ratio may go before its gradient is cut.
-        clip_high: how far above 1.
-        ratio_to: policy that the ratio is taken to, `behavior` or `old`; `old` beside a correction,
+        clip: distance below 1 at which the gradient of the ratio is cut.
+        clip_high: distance above 1.
+        ratio_to: denominator of the ratio, `behavior` or `old`; by default `old` with a correction,
             else `behavior`.
         **common: see `Common`; `constant_tokens` must be given, such as the most tokens that a
             trajectory may have.
 
     Raises:
-        SettingsError: a value out of its range, or a contradiction.
+        SettingsError: a value is out of its range, or settings contradict each other.
     """
     loss = Clipped(clip, clip_high, ratio_to=ratio_of(ratio_to, common))
     return compose("dr_grpo", loss, common, advantage=GroupCentered(), aggregation="constant")

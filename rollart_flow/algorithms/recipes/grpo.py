@@ -28,16 +28,16 @@ def grpo(
     """GRPO for `train`.
 
     Args:
-        clip: how far below 1 the ratio may go before its gradient is cut.
-        clip_high: how far above 1; larger than `clip` lets unlikely tokens grow (DAPO).
-        dual: ratio beyond which a negative advantage has no gradient; None: no such bound.
-        eps: added to the standard deviation of a group's rewards; 1e-6 by default.
-        ratio_to: policy that the ratio is taken to, `behavior` or `old`; `old` beside a correction,
+        clip: distance below 1 at which the gradient of the ratio is cut.
+        clip_high: distance above 1; larger than `clip` lets unlikely tokens grow (DAPO).
+        dual: ratio beyond which a negative advantage has no gradient; None for no bound.
+        eps: term added to the standard deviation of a group's rewards; 1e-6 by default.
+        ratio_to: denominator of the ratio, `behavior` or `old`; by default `old` with a correction,
             else `behavior`.
         **common: see `Common`.
 
     Raises:
-        SettingsError: a value out of its range, or a contradiction.
+        SettingsError: a value is out of its range, or settings contradict each other.
     """
     if eps is not None and "advantage" in common:
         raise SettingsError(f"eps={eps!r} is of GRPO's own advantage; leave it or advantage= out")

@@ -3,8 +3,8 @@
     s    = exp(mean over the trajectory's action tokens of log rho)
     loss = -min(s A, clip(s, 1 - clip, 1 + clip_high) A)      at each of its tokens
 
-With the mean over trajectories as aggregation this is the paper's loss. Clips are far smaller than
-PPO's, since a mean moves less.
+With the mean over trajectories as aggregation this is the paper's loss. The clips are far smaller
+than those of PPO, since a mean varies less.
 
 Source: 2507.18071, eq. 5 to 7 and section 5.1.
 """
@@ -30,9 +30,9 @@ class GSPO(RatioLoss):
     reads: ClassVar[frozenset[str]] = frozenset({"rows"})
 
     clip: float = 3e-4
-    """How far below 1 a trajectory's ratio may go before its gradient is cut."""
+    """Distance below 1 at which the gradient of a trajectory's ratio is cut."""
     clip_high: float = 4e-4
-    """How far above 1."""
+    """Distance above 1."""
 
     def __post_init__(self) -> None:
         RatioLoss.__post_init__(self)
@@ -60,14 +60,14 @@ def gspo(
     """GSPO for `train`.
 
     Args:
-        clip: how far below 1 a trajectory's ratio may go before its gradient is cut.
-        clip_high: how far above 1.
-        ratio_to: policy that the ratio is taken to, `behavior` or `old`; `old` beside a correction,
+        clip: distance below 1 at which the gradient of a trajectory's ratio is cut.
+        clip_high: distance above 1.
+        ratio_to: denominator of the ratio, `behavior` or `old`; by default `old` with a correction,
             else `behavior`.
         **common: see `Common`.
 
     Raises:
-        SettingsError: a value out of its range, or a contradiction.
+        SettingsError: a value is out of its range, or settings contradict each other.
     """
     loss = GSPO(clip, clip_high, ratio_to=ratio_of(ratio_to, common))
     return compose("gspo", loss, common, advantage=GroupNormalized(), aggregation="sequence")

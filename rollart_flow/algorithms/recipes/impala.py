@@ -29,14 +29,14 @@ def impala(
 
     Args:
         gamma: discount of one token.
-        rho_bar: largest ratio that counts, in the loss and in a token's own error.
-        c_bar: cap of the ratio on what came later; at most `rho_bar`.
-        ratio_to: policy that the ratio is taken to, `behavior` or `old`; `old` beside a correction,
+        rho_bar: largest ratio; a larger one is replaced by it, in the loss and in a token's own
+        error. c_bar: cap of the ratio on what came later; at most `rho_bar`. ratio_to: denominator
+        of the ratio, `behavior` or `old`; by default `old` with a correction,
             else `behavior`.
         **common: see `Common`.
 
     Raises:
-        SettingsError: a value out of its range, or a contradiction.
+        SettingsError: a value is out of its range, or settings contradict each other.
     """
     return compose(
         "impala",

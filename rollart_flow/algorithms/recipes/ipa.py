@@ -29,7 +29,7 @@ from rollart_flow.validation import check_number
 
 @dataclass(frozen=True, slots=True)
 class IPA(Loss):
-    """Masked log-likelihood of each action token. Ratio and mask reach the behavior policy."""
+    """Masked log-likelihood of each action token; needs no further correction."""
 
     high: float = 5.0
     """Mean ratio of pi_old to the behavior policy beyond which a chunk is dropped."""
@@ -66,6 +66,6 @@ def ipa(*, gamma: float = 0.95, high: float = 5.0, **common: Unpack[Common]) -> 
         **common: see `Common`.
 
     Raises:
-        SettingsError: a value out of its range, or a contradiction.
+        SettingsError: a value is out of its range, or settings contradict each other.
     """
     return compose("ipa", IPA(high), common, advantage=ChunkReturns(gamma))

@@ -1,9 +1,9 @@
-"""Kimi's loss: the policy gradient with a squared log-ratio that keeps the policy near its start.
+"""Kimi's loss: the policy gradient with a penalty on the squared log-ratio to the step's start.
 
     loss = -A log pi_theta + (tau / 2) (log pi_theta - log pi_old)^2,  A = r - mean of the group
 
-pi_old is the policy that the step starts from, so that the second term acts from the second update
-of a step on. There is no importance ratio; a correction may still weigh the tokens.
+pi_old is the policy that the step starts from, so that the second term has an effect from the
+second update of a step on. There is no importance ratio; a correction may still weight the tokens.
 
 Source: Kimi k1.5 (2501.12599) section 2.3.2, Kimi K2 (2507.20534) section 3.2.2.
 """
@@ -51,6 +51,6 @@ def kimi(*, tau: float = 0.1, **common: Unpack[Common]) -> Algorithm:
         **common: see `Common`.
 
     Raises:
-        SettingsError: a value out of its range, or a contradiction.
+        SettingsError: a value is out of its range, or settings contradict each other.
     """
     return compose("kimi", Kimi(tau), common, advantage=GroupCentered())

@@ -30,17 +30,17 @@ def ppo(
     """PPO for `train`.
 
     Args:
-        clip: how far below 1 the ratio may go before its gradient is cut.
-        clip_high: how far above 1.
-        dual: ratio beyond which a negative advantage has no gradient; None: no such bound.
+        clip: distance below 1 at which the gradient of the ratio is cut.
+        clip_high: distance above 1.
+        dual: ratio beyond which a negative advantage has no gradient; None for no bound.
         gamma: discount of one token.
-        lam: 0 trusts the critic after one token, 1 not at all.
-        ratio_to: policy that the ratio is taken to, `behavior` or `old`; `old` beside a correction,
+        lam: weight of later errors; 0 uses the critic's next value, 1 the whole return.
+        ratio_to: denominator of the ratio, `behavior` or `old`; by default `old` with a correction,
             else `behavior`.
         **common: see `Common`.
 
     Raises:
-        SettingsError: a value out of its range, or a contradiction.
+        SettingsError: a value is out of its range, or settings contradict each other.
     """
     return compose(
         "ppo",

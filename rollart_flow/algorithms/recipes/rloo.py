@@ -2,8 +2,8 @@
 
     -A log pi_theta,  A_i = r_i - mean(r_j, j != i) of the group
 
-The mean over all tokens is the sum over whole trajectories but for one factor of the batch. There
-is no ratio: give a `correction` where training is not on policy.
+The mean over all tokens is the sum over whole trajectories, except for one factor of the batch.
+There is no ratio: off-policy training needs a `correction`.
 
 Source: 2402.14740.
 """
@@ -25,6 +25,6 @@ def rloo(
         **common: see `Common`.
 
     Raises:
-        SettingsError: a value out of its range, or a contradiction.
+        SettingsError: a value is out of its range, or settings contradict each other.
     """
     return compose("rloo", Vanilla(), common, advantage=LeaveOneOut())

@@ -25,13 +25,13 @@ def tis_loss(
     """REINFORCE with a truncated ratio for `train`.
 
     Args:
-        cap: largest ratio that counts.
-        ratio_to: policy that the ratio is taken to, `behavior` or `old`; `old` beside a correction,
+        cap: largest ratio; a larger one is replaced by it.
+        ratio_to: denominator of the ratio, `behavior` or `old`; by default `old` with a correction,
             else `behavior`.
         **common: see `Common`.
 
     Raises:
-        SettingsError: a value out of its range, or a contradiction.
+        SettingsError: a value is out of its range, or settings contradict each other.
     """
     return compose(
         "tis_loss",

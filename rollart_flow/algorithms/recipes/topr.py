@@ -3,8 +3,9 @@
     R > 0:   loss = -positive A log pi_theta
     R <= 0:  loss = -negative sg[clip(rho, 0, 1)] A log pi_theta
 
-R is the trajectory's final reward. A success is imitated whichever policy sampled it; a failure is
-pushed down only as far as it is still likely. Weights other than 1 make it ROLL's weighted TOPR.
+R is the trajectory's final reward. The loss imitates a success of any policy, and lowers the
+probability of a failure only while that is still likely. Weights other than 1 give ROLL's weighted
+TOPR.
 
 Source: 2503.14286, eq. 6; ROLL for the weights.
 """
@@ -61,12 +62,12 @@ def topr(
     Args:
         positive: weight of trajectories whose final reward is above 0.
         negative: weight of all others.
-        ratio_to: policy that the ratio is taken to, `behavior` or `old`; `old` beside a correction,
+        ratio_to: denominator of the ratio, `behavior` or `old`; by default `old` with a correction,
             else `behavior`.
         **common: see `Common`.
 
     Raises:
-        SettingsError: a value out of its range, or a contradiction.
+        SettingsError: a value is out of its range, or settings contradict each other.
     """
     loss = TOPR(positive, negative, ratio_to=ratio_of(ratio_to, common))
     return compose("topr", loss, common, advantage=GroupNormalized())

@@ -35,7 +35,7 @@ class Tally:
     """Sums over the action tokens of all updates of a step."""
 
     loss: float = 0.0
-    """Already a mean over the batch and its epochs."""
+    """Mean over the batch and its epochs."""
     ratio: float = 0.0
     ratio_max: float = -math.inf
     clipped: float = 0.0
@@ -73,13 +73,13 @@ class Updater:
     model: PolicyModel
     algorithm: Algorithm
     reference: PolicyModel | None
-    """Frozen; None where the algorithm needs none, or before the run reaches its version."""
+    """Frozen; None if the algorithm needs none, or before the run reaches its version."""
     micro_batch_tokens: int
     critic: ValueHead | None = None
     ranks: Ranks = ALONE
-    """Each replica accumulates the gradient of its rows."""
+    """Ranks of the trainer; each replica accumulates the gradient of its rows."""
     run: Runner | None = None
-    """Takes micro-batches through the model; by default this process has all its layers."""
+    """Runner of micro-batches; by default this process has all layers of the model."""
 
     def accumulate(
         self,
@@ -94,11 +94,10 @@ class Updater:
         Args:
             batch: the whole batch.
             rows: the minibatch, as rows of the batch.
-            share: fraction of the step's loss that the minibatch makes up; weighs the tally only.
+            share: fraction of the minibatch in the loss of the step, for the tally only.
             tally: the statistics to add to.
-            old_policy: scores under the weights that the step starts from; if they are not
-            complete,
-                they are filled in from all rows before the weights change. None: not needed.
+            old_policy: scores under the weights that the step starts from. Incomplete ones are
+                filled in from all rows, before the weights change. None if not needed.
         """
         every = batch.actions.starts[-1]
         scale = 1.0 / (float(every) * len(rows) / batch.rows)
@@ -127,7 +126,7 @@ class Updater:
         tally: Tally,
         old_policy: OldPolicy | None = None,
     ) -> Pass:
-        """The pass of one micro-batch, whose gradient is that of its loss times `scale`."""
+        """Return the pass of one micro-batch; its gradient is that of the loss times `scale`."""
         micro = self._micro(batch, rows)
 
         def visit(states: torch.Tensor) -> torch.Tensor:
@@ -141,7 +140,7 @@ class Updater:
         return batch.micro_batch(rows, self.model.config.vocab_size).to(self.ranks.device)
 
     def _zero_loss(self, micro: MicroBatch, states: torch.Tensor) -> torch.Tensor:
-        """A zero loss, by which this rank takes part in a pass that only other ranks need."""
+        """Return a zero loss, with which this rank takes part in a pass of other ranks."""
         scores = score(self.model, states, micro, critic=self.critic)
         zero = scores.logprobs.sum() * 0.0
         return zero if scores.values is None else zero + scores.values.sum() * 0.0
@@ -149,7 +148,7 @@ class Updater:
     def _loss(
         self, micro: MicroBatch, states: torch.Tensor, tally: Tally, old_policy: OldPolicy | None
     ) -> torch.Tensor:
-        """Weighted sum of the losses of a micro-batch's action tokens."""
+        """Compute the weighted sum of the losses of a micro-batch's action tokens."""
         bonus = self.algorithm.entropy
         critic = self.critic
         scores = score(self.model, states, micro, critic=critic, entropy_gradient=bonus > 0)
@@ -165,7 +164,7 @@ class Updater:
         return (micro.weights * losses).sum()
 
     def _tokens(self, micro: MicroBatch, scores: Scores, old_policy: OldPolicy | None) -> Tokens:
-        """The inputs of the algorithm for a micro-batch."""
+        """Return the inputs of the algorithm for a micro-batch."""
         reference = None
         if self.reference is not None:
             with torch.no_grad():
@@ -188,7 +187,7 @@ class Updater:
     def _value_loss(
         self, micro: MicroBatch, scores: Scores, old_policy: OldPolicy | None, tally: Tally
     ) -> torch.Tensor:
-        """Loss of the critic at each action token, times its coefficient."""
+        """Compute the critic's loss at each action token, times its coefficient."""
         settings, values = self.algorithm.critic, scores.values
         assert settings is not None
         assert values is not None

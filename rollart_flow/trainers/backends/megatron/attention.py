@@ -28,9 +28,9 @@ class TorchAttention(torch.nn.Module):
         *_: Any,
         **__: Any,
     ) -> torch.Tensor:
-        """[T, B, heads, D] each, keys and values with fewer heads; answers [T, B, heads x D].
+        """Map [T, B, heads, D] each, keys and values with fewer heads, to [T, B, heads x D].
 
-        Further arguments say how to mask; they are those of causal attention always.
+        Further arguments describe the mask, which is always causal here.
         """
         queries, keys, values = (x.permute(1, 2, 0, 3) for x in (query, key, value))
         mixed = functional.scaled_dot_product_attention(
@@ -43,6 +43,6 @@ class CpuRotary(RotaryEmbedding):  # type: ignore[misc]
     """Rotary angles that stay on the CPU."""
 
     def get_emb(self, max_seq_len: int, offset: int = 0) -> torch.Tensor:
-        """float32 [T, 1, 1, D]: each angle for both members of its pair."""
+        """Return float32 [T, 1, 1, D], with each angle for both members of its pair."""
         angles = self.get_freqs_non_repeated(max_seq_len, offset)
         return torch.cat((angles, angles), -1)[:, None, None, :]

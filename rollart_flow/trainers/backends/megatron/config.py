@@ -1,7 +1,7 @@
 """The shape of a Qwen3, dense or a mixture of experts, as Megatron-core's config and layer spec.
 
-The invariant: with these, a model computes what `models.qwen3` computes, in float32, but for the
-order of sums: no dropout, no fusion that rounds in another place.
+The invariant: a model with this config computes the function of `models.qwen3` in float32, except
+for the order of sums: there is no dropout and no fusion that rounds differently.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from rollart_flow.trainers.layout import Layout
 
 
 def padded_vocabulary(config: ModelConfig, layout: Layout) -> int:
-    """Tokens that the split embedding has rows for: as many in every rank, at most
-    `layout.tensor - 1` more than the vocabulary has."""
+    """Return the number of rows of the split embedding: equally many in every rank, and at most
+    `layout.tensor - 1` more than the vocabulary."""
     return -(-config.vocab_size // layout.tensor) * layout.tensor
 
 
 def transformer_config(config: ModelConfig, layout: Layout, there: Capabilities) -> Any:
-    """Megatron's `TransformerConfig` of a model and its layout.
+    """Return Megatron's `TransformerConfig` of a model and its layout.
 
     Raises:
         SettingsError: see `expert_settings`.
@@ -74,15 +74,15 @@ def transformer_config(config: ModelConfig, layout: Layout, there: Capabilities)
 
 
 def layer_spec(config: ModelConfig, made: Any, there: Capabilities, stage: int) -> Any:
-    """Modules of the layers: Transformer Engine's on a GPU that has it, else Megatron's own.
+    """Return the modules of the layers: those of Transformer Engine on a GPU, else Megatron's own.
 
-    These have an attention that needs a GPU and Megatron's process-wide state: torch's stands in.
+    Megatron's own attention needs a GPU and process-wide state; torch's attention replaces it.
 
     Args:
         config: shape of the model.
-        made: its `transformer_config`.
-        there: what the rank may use.
-        stage: of the pipeline, whose layers they are.
+        made: `transformer_config` of the model.
+        there: capabilities of the rank.
+        stage: pipeline stage of the layers.
     """
     engine = there.cuda and there.transformer_engine
     if config.experts is not None:
@@ -101,7 +101,7 @@ def layer_spec(config: ModelConfig, made: Any, there: Capabilities, stage: int) 
 
 
 def _stand_in(layer: Any, config: ModelConfig) -> None:
-    """Replace what of a layer's own modules does not compute without Transformer Engine."""
+    """Replace the modules of a layer that do not compute without Transformer Engine."""
     layer.self_attention.submodules.core_attention = TorchAttention
     if layer.mlp.module is MoELayer:
         layer.mlp.submodules.router = TorchRouter

@@ -1,6 +1,6 @@
-"""The only module that imports Megatron-core, whose warnings at import say nothing about our use.
+"""The only module that imports Megatron-core, without its irrelevant warnings.
 
-The invariant: all else of Megatron that this library uses is taken from here.
+The invariant: other modules import the names of Megatron from this module.
 """
 
 import os

@@ -1,13 +1,13 @@
-"""What a training step changes, where Megatron-core's own training stack holds it: on GPUs.
+"""Training state in Megatron-core's own training stack, on GPUs.
 
-`DistributedDataParallel` keeps gradients in its buffers and sums them over data-parallel ranks
-while a backward pass goes on; the distributed optimizer of each of these ranks updates its shard of
-every buffer, and all gather the weights. The invariants: losses are divided by the whole batch
-already, so that gradients are summed and never averaged; what leaves is laid out as in
-`MegatronState`, so that a checkpoint says nothing of the stack that wrote it.
+`DistributedDataParallel` has gradients in its buffers and sums them over data-parallel ranks during
+the backward pass; the distributed optimizer of each of these ranks updates its shard of every
+buffer, and all ranks gather the weights. The invariants: losses are divided by the whole batch, so
+that gradients are summed and never averaged; exported tensors have the layout of `MegatronState`,
+so that checkpoints are independent of the stack that wrote them.
 
 Source: Megatron-core 0.16.1, `distributed` and `optimizer`; run on gloo ranks with CPU tensors,
-where tests make Megatron take these for a GPU's, and never on a GPU.
+which tests present to Megatron as those of a GPU, and never on a GPU.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ _MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 def data_parallel_config(stages: int) -> Any:
-    """Megatron's `DistributedDataParallelConfig`.
+    """Return Megatron's `DistributedDataParallelConfig` for a number of pipeline stages.
 
-    Args: `stages` are the pipeline's. Only where there is one, every parameter, the critic's among
-        them, has a gradient in every rank, which exchanges during the backward pass wait for.
+    Exchanges during the backward pass wait for the gradient of every parameter, including those of
+    the critic, which every rank has only with one stage.
     """
     return DistributedDataParallelConfig(
         grad_reduce_in_fp32=True,
@@ -54,7 +54,7 @@ def data_parallel_config(stages: int) -> Any:
 
 
 def optimizer_config(settings: AdamW) -> Any:
-    """Megatron's `OptimizerConfig` of ours; rates are set before each step, as is the clipping."""
+    """Return Megatron's `OptimizerConfig`; rates and clipping are applied at each step."""
     return OptimizerConfig(
         optimizer="adam",
         lr=settings.lr,
@@ -71,7 +71,7 @@ def optimizer_config(settings: AdamW) -> Any:
 
 
 def overrides(settings: AdamW, critic_lr_scale: float) -> dict[Any, Any]:
-    """Megatron's overrides: vectors and the critic do not decay; the critic has its own rate."""
+    """Return Megatron's overrides: vectors and critic do not decay; the critic has its own rate."""
     critic = ParamGroupOverride(wd_mult=0.0, max_lr=settings.lr * critic_lr_scale)
     return {
         **get_standard_config_overrides(optimizer_config(settings)),
@@ -144,7 +144,7 @@ class Distributed(MegatronState):
         return inner
 
     def _mark(self) -> None:
-        """Tell Megatron what it cannot see: weights were given, not initialized by it."""
+        """Set the attributes of parameters that Megatron sets when it initializes weights."""
         for own, parameter in self._trained.items():
             parameter.tensor_model_parallel = self._entries[own].dim is not None  # type: ignore[attr-defined]
         if self._groups.layout.pipeline > 1:
@@ -156,9 +156,9 @@ class Distributed(MegatronState):
         return Scheduled(self._chunk, self._groups, self._ranks.device)
 
     def _moments(self, parameter: torch.nn.Parameter) -> Mapping[str, torch.Tensor]:
-        """Gathered from the data-parallel ranks, each of which has those of its shard.
+        """Gather the moments from the data-parallel ranks, each of which has those of its shard.
 
-        So does Megatron for its own checkpoints of the kind "fully_reshardable".
+        Megatron does the same for its own checkpoints of the kind "fully_reshardable".
         """
         if not self._updates:
             return {}

@@ -1,9 +1,9 @@
-"""Mixtures of experts in Megatron's modules, where every rank that splits a layer has all tokens.
+"""Mixtures of experts in Megatron's modules, if every rank that splits a layer has all tokens.
 
-Megatron's dispatchers expect ranks that have tokens of their own, as sequence parallel gives them.
-Without it nothing needs to travel to an expert: each rank has a part of every expert's matrices,
-which computes all of its tokens; outputs are summed over these ranks, as those of any split matrix.
-The invariant: routing, experts and the order of their sums are Megatron's own.
+Megatron's dispatchers expect ranks with different tokens, as under sequence parallel. Without it no
+token is sent to an expert: each rank has a part of every expert's matrices, computes all tokens
+with it, and the outputs are summed over these ranks, as for any split matrix. The invariant:
+routing, experts and the order of their sums are Megatron's own.
 
 Source: Megatron-core 0.16.1, `transformer.moe`; run on gloo ranks, never on a GPU.
 """
@@ -30,14 +30,14 @@ from rollart_flow.trainers.layout import Layout
 
 
 def expert_settings(experts: Experts, layers: int, layout: Layout) -> dict[str, Any]:
-    """What Megatron's `TransformerConfig` says of a mixture.
+    """Return the fields of Megatron's `TransformerConfig` for a mixture.
 
     A softmax over the chosen logits is that of all of them, divided by the sum of the chosen. The
-    loads of experts are not balanced: what is learned is the algorithm's loss alone, as in
+    loads of experts are not balanced: the only loss is that of the algorithm, as in
     `models.feed_forward`.
 
     Raises:
-        SettingsError: the router would learn nothing.
+        SettingsError: the router would have no gradient.
     """
     if experts.norm_topk_prob and experts.num_experts_per_tok == 1:
         raise SettingsError(
@@ -58,19 +58,19 @@ def expert_settings(experts: Experts, layers: int, layout: Layout) -> dict[str, 
 
 
 class TorchRouter(TopKRouter):  # type: ignore[misc]
-    """A router whose logits are torch's. Megatron's own takes its weights to a GPU, and there asks
-    Transformer Engine for them."""
+    """A router that computes its logits with torch; Megatron's own needs a GPU and Transformer
+    Engine."""
 
     def gating(self, input: torch.Tensor) -> torch.Tensor:
-        """[T, B, E] to logits [T, B, experts], float32."""
+        """Map [T, B, E] to logits [T, B, experts], float32."""
         return functional.linear(input.float(), self.weight.float())
 
 
 class Everywhere(MoEAllGatherTokenDispatcher):  # type: ignore[misc]
-    """Dispatches no token: those that a rank has are all."""
+    """A dispatcher for ranks that have all tokens; it sends none."""
 
     def __init__(self, layer: Any, groups: Groups) -> None:
-        """Args: `layer` is the `MoELayer` whose experts are split over `groups.tensor`."""
+        """Split the experts of a `MoELayer` over `groups.tensor`."""
         super().__init__(
             layer.num_local_experts, layer.local_expert_indices, layer.config, groups.collection()
         )
@@ -79,7 +79,7 @@ class Everywhere(MoEAllGatherTokenDispatcher):  # type: ignore[misc]
     def token_dispatch(
         self, hidden_states: torch.Tensor, probs: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The same; their gradients are summed over the ranks, each of which computes a part."""
+        """Return the same tokens; their gradients are summed over the ranks."""
         # Side by side: Megatron loses the sum of a gradient that is not contiguous, as that of
         # `probs` by itself.
         both = copy_to_tensor_model_parallel_region(
@@ -89,7 +89,7 @@ class Everywhere(MoEAllGatherTokenDispatcher):  # type: ignore[misc]
         return states, weights
 
     def token_combine(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        """The sum over the ranks."""
+        """Sum over the ranks."""
         summed: torch.Tensor = reduce_from_tensor_model_parallel_region(
             hidden_states, group=self._splitting
         )
@@ -97,9 +97,9 @@ class Everywhere(MoEAllGatherTokenDispatcher):  # type: ignore[misc]
 
 
 def keep_tokens(model: torch.nn.Module, groups: Groups) -> None:
-    """Have every mixture of a model compute the tokens that its rank has."""
+    """Let every mixture of a model compute all tokens in its rank."""
     for layer in model.modules():
         if isinstance(layer, MoELayer):
             layer.token_dispatcher = Everywhere(layer, groups)
-            # asked only for a warning that tokens are sent for nothing
+            # Megatron reads this group for a warning only.
             layer.attn_tp_group = groups.alone

@@ -1,7 +1,7 @@
 """Process groups of the ranks that split a layer and of those that compute the same rows.
 
-Tensor ranks stand side by side, then copies of the model, then pipeline stages: Megatron's own
-order. The invariant: every rank makes the same groups in the same order.
+Ranks are ordered by pipeline stage, then copy of the model, then tensor rank, as in Megatron. The
+invariant: every rank creates the same groups in the same order.
 """
 
 from __future__ import annotations
@@ -72,10 +72,10 @@ class Groups:
         )
 
     def collection(self, *, with_embedding: bool = False) -> Any:
-        """As Megatron takes them; without them it would ask its process-wide state.
+        """Return the groups as Megatron's collection, which it uses instead of process-wide state.
 
-        Args: `with_embedding` is for what sums gradients: modules that are made with an embedding
-            group copy the embedding over it, which is given to both ends already.
+        Args: `with_embedding` is for summing gradients. A module that is built with an embedding
+            group would copy the embedding over it, although both ends have it already.
         """
         return ProcessGroupCollection(
             tp=self.tensor,

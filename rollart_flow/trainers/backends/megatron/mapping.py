@@ -1,12 +1,12 @@
-"""Megatron's tensors, as one tensor-parallel rank has them, and Hugging Face's.
+"""Conversion between the Megatron tensors of one tensor-parallel rank and Hugging Face tensors.
 
-Megatron keeps queries, keys and values of a group of heads side by side in one matrix, gate and up
-projection in another, and splits both by rows. So every Hugging Face tensor lies split along one
-dimension too, in equal parts by rank. The invariant: there and back again gives the same bits;
-rows that only pad the vocabulary never leave.
+Megatron has queries, keys and values of a group of heads side by side in one matrix, gate and up
+projection in another, and splits both by rows. Every Hugging Face tensor is therefore split along
+one dimension too, in equal parts by rank. The invariant: a conversion forth and back gives the same
+bits; rows that pad the vocabulary are never exported.
 
-Layers of both of Megatron's specs are known: those of its own modules and Transformer Engine's,
-which has the norms inside of the matrices that follow them.
+The layers of both specs of Megatron are supported: those of its own modules, and those of
+Transformer Engine, whose norms are parts of the matrices that follow them.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ _EXPERT = re.compile(r"mlp\.experts\.local_experts\.(\d+)")
 
 
 def local_rows(rows: int, rank: int, ranks: int) -> range:
-    """Which of the rows a rank has: equal parts, the last ones shorter, as DTensor cuts them."""
+    """Return the rows of a rank: equal parts, the last ones shorter, as DTensor splits them."""
     each = -(-rows // ranks)
     return range(rows)[rank * each : (rank + 1) * each]
 
@@ -131,7 +131,7 @@ def entries(
     tokens = len(local_rows(config.vocab_size, rank, ranks))
     rows = -(-config.vocab_size // ranks)
     embedding = "model.embed_tokens.weight"
-    # the last of several stages has a copy of the embedding where that is the projection too
+    # the last of several stages has a copy of the embedding if that is the projection too
     output = embedding if config.tie_word_embeddings else "lm_head.weight"
     outside: dict[str, Entry] = {
         "embedding.word_embeddings.weight": Padded((embedding,), 0, rows, tokens),

@@ -1,7 +1,7 @@
-"""The policy in Megatron's modules, as one rank has it.
+"""The part of the policy that one rank holds, in Megatron's modules.
 
-The invariant: hidden states and logits are those of `models.qwen3.Qwen3`, whole and the same in
-every rank that splits the layers; each of these computes the same loss from them.
+The invariant: hidden states and logits are those of `models.qwen3.Qwen3`, whole and equal in all
+ranks that split the layers; each of these computes the same loss.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ INSIDE = "module."
 
 
 class MegatronModel(torch.nn.Module):
-    """A `GPTModel` with the face of `models.qwen3.Qwen3`. Its weights are yet to be given."""
+    """A `GPTModel` with the interface of `models.qwen3.Qwen3`, without initial weights."""
 
     def __init__(self, config: ModelConfig, groups: Groups, there: Capabilities) -> None:
         super().__init__()
         self.config = config
         self._groups = groups
-        # under this name, Megatron's functions find what they ask of a model in it
+        # Megatron's functions look up attributes of the model under this name.
         made = transformer_config(config, groups.layout, there)
         self.module = GPTModel(
             made,
@@ -65,13 +65,13 @@ class MegatronModel(torch.nn.Module):
             )
 
     def forward(self, token_ids: torch.Tensor) -> torch.Tensor:
-        """Hidden states [B, T, E] after the final norm, of int64 [B, T]; see `Qwen3.forward`.
+        """Map int64 [B, T] to hidden states [B, T, E] after the final norm, as `Qwen3.forward`.
 
-        Of an earlier stage: what the next one goes on from, of the shape that `between` says.
+        An earlier stage returns the input of the next one, in the shape of `between`.
         """
         time = token_ids.shape[1]
         if self._groups.layout.sequence:
-            # every rank takes as many positions; what is added on the right changes nothing
+            # Every rank needs equally many positions; padding on the right changes no result.
             token_ids = functional.pad(token_ids, (0, -time % self._groups.layout.tensor))
         hidden = self.module.decoder(
             hidden_states=self.module.embedding(token_ids, None) if self._groups.first else None,
@@ -89,13 +89,13 @@ class MegatronModel(torch.nn.Module):
         return batched
 
     def between(self, token_ids: torch.Tensor) -> tuple[int, int, int]:
-        """Shape of what one stage hands to the next, of int64 [B, T]: positions, B, E."""
+        """Return the shape of the tensor between two stages for int64 [B, T]: positions, B, E."""
         batch, time = token_ids.shape
         parts = self._groups.layout.tensor if self._groups.layout.sequence else 1
         return -(-time // parts), batch, self.config.hidden_size
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """[A, E] to [A, vocab_size]; every rank computes its tokens' and gets all."""
+        """Map [A, E] to [A, vocab_size]; every rank computes a part and gathers all."""
         tied = self.config.tie_word_embeddings
         weight = (
             self.module.shared_embedding_or_output_weight()
@@ -110,7 +110,7 @@ class MegatronModel(torch.nn.Module):
 
 
 class LayerChunk(torch.nn.Module):
-    """A model as Megatron's schedules take it: with Megatron's config."""
+    """A model with Megatron's config, as Megatron's schedules need it."""
 
     def __init__(self, model: MegatronModel) -> None:
         super().__init__()
@@ -118,17 +118,17 @@ class LayerChunk(torch.nn.Module):
         self.config = model.module.config
 
     def forward(self, token_ids: torch.Tensor) -> torch.Tensor:
-        """Hidden states of the micro-batch, as `MegatronModel.forward` returns them."""
+        """Return the hidden states of `MegatronModel.forward`."""
         states: torch.Tensor = self.module(token_ids)
         return states
 
 
 class _Gathered(torch.autograd.Function):
-    """The columns of all ranks that split the layers. Megatron's own gathers on GPUs only."""
+    """Gathers the columns of all ranks that split the layers; Megatron's own needs GPUs."""
 
     @staticmethod
     def forward(ctx: Any, own: torch.Tensor, groups: Groups) -> torch.Tensor:
-        """[A, columns] to [A, columns x ranks]."""
+        """Map [A, columns] to [A, columns x ranks]."""
         ctx.groups = groups
         parts = [torch.empty_like(own) for _ in range(groups.layout.tensor)]
         dist.all_gather(parts, own.contiguous(), group=groups.tensor)
@@ -136,6 +136,6 @@ class _Gathered(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
-        """The gradient of the own columns: every rank has computed the same of all."""
+        """Return the gradient of this rank's columns; all ranks computed the same whole one."""
         (gradient,) = gradients
         return gradient.chunk(ctx.groups.layout.tensor, -1)[ctx.groups.tensor_rank], None

@@ -1,8 +1,8 @@
-"""Megatron's schedules over the pipeline's stages: who computes what of which micro-batch when.
+"""Megatron's own schedules of micro-batches over pipeline stages.
 
-The schedules are Megatron's own. What a stage hands to the next has the shape of the micro-batch at
-hand; every stage knows the whole batch, so that shapes need not travel. The invariant: results are
-those of one process that has all layers, but for the order of sums.
+Tensors between stages have the shape of their micro-batch; every stage knows the whole batch, so
+that shapes need not be sent. The invariant: results are those of one process that has all layers,
+except for the order of sums.
 
 Source: Megatron-core 0.16.1, `pipeline_parallel.schedules`; run on gloo ranks, never on a GPU.
 """
@@ -29,16 +29,15 @@ Shape = tuple[int, ...]
 
 
 class Scheduled:
-    """A `Runner` that takes micro-batches through the stages; all ranks of a replica call it."""
+    """A `Runner` of micro-batches over the stages; all ranks of a replica call it."""
 
     def __init__(self, chunk: Any, groups: Groups, device: torch.device) -> None:
-        """Take the part of the model that is here.
+        """Prepare the schedule for this rank's part of the model.
 
         Args:
-            chunk: what computes it for Megatron: it has Megatron's config and, as `module`, the
-                `MegatronModel` of this rank.
-            groups: of this rank.
-            device: where it computes.
+            chunk: module with Megatron's config and, as `module`, the `MegatronModel` of this rank.
+            groups: process groups of this rank.
+            device: device of this rank.
         """
         self._chunk, self._groups, self._device = chunk, groups, device
         self._run = get_forward_backward_func(pp_size=groups.layout.pipeline)
@@ -60,7 +59,7 @@ class Scheduled:
 
 
 class MicroBatchFeed:
-    """Micro-batches in their order, and the shapes in which a stage hands them on."""
+    """Micro-batches in their order, with the shapes of their tensors between stages."""
 
     def __init__(self, passes: Iterator[Pass], shape_of: Callable[[torch.Tensor], Shape]) -> None:
         self._passes, self._shape_of = passes, shape_of
@@ -87,10 +86,10 @@ class MicroBatchFeed:
 
 
 class Exchange(P2PCommunicator):  # type: ignore[misc]
-    """Hands hidden states to the next stage, and their gradients to the one before.
+    """Sends hidden states to the next stage, and their gradients to the previous one.
 
-    Arguments and results are lists of one tensor, as in the class that this stands in for. That
-    one asks CUDA for its device, and sends every shape ahead.
+    Arguments and results are lists of one tensor, as in the replaced class, which needs CUDA and
+    sends every shape ahead.
     """
 
     def __init__(
@@ -173,19 +172,19 @@ def of_all_stages(
 def _forward(
     feed: MicroBatchFeed, chunk: torch.nn.Module
 ) -> tuple[torch.Tensor, Callable[..., Any]]:
-    """One micro-batch through this stage, and what the last stage makes of it."""
+    """Run one micro-batch through this stage; return its states and the function of the loss."""
     each = next(feed)
     return chunk(each.micro.token_ids), partial(_visited, each)
 
 
 def _visited(each: Pass, states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None]:
-    """The loss as Megatron takes it: with a number of tokens, by which nothing is divided."""
+    """Return the loss as Megatron needs it, with a number of tokens that is not used."""
     loss = each.visit(states)
     return states.new_zeros(()) if loss is None else loss, torch.zeros((), dtype=torch.int), None
 
 
 class _Means(TorchFunctionMode):
-    """Where Megatron's schedules make a tensor on the device "cuda", they mean the rank's."""
+    """Mode in which Megatron's schedules create tensors on the rank's device instead of CUDA."""
 
     def __init__(self, device: torch.device) -> None:
         super().__init__()

@@ -1,8 +1,9 @@
-"""What a training step changes, split over ranks as Megatron-core splits a model.
+"""Training state that is split over ranks as Megatron-core splits a model.
 
-Tensor-parallel ranks have parts of every matrix, pipeline stages some of the layers; data-parallel
-ranks have copies, and sum their gradients before each update. The invariants: copies stay equal to
-the last bit; what leaves has Hugging Face names, and says itself which part of which tensor it is.
+Tensor-parallel ranks have parts of every matrix, pipeline stages have some of the layers, and
+data-parallel ranks have copies, whose gradients are summed before each update. The invariants:
+copies stay equal to the last bit; exported tensors have Hugging Face names, and describe which part
+of which tensor they are.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class MegatronState(ShardedState):
         groups: Groups,
         there: Capabilities,
     ) -> None:
-        """Args: see `ShardedState`; `there` is what the rank may use.
+        """Args: see `ShardedState`; `there` are the capabilities of the rank.
 
         Raises:
             WeightsError: the tensors do not fit the shape.
@@ -91,18 +92,18 @@ class MegatronState(ShardedState):
 
     @property
     def _copied(self) -> str | None:
-        """The embedding of the first stage, where this is the last one and has it too."""
+        """Name of the copy of the embedding if this is the last stage of several, else None."""
         tied = self._config.tie_word_embeddings
         return _PROJECTION if tied and self._groups.last and not self._groups.first else None
 
     def _tied(self) -> list[torch.nn.Parameter]:
-        """The embedding where both ends of the pipeline have it, at one of the ends."""
+        """Return the embedding at either end of the pipeline, if both ends have it."""
         if not self._config.tie_word_embeddings:
             return []
         return [p for own, p in self._trained.items() if own == self._copied or own == _EMBEDDING]
 
     def _summed_squares(self, split: Sequence[torch.nn.Parameter]) -> float:
-        """Sum over all ranks that split the layers of the squared gradients."""
+        """Sum the squared gradients over all ranks that split the layers."""
         return self._summed(_squares(split), self._groups.layout.tensor, self._groups.tensor)
 
     def _of_stages(self, value: float) -> float:
@@ -165,9 +166,9 @@ class MegatronState(ShardedState):
         return entry.joined([self._local(part, entry.dim) for part in parts])
 
     def _part_of(self, name: str, part: torch.Tensor, dim: int | None) -> DTensor:
-        """A part that says which one of which tensor it is."""
+        """Return a part as a DTensor, which describes its place in the whole tensor."""
         shape = self.shapes[name]
-        # torch cannot copy a DTensor that begins in the midst of its storage
+        # torch cannot copy a DTensor with an offset in its storage
         own = part.clone() if part.storage_offset() else part.contiguous()
         return DTensor.from_local(
             own,
@@ -178,7 +179,7 @@ class MegatronState(ShardedState):
         )
 
     def _local(self, tensor: torch.Tensor, dim: int | None) -> torch.Tensor:
-        """This rank's part of a tensor that is whole, or laid out already."""
+        """Return this rank's part of a tensor, which may be whole."""
         if isinstance(tensor, DTensor):
             return tensor.to_local()
         if dim is None:
@@ -188,7 +189,7 @@ class MegatronState(ShardedState):
 
 
 def _squares(parameters: Iterable[torch.nn.Parameter]) -> float:
-    """Sum of the squares of gradients, in float64."""
+    """Return the sum of the squares of gradients, in float64."""
     norms = [float(torch.linalg.vector_norm(p.grad)) for p in parameters if p.grad is not None]
     return math.fsum(norm**2 for norm in norms)
 
