@@ -66,7 +66,7 @@ def check_writable(run: str) -> None:
     """
     if not is_remote(run):
         return
-    from rollart_flow.store.s3.probe import check_conditional_puts
+    from rollart_flow.store.s3.blobs import check_conditional_puts
 
     with converting(f"cannot write {run}"):
         check_conditional_puts(split(run)[0])

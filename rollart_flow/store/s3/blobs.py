@@ -10,8 +10,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
@@ -50,7 +52,6 @@ class S3Blobs(Blobs):
         self._prefix = f"{prefix}/" if prefix else ""
 
     def read(self, name: str) -> bytes | None:
-        """See `Blobs.read`."""
         found = self.look(name)
         return None if found is None else found.data
 
@@ -67,7 +68,6 @@ class S3Blobs(Blobs):
         return Tagged(data, answer["ETag"], _age_s(answer))
 
     def write(self, name: str, data: bytes | memoryview, *, exclusive: bool = False) -> bool:
-        """See `Blobs.write`."""
         condition = {"IfNoneMatch": "*"} if exclusive else {}
         return self._put(name, bytes(data), condition) is not None
 
@@ -97,16 +97,13 @@ class S3Blobs(Blobs):
         return there.tag if there is not None and there.data == data else None
 
     def write_new(self, name: str, data: memoryview) -> None:
-        """See `Blobs.write_new`."""
         self.write(name, data)
 
     def remove(self, name: str) -> None:
-        """See `Blobs.remove`."""
         with self._calling():
             self._client.delete_object(**self._at(name))
 
     def folders(self) -> list[str]:
-        """See `Blobs.folders`."""
         start = len(self._prefix)
         pages = self._pages(Delimiter="/")
         found = [each["Prefix"] for page in pages for each in page.get("CommonPrefixes", ())]
@@ -119,7 +116,6 @@ class S3Blobs(Blobs):
         return sorted(key[start:] for key in keys)
 
     def clear(self) -> None:
-        """See `Blobs.clear`."""
         names = self.names()
         for first in range(0, len(names), _REMOVED_AT_ONCE):
             self.remove_all(names[first : first + _REMOVED_AT_ONCE])
@@ -168,3 +164,34 @@ def _age_s(answer: dict[str, Any]) -> float:
     headers = answer["ResponseMetadata"]["HTTPHeaders"]
     passed = parsedate_to_datetime(headers["date"]) - answer["LastModified"]
     return max(0.0, float(passed.total_seconds()))
+
+
+def check_conditional_puts(uri: str) -> None:
+    """Check that the server of a store keeps the promise of conditional puts; once per process.
+
+    Two writers that commit the same version of a table put the same key. A server that ignores the
+    condition would silently replace one commit by the other, so it is refused before a run is
+    written to it. The check puts and removes one small object.
+
+    Args:
+        uri: `s3://bucket/prefix` of the store.
+
+    Raises:
+        OSError: the server ignores conditions, or cannot be written.
+    """
+    _check(bucket(uri.removeprefix("s3://").partition("/")[0]), uri)
+
+
+@lru_cache(maxsize=16)
+def _check(asked: Bucket, uri: str) -> None:
+    blobs, name = S3Blobs(uri), f".probe-{uuid4().hex}"
+    blobs.write(name, b"first")
+    try:
+        overwritten = blobs.claim(name, b"second") or blobs.swap(name, b"third", '"another"')
+    finally:
+        blobs.remove(name)
+    if overwritten:
+        raise OSError(
+            f"{asked.endpoint} ignores If-None-Match or If-Match, so that writers could overwrite "
+            "each other's commits; take a server with conditional puts, such as AWS S3 or MinIO"
+        )
