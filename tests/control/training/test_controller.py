@@ -195,7 +195,11 @@ async def test_a_version_that_is_still_being_published_holds_no_batch_up() -> No
     assert stage.said()[2:4] == ["suspend", "taken(3)"], "weights before training, again"
 
 
-@pytest.mark.parametrize("schedule", [rollart(1), rollart(1).switched(overlapped=True)], ids=str)
+@pytest.mark.parametrize(
+    "schedule",
+    [rollart(1), rollart(1).switched(overlapped=True)],
+    ids=lambda schedule: schedule.name,
+)
 async def test_the_next_step_is_not_over_before_the_version_before_it_is_served(
     schedule: Schedule,
 ) -> None:

@@ -74,7 +74,11 @@ OTHERS = {
 }
 
 
-@pytest.mark.parametrize("schedule", [rollart(1), rollart_plus(1), areal(1), sync_plus()], ids=str)
+@pytest.mark.parametrize(
+    "schedule",
+    [rollart(1), rollart_plus(1), areal(1), sync_plus()],
+    ids=lambda schedule: schedule.name,
+)
 @pytest.mark.parametrize("scenario", OTHERS.values(), ids=OTHERS)
 def test_no_hardware_beats_it_either(scenario: Scenario, schedule: Schedule) -> None:
     assert_not_beaten(scenario, schedule, seed=0, steps=3)
