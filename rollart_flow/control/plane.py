@@ -15,9 +15,8 @@
 
 The parts of one run usually live in several processes. A `ControlPlane` is what its coordinator
 holds, a `RolloutPlane` is what each process of rollout workers holds, and a `BufferService` is what
-the process of the buffer holds. Between them stand the ports of `control.protocols`: clients of Ray
-actors in a run, the objects themselves in a simulation, and a lossy network in the fuzzer. The
-invariant: no other module connects these parts with one another.
+the process of the buffer holds. The ports of `control.protocols` connect them: clients of actors in
+a run, the objects themselves in a simulation, and a lossy network in the fuzzer.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -86,18 +85,11 @@ class EngineWorkers:
 def engine_group(
     engines: EngineWorkers,
     emit: Emit,
+    kind: type[EngineGroup] = EngineGroup,
     *,
     shared: bool = False,
-    kind: type[EngineGroup] = EngineGroup,
 ) -> EngineGroup:
-    """Return the group that commands inference workers.
-
-    Args:
-        engines: inference workers.
-        emit: receives the events of the group.
-        shared: whether suspended workers free the memory that only generation needs.
-        kind: class of the group; a subclass may observe the commands.
-    """
+    """Return the group, of a class `kind`, that commands inference workers."""
     return kind(
         engines.commands,
         engines.version,
@@ -134,10 +126,11 @@ class ControlPlane:
         tasks: source of the tasks.
         buffered: the buffer, which may be in another process.
         emit: receives the events of all parts.
-        state: state from which the plane starts.
+        state: state from which the plane starts; None for a new run.
     """
 
     group_kind: ClassVar[type[EngineGroup]] = EngineGroup
+    """Class of the engine group; a subclass may observe the commands."""
 
     def __init__(
         self,
@@ -154,7 +147,7 @@ class ControlPlane:
         state = state or PlaneState()
         self._cursor = state.cursor
         shared = settings.schedule.shared
-        self.engines = engine_group(engines, emit, shared=shared, kind=self.group_kind)
+        self.engines = engine_group(engines, emit, self.group_kind, shared=shared)
         self._successes: Successes | None = None
         self.scheduler = self._scheduler(tasks, state)
         self.controller = AsyncController(
@@ -205,12 +198,9 @@ class ControlPlane:
         await watch(self.engines, self._emit, limits)
 
     async def revive(self, worker: str) -> tuple[str, ...]:
-        """Wait until a lost inference worker, or the workers that replaced it, serve again.
+        """Wait until a lost inference worker serves again, and return the names of its successors.
 
-        The run fails if the last worker was lost.
-
-        Returns:
-            Names of the workers that serve in its place; empty if none ever will.
+        No name is returned if none ever will; the run fails if the last worker was lost.
         """
         names = await self.engines.revive(worker)
         if self.engines.lost:
@@ -263,12 +253,11 @@ class RolloutPlane:
         self._wall = wall
         self._admission = admission
         given = inference.hw_affinity
+        timer = GenerationTimer(Profiler(emit), inference.count_tokens)
         self.proxy = LLMProxy(
             inference.workers,
             emit,
-            hw_affinity=GenerationTimer(Profiler(emit), inference.count_tokens)
-            if isinstance(given, str)
-            else given,
+            hw_affinity=timer if isinstance(given, str) else given,
             recover=inference.recover,
             prefill=inference.prefill,
         )
@@ -284,14 +273,7 @@ class RolloutPlane:
         limits: AttemptLimits,
         env_version: str = "",
     ) -> Trajectory:
-        """Run one attempt to its end and return its unscored trajectory.
-
-        Args:
-            assignment: the attempt.
-            make: makes its environment.
-            limits: limits of the attempt.
-            env_version: name and version of the environment, stored with the trajectory.
-        """
+        """Run one attempt to its end and return its unscored trajectory; see `EnvManager`."""
         manager = EnvManager(
             assignment,
             make,

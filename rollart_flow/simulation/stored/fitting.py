@@ -24,7 +24,7 @@ from rollart_flow.simulation.stored.regression import (
     outside,
     stretched,
 )
-from rollart_flow.simulation.stored.tables import Step, Tables
+from rollart_flow.simulation.stored.tables import RunTables, Step
 from rollart_flow.simulation.workloads import Script, ScriptedTurn
 from rollart_flow.types import TRAINABLE, Outcome
 
@@ -35,7 +35,7 @@ _UNDISTURBED = 0.05
 """Quantile of latencies that stands for a trajectory that waited for no other."""
 
 
-def measure(tables: Tables, *, limit: int, slots: int) -> Measured:
+def measure(tables: RunTables, *, limit: int, slots: int) -> Measured:
     """Fit all figures of a run.
 
     Args:
@@ -59,7 +59,7 @@ def measure(tables: Tables, *, limit: int, slots: int) -> Measured:
     )
 
 
-def _training(tables: Tables) -> tuple[MeasuredTraining, float]:
+def _training(tables: RunTables) -> tuple[MeasuredTraining, float]:
     """Times of training steps, and their stretch while attempts run."""
     steps = tables.steps[min(WARMUP, len(tables.steps) - 1) :]
     times = np.array([step.step_s - step.waited_s - step.exchange_s for step in steps])
@@ -72,7 +72,7 @@ def _training(tables: Tables) -> tuple[MeasuredTraining, float]:
     return MeasuredTraining(float(weights[0]), float(weights[1]), deviations), stretch
 
 
-def _share_with_attempts(tables: Tables, steps: tuple[Step, ...]) -> Floats:
+def _share_with_attempts(tables: RunTables, steps: tuple[Step, ...]) -> Floats:
     """Share of each step's training during which attempts ran and were not suspended."""
     attempts = tables.attempts
     running = outside(
@@ -85,7 +85,7 @@ def _share_with_attempts(tables: Tables, steps: tuple[Step, ...]) -> Floats:
     return share.clip(0, 1)
 
 
-def _engines(tables: Tables) -> tuple[tuple[tuple[MeasuredEngine, int], ...], float]:
+def _engines(tables: RunTables) -> tuple[tuple[tuple[MeasuredEngine, int], ...], float]:
     """Inference workers by hardware class, and their stretch while a step trains."""
     turns = tables.turns.filter(pl.col("action_tokens") > 0)
     began = turns["started"].to_numpy()
@@ -129,7 +129,7 @@ def _beside(turns: pl.DataFrame) -> Floats:
     return count
 
 
-def _launches(tables: Tables, *, limit: int, slots: int) -> Series:
+def _launches(tables: RunTables, *, limit: int, slots: int) -> Series:
     """Service times of the source: since the last start, or since there was credit and room."""
     attempts = tables.attempts
     started = attempts["started"].to_numpy()
@@ -148,7 +148,7 @@ def _launches(tables: Tables, *, limit: int, slots: int) -> Series:
     return Series(tuple(seconds[np.isfinite(seconds)].tolist()))
 
 
-def _commits(tables: Tables) -> tuple[float, Series]:
+def _commits(tables: RunTables) -> tuple[float, Series]:
     """Time from the end of an attempt until it may be committed, and the times of commits [s].
 
     A commit began when the one before was over and its first trajectory had arrived.
@@ -162,7 +162,7 @@ def _commits(tables: Tables) -> tuple[float, Series]:
     return scored_s, Series(tuple(np.maximum(0.0, ends - np.maximum(before, first)).tolist()))
 
 
-def _groups(tables: Tables) -> Iterator[RecordedGroup]:
+def _groups(tables: RunTables) -> Iterator[RecordedGroup]:
     """Groups in the order of admission, with the scripts of attempts that ended by themselves."""
     scripts = _scripts(tables)
     members: dict[tuple[str, str], list[Script]] = {}
@@ -172,7 +172,7 @@ def _groups(tables: Tables) -> Iterator[RecordedGroup]:
     return (RecordedGroup(domain, tuple(found)) for (_, domain), found in members.items())
 
 
-def _scripts(tables: Tables) -> dict[int, Script]:
+def _scripts(tables: RunTables) -> dict[int, Script]:
     """Scripts by row of `tables.attempts`."""
     turns: dict[int, list[ScriptedTurn]] = {}
     resets: dict[int, float] = {}

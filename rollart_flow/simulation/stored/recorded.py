@@ -43,7 +43,7 @@ from rollart_flow.simulation.measured import Measured
 from rollart_flow.simulation.report.report import warmup_of
 from rollart_flow.simulation.scenario import Pool, Scenario
 from rollart_flow.simulation.stored.fitting import measure
-from rollart_flow.simulation.stored.tables import Tables, read_tables
+from rollart_flow.simulation.stored.tables import RunTables, read_tables
 from rollart_flow.store import Run
 
 LEAST_STEPS = 3
@@ -165,7 +165,7 @@ def _environments(rollout: Mapping[str, Any]) -> int | None:
     return None if most is None else int(most * rollout["workers"])
 
 
-def _mean_step_s(tables: Tables, schedule: Schedule) -> float:
+def _mean_step_s(tables: RunTables, schedule: Schedule) -> float:
     warmup = min(warmup_of(schedule), len(tables.steps) - 1)
     seconds = [step.step_s for step in tables.steps[warmup:]]
     return sum(seconds) / len(seconds)

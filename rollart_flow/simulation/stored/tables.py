@@ -38,7 +38,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Tables:
+class RunTables:
     """The rows of a run that a prediction needs."""
 
     steps: tuple[Step, ...]
@@ -60,7 +60,7 @@ class Tables:
     weight_bytes: float
 
 
-def read_tables(snapshot: Snapshot, name: str, schedule: Schedule, least_steps: int) -> Tables:
+def read_tables(snapshot: Snapshot, name: str, schedule: Schedule, least_steps: int) -> RunTables:
     """Read a run.
 
     Raises:
@@ -83,7 +83,7 @@ def read_tables(snapshot: Snapshot, name: str, schedule: Schedule, least_steps: 
     bindings = snapshot.bindings.collect()
     generation = bindings.filter(role="generation")
     used = turns.group_by("hardware").agg(pl.col("worker").n_unique())
-    return Tables(
+    return RunTables(
         steps=_steps(steps, batches, attempts, phases, schedule, origin),
         attempts=attempts.drop("turns", "action_mask"),
         turns=turns,
