@@ -1,27 +1,42 @@
-"""An installed package adds an engine, which a pipeline names, plans and generates with."""
+"""An installed package adds one variant of each family, and a run uses all of them."""
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+from tests.test_variants import FAMILIES
+
 ROOT = Path(__file__).parent.parent
 PLUGINS = ROOT / "tests" / "plugins"
 """A folder of installed packages: modules with their `.dist-info`."""
 
+PIPELINE = """
+from rollart_flow import Pipeline, Policy, buffer, evaluate, reward, rollout, tasks, train
+from rollart_flow.algorithms import tiny
 
-def rollart(*arguments: str, plugins: bool = True, **environment: str) -> tuple[int, str]:
+policy = Policy.tiny(hidden=32, engine="tiny")
+coins = tasks("tiny(coins=3)", group_size=4)
+scored = reward(rollout(coins, policy, max_tokens=4), "tiny://here")
+batches = buffer(scored, batch_size=8, schedule="tiny")
+steps = train(batches, policy, tiny(), steps=2, backend="tiny", weights="tiny")
+pipeline = Pipeline("tiny", steps, evaluate(policy, "tiny", every=2, episodes=2, max_tokens=4))
+"""
+
+
+def rollart(notes: Path, *arguments: str, plugins: bool = True) -> tuple[int, str]:
     """Exit code of a command and all that it printed."""
     path = [str(ROOT), str(PLUGINS)] if plugins else [str(ROOT)]
+    code = "import sys; from rollart_flow.cli import main; sys.exit(main())"
     done = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            "import sys; from rollart_flow.cli import main; sys.exit(main())",
-            *arguments,
-        ],
+        [sys.executable, "-c", code, *arguments],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(path), **environment},
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(path),
+            "ROLLART_TINY_USED": str(notes),
+        },
         capture_output=True,
         text=True,
         timeout=500,
@@ -29,25 +44,43 @@ def rollart(*arguments: str, plugins: bool = True, **environment: str) -> tuple[
     return done.returncode, done.stdout + done.stderr
 
 
-PIPELINE = "pipelines/two_domains.py"
-SMALL = (
-    "-s", "train.steps=1", "-s", "batch_size=8", "-s", "group_size=4", "-s", "policy.hidden=32",
-    "-s", "policy.engine=tiny", "-s", "evaluate.episodes=2",
-)  # fmt: skip
-
-
-def test_a_plan_takes_the_engine_of_a_package_and_refuses_it_without_the_package() -> None:
-    code, _ = rollart("plan", PIPELINE, "-s", "policy.engine=tiny")
-    assert code == 0
-    code, said = rollart("plan", PIPELINE, "-s", "policy.engine=tiny", plugins=False)
-    assert code == 2
-    assert "policy.engine='tiny': expected one of embedded, vllm" in said
-
-
-def test_a_run_generates_with_the_engine_of_a_package(tmp_path: Path) -> None:
-    built = tmp_path / "built"
-    code, said = rollart(
-        "run", PIPELINE, "--store", str(tmp_path), *SMALL, TINY_ENGINE_BUILT=str(built)
-    )
+def test_a_run_uses_the_variants_of_a_package(tmp_path: Path) -> None:
+    notes, file = tmp_path / "notes", tmp_path / "coins.py"
+    file.write_text(PIPELINE)
+    code, said = rollart(notes, "run", str(file), "--store", str(tmp_path / "runs"))
     assert code == 0, said
-    assert built.read_text()
+    assert set(notes.read_text().splitlines()) == {
+        "engine", "trainer", "weight servers started", "weights", "weight servers closed",
+        "reward transport", "environment", "schedule", "loss",
+    }  # fmt: skip
+
+
+def test_a_variant_is_refused_where_its_package_is_not_installed(tmp_path: Path) -> None:
+    notes = tmp_path / "notes"
+    planned = ("plan", "pipelines/two_domains.py", "-s")
+    for setting, known in (
+        ("policy.engine=tiny", "policy.engine='tiny': expected one of embedded, vllm"),
+        ("train.backend=tiny", "train.backend='tiny': expected one of embedded, fsdp2, megatron"),
+        ("train.weights=tiny", "train.weights='tiny': expected one of ipc, local, mooncake, nccl"),
+    ):
+        assert rollart(notes, *planned, setting)[0] == 0
+        code, said = rollart(notes, *planned, setting, plugins=False)
+        assert code == 2
+        assert known in said
+
+
+def test_the_package_adds_to_every_family() -> None:
+    declared = (PLUGINS / "rollart_tiny-1.0.dist-info" / "entry_points.txt").read_text()
+    assert declared.count("\ntiny = ") == len(FAMILIES)
+
+
+def test_doctor_reports_the_packages_of_added_variants(tmp_path: Path) -> None:
+    code, said = rollart(tmp_path / "notes", "doctor", "--store", str(tmp_path), "--json")
+    assert code == 0, said
+    found = {finding["name"]: finding for finding in json.loads(said)}
+    assert found["tiny"] == {
+        "name": "tiny",
+        "version": "1.0",
+        "usable": True,
+        "hint": "trains very little",
+    }
