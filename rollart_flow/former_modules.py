@@ -32,6 +32,9 @@ FORMER_MODULES = {
     "rollart_flow.control.schedules": "rollart_flow.control.schedule.schedules",
     "rollart_flow.control.selection": "rollart_flow.control.schedule.selection",
     "rollart_flow.control.staleness": "rollart_flow.control.schedule.staleness",
+    "rollart_flow.rewards.combined": "rollart_flow.rewards.composition",
+    "rollart_flow.rewards.judgements": "rollart_flow.rewards.judge",
+    "rollart_flow.rewards.numbers": "rollart_flow.rewards.text",
 }
 """Former name of each module that a pipeline file may import, and its name today."""
 

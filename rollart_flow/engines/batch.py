@@ -1,4 +1,4 @@
-"""The batch that the embedded engine decodes: its members and one decode step.
+"""The batch that the embedded engine decodes: its members, their prefills and one decode step.
 
 Continuous batching after Orca (Yu et al., OSDI 2022, section 3): requests enter and leave between
 steps. The state of the rows is stored in arrays, so the Python cost of a step is per batch, not per
@@ -6,20 +6,55 @@ row; only rows that deliver a chunk or end are visited one by one. This module i
 """
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 from rollart_flow.engines.graphs import DecodeGraphs
 from rollart_flow.engines.kv_cache import RowCache, rows_that_fit
-from rollart_flow.engines.prefill_plan import Fill, groups
+from rollart_flow.engines.requests import EmbeddedStream
 from rollart_flow.engines.sampler import FloatArray, Sampler
-from rollart_flow.engines.stream import EmbeddedStream
 from rollart_flow.models.cached import CachedQwen3, Int64Array
 from rollart_flow.models.key_values import KeyValues
 from rollart_flow.models.qwen3 import ModelConfig
 from rollart_flow.types import FinishReason
+
+
+@dataclass(frozen=True, slots=True)
+class Fill:
+    """A span of a row's tokens whose keys and values are to be computed."""
+
+    row: int
+    start: int
+    count: int
+    source: int | None
+    """Row filled in the same admission, from which the first `start` tokens are copied afterwards;
+    None if nothing is copied.
+    """
+
+
+def groups(fills: list[Fill], most: int) -> Iterator[list[Fill]]:
+    """Yield groups of fills, longest first; at most half of a group's tokens are padding unless the
+    group is tiny.
+
+    Args:
+        fills: non-empty fills.
+        most: maximum tokens of one group, including padding; a single larger fill forms its own
+        group.
+    """
+    group: list[Fill] = []
+    for fill in sorted(fills, key=lambda fill: -fill.count):
+        if group:
+            width = group[0].count
+            if width * (len(group) + 1) > most or (width > 32 and 2 * fill.count < width):
+                yield group
+                group = []
+        group.append(fill)
+    if group:
+        yield group
+
 
 PREFILL_TOKENS = 2048
 """Maximum number of new tokens of one prefill, including padding; roughly the same limit applies

@@ -16,8 +16,7 @@ import torch
 
 from rollart_flow.engines.base import Engine
 from rollart_flow.engines.batch import DecodeBatch
-from rollart_flow.engines.requests import check_request, refused
-from rollart_flow.engines.stream import EmbeddedStream
+from rollart_flow.engines.requests import EmbeddedStream, check_request, refused
 from rollart_flow.errors import EngineError, SettingsError
 from rollart_flow.models.architectures import NO_MIXTURE
 from rollart_flow.models.device import computing_device
@@ -169,7 +168,7 @@ class EmbeddedEngine(Engine):
         self._signal()
 
     async def release(self) -> int:
-        """Drop the KV cache until `resume` and return its size in bytes. See `Engine.release`."""
+        """Drop the KV cache until `resume` and return its size in bytes."""
         self._recall()
         return self._batch.release()
 

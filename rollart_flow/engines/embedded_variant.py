@@ -1,7 +1,7 @@
 """The description of the embedded engine; loads no torch."""
 
 from rollart_flow.engines.base import Engine
-from rollart_flow.engines.variant import EngineCapabilities, EngineOptions, EngineVariant
+from rollart_flow.engines.registry import EngineCapabilities, EngineOptions, EngineVariant
 from rollart_flow.models.policy import Policy
 
 

@@ -1,11 +1,17 @@
-"""Validation of requests: rejects, before any computation, requests that no engine can serve.
+"""Requests: what no engine can serve is rejected, and the embedded engine's record of one.
 
 The invariant: an accepted request contains only token ids of the model, and asks for at least one
 token from a valid distribution.
 """
 
+import asyncio
+from collections import deque
+
+import numpy as np
+
 from rollart_flow.errors import EngineError
-from rollart_flow.types import GenerationRequest
+from rollart_flow.models.cached import Int64Array
+from rollart_flow.types import Chunk, FinishReason, GenerationRequest
 
 
 def check_request(
@@ -44,3 +50,56 @@ def check_request(
 def refused(request: GenerationRequest, message: str) -> EngineError:
     """Build the error for a request that is not served."""
     return EngineError(f"request {request.request_id!r}: {message}")
+
+
+class EmbeddedStream:
+    """A request in flight. `row` is None while it waits for a place in the batch.
+
+    Positions count from the start of the chain: `sent` is the number of delivered tokens (the
+    prompt counts as delivered), and the request ends at `limit` tokens.
+    """
+
+    def __init__(self, request: GenerationRequest, limit: int) -> None:
+        self.request = request
+        self.limit = limit
+        self.tokens: Int64Array = np.array(request.prompt_ids, np.int64)
+        """The token chain at the time when the request last waited."""
+        self.row: int | None = None
+        self.sent = len(request.prompt_ids)
+        self.kept: deque[tuple[int, ...]] = deque()
+        """Remaining token ids after truncation, for sampled tokens that were not sent yet."""
+        self._inbox: asyncio.Queue[Chunk | EngineError] = asyncio.Queue()
+
+    def send(
+        self, tokens: list[int], logprobs: list[float], version: int, reason: FinishReason | None
+    ) -> None:
+        """Deliver tokens sampled under one version; a reason marks the last tokens."""
+        kept = tuple(self.kept)
+        self.kept.clear()
+        self._inbox.put_nowait(
+            Chunk(
+                request_id=self.request.request_id,
+                offset=self.sent - len(self.request.prompt_ids),
+                token_ids=tuple(tokens),
+                logprobs=tuple(logprobs),
+                versions=(version,) * len(tokens),
+                finish_reason=reason,
+                kept=kept,
+            )
+        )
+        self.sent += len(tokens)
+
+    def fail(self, error: EngineError) -> None:
+        """End the request with an error."""
+        self._inbox.put_nowait(error)
+
+    async def receive(self) -> Chunk:
+        """Return the next chunk.
+
+        Raises:
+            EngineError: the engine failed.
+        """
+        item = await self._inbox.get()
+        if isinstance(item, EngineError):
+            raise item
+        return item

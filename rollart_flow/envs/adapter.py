@@ -1,13 +1,70 @@
-"""Selection of an environment's adapter: the event loop if it declares itself inline, else a
-process.
+"""The asynchronous adapter of an environment: the event loop if it is inline, else a process.
+
+Invariant: an adapter raises only EnvironmentFailedError and EnvironmentTimeoutError, whatever the
+environment raises.
 """
 
+import logging
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from rollart_flow.control.protocols import AsyncEnvironment
-from rollart_flow.envs.base import Domain
-from rollart_flow.envs.inline import InlineEnvironment
+from rollart_flow.control.rollout.env_checks import checked_reset, checked_step
+from rollart_flow.envs.base import Domain, Environment, Info
 from rollart_flow.envs.process import ProcessEnvironment, WarmProcesses
+from rollart_flow.errors import EnvironmentFailedError
+from rollart_flow.isolation.child import error_line
+
+_log = logging.getLogger(__name__)
+
+_Answer = TypeVar("_Answer")
+
+
+class InlineEnvironment:
+    """Implements `control.protocols.AsyncEnvironment`. Reset and step return without awaiting."""
+
+    def __init__(self, domain: Domain) -> None:
+        """Create the adapter; the first reset makes the environment."""
+        self._domain = domain
+        self._name = domain.environment.__name__
+        self._environment: Environment | None = None
+
+    async def reset(self, seed: int, task: str) -> tuple[str, Info]:
+        """Start an episode; the first one makes the environment."""
+        if self._environment is None:
+            self._environment = self._guarded(self._domain.make)
+        environment = self._environment
+        return checked_reset(
+            self._guarded(lambda: environment.reset(seed, task)), f"{self._name}.reset"
+        )
+
+    async def step(self, action: str) -> tuple[str, float, bool, bool, Info]:
+        """Apply one action."""
+        environment = self._environment
+        if environment is None:
+            raise EnvironmentFailedError(f"{self._name}: step before reset; call reset first")
+        return checked_step(self._guarded(lambda: environment.step(action)), f"{self._name}.step")
+
+    async def close(self) -> None:
+        """Release the environment's resources; the next reset makes another environment.
+
+        An error here is only logged, since the episode has its outcome already.
+        """
+        environment, self._environment = self._environment, None
+        try:
+            if environment is not None:
+                self._guarded(environment.close)
+        except EnvironmentFailedError as error:
+            _log.warning("%s", error)
+
+    def _guarded(self, call: Callable[[], _Answer]) -> _Answer:
+        try:
+            return call()
+        except EnvironmentFailedError:
+            raise
+        except Exception as error:  # the user's code ends here
+            raise EnvironmentFailedError(f"{self._name}: {error_line(error)}") from error
 
 
 def open_environment(

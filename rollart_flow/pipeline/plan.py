@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from rollart_flow.pipeline import nodes
-from rollart_flow.rewards.combined import name_of
+from rollart_flow.rewards.composition import name_of
 
 if TYPE_CHECKING:
     from rollart_flow.pipeline.dag import Pipeline

@@ -13,8 +13,7 @@ if TYPE_CHECKING:
     from rollart_flow.rewards.base import RewardFunction, Score, environment_reward
     from rollart_flow.rewards.completions import ChatCompletions, Completes
     from rollart_flow.rewards.composition import Part, compose
-    from rollart_flow.rewards.judge import Judge
-    from rollart_flow.rewards.judgements import Judgements
+    from rollart_flow.rewards.judge import Judge, Judgements
     from rollart_flow.rewards.rules import exact, numeric, regex
 
 __all__ = [

@@ -1,8 +1,14 @@
-"""Types of reward functions; the default of `reward(up, fn)` is the environment's reward."""
+"""Types of reward functions, and the check of what one returns.
 
+Invariant: `typed_score` returns (float, parts or None) and nothing else. Finiteness is checked
+separately, since it has its own failure reason.
+"""
+
+import math
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol, runtime_checkable
 
+from rollart_flow.errors import RewardFailedError
 from rollart_flow.types import Trajectory
 
 Score = float | tuple[float, Mapping[str, float]]
@@ -31,3 +37,58 @@ class RemoteReward(Protocol):
 def as_remote(function: object) -> RemoteReward | None:
     """Return the function if it is a remote one, else None."""
     return function if isinstance(function, RemoteReward) else None
+
+
+_EXPECTED = "a finite number or (finite number, mapping of names to finite numbers)"
+
+Checked = tuple[float, dict[str, float] | None]
+"""(reward, named parts or None)."""
+
+
+def typed_score(score: object) -> Checked:
+    """Convert a score to plain Python types; its numbers may still be NaN or infinite.
+
+    Raises:
+        TypeError: the value is not a score; the message names its type.
+    """
+    reward, parts = score if isinstance(score, tuple | list) and len(score) == 2 else (score, None)
+    if parts is None:
+        return _number(reward, "reward"), None
+    if not isinstance(parts, Mapping):
+        raise TypeError(f"returned {_name(parts)} as parts; it must return {_EXPECTED}")
+    named = {str(name): _number(value, f"part {name!r}") for name, value in parts.items()}
+    return _number(reward, "reward"), named
+
+
+def infinite_number(score: Checked) -> str | None:
+    """Describe the first NaN or infinite number of a score; None if all are finite."""
+    reward, parts = score
+    for name, value in {"reward": reward, **(parts or {})}.items():
+        if not math.isfinite(value):
+            return f"returned {value} as {name}; it must return {_EXPECTED}"
+    return None
+
+
+def finite(value: float, what: str) -> float:
+    """Return a value for use in arithmetic, after a check that it is finite.
+
+    Without the check a cap or a threshold would turn NaN into a number.
+
+    Raises:
+        RewardFailedError: the value is NaN or infinite; the message says which value it is.
+    """
+    if not math.isfinite(value):
+        raise RewardFailedError(f"{what}: returned {value}; it must be a finite number")
+    return value
+
+
+def _number(value: object, what: str) -> float:
+    item = getattr(value, "item", None)
+    number = item() if callable(item) and getattr(value, "shape", None) == () else value
+    if isinstance(number, int | float):
+        return float(number)
+    raise TypeError(f"returned {_name(value)} as {what}; it must return {_EXPECTED}")
+
+
+def _name(value: object) -> str:
+    return "None" if value is None else type(value).__name__

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rollart_flow.isolation.references import resolve
-from rollart_flow.rewards.checked import typed_score
+from rollart_flow.rewards.base import typed_score
 
 
 class RewardHandler:

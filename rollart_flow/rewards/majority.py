@@ -6,9 +6,8 @@ Invariant: the reward equals that of all k runs, although runs that cannot chang
 from dataclasses import dataclass
 
 from rollart_flow.errors import SettingsError
-from rollart_flow.rewards.base import RewardFunction, Score
-from rollart_flow.rewards.checked import finite
-from rollart_flow.rewards.combined import Call, Combined
+from rollart_flow.rewards.base import RewardFunction, Score, finite
+from rollart_flow.rewards.composition import Call, Combined
 from rollart_flow.types import Trajectory
 
 

@@ -14,8 +14,14 @@ from fractions import Fraction
 
 from rollart_flow.errors import RewardFailedError, SettingsError
 from rollart_flow.rewards.base import Score
-from rollart_flow.rewards.numbers import is_close, last_number
-from rollart_flow.rewards.text import Normal, answer_of, check_inside, from_task
+from rollart_flow.rewards.text import (
+    Normal,
+    answer_of,
+    check_inside,
+    from_task,
+    is_close,
+    last_number,
+)
 from rollart_flow.types import Trajectory
 
 

@@ -24,9 +24,22 @@ from pathlib import Path
 from rollart_flow.errors import RewardNotFiniteError, RewardTimeoutError, RollartError
 from rollart_flow.isolation.child import error_line
 from rollart_flow.isolation.references import reference
-from rollart_flow.rewards.base import RemoteReward, RewardFunction, as_remote, environment_reward
-from rollart_flow.rewards.checked import Checked, infinite_number, typed_score
-from rollart_flow.rewards.combined import Combined, call_here, is_async, name_of, single_functions
+from rollart_flow.rewards.base import (
+    Checked,
+    RemoteReward,
+    RewardFunction,
+    as_remote,
+    environment_reward,
+    infinite_number,
+    typed_score,
+)
+from rollart_flow.rewards.composition import (
+    Combined,
+    call_here,
+    is_async,
+    name_of,
+    single_functions,
+)
 from rollart_flow.rewards.processes import Deadline, Processes
 from rollart_flow.types import TRAINABLE, Outcome, Reason, Trajectory
 

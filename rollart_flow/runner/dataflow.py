@@ -39,7 +39,7 @@ from rollart_flow.operators.train import TrainContext, Trained, TrainOperator, r
 from rollart_flow.pipeline import Pipeline
 from rollart_flow.pipeline.nodes import GeneratingNode
 from rollart_flow.resources import Remote, TypedCluster
-from rollart_flow.rewards.combined import single_functions
+from rollart_flow.rewards.composition import single_functions
 from rollart_flow.rows import from_ipc
 from rollart_flow.runner.processes import RunProcesses
 from rollart_flow.runner.rolling_producer import RollingProducer

@@ -10,14 +10,16 @@ An answer of the contract is always a success for the platform: an error of the 
 part of the answer, and a 4xx or 5xx status means a transport error.
 """
 
+import asyncio
+import atexit
 import socket
-from collections.abc import AsyncIterator, Callable
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rollart_flow.errors import MissingExtraError, SettingsError
 from rollart_flow.rewards.base import RewardFunction
-from rollart_flow.serverless.background import BackgroundLoop
 from rollart_flow.serverless.endpoint import Endpoint
 from rollart_flow.serverless.scaling import replicas_for_calls
 
@@ -26,6 +28,45 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
     from starlette.requests import Request
     from starlette.responses import Response
+
+
+T = TypeVar("T")
+
+
+class BackgroundLoop:
+    """An event loop whose thread starts at first use, and thus after a server has forked its
+    workers.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._started: tuple[asyncio.AbstractEventLoop, threading.Thread] | None = None
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine in the loop and wait for its result. Any thread may call it."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop()).result()
+
+    def close(self) -> None:
+        """Stop the loop and join its thread. May be called twice."""
+        with self._lock:
+            started, self._started = self._started, None
+        if started is not None:
+            loop, thread = started
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()
+            loop.close()
+
+    def _loop(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._started is None:
+                loop = asyncio.new_event_loop()
+                # A daemon, since the interpreter joins others before it calls `close`.
+                thread = threading.Thread(target=loop.run_forever, name="rewards", daemon=True)
+                thread.start()
+                atexit.register(self.close)
+                self._started = loop, thread
+            return self._started[0]
+
 
 LOOPBACK = "127.0.0.1"
 _GRACE_S = 5

@@ -52,13 +52,12 @@ class LocalWeightStore(WeightStore):
             self._place: FolderStore = folder_store_at(self.folder)
 
     def uri(self, version: int) -> str:
-        """Return the location of a version relative to the run. See `WeightStore.uri`."""
+        """Return the location of a version relative to the run."""
         return f"{Path(self.folder).name}/{_name(version)}"
 
     def publish(
         self, version: int, tensors: Mapping[str, torch.Tensor], checksum: str | None = None
     ) -> Manifest:
-        """Write the version durably to disk and make it readable. See `WeightStore.publish`."""
         made = self.describe(version, tensors, checksum)
 
         def fill(folder: Path) -> None:
@@ -73,7 +72,6 @@ class LocalWeightStore(WeightStore):
         return made
 
     def read(self, version: int) -> dict[str, torch.Tensor]:
-        """Return all tensors of a version in newly allocated memory. See `WeightStore.read`."""
         import safetensors.torch
 
         published = self.manifest(version)

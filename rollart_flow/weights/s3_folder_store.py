@@ -63,15 +63,13 @@ class S3FolderStore(FolderStore):
 
     @contextmanager
     def opened(self, name: str) -> Iterator[Path]:
-        """Provide a temporary copy, which is removed with the context. See `FolderStore.opened`."""
+        """Provide a temporary copy, which is removed with the context."""
         with TemporaryDirectory(prefix="rollart-") as temporary:
             self._download(name, self._look(name), Path(temporary))
             yield Path(temporary)
 
     def local_path(self, name: str) -> Path:
-        """Return the path of a copy that all processes of this user share. See
-        `FolderStore.local_path`.
-        """
+        """Return the path of a copy that all processes of this user share."""
         there = self._look(name)
         copy = cache_folder("folders") / hashlib.sha256(there.data).hexdigest()[:32]
         if not copy.is_dir():
@@ -105,9 +103,7 @@ class S3FolderStore(FolderStore):
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Do nothing: conditional puts exclude concurrent writers on all machines. See
-        `FolderStore.writing`.
-        """
+        """Do nothing: conditional puts exclude concurrent writers on all machines."""
         yield
 
     def workshop(self, name: str) -> Path:

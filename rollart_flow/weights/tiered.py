@@ -27,11 +27,7 @@ class TieredWeightStore(WeightStore):
 
     @property
     def capabilities(self) -> WeightCapabilities:
-        """See `WeightStore.capabilities`.
-
-        The durable store provides everything that the fast one lacks; only `overlap_publish` is
-        that of the fast store.
-        """
+        """The durable store provides what the fast one lacks, except for `overlap_publish`."""
         return WeightCapabilities(overlap_publish=self._fast.capabilities.overlap_publish)
 
     def uri(self, version: int) -> str:
@@ -40,10 +36,8 @@ class TieredWeightStore(WeightStore):
     def publish(
         self, version: int, tensors: Mapping[str, torch.Tensor], checksum: str | None = None
     ) -> Manifest:
-        """Publish to the fast store, and also to the durable one if late readers could not use the
-        fast one.
-
-        See `WeightStore.publish`.
+        """Publish to the fast store, and to the durable one if late readers cannot use the fast
+        one.
         """
         if self._fast.capabilities.late_join:
             return self._fast.publish(version, tensors, checksum)
@@ -52,7 +46,7 @@ class TieredWeightStore(WeightStore):
     def publish_lasting(
         self, version: int, tensors: Mapping[str, torch.Tensor], checksum: str | None = None
     ) -> Manifest:
-        """Publish to both stores. See `WeightStore.publish_lasting`."""
+        """Publish to both stores."""
         lasting = self._lasting.publish(version, tensors, checksum)
         fast = self._fast.publish(version, tensors, lasting.checksum)
         return fast if self._fast.capabilities.latest else lasting
@@ -77,7 +71,7 @@ class TieredWeightStore(WeightStore):
         return tuple(sorted({*self._fast.versions(), *self._lasting.versions()}))
 
     def retain(self, newest: int, keep: Collection[int] = ()) -> tuple[int, ...]:
-        """Remove all but the newest versions and those in `keep`. See `WeightStore.retain`.
+        """Remove all but the newest versions and those in `keep`.
 
         The fast store keeps only the newest versions. The durable store also keeps its own newest
         version, or the requested number of versions if only it can be read.

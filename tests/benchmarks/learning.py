@@ -24,7 +24,7 @@ from rollart_flow.control.rollout.env_manager import AttemptLimits, EnvManager
 from rollart_flow.control.scheduler.rollout_settings import RolloutSettings
 from rollart_flow.engines.base import Engine
 from rollart_flow.engines.registry import build_engine
-from rollart_flow.envs.inline import InlineEnvironment
+from rollart_flow.envs.adapter import InlineEnvironment
 from rollart_flow.models.policy import load_codec, materialize
 from rollart_flow.operators.batch_columns import prepare
 from rollart_flow.operators.tasks import task_stream

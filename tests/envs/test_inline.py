@@ -5,8 +5,7 @@ import os
 
 import pytest
 
-from rollart_flow.envs.adapter import open_environment
-from rollart_flow.envs.inline import InlineEnvironment
+from rollart_flow.envs.adapter import InlineEnvironment, open_environment
 from rollart_flow.envs.process import ProcessEnvironment
 from rollart_flow.errors import EnvironmentFailedError
 from tests.envs.awkward import Awkward, AwkwardInline

@@ -15,7 +15,7 @@ from rollart_flow.rewards import (
     Judge,
     Judgements,
 )
-from rollart_flow.rewards.judgements import Judgement, content_key
+from rollart_flow.rewards.judge import Judgement, content_key
 from tests.builders import answered
 from tests.rewards.chat_server import ANSWERED, ChatServer, judged, said
 

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollart_flow.rewards.numbers import is_close, last_number
-from rollart_flow.rewards.text import last_boxed
+from rollart_flow.rewards.text import is_close, last_boxed, last_number
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,10 @@
-"""The engine's side of weights that the trainer sends from its GPU (`weights.broadcast`).
+"""The two ways of new weights to vLLM: sent by the trainer's GPU, or in an unlinked file.
 
-vLLM's processes receive the weights; this module forwards the trainer's calls and reports when they
-are done. The invariant: if the trainer does not hold the version when asked, or does not answer,
-nothing changes and the caller reads the durable store. A transfer that has begun ends with the
-whole version or with an error, after which the engine samples no token.
+vLLM's processes receive what the trainer sends (`weights.broadcast`); this module forwards the
+trainer's calls and reports when they are done. The invariant: if the trainer does not hold the
+version when asked, or does not answer, nothing changes and the caller reads the durable store. A
+transfer that has begun ends with the whole version or with an error, after which the engine samples
+no token. Once a file is written, its space is freed however this process ends.
 
 Source: vLLM 0.32. Tested without a GPU, with a substitute for NCCL's communicator.
 """
@@ -12,10 +13,21 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
 
-from rollart_flow.errors import EngineError
+from safetensors import SafetensorError
+
+from rollart_flow.errors import EngineError, WeightsError
 from rollart_flow.weights.broadcast.wire import MOST_BYTES, announced, line
+from rollart_flow.weights.local import save_tensors
+
+if TYPE_CHECKING:
+    import torch
 
 
 class Receiver:
@@ -130,3 +142,30 @@ async def _called(llm: Any, name: str, info: dict[str, Any], version: int) -> No
             await llm.finish_weight_update(weight_version=str(version))
         case _:
             raise EngineError(f"the trainer calls {name!r}, which no engine knows")
+
+
+_SHARED_MEMORY = Path("/dev/shm")
+
+
+def written(tensors: Mapping[str, torch.Tensor]) -> int:
+    """Write the tensors as safetensors, into shared memory if there is room.
+
+    Returns:
+        A file descriptor that the caller closes. Processes of the same user read the file as
+        /proc/PID/fd/DESCRIPTOR.
+
+    Raises:
+        WeightsError: the file cannot be written.
+    """
+    size = sum(tensor.nbytes for tensor in tensors.values())
+    shared = _SHARED_MEMORY.is_dir() and shutil.disk_usage(_SHARED_MEMORY).free > 2 * size
+    try:
+        with TemporaryDirectory(
+            prefix="rollart-", dir=_SHARED_MEMORY if shared else None
+        ) as folder:
+            file = Path(folder) / "model.safetensors"
+            save_tensors(tensors, file)
+            return os.open(file, os.O_RDONLY)
+    except (OSError, SafetensorError) as error:
+        reason = " ".join(str(error).split())
+        raise WeightsError(f"weights could not be written for vLLM to read: {reason}") from error

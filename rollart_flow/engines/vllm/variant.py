@@ -4,7 +4,7 @@ from importlib.util import find_spec
 from zlib import crc32
 
 from rollart_flow.engines.base import Engine
-from rollart_flow.engines.variant import EngineCapabilities, EngineOptions, EngineVariant
+from rollart_flow.engines.registry import EngineCapabilities, EngineOptions, EngineVariant
 from rollart_flow.errors import MissingExtraError, SettingsError
 from rollart_flow.models.policy import Policy
 from rollart_flow.registry import Requirement

@@ -1,6 +1,6 @@
 """The descriptions of the trainers that need no further package."""
 
-from rollart_flow.trainers.variant import TrainerCapabilities, TrainerVariant
+from rollart_flow.trainers.registry import TrainerCapabilities, TrainerVariant
 
 EMBEDDED = TrainerVariant(
     "rollart_flow.trainers.backends.embedded:EmbeddedTrainer",

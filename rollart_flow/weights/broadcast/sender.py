@@ -63,11 +63,11 @@ class Held:
         yield from self._tensors.items()
 
 
-def trainer_info(kind: str, host: str, receivers: int, held: Held) -> Any:
-    """Return the settings of vLLM's trainer engine: its kind and where it meets the receivers.
+def trainer_info(backend: str, host: str, receivers: int, held: Held) -> Any:
+    """Return the settings of vLLM's trainer engine: its backend and where it meets the receivers.
 
     Args:
-        kind: a transfer kind in `SENT`.
+        backend: vLLM's name for the way to send.
         host: address of this machine at which receivers reach it.
         receivers: number of processes that hold one engine's model; the sender is rank 0, before
         them.
@@ -77,7 +77,7 @@ def trainer_info(kind: str, host: str, receivers: int, held: Held) -> Any:
     from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerInitInfo
 
     buffer = max(_BUFFER_BYTES, held.largest_bytes)
-    if kind == "ipc":
+    if backend == "ipc":
         return IPCTrainerInitInfo(rank=0, packed=True, packed_buffer_size_bytes=buffer)
     return NCCLTrainerInitInfo(
         rank=0,
@@ -91,9 +91,9 @@ def trainer_info(kind: str, host: str, receivers: int, held: Held) -> Any:
 class Sender:
     """A server that sends each receiver the version it asks for, if that version is held."""
 
-    def __init__(self, kind: str, host: str, *, device: str) -> None:
-        """Args: `kind` is in `SENT`; `host` is the listening address; versions are sent from
-        `device`.
+    def __init__(self, backend: str, host: str, *, device: str) -> None:
+        """Args: `backend` is vLLM's name for the way to send; `host` is the listening address;
+        versions are sent from `device`.
 
         Raises:
             WeightsError: this process has no such device.
@@ -102,11 +102,11 @@ class Sender:
 
         if device == "cuda" and not torch.cuda.is_available():
             raise WeightsError(
-                f"train.weights={kind!r}: the trainer has no GPU to send from; give it one, or "
+                f"train.weights={backend!r}: the trainer has no GPU to send from; give it one, or "
                 "take 'local' or 'mooncake'"
             )
         self.host = host
-        self._kind = kind
+        self._backend = backend
         self._device = device
         self._held: Held | None = None
         self._sending = threading.Lock()
@@ -187,7 +187,7 @@ class Sender:
     def _open(self, receivers: int, client: WireClient, held: Held) -> Any:
         from vllm.distributed.weight_transfer.factory import WeightTransferTrainerFactory
 
-        info = trainer_info(self._kind, self.host, receivers, held)
+        info = trainer_info(self._backend, self.host, receivers, held)
         return WeightTransferTrainerFactory.trainer_init(info, client=client, source=held)
 
 

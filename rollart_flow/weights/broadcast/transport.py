@@ -1,7 +1,9 @@
 """The weight transports `nccl` and `ipc`: the trainer's GPU sends versions to the engines' GPUs.
 
-The invariant: a run that cannot send its weights is rejected before it starts, with a one-line
-error.
+A version is available only while it is sent: late joiners, resumed runs, replays and evaluations
+read the versions on disk, which are all. The invariants: a run that cannot send its weights is
+rejected before it starts, with a one-line error; `capabilities` claims nothing that the store
+cannot provide, so that the tiered store falls back to the versions on disk.
 
 Source: vLLM 0.32. Its IPC engine looks up a handle by the GPU's id, so it reaches only engines on
 the trainer's device, and it gathers handles from all ranks of a trainer. Errors and messages are
@@ -10,17 +12,81 @@ tested without a GPU; the transfer itself was never run on one.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from rollart_flow.errors import SettingsError, WeightsError
-from rollart_flow.weights.base import WeightStore
+from rollart_flow.weights.base import Manifest, WeightCapabilities, WeightStore
+from rollart_flow.weights.broadcast.wire import announce
 from rollart_flow.weights.transport import (
     SentWeights,
     TransferEnds,
     TransportCapabilities,
     WeightTransport,
 )
+
+if TYPE_CHECKING:
+    import torch
+
+    from rollart_flow.weights.broadcast.sender import Sender
+
+
+class BroadcastWeightStore(WeightStore):
+    """A store in which publishing holds a version for the engines to request
+    (`engines.vllm.receiver`).
+    """
+
+    def __init__(self, backend: str, uri: str) -> None:
+        """Args: `backend` is vLLM's name for the way to send; `uri` is the run's weights folder."""
+        self._backend = backend
+        self._uri = uri
+        self._sender: Sender | None = None
+
+    @property
+    def capabilities(self) -> WeightCapabilities:
+        """Publishing runs inside the training step: the copy to send is made on the trainer's own
+        device and replaces the previous version, which engines may still request.
+        """
+        return WeightCapabilities(
+            latest=False, late_join=False, overlap_publish=False, device="cuda"
+        )
+
+    def uri(self, version: int) -> str:
+        return self._uri
+
+    def publish(
+        self, version: int, tensors: Mapping[str, torch.Tensor], checksum: str | None = None
+    ) -> Manifest:
+        """Hold the version in place of the previous one.
+
+        Raises:
+            WeightsError: this process has no GPU to send from.
+        """
+        from rollart_flow.resources.nodes import reachable_host
+        from rollart_flow.weights.broadcast.sender import Sender
+
+        if self._sender is None:
+            self._sender = Sender(self._backend, reachable_host(), device=self.capabilities.device)
+            announce(self._uri, self._sender.host, self._sender.port)
+        self._sender.offer(version, tensors)
+        return self.describe(version, tensors, checksum)
+
+    def read(self, version: int) -> dict[str, torch.Tensor]:
+        raise self._missing(version)
+
+    def manifest(self, version: int) -> Manifest:
+        raise self._missing(version)
+
+    def versions(self) -> tuple[int, ...]:
+        return ()
+
+    def retain(self, newest: int, keep: Collection[int] = ()) -> tuple[int, ...]:
+        return ()
+
+    def _missing(self, version: int) -> WeightsError:
+        return WeightsError(f"version {version} is sent by {self._backend}, not stored")
+
 
 _CPU = "CPU"
 _OTHERS = "take 'local' or 'mooncake'"
@@ -73,7 +139,6 @@ class BroadcastTransport(WeightTransport):
         return SentWeights(self.backend, uri) if reached else None
 
     def open(self, address: str, uri: str, on_disk: WeightStore) -> WeightStore:
-        from rollart_flow.weights.broadcast.store import BroadcastWeightStore
         from rollart_flow.weights.tiered import TieredWeightStore
 
         return TieredWeightStore(BroadcastWeightStore(self.backend, uri), on_disk)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rollart_flow.errors import WeightsError
-from rollart_flow.weights.mooncake import package
+from rollart_flow.weights.mooncake.transport import load
 
 if TYPE_CHECKING:
     import numpy as np
@@ -47,7 +47,7 @@ class MooncakeClient:
     """
 
     def __init__(self, address: str) -> None:
-        module = package.load()
+        module = load()
         host = _own_address(address)
         self._address = address
         self._store: Any = module.MooncakeDistributedStore()

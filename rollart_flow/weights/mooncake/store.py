@@ -70,7 +70,7 @@ class MooncakeWeightStore(WeightStore):
     def publish(
         self, version: int, tensors: Mapping[str, torch.Tensor], checksum: str | None = None
     ) -> Manifest:
-        """Put the version into memory and make it readable. See `WeightStore.publish`.
+        """Put the version into memory and make it readable.
 
         Raises:
             WeightsError: no memory is left, or the master does not answer.
@@ -93,7 +93,7 @@ class MooncakeWeightStore(WeightStore):
     def read(self, version: int) -> dict[str, torch.Tensor]:
         """Return all tensors of a version in separate memory, into which the buckets are read.
 
-        Received buckets are checked while the rest arrives. See `WeightStore.read`.
+        Received buckets are checked while the rest arrives.
         """
         with self._using(f"weights of version {version} cannot be read") as (client, log):
             name, packed = self._find(client, log.newest(), version)
@@ -118,7 +118,7 @@ class MooncakeWeightStore(WeightStore):
             return tuple(sorted(log.newest().published))
 
     def retain(self, newest: int, keep: Collection[int] = ()) -> tuple[int, ...]:
-        """Remove all but the newest versions and those in `keep`. See `WeightStore.retain`.
+        """Remove all but the newest versions and those in `keep`.
 
         Versions being read stay in memory until a later call.
         """

@@ -3,7 +3,7 @@
 from rollart_flow import Policy
 from rollart_flow.engines.base import Engine
 from rollart_flow.engines.embedded_variant import EmbeddedVariant
-from rollart_flow.engines.variant import EngineOptions
+from rollart_flow.engines.registry import EngineOptions
 from rollart_tiny import used
 
 

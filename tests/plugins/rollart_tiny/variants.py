@@ -2,7 +2,7 @@
 
 from rollart_flow.registry import Requirement
 from rollart_flow.serverless.transports.base import TransportVariant
-from rollart_flow.trainers.variant import TrainerCapabilities, TrainerVariant
+from rollart_flow.trainers.registry import TrainerCapabilities, TrainerVariant
 
 TRAINER = TrainerVariant(
     "rollart_tiny.trainer:TinyTrainer",

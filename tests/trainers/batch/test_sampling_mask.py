@@ -17,8 +17,8 @@ from rollart_flow.algorithms import grpo
 from rollart_flow.algorithms.advantages import StepReturns
 from rollart_flow.control.inference.llm_proxy import LLMProxy
 from rollart_flow.control.rollout.env_manager import AttemptLimits, EnvManager
+from rollart_flow.envs.adapter import InlineEnvironment
 from rollart_flow.envs.base import Domain, Environment, Info
-from rollart_flow.envs.inline import InlineEnvironment
 from rollart_flow.models.tokenizer import TextCodec, tiny_tokenizer_files
 from rollart_flow.rewards.base import environment_reward
 from rollart_flow.rows import samples, trajectories_table

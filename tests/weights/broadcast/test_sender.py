@@ -23,7 +23,7 @@ from rollart_flow.errors import EngineError, WeightsError
 from rollart_flow.weights import LocalWeightStore, WeightCapabilities, fingerprint, open_weights
 from rollart_flow.weights.broadcast import sender as module
 from rollart_flow.weights.broadcast.sender import Held, Sender, trainer_info
-from rollart_flow.weights.broadcast.store import BroadcastWeightStore
+from rollart_flow.weights.broadcast.transport import BroadcastWeightStore
 from rollart_flow.weights.broadcast.wire import announce, line
 from rollart_flow.weights.tiered import TieredWeightStore
 from tests.extras import needs

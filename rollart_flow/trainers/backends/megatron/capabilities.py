@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from rollart_flow.errors import MissingExtraError, SettingsError
 from rollart_flow.registry import Requirement
 from rollart_flow.trainers.layout import Layout
-from rollart_flow.trainers.variant import TrainerCapabilities, TrainerVariant
+from rollart_flow.trainers.registry import TrainerCapabilities, TrainerVariant
 
 _PACKAGE = "megatron-core"
 
