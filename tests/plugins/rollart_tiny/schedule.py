@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from rollart_flow.control.schedule.schedules import Schedule, sync_plus
+from rollart_flow.control.schedule.schedule import Schedule
+from rollart_flow.control.schedule.schedules import sync_plus
 from rollart_tiny import used
 
 
