@@ -47,13 +47,13 @@ class Algorithm:
     loss: Loss
     advantage: Estimator
     aggregation: Aggregation = "token"
-    """How losses of tokens become one number, see `parts.aggregation`."""
+    """Mean of the token losses, see `parts.aggregation`."""
     kl: float = 0.0
     """Factor of the divergence from the reference policy; 0 needs no reference."""
     entropy: float = 0.0
     """Factor of the entropy bonus; 0 gives none."""
     kl_estimator: KLEstimator = "k3"
-    """How the divergence is estimated, see `parts.divergence`."""
+    """Estimator of the divergence, see `parts.divergence`."""
     reference: int = 0
     """Version of the policy that is the reference. If it is later than the version that the run
     starts from, there is no penalty until the run reaches it."""

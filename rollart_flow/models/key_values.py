@@ -44,9 +44,9 @@ class KeyValues:
     def swap_rows(self, one: int, other: int, one_tokens: int, other_tokens: int) -> None:
         """Exchange the tokens of two rows, given how many tokens each row holds."""
         for side in (self.keys, self.values):
-            kept = side[:, one, :, :one_tokens].clone()
+            copied = side[:, one, :, :one_tokens].clone()
             side[:, one, :, :other_tokens] = side[:, other, :, :other_tokens]
-            side[:, other, :, :one_tokens] = kept
+            side[:, other, :, :one_tokens] = copied
 
     def clear(self) -> None:
         """Zero the whole cache, which also removes values that are not finite."""

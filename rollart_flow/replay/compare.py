@@ -95,7 +95,7 @@ def _observation_tokens(replay: Replay, turn: int) -> str | None:
     for place, token in enumerate(encoded):
         if place >= len(stored) or stored[place] != (recorded.start + place, token):
             at = recorded.start + place
-            return f", token {at}: is not the one ({token}) that its observation is encoded as"
+            return f", token {at}: differs from the token {token} of its encoded observation"
     if len(stored) > len(encoded):
         return f", token {stored[len(encoded)][0]}: is beyond its observation and not generated"
     return None

@@ -168,7 +168,10 @@ QUOTED = r"""['"].*['"]"""
         (change_action, rf"turn 1: action {QUOTED} was recorded, its tokens say {QUOTED}$"),
         (change_action_token, rf"turn 1: action {QUOTED} was recorded, its tokens say {QUOTED}$"),
         (change_observation, r"turn 1: observation '.*' was recorded, '.*' replayed$"),
-        (change_observation_token, r"turn 1, token \d+: is not the one \(\d+\) that its obs"),
+        (
+            change_observation_token,
+            r"turn 1, token \d+: differs from the token \d+ of its encoded obs",
+        ),
         (change_turn_reward, r"turn 1: reward \S+ was recorded, \S+ replayed$"),
         (change_final_reward, r"final reward: \S+ was recorded, \S+ recomputed$"),
         (change_reward_part, r"final reward parts: .* was recorded, .* recomputed$"),

@@ -98,7 +98,7 @@ def read_shards(
         Weights whole; the optimizer's tensors as `state` has them.
 
     Raises:
-        TrainerError: there is none, it is damaged, or it was written by a newer version.
+        TrainerError: there is no checkpoint, or it is damaged or of a newer format.
     """
     if not (folder / _META).is_file():
         raise TrainerError(f"no checkpoint in {folder}; expected a folder with {_META}")
@@ -115,7 +115,7 @@ def read_shards(
             raise TrainerError(f"checkpoint {folder} is damaged: a file differs from its checksum")
     tensors = _places(meta["tensors"], state)
     with warnings.catch_warnings():
-        # A process that is alone has nobody to plan with, and is told so.
+        # torch warns of a process that plans alone.
         warnings.simplefilter("ignore")
         reader = HuggingFaceStorageReader(str(folder))
         with as_trainer_error(f"checkpoint {folder} cannot be read"), _as_os_error():
@@ -173,7 +173,7 @@ def _places(names: list[str], state: ShardedState) -> dict[str, torch.Tensor]:
 
 @contextmanager
 def _as_os_error() -> Iterator[None]:
-    """Convert what torch raises in every rank where files fail in one: it is no `Exception`."""
+    """Convert the error of all ranks if files fail in one; torch raises no `Exception` there."""
     try:
         yield
     except CheckpointException as error:
@@ -195,6 +195,6 @@ def _agreed(ranks: Ranks, what: str) -> Iterator[None]:
     except TrainerError as error:
         failed = error
     if ranks.max(float(failed is not None)) and failed is None:
-        failed = TrainerError(f"{what}: another rank says why")
+        failed = TrainerError(f"{what}: see the error of another rank")
     if failed is not None:
         raise failed

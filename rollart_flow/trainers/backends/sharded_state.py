@@ -1,7 +1,7 @@
 """State that a training step changes, sharded over ranks as DTensors.
 
-The invariant: every tensor that leaves is either whole or says itself which part it is, so that any
-other number of ranks can take it.
+The invariant: every exported tensor is either whole or describes which part it is, so that any
+other number of ranks can read it.
 """
 
 from __future__ import annotations
@@ -50,6 +50,6 @@ class ShardedState(TrainState):
         """Lay out a checkpoint tensor, whole or a part, as another tensor."""
         if isinstance(tensor, DTensor):
             return tensor
-        there = tensor.to(self._ranks.device)
-        # Every rank has read the whole tensor and takes its part without asking another.
-        return distribute_tensor(there, like.device_mesh, like.placements, src_data_rank=None)
+        whole = tensor.to(self._ranks.device)
+        # Every rank has read the whole tensor and takes its part without an exchange.
+        return distribute_tensor(whole, like.device_mesh, like.placements, src_data_rank=None)

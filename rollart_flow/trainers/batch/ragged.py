@@ -41,7 +41,7 @@ class Ragged:
 
 
 def read_lists(table: pa.Table, column: str, value_type: pa.DataType) -> Ragged:
-    """A column of lists, whose null rows read as empty.
+    """Read a column of lists; null rows are empty.
 
     Raises:
         TrainerError: the column is missing or of another type.
@@ -51,13 +51,13 @@ def read_lists(table: pa.Table, column: str, value_type: pa.DataType) -> Ragged:
 
 
 def read_structs(table: pa.Table, column: str, field: str, value_type: pa.DataType) -> Ragged:
-    """One field of a column of lists of structs.
+    """Read one field of a column of lists of structs.
 
     Raises:
         TrainerError: the column is missing or of another type.
     """
     if column not in table.column_names:
-        raise TrainerError(f"the batch has no column {column!r}; there: {table.column_names}")
+        raise _missing(table, column)
     lists = table[column].combine_chunks()
     values: Array = pc.struct_field(lists.flatten(), field).cast(value_type).to_numpy()
     return Ragged(values, _starts(lists))
@@ -66,7 +66,7 @@ def read_structs(table: pa.Table, column: str, field: str, value_type: pa.DataTy
 def read_nested_lists(
     table: pa.Table, column: str, value_type: pa.DataType
 ) -> tuple[Array, Ragged]:
-    """A column of lists of lists: (starts of each row [rows + 1], the inner lists).
+    """Read a column of lists of lists: (starts of each row [rows + 1], the inner lists).
 
     Raises:
         TrainerError: the column is missing or of another type.
@@ -77,14 +77,14 @@ def read_nested_lists(
 
 
 def read_column(table: pa.Table, column: str, column_type: pa.DataType) -> pa.ChunkedArray:
-    """A column, or a field of a struct column as `struct.field`, in the given type.
+    """Read a column, or a field of a struct column as `struct.field`, in the given type.
 
     Raises:
-        TrainerError: it is missing or of another type.
+        TrainerError: the column is missing or of another type.
     """
     name, _, field = column.partition(".")
     if name not in table.column_names:
-        raise TrainerError(f"the batch has no column {name!r}; there: {table.column_names}")
+        raise _missing(table, name)
     try:
         values = table[name]
         return (pc.struct_field(values, field) if field else values).cast(column_type)
@@ -99,6 +99,11 @@ def refuse(names: tuple[str, ...], wrong: Array, rows: Array, what: str) -> None
     """Raise a TrainerError for the first `wrong` entry; `rows` is the row of each entry."""
     if wrong.any():
         raise TrainerError(f"trajectory {names[int(rows[int(wrong.argmax())])]} {what}")
+
+
+def _missing(table: pa.Table, column: str) -> TrainerError:
+    columns = ", ".join(table.column_names)
+    return TrainerError(f"the batch has no column {column!r}; its columns are {columns}")
 
 
 def _flat(lists: pa.ListArray) -> Array:

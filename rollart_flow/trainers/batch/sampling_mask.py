@@ -46,18 +46,18 @@ class SamplingMask:
         mask = allowed[owners]
         of_token, _ = Ragged(self.left.starts, self.left_starts).positions(rows)
         tokens = np.flatnonzero(by_token[owners])
-        kept = np.zeros((len(tokens), vocabulary), dtype=bool)
+        possible = np.zeros((len(tokens), vocabulary), dtype=bool)
         at, token = self.left.positions(of_token)
-        kept[token, self.left.values[at]] = True
-        mask[tokens] &= kept
+        possible[token, self.left.values[at]] = True
+        mask[tokens] &= possible
         return torch.from_numpy(mask)
 
 
 def read_sampling_mask(table: pa.Table, names: tuple[str, ...], counts: Array) -> SamplingMask:
-    """Sampling mask of the rows of a batch.
+    """Read the sampling mask of the rows of a batch.
 
     Args:
-        table: with `sampling` and `kept_token_ids`.
+        table: table with `sampling` and `kept_token_ids`.
         names: names of the rows, for error messages.
         counts: number of action tokens of each row.
 
@@ -65,15 +65,15 @@ def read_sampling_mask(table: pa.Table, names: tuple[str, ...], counts: Array) -
         TrainerError: a column is missing, of another type or not aligned with the action tokens.
     """
     every = np.arange(table.num_rows)
-    kept_starts, kept = read_nested_lists(table, "kept_token_ids", pa.int32())
-    kept_counts = np.diff(kept_starts)
+    left_starts, left = read_nested_lists(table, "kept_token_ids", pa.int32())
+    left_counts = np.diff(left_starts)
     top_p = read_column(table, "sampling.top_p", pa.float64()).to_numpy()
     top_k = read_column(table, "sampling.top_k", pa.int64()).to_numpy()
     truncates = (top_p < 1.0) | (top_k > 0)
     misfit = np.where(
-        truncates, kept_counts != counts, (kept_counts != 0) & (kept_counts != counts)
+        truncates, left_counts != counts, (left_counts != 0) & (left_counts != counts)
     )
     refuse(names, misfit, every, "needs kept_token_ids for each action token (top-p or top-k)")
     return SamplingMask(
-        read_lists(table, "sampling.allowed_token_ids", pa.int32()), kept_starts, kept
+        read_lists(table, "sampling.allowed_token_ids", pa.int32()), left_starts, left
     )

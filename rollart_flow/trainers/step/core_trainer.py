@@ -1,10 +1,10 @@
 """One training step of any `Algorithm` on the Qwen3 model, in float32, for every backend.
 
-Recomputes the logprobs of the stored tokens under their stored sampling, takes one or more AdamW
-updates on a batch, and becomes the next version. What differs between trainers is where the weights
-lie (`TrainState`) and which rank computes which rows (`Ranks`). The invariant (replay): the same
+The step recomputes the logprobs of the stored tokens under their stored sampling, takes one or more
+AdamW updates on a batch, and becomes the next version. Trainers differ in the place of the weights
+(`TrainState`) and in the rows that each rank computes (`Ranks`). The invariant (replay): the same
 weights, optimizer state and stored batch give the same loss, gradient norm and weights to the last
-bit, in as many processes on the same machine and kind of device; a step that fails leaves no trace.
+bit, in as many processes on the same machine and kind of device; a step that fails changes nothing.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from rollart_flow.weights.fingerprint import fingerprint
 
 
 class CoreTrainer(Trainer):
-    """Trains a Qwen3 model. Not for use from two threads; every rank makes the same calls."""
+    """Trains a Qwen3 model; not safe for concurrent use. Every rank makes the same calls."""
 
     def __init__(
         self, state: TrainState, algorithm: Algorithm, settings: TrainerSettings, ranks: Ranks
@@ -49,11 +49,11 @@ class CoreTrainer(Trainer):
         """Start at version 0.
 
         Args:
-            state: the initial weights and an optimizer; the weights are also the reference
-                policy where the algorithm needs one.
+            state: initial weights and optimizer; the weights are also the reference policy if the
+                algorithm needs one.
             algorithm: the loss.
-            settings: how a batch is cut, the optimizer, threads.
-            ranks: the ranks of the trainer.
+            settings: settings of batches, optimizer and threads.
+            ranks: ranks of the trainer.
         """
         self.settings = settings
         self.algorithm = algorithm
@@ -72,8 +72,8 @@ class CoreTrainer(Trainer):
 
     @property
     def checksum(self) -> str | None:
-        """Fingerprint of `weights()`; None with a critic, whose fingerprint of a step covers its
-        head."""
+        """Fingerprint of `weights()`; None with a critic, whose head is part of a step's
+        fingerprint."""
         return self._checksum
 
     def train_step(self, step: int, batch: pa.Table) -> StepResult:
@@ -155,7 +155,7 @@ class CoreTrainer(Trainer):
         )
 
     def _checkpoint(self) -> Checkpoint:
-        """A checkpoint without its tensors."""
+        """Return a checkpoint without its tensors."""
         return Checkpoint(
             version=self._version,
             model=self._model.config.as_json(),
@@ -167,7 +167,7 @@ class CoreTrainer(Trainer):
         )
 
     def _checkpoint_tensors(self) -> dict[str, torch.Tensor]:
-        """Tensors of a checkpoint beside the policy's weights, laid out as they are trained."""
+        """Return the checkpoint's tensors besides the policy, in their layout for training."""
         return {
             RNG: self._generator.get_state(),
             **self._reference.state(),
@@ -190,7 +190,7 @@ class CoreTrainer(Trainer):
     def _train(
         self, step: int, batch: TrainingBatch, rate: float
     ) -> tuple[Tally, float, OldPolicy | None]:
-        """All updates of one step: (sums, last gradient norm before clipping, the old policy)."""
+        """Run all updates; return (sums, last gradient norm before clipping, old policy)."""
         tally, old_policy = Tally(), self._begin(batch)
         updater, state = self._updater(), self._train_state
         state.set_rate(rate)
@@ -220,14 +220,14 @@ class CoreTrainer(Trainer):
         )  # fmt: skip
 
     def _computed(self, model: PolicyModel) -> PolicyModel:
-        """A model as passes compute it."""
+        """Return a model that computes in the dtype of passes."""
         return computed_in(self.settings.dtype, model, self._ranks.device)
 
     def _begin(self, batch: TrainingBatch) -> OldPolicy | None:
-        """Scores under the weights that the step starts from.
+        """Return the scores under the weights that the step starts from.
 
-        With one minibatch the first update sees the whole batch and fills them in. Otherwise they
-        are recomputed if the algorithm or a statistic needs them, and None if not.
+        With one minibatch the first update fills them in. Otherwise they are recomputed if the
+        algorithm or a statistic needs them, and None if not.
         """
         if self.settings.minibatches == 1:
             return OldPolicy.empty(batch, self._critic)
@@ -238,7 +238,7 @@ class CoreTrainer(Trainer):
         return None
 
     def _check_passes(self, batch: TrainingBatch) -> None:
-        """Refuse a bad row in every rank, so that none waits for a rank that refuses it alone."""
+        """Refuse a bad row in every rank, so that no rank waits for one that refused it alone."""
         if self._ranks.count > 1:
             for rows in buckets(batch.used_lengths, self.settings.micro_batch_tokens):
                 batch.micro_batch(rows, self._model.config.vocab_size)
@@ -254,7 +254,7 @@ class CoreTrainer(Trainer):
             self._train_state.settle()
 
     def _minibatches(self, rows: int) -> list[Array]:
-        """Rows of each minibatch, shuffled unless there is only one."""
+        """Return the rows of each minibatch, shuffled if there are several."""
         if self.settings.minibatches == 1:
             return [np.arange(rows)]
         order = torch.randperm(rows, generator=self._generator).numpy()
@@ -262,7 +262,7 @@ class CoreTrainer(Trainer):
 
 
 def _mismatch(old_policy: OldPolicy | None, batch: TrainingBatch) -> dict[str, Any]:
-    """Columns of `steps` about the mismatch; none where the old policy was not computed."""
+    """Return the columns of `steps` about the mismatch; none without scores of the old policy."""
     if old_policy is None:
         return {}
     found = measure(old_policy.logprobs, batch.behavior_logprobs, batch.columns.lags)

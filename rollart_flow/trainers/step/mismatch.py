@@ -1,9 +1,9 @@
 """Distance of the policy that sampled a batch from the one that its step starts from.
 
 With w = pi_old / mu of each action token, where pi_old is recomputed by the trainer and mu is the
-engine's. Tokens with a lag of 0 were sampled by the very weights that the step starts from: there
-any difference is one of kernels, precision or sampling, not of staleness. The invariant: the
-numbers depend on the tokens alone, not on how they were cut or ordered, but for rounding.
+engine's. Tokens with a lag of 0 were sampled by the weights that the step starts from, so that
+their differences come from kernels, precision or sampling, not from staleness. The invariant: the
+numbers depend on the tokens alone, not on their grouping or order, except for rounding.
 
 Source: ROLL Flash (2510.11345) A.1 for the engine's mismatch.
 """
@@ -23,13 +23,13 @@ class Mismatch:
     """Mismatch statistics of one step. Field names are columns of `steps`."""
 
     mismatch_kl: float
-    """KL of the tokens with a lag of 0, or of all where there are none."""
+    """KL of the tokens with a lag of 0, or of all tokens if none has one."""
     mismatch_ratio_max: float
     """Largest w of the same tokens."""
     ess: float
     """Effective sample size of the same tokens."""
     lags: list[LagStatistics] | None
-    """By lag, ascending; None where the batch does not say which version sampled a token."""
+    """Statistics by lag, ascending; None if the batch has no versions of tokens."""
 
 
 def measure(old_logprobs: Array, behavior_logprobs: Array, lags: Array | None) -> Mismatch:
@@ -55,6 +55,6 @@ def _statistics(lag: int, gap: Array) -> LagStatistics:
 
 
 def _ratio(gap: Array) -> Array:
-    """e^gap, at most e^60: an engine that says minus infinity still gives a number."""
+    """Return e^gap, at most e^60, so that the result is finite for a logprob of minus infinity."""
     ratio: Array = np.exp(np.minimum(gap, 60.0))
     return ratio

@@ -31,7 +31,7 @@ def padded_vocabulary(config: ModelConfig, layout: Layout) -> int:
     return -(-config.vocab_size // layout.tensor) * layout.tensor
 
 
-def transformer_config(config: ModelConfig, layout: Layout, there: Capabilities) -> Any:
+def transformer_config(config: ModelConfig, layout: Layout, machine: Capabilities) -> Any:
     """Return Megatron's `TransformerConfig` of a model and its layout.
 
     Raises:
@@ -59,7 +59,7 @@ def transformer_config(config: ModelConfig, layout: Layout, there: Capabilities)
         pipeline_model_parallel_size=layout.pipeline,
         calculate_per_token_loss=True,  # losses are divided by the whole batch's tokens already
         sequence_parallel=layout.sequence,
-        use_cpu_initialization=not there.cuda,
+        use_cpu_initialization=not machine.cuda,
         perform_initialization=False,  # every weight is given
         bias_activation_fusion=False,
         bias_dropout_fusion=False,
@@ -67,13 +67,13 @@ def transformer_config(config: ModelConfig, layout: Layout, there: Capabilities)
         gradient_accumulation_fusion=False,
         apply_rope_fusion=False,
         persist_layer_norm=False,
-        deterministic_mode=there.cuda,
+        deterministic_mode=machine.cuda,
         cuda_graph_scope=[],
         **({} if experts is None else expert_settings(experts, layers, layout)),
     )
 
 
-def layer_spec(config: ModelConfig, made: Any, there: Capabilities, stage: int) -> Any:
+def layer_spec(config: ModelConfig, made: Any, machine: Capabilities, stage: int) -> Any:
     """Return the modules of the layers: those of Transformer Engine on a GPU, else Megatron's own.
 
     Megatron's own attention needs a GPU and process-wide state; torch's attention replaces it.
@@ -81,10 +81,10 @@ def layer_spec(config: ModelConfig, made: Any, there: Capabilities, stage: int) 
     Args:
         config: shape of the model.
         made: `transformer_config` of the model.
-        there: capabilities of the rank.
+        machine: capabilities of the rank.
         stage: pipeline stage of the layers.
     """
-    engine = there.cuda and there.transformer_engine
+    engine = machine.cuda and machine.transformer_engine
     if config.experts is not None:
         found = get_gpt_decoder_block_spec(made, engine, normalization="RMSNorm", pp_rank=stage)
         layers = found.layer_specs

@@ -35,15 +35,15 @@ INSIDE = "module."
 class MegatronModel(torch.nn.Module):
     """A `GPTModel` with the interface of `models.qwen3.Qwen3`, without initial weights."""
 
-    def __init__(self, config: ModelConfig, groups: Groups, there: Capabilities) -> None:
+    def __init__(self, config: ModelConfig, groups: Groups, machine: Capabilities) -> None:
         super().__init__()
         self.config = config
         self._groups = groups
         # Megatron's functions look up attributes of the model under this name.
-        made = transformer_config(config, groups.layout, there)
+        made = transformer_config(config, groups.layout, machine)
         self.module = GPTModel(
             made,
-            layer_spec(config, made, there, groups.stage),
+            layer_spec(config, made, machine, groups.stage),
             padded_vocabulary(config, groups.layout),
             config.max_position_embeddings,
             pre_process=groups.first,
@@ -55,7 +55,7 @@ class MegatronModel(torch.nn.Module):
         )
         if not groups.layout.sequence:
             keep_tokens(self.module, groups)
-        if not there.cuda:
+        if not machine.cuda:
             self.module.rotary_pos_emb = CpuRotary(
                 config.head_dim,
                 rotary_percent=1.0,

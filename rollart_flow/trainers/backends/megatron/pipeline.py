@@ -141,8 +141,8 @@ class Exchange(P2PCommunicator):  # type: ignore[misc]
     ) -> torch.Tensor | None:
         operations, received = [], None
         if sent is not None:
-            there = sent.detach().contiguous()
-            operations.append(dist.P2POp(dist.isend, there, other, self.pp_group))
+            states = sent.detach().contiguous()
+            operations.append(dist.P2POp(dist.isend, states, other, self.pp_group))
         if coming is not None:
             received = torch.empty(coming, device=self._device)
             operations.append(dist.P2POp(dist.irecv, received, other, self.pp_group))

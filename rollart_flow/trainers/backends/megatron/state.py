@@ -45,15 +45,15 @@ class MegatronState(ShardedState):
         settings: AdamW,
         ranks: Ranks,
         groups: Groups,
-        there: Capabilities,
+        machine: Capabilities,
     ) -> None:
-        """Args: see `ShardedState`; `there` are the capabilities of the rank.
+        """Args: see `ShardedState`; `machine` are the capabilities of the rank.
 
         Raises:
             WeightsError: the tensors do not fit the shape.
         """
         self._groups = groups
-        self._there = there
+        self._machine = machine
         self._entries: dict[str, Entry] = {}
         super().__init__(config, tensors, algorithm, settings, ranks)
 
@@ -130,7 +130,7 @@ class MegatronState(ShardedState):
         return Scheduled(chunk, self._groups, self._ranks.device)
 
     def _policy(self, config: ModelConfig, whole: Mapping[str, torch.Tensor]) -> PolicyModel:
-        model = MegatronModel(config, self._groups, self._there).to(self._ranks.device)
+        model = MegatronModel(config, self._groups, self._machine).to(self._ranks.device)
         rank, ranks = self._groups.tensor_rank, self._groups.layout.tensor
         names = {name: name.removeprefix(INSIDE) for name, _ in model.named_parameters()}
         first = self._groups.stage * (config.num_hidden_layers // self._groups.layout.pipeline)

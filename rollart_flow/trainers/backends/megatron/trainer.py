@@ -42,8 +42,8 @@ class MegatronTrainer(DistributedTrainer):
         from rollart_flow.trainers.backends.megatron.state import MegatronState
 
         layout = settings.layout if ranks.count > 1 else Layout()
-        there = capabilities(cuda=ranks.device.type == "cuda")
-        there.check(layout)
+        machine = capabilities(cuda=ranks.device.type == "cuda")
+        machine.check(layout)
         layout.check_shape(
             key_value_heads=config.num_key_value_heads,
             intermediate=config.intermediate_size,
@@ -52,5 +52,5 @@ class MegatronTrainer(DistributedTrainer):
         )
         groups = make_groups(layout, ranks)
         group = groups.with_replicas(ranks)
-        make = Distributed if there.stack else MegatronState
-        return make(config, tensors, algorithm, settings.optimizer, group, groups, there), group
+        make = Distributed if machine.stack else MegatronState
+        return make(config, tensors, algorithm, settings.optimizer, group, groups, machine), group
