@@ -1,6 +1,7 @@
 """Each file of `pipelines/` runs at a tiny size, on one Ray, and shows what it is meant to show."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -142,8 +143,10 @@ def test_a_fork_goes_on_with_another_recipe(folder: str) -> None:
     assert fork.steps.collect()["step"].to_list() == [2]
 
 
-def test_every_file_of_the_gallery_is_run_here() -> None:
-    files = {path.stem for path in GALLERY.glob("*.py")} - RUN_BY_OTHERS
+def test_every_file_of_the_gallery_is_run_here_and_listed_in_its_page() -> None:
+    files = {path.stem for path in GALLERY.glob("*.py")}
     here = Path(__file__).read_text()
     assert 8 <= len(files) <= 12
-    assert [name for name in sorted(files) if f'"{name}' not in here] == []
+    assert [name for name in sorted(files - RUN_BY_OTHERS) if f'"{name}' not in here] == []
+    page = (GALLERY.parent / "docs" / "gallery.md").read_text()
+    assert set(re.findall(r"^\| `pipelines/(\w+)\.py`", page, re.MULTILINE)) == files
