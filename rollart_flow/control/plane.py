@@ -61,7 +61,6 @@ class PlaneSettings:
     schedule: Schedule
     rollout: RolloutSettings
     steps: int
-    """Last step to train."""
     curriculum: Curriculum | None = None
     """Curriculum that selects tasks, or None to admit every task."""
     task_seed: int = 0
@@ -253,11 +252,12 @@ class RolloutPlane:
         self._wall = wall
         self._admission = admission
         given = inference.hw_affinity
-        timer = GenerationTimer(Profiler(emit), inference.count_tokens)
         self.proxy = LLMProxy(
             inference.workers,
             emit,
-            hw_affinity=timer if isinstance(given, str) else given,
+            hw_affinity=GenerationTimer(Profiler(emit), inference.count_tokens)
+            if isinstance(given, str)
+            else given,
             recover=inference.recover,
             prefill=inference.prefill,
         )
