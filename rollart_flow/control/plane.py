@@ -56,7 +56,7 @@ Tasks = Callable[[int], Iterator[tuple[Task, int]]]
 
 @dataclass(frozen=True, slots=True)
 class PlaneSettings:
-    """What a run decides for its control plane."""
+    """Settings of a run for its control plane."""
 
     schedule: Schedule
     rollout: RolloutSettings
@@ -120,7 +120,7 @@ class ControlPlane:
     """Scheduler, controller and engine group of a run, as its coordinator holds them.
 
     Args:
-        settings: what the run decides.
+        settings: settings of the run.
         engines: inference workers.
         tasks: source of the tasks.
         buffered: the buffer, which may be in another process.

@@ -60,7 +60,7 @@ class BufferService(Generic[R]):
     """Implements `control.protocols.Buffered`, and commits rows of every table.
 
     Args:
-        schedule: its bound and its selection decide what a batch may hold.
+        schedule: its bound and its selection determine the batches.
         group_size: trajectories of one task that are trained together.
         row_format: operations on rows.
         committer: makes rows and events durable.

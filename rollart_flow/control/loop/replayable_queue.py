@@ -49,8 +49,8 @@ class ReplayableQueue(Generic[T]):
         """
         if len(self._items) >= self._limit:
             raise RunFailedError(
-                f"{self._name}: {self._limit} messages wait and nobody reads them; "
-                "its reader is gone or stuck"
+                f"{self._name}: {self._limit} messages are unacknowledged; "
+                "the reader of the queue has ended or hangs"
             )
         self._items.append(item)
         self._last += 1

@@ -51,7 +51,7 @@ class Interruptible:
     """Runs an attempt in the current task until it ends or is interrupted.
 
     Args:
-        abort: ends a generation by request id, so that it returns what it has.
+        abort: ends a generation by request id, so that it returns its tokens so far.
     """
 
     __slots__ = ("_abort", "_cancelled", "_task", "ending", "generating")
@@ -119,7 +119,7 @@ class TimeLimit:
     """Interrupts an attempt that takes too long; paused time does not count.
 
     Args:
-        attempt: what is interrupted.
+        attempt: attempt to interrupt.
         limit_s: most seconds; math.inf for no limit.
     """
 
@@ -154,7 +154,7 @@ class CallLimit:
     Calls are many and seldom late: their limits share one timer, which looks again when it fires.
 
     Args:
-        attempt: what is interrupted.
+        attempt: attempt to interrupt.
         limit_s: most seconds of each call; math.inf for no limit.
     """
 

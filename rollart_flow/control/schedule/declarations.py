@@ -1,4 +1,4 @@
-"""What a schedule declares about the phases of a step and about concurrent attempts."""
+"""Declarations of a schedule about the phases of a step and about concurrent attempts."""
 
 from dataclasses import dataclass, fields
 from enum import StrEnum
@@ -52,7 +52,7 @@ class Barrier(StrEnum):
 
 
 class Overdue(StrEnum):
-    """What happens to attempts in flight that would be too old for the next version."""
+    """Treatment of attempts in flight that would be too old for the next version."""
 
     ABORT = "abort"
     """They are aborted at the update that makes them too old."""

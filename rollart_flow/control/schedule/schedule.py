@@ -51,7 +51,7 @@ class Schedule:
     barriers: frozenset[Barrier] = frozenset()
     """Where the attempts of a process wait for one another."""
     overdue: Overdue = Overdue.ABORT
-    """What happens to attempts that would be too old for the next version."""
+    """Treatment of attempts that would be too old for the next version."""
     group_placement: GroupPlacement = GroupPlacement.SPREAD
     """Which inference workers decode the attempts of a group."""
     stages: StageSizes | None = None

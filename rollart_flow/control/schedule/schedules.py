@@ -159,21 +159,14 @@ def hybrid() -> Schedule:
     return replace(sync_plus(), name="hybrid", devices=Devices.SHARED)
 
 
-_HERE = "rollart_flow.control.schedule.schedules"
+_NAMES = (
+    "rollart", "rollart_plus", "sync", "sync_plus", "one_off", "areal", "window", "staged",
+    "hybrid",
+)  # fmt: skip
 
 SCHEDULES: Registry[Callable[..., Schedule]] = Registry(
     "schedules",
-    {
-        "rollart": f"{_HERE}:rollart",
-        "rollart_plus": f"{_HERE}:rollart_plus",
-        "sync": f"{_HERE}:sync",
-        "sync_plus": f"{_HERE}:sync_plus",
-        "one_off": f"{_HERE}:one_off",
-        "areal": f"{_HERE}:areal",
-        "window": f"{_HERE}:window",
-        "staged": f"{_HERE}:staged",
-        "hybrid": f"{_HERE}:hybrid",
-    },
+    {name: f"{__name__}:{name}" for name in _NAMES},
     setting="schedule",
     kind=FunctionType,
 )

@@ -1,4 +1,4 @@
-"""What the scheduler admits: the tasks of a run, and the requests of sources for attempts.
+"""Input of the scheduler: the tasks of a run, and the requests of sources for attempts.
 
 The invariant: a source that repeats a request with the same index gets the same attempt, so that
 a restarted source neither loses nor duplicates an attempt.

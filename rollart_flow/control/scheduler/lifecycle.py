@@ -244,7 +244,7 @@ class GroupLifecycle:
             self.cancel(attempt, outcome, reason)
 
     def cancel(self, attempt: Attempt, outcome: Outcome, reason: Reason) -> None:
-        """Stop an attempt: a queued one is forgotten, any other is told to end."""
+        """Stop an attempt: a queued one is forgotten, any other is cancelled."""
         if attempt.queued:
             self._registry.unlaunch(attempt)
             return

@@ -1,7 +1,6 @@
 """Builds the inference workers and the scoring that a scenario describes.
 
-The invariant: everything that a scenario says about hardware is built here, and nothing of a
-schedule.
+The invariant: all hardware of a scenario is built here, and nothing depends on a schedule.
 """
 
 from typing import Protocol

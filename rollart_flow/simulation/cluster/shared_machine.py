@@ -1,6 +1,6 @@
 """The machine that rollout and training share, as far as a stored run showed it.
 
-Attempts are handed out one by one; training is slower while attempts run, and engines are slower
+Attempts start one by one; training is slower while attempts run, and engines are slower
 while a step trains. The invariant: without measurements there are no delays, and a step takes
 exactly the seconds of its work.
 """

@@ -99,7 +99,7 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
         return ", ".join(sorted(task.get_name() for task in asyncio.all_tasks(self)))
 
     def _write_to_self(self) -> None:
-        """Do nothing: this loop never sleeps, so that nobody has to wake it."""
+        """Do nothing: this loop never sleeps, so that it need not be woken."""
 
     def run_in_executor(
         self, executor: Executor | None, func: Callable[[*Ts], T], *args: *Ts

@@ -1,1 +1,1 @@
-"""Models of what the control plane talks to: engines, environments, scoring."""
+"""Models of engines, environments and scoring."""

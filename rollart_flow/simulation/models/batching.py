@@ -60,7 +60,7 @@ class ContinuousBatch:
 
     @property
     def sampled_tokens(self) -> int:
-        """Tokens that were sampled and booked on their jobs so far."""
+        """Tokens that were sampled and counted for their jobs so far."""
         return self._decode.sampled_tokens
 
     @property

@@ -20,7 +20,7 @@ class Job:
     key: str
     """Name of its prefix in the cache."""
     context: int
-    """Tokens whose KV it needs before it samples: the prompt, and what it sampled before."""
+    """Tokens whose KV it needs before it samples: the prompt, and earlier sampled tokens."""
     left: int
     """Tokens still to sample."""
     prefilled: bool = False

@@ -125,7 +125,7 @@ class SimulatedEngine:
         """Do nothing: closing the stream of a request ends it."""
 
     def _give_up(self, job: Job) -> None:
-        """Remove a job that nobody waits for any more, unless it is done."""
+        """Remove a job whose caller has stopped to wait, unless the job is done."""
         self._first.pop(job, None)
         if self._done.pop(job, None) is not None and not job.done:
             self._happened(self.batch.remove(self._now(), job))

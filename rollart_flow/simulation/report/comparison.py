@@ -125,7 +125,7 @@ def simulate_case(case: Case, on_start: OnStart = lambda case, record: None) -> 
 
 
 def measure(case: Case, record: Record) -> Row:
-    """The figures of a run, and the upper bounds for what it trained on."""
+    """The figures of a run, and the upper bounds for its batches."""
     measured = report(record, case.scenario, case.schedule, case.seed, warmup=case.warmup)
     steps = sorted(record.batches)[-measured.steps :]
     scripts = [

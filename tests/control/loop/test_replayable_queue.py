@@ -75,7 +75,7 @@ def test_a_reader_that_is_gone_is_an_error_and_not_a_leak() -> None:
     feed: ReplayableQueue[int] = ReplayableQueue("changes", limit=3)
     for i in range(3):
         feed.publish(i)
-    with pytest.raises(RunFailedError, match="changes: 3 messages wait and nobody reads them"):
+    with pytest.raises(RunFailedError, match="changes: 3 messages are unacknowledged"):
         feed.publish(3)
 
 
