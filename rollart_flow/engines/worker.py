@@ -25,17 +25,17 @@ from rollart_flow.engines.registry import build_engine
 from rollart_flow.engines.weight_prefetcher import WeightPrefetcher
 from rollart_flow.errors import EngineError, WorkerLeftError
 from rollart_flow.models.policy import Policy
-from rollart_flow.resources import ActorGen, Placement, register
+from rollart_flow.resources import ActorGenCls, Placement, register
 from rollart_flow.types import GenerationRequest
 from rollart_flow.weights import open_weights
 from rollart_flow.weights.folder_store import local_path
 from rollart_flow.weights.registry import sent_to
 
-PREFIXES = {ActorGen.role: "engine", str(EnginePhase.PREFILL): "prefill"}
+PREFIXES = {ActorGenCls.role: "engine", str(EnginePhase.PREFILL): "prefill"}
 """Prefixes of worker names, by role."""
 
 
-class EngineWorker(ActorGen):
+class EngineWorker(ActorGenCls):
     """An actor that serves one policy version at a time to any number of clients."""
 
     def __init__(

@@ -45,7 +45,7 @@ def main() -> None:
     descriptor, handler_name, parent = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
     sys.path[:] = [path for path in sys.path if path != os.path.dirname(os.path.abspath(__file__))]
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it was gone before the kernel was told
+    if os.getppid() != parent:  # it ended before the call to the kernel
         return
     os.set_inheritable(descriptor, False)
     serve(socket.socket(fileno=descriptor), handler_name)

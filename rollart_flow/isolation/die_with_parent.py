@@ -1,8 +1,7 @@
 """Runs another program so that it ends with the thread that started this script.
 
-Started as a script with the parent's process id, the program and its arguments. The invariant: a
-program whose parent is gone is killed by the kernel (Linux, PR_SET_PDEATHSIG), also where the
-parent was killed itself.
+The script takes the parent's process id, the program and its arguments. Invariant: the kernel kills
+the program once its parent has ended, even if the parent was killed (Linux, PR_SET_PDEATHSIG).
 """
 
 import ctypes
@@ -14,7 +13,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
-    """Execute the program, unless the parent is gone already."""
+    """Execute the program unless the parent has already ended."""
     parent, program = int(sys.argv[1]), sys.argv[2:]
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() == parent:

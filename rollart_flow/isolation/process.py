@@ -34,7 +34,7 @@ class Isolated:
     """One process and its connection. One call at a time."""
 
     def __init__(self, process: subprocess.Popen[bytes], pidfd: int) -> None:
-        """Watch a process that `start` has made."""
+        """Watch a process that `start` has started."""
         self._process = process
         self._pidfd = pidfd
         self._loop = asyncio.get_running_loop()
@@ -44,10 +44,12 @@ class Isolated:
 
     @classmethod
     async def start(cls, handler: str) -> "Isolated":
-        """Start a process for a handler, named `module:Class`: what it is called with, as JSON, it
-        answers.
+        """Start a process for a handler, which is a callable from JSON to JSON.
 
-        Takes some 20 ms of CPU before the handler's own imports.
+        The start takes some 20 ms of CPU before the handler's own imports.
+
+        Args:
+            handler: class of the handler, as `module:Class`.
 
         Raises:
             IsolatedError: this system has no pidfd, or no process can be started.
@@ -119,7 +121,7 @@ class Isolated:
             line = b""
         except ValueError as error:
             raise IsolatedError(
-                f"an answer was longer than {_LONGEST_ANSWER_BYTES} bytes"
+                f"an answer of the process was longer than {_LONGEST_ANSWER_BYTES} bytes"
             ) from error
         if not line.endswith(b"\n"):
             await asyncio.shield(self._ended)
@@ -139,7 +141,7 @@ class Isolated:
         try:
             os.killpg(self._process.pid, signal.SIGKILL)
         except ProcessLookupError:
-            return  # all of it is gone
+            return  # the whole group has ended
 
 
 def _spawn(handler: str, descriptor: int) -> subprocess.Popen[bytes]:

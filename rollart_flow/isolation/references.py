@@ -72,7 +72,7 @@ class _Naming(pickle.Pickler):
         self._source = source
 
     def persistent_id(self, part: object) -> dict[str, str] | None:
-        """The reference of a class or function; None: anything else is pickled as it is."""
+        """Return the reference of a class or function; None pickles anything else as it is."""
         return reference(part, self._source) if isinstance(part, type | FunctionType) else None
 
 
@@ -80,7 +80,7 @@ class _Resolving(pickle.Unpickler):
     """The unpickler for instances written by `_Naming`."""
 
     def persistent_load(self, where: dict[str, str]) -> object:
-        """The class or function of a reference."""
+        """Return the class or function of a reference."""
         return resolve(where)
 
 
@@ -88,7 +88,7 @@ def _instance(target: object, source: Path | None) -> dict[str, str]:
     data = io.BytesIO()
     try:
         _Naming(data, source).dump(target)
-    except (pickle.PicklingError, AttributeError, TypeError):  # it holds what only cloudpickle can
+    except (pickle.PicklingError, AttributeError, TypeError):  # only cloudpickle can pickle it
         return {"pickled": _pickled(target)}
     return {"instance": base64.b64encode(data.getvalue()).decode()}
 

@@ -54,8 +54,8 @@ def _next(stream: Iterator[Task], domains: Collection[str] | None) -> Task:
         raise RunFailedError("tasks: a source has no task to train on; give it at least one")
     if domains is not None and task.domain not in domains:
         raise RunFailedError(
-            f"tasks: task {task.task_id!r} is of domain {task.domain!r}, which none of "
-            f"{', '.join(sorted(domains))} runs"
+            f"tasks: task {task.task_id!r} has domain {task.domain!r}, but the rollout runs only "
+            f"{', '.join(sorted(domains))}; add the domain or remove the task"
         )
     return task
 

@@ -7,19 +7,19 @@ from rollart_flow.resources.handles import Remote, WorkerHandle, start_actor
 from rollart_flow.resources.manager import ResourceManager, ResourcePool
 from rollart_flow.resources.placement import Placement, Request
 from rollart_flow.resources.worker import (
+    ActorGen,
     ActorGenCls,
+    ActorTrain,
     ActorTrainCls,
     EnvironmentCls,
+    EnvironmentWorker,
     RewardCls,
+    RewardWorker,
     Worker,
 )
 
-ActorGen = ActorGenCls
-ActorTrain = ActorTrainCls
 Environment = EnvironmentCls
-EnvironmentWorker = EnvironmentCls
 Reward = RewardCls
-RewardWorker = RewardCls
 Pool = ResourcePool
 """Names of earlier versions."""
 

@@ -59,3 +59,10 @@ class EnvironmentCls(Worker):
     """A worker that runs environments, on CPU nodes."""
 
     role = "environment"
+
+
+ActorGen = ActorGenCls
+ActorTrain = ActorTrainCls
+EnvironmentWorker = EnvironmentCls
+RewardWorker = RewardCls
+"""Names of earlier versions."""

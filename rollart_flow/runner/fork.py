@@ -117,14 +117,14 @@ def _check_model(policy: Policy, parents: str) -> None:
     for field, value in asdict(theirs).items():
         if field not in _MAY_DIFFER and shape[field] != value:
             raise SettingsError(
-                f"policy: {field} is {shape[field]}, in the run to fork {value}; "
+                f"policy: {field} is {shape[field]}, but the run to fork has {value}; "
                 "a fork keeps the shape of the model"
             )
     if not same_tokenizer:
-        raise SettingsError("policy: another tokenizer than in the run to fork; a fork keeps it")
+        raise SettingsError("policy: the tokenizer is not that of the run to fork; a fork keeps it")
     if policy.max_context > theirs.max_position_embeddings:
         raise SettingsError(
-            f"policy: max_context is {policy.max_context}, in the run to fork the model has "
+            f"policy: max_context is {policy.max_context}, but the model of the run to fork has "
             f"{theirs.max_position_embeddings} positions; lower it"
         )
 

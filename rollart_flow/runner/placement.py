@@ -14,7 +14,14 @@ from rollart_flow.engines.worker import PREFIXES, EngineWorker
 from rollart_flow.errors import RunFailedError, SettingsError
 from rollart_flow.pipeline import Pipeline
 from rollart_flow.pipeline.checks import stand_ins
-from rollart_flow.resources import CPU, ActorGen, ActorTrain, Placement, Request, ResourceManager
+from rollart_flow.resources import (
+    CPU,
+    ActorGenCls,
+    ActorTrainCls,
+    Placement,
+    Request,
+    ResourceManager,
+)
 from rollart_flow.resources.gpus import gpu_share, on_gpus
 from rollart_flow.trainers.registry import trainer_capabilities
 from rollart_flow.trainers.worker import TrainWorker
@@ -64,7 +71,7 @@ def place_engines(pipeline: Pipeline, manager: ResourceManager) -> list[Placemen
         placements = manager.place(role, wanted, workers, prefix=prefix, units=units)
         return [replace(p, requests=(Request("default", p.granted),)) for p in placements]
     rollout = pipeline.rollout
-    wanted = {"default": manager.preferred(ActorGen)}
+    wanted = {"default": manager.preferred(ActorGenCls)}
     wanted |= {domain: rollout.resource_class(domain) for domain in affinity}
     allowed = stand_ins(rollout.name, affinity)
     return manager.place(role, wanted, workers, prefix=prefix, units=units, stand_ins=allowed)
@@ -81,7 +88,7 @@ def place_prefill(pipeline: Pipeline, manager: ResourceManager) -> list[Placemen
     role = EnginePhase.PREFILL.value
     return manager.place(
         role,
-        {"default": rollout.prefill_affinity or manager.preferred(ActorTrain)},
+        {"default": rollout.prefill_affinity or manager.preferred(ActorTrainCls)},
         rollout.prefill_workers,
         prefix=PREFIXES[role],
         units=rollout.engine_units,
@@ -190,7 +197,7 @@ def place_trainer(
     pipeline: Pipeline, manager: ResourceManager, wanted: str | None = None
 ) -> list[Placement]:
     """Place the ranks of the trainer as one gang, by default on the class that suits it best."""
-    classes = {"default": wanted or manager.preferred(ActorTrain)}
+    classes = {"default": wanted or manager.preferred(ActorTrainCls)}
     return manager.place(TrainWorker.role, classes, pipeline.train.ranks, prefix="trainer")
 
 

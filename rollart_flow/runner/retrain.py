@@ -10,26 +10,31 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 import polars as pl
 import pyarrow as pa
 
-from rollart_flow.errors import SettingsError
+from rollart_flow.errors import RunFailedError, SettingsError
 from rollart_flow.operators.train import checkpoint_folder
 from rollart_flow.pipeline import Pipeline
 from rollart_flow.pipeline.loading import load_source
+from rollart_flow.rows import to_ipc
 from rollart_flow.runner.settings import trainer_settings
 from rollart_flow.store import Run, files
 from rollart_flow.store.cache import local_file
 from rollart_flow.store.layout import checkpoints_uri, pipeline_uri, policy_uri, read_pipeline
 from rollart_flow.telemetry import OnProgress, Progress, ignore_progress
 from rollart_flow.trainers.build import build_trainer
-from rollart_flow.types import EventKind
+from rollart_flow.types import Event, EventKind
 from rollart_flow.weights.folder_store import local_path, names_in
 
 if TYPE_CHECKING:
+    from rollart_flow.resources import TypedCluster
+    from rollart_flow.runner.processes import RunProcesses
     from rollart_flow.trainers.base import StepResult, Trainer
+    from rollart_flow.trainers.worker import TrainWorker
 
 FACTS = ("loss", "grad_norm", "fingerprint")
 """Columns of `steps` that a recomputed step must reproduce to the last bit."""
@@ -169,6 +174,48 @@ def retrain(run: Run, trainer: Retrainable, step: int) -> Retrained:
         same_weights=result.fingerprint in {row["fingerprint"], *_accepted(run, step)},
         difference=_difference(row, result),
     )
+
+
+class _Workers:
+    """The trainer's workers as one trainer; implements `Retrainable`."""
+
+    def __init__(self, trainers: TypedCluster[TrainWorker]) -> None:
+        self._trainers = trainers
+
+    def load_from(self, address: str) -> None:
+        """Load a checkpoint in all workers."""
+        self._trainers.call.load(address)
+
+    def train_step(self, step: int, batch: pa.Table) -> StepResult:
+        """Train on a batch in all workers and return the first worker's result."""
+        return self._trainers.call.train_step(step, to_ipc(batch))
+
+
+def catch_up(
+    uri: str, processes: RunProcesses, on_progress: OnProgress, *, accept_divergence: bool = False
+) -> None:
+    """Load the newest checkpoint and recompute the steps after it.
+
+    Raises:
+        RunFailedError: a recomputed step differs from the recorded one, and `accept_divergence` is
+            false.
+    """
+    workers = _Workers(processes.trainers)
+    for again in bring_to(Run(uri), workers, processes.recovered.version, on_progress):
+        if again.same_weights:
+            continue
+        recorded, recomputed = (
+            str(facts["fingerprint"]) for facts in (again.recorded, again.recomputed)
+        )
+        if not accept_divergence:
+            raise RunFailedError(
+                f"step {again.step} recomputed from its batch gives other weights "
+                f"({recomputed[:12]}) than recorded ({recorded[:12]}); "
+                "resume with --accept-divergence to go on from the recomputed ones"
+            )
+        detail = {"recorded": recorded, "recomputed": recomputed}
+        event = Event(EventKind.DIVERGENCE, str(again.step), step=again.step, detail=detail)
+        processes.buffer.call.report([(datetime.now(UTC), event)])
 
 
 def _facts(values: dict[str, Any]) -> Facts:

@@ -25,7 +25,7 @@ from rollart_flow.pipeline import Pipeline
 from rollart_flow.resources.reasons import is_ours, reason
 from rollart_flow.runner.dataflow import Dataflow, Stream
 from rollart_flow.runner.processes import RunProcesses, start_processes
-from rollart_flow.runner.recompute import catch_up
+from rollart_flow.runner.retrain import catch_up
 from rollart_flow.store import RunStatus, RunWriter
 from rollart_flow.telemetry import OnProgress, Progress
 

@@ -110,7 +110,7 @@ def complete_run(pipeline: Pipeline, uri: str, on_progress: OnProgress) -> None:
         return
     if run.info.parent is not None:
         raise RunFailedError(
-            f"run {run.info.name} was cut off while it was forked from {run.info.parent.uri}; "
+            f"run {run.info.name} was interrupted while it was forked from {run.info.parent.uri}; "
             "remove its folder and fork again"
         )
     writer = RunWriter.open(uri)

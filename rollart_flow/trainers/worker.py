@@ -18,7 +18,7 @@ import ray
 
 from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.errors import RanksLostError
-from rollart_flow.resources import CPU, ActorTrain, Placement, TypedCluster, register
+from rollart_flow.resources import CPU, ActorTrainCls, Placement, TypedCluster, register
 from rollart_flow.rows import from_ipc, to_ipc
 from rollart_flow.trainers.base import StepResult, Trainer
 from rollart_flow.trainers.build import build_trainer
@@ -37,7 +37,7 @@ _NICENESS = 5
 others wait for it, so training yields to it (`bench_streams` measures both)."""
 
 
-class TrainWorker(ActorTrain):
+class TrainWorker(ActorTrainCls):
     """Trains one policy, publishes its versions and saves its checkpoints."""
 
     def __init__(

@@ -117,14 +117,14 @@ def test_a_fork_can_be_forked(forked: Run, tmp_path: Path) -> None:
     [
         (5, {"train__steps": 9}, "run small has no version 5; it has 0 to 4"),
         (4, {}, "train: steps is 4, so nothing is left to train after step 4; raise it, as in"),
-        (2, {"policy__hidden": 64}, "policy: hidden_size is 64, in the run to fork 32; a fork"),
-        (2, {"policy__layers": 3}, "policy: num_hidden_layers is 3, in the run to fork 2; a"),
+        (2, {"policy__hidden": 64}, "policy: hidden_size is 64, but the run to fork has 32"),
+        (2, {"policy__layers": 3}, "policy: num_hidden_layers is 3, but the run to fork has 2"),
         (
             2,
             {"policy__words": '["left", "aside", "right", "up"]'},
-            "policy: another tokenizer than in ",
+            "policy: the tokenizer is not that of ",
         ),
-        (2, {"policy__max_context": 1024}, "policy: max_context is 1024, in the run to fork the"),
+        (2, {"policy__max_context": 1024}, "policy: max_context is 1024, but the model of"),
     ],
 )
 def test_what_does_not_fit_is_refused(

@@ -94,8 +94,8 @@ def test_a_former_module_gives_what_took_its_place(former: str) -> None:
         ("simulation.latencies", "Constant", "simulation.latencies:FixedLatency"),
         ("simulation.latencies", "Mixture", "simulation.latencies:LatencyMixture"),
         ("simulation.workloads", "Domain", "simulation.workloads:SimulatedDomain"),
-        ("resources", "Environment", "resources.worker:EnvironmentWorker"),
-        ("resources", "Reward", "resources.worker:RewardWorker"),
+        ("resources", "Environment", "resources.worker:EnvironmentCls"),
+        ("resources", "Reward", "resources.worker:RewardCls"),
         ("resources", "Pool", "resources.manager:ResourcePool"),
     ],
 )

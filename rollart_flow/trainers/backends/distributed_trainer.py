@@ -5,7 +5,7 @@ invariants: losses, gradients and weights are those of the embedded trainer but 
 sums, and to the last bit those of as many ranks on the same machine; every rank returns the same.
 The reference policy is whole in every rank.
 
-Source: ROLLART section 5.1 (ActorTrain).
+Source: ROLLART section 5.1 (ActorTrainCls).
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Each rank holds its part of every parameter, gradient and optimizer tensor, and 
 own. A layer is gathered while it computes; gradients are summed, not averaged, since losses are
 already normalized by the whole batch. Invariant: outside of a pass every parameter is sharded.
 
-Source: ROLLART section 5.1 (ActorTrain); torch.distributed.fsdp.fully_shard.
+Source: ROLLART section 5.1 (ActorTrainCls); torch.distributed.fsdp.fully_shard.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The invariant: that of `DistributedTrainer`; ranks that split a layer, and the stages of a pipeline,
 compute the same rows.
 
-Source: ROLLART section 5.1 (ActorTrain); Megatron-LM (1909.08053) section 3, tensor parallel;
+Source: ROLLART section 5.1 (ActorTrainCls); Megatron-LM (1909.08053) section 3, tensor parallel;
 (2104.04473) section 2.2, pipeline parallel.
 """
 
