@@ -27,18 +27,9 @@ from rollart_flow.types import (
 )
 
 SAMPLE_COLUMNS = (
-    "trajectory_id",
-    "group_id",
-    "domain",
-    "attempt",
-    "outcome",
-    "policy_version_start",
-    "policy_version_end",
-    "reward",
-    "error",
-    "task_id",
-    "solved",
-)
+    "trajectory_id", "group_id", "domain", "attempt", "outcome", "policy_version_start",
+    "policy_version_end", "reward", "error", "task_id", "solved",
+)  # fmt: skip
 
 SCORE_COLUMNS = ("outcome", "reason", "error", "reward", "reward_parts", "scored_at")
 """Columns that scoring a trajectory sets."""

@@ -34,9 +34,5 @@ def dapo(
     Raises:
         SettingsError: a value is out of its range, or settings contradict each other.
     """
-    return compose(
-        "dapo",
-        Clipped(clip, clip_high, ratio_to=ratio_of(ratio_to, common)),
-        common,
-        advantage=GroupNormalized(),
-    )
+    loss = Clipped(clip, clip_high, ratio_to=ratio_of(ratio_to, common))
+    return compose("dapo", loss, common, advantage=GroupNormalized())

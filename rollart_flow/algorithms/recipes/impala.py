@@ -38,10 +38,6 @@ def impala(
     Raises:
         SettingsError: a value is out of its range, or settings contradict each other.
     """
-    return compose(
-        "impala",
-        Truncated(rho_bar, ratio_to=ratio_of(ratio_to, common)),
-        common,
-        advantage=VTrace(gamma, rho_bar, c_bar),
-        critic=Critic(),
-    )
+    loss = Truncated(rho_bar, ratio_to=ratio_of(ratio_to, common))
+    advantage = VTrace(gamma, rho_bar, c_bar)
+    return compose("impala", loss, common, advantage=advantage, critic=Critic())

@@ -42,10 +42,5 @@ def ppo(
     Raises:
         SettingsError: a value is out of its range, or settings contradict each other.
     """
-    return compose(
-        "ppo",
-        Clipped(clip, clip_high, dual, ratio_to=ratio_of(ratio_to, common)),
-        common,
-        advantage=GAE(gamma, lam),
-        critic=Critic(),
-    )
+    loss = Clipped(clip, clip_high, dual, ratio_to=ratio_of(ratio_to, common))
+    return compose("ppo", loss, common, advantage=GAE(gamma, lam), critic=Critic())

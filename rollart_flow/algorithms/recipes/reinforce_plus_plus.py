@@ -34,9 +34,5 @@ def reinforce_plus_plus(
     Raises:
         SettingsError: a value is out of its range, or settings contradict each other.
     """
-    return compose(
-        "reinforce_plus_plus",
-        Clipped(clip, clip_high, ratio_to=ratio_of(ratio_to, common)),
-        common,
-        advantage=BatchNormalized(),
-    )
+    loss = Clipped(clip, clip_high, ratio_to=ratio_of(ratio_to, common))
+    return compose("reinforce_plus_plus", loss, common, advantage=BatchNormalized())

@@ -16,9 +16,7 @@ from rollart_flow.algorithms.losses.vanilla import Vanilla
 from rollart_flow.algorithms.recipe import Common, compose
 
 
-def rloo(
-    **common: Unpack[Common],
-) -> Algorithm:
+def rloo(**common: Unpack[Common]) -> Algorithm:
     """RLOO for `train`.
 
     Args:

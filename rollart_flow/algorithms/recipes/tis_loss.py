@@ -17,10 +17,7 @@ from rollart_flow.algorithms.recipe import Common, compose, ratio_of
 
 
 def tis_loss(
-    *,
-    cap: float = 1.0,
-    ratio_to: RatioTo | None = None,
-    **common: Unpack[Common],
+    *, cap: float = 1.0, ratio_to: RatioTo | None = None, **common: Unpack[Common]
 ) -> Algorithm:
     """REINFORCE with a truncated ratio for `train`.
 
@@ -33,9 +30,5 @@ def tis_loss(
     Raises:
         SettingsError: a value is out of its range, or settings contradict each other.
     """
-    return compose(
-        "tis_loss",
-        Truncated(cap, ratio_to=ratio_of(ratio_to, common)),
-        common,
-        advantage=GroupNormalized(),
-    )
+    loss = Truncated(cap, ratio_to=ratio_of(ratio_to, common))
+    return compose("tis_loss", loss, common, advantage=GroupNormalized())

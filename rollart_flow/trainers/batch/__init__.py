@@ -1,1 +1,1 @@
-"""From a stored batch to micro-batches."""
+"""Conversion of a stored batch to micro-batches."""

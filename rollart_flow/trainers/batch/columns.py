@@ -11,7 +11,7 @@ A column of `batches`, which an estimator computes, takes three: schemas/batches
 (`Advantages.columns`) and the loss. Nothing else names the column.
 
 Every loss sees one value for each action token, however the column is stored: a number belongs to
-all action tokens of its row; of a list, `per` in the schema says what its items belong to: `token`
+all action tokens of its row; of a list, `per` in the schema names the unit of its items: `token`
 (every token of the chain), `action token` or `turn`. Floats arrive as float32, whole numbers as
 int64, flags as bool. The invariant: a column that an algorithm reads is complete, or the batch is
 refused with one line; other columns may be absent (a format warm start has neither rewards nor
@@ -42,8 +42,8 @@ class Columns:
     values: Mapping[str, Array]
     """Columns that the algorithm reads, by name."""
     lags: Array | None
-    """int64: trained_version less the version that sampled each token; None where the batch does
-    not have both for every row."""
+    """int64: trained_version less the version that sampled each token; None unless the batch has
+    both for every row."""
 
 
 def read_columns(
@@ -55,7 +55,7 @@ def read_columns(
         table: rows of `trajectories` joined with `batches`, or a part of their columns.
         at: places of the action tokens among all tokens of the batch [action tokens].
         actions: place of each action token in its row.
-        algorithm: the reader; None reads the lags alone.
+        algorithm: algorithm whose columns are read; None reads the lags alone.
 
     Raises:
         TrainerError: a column that the algorithm needs is undeclared, missing, has a null, is of
@@ -75,7 +75,7 @@ def read_columns(
 
 
 def _lags(table: pa.Table, at: Array, actions: Ragged) -> Array | None:
-    """Versions by which each action token is behind the weights that the step starts from.
+    """Return the number of versions from each action token to the weights of the step's start.
 
     Raises:
         TrainerError: a column is of another type, or not aligned with the others.
@@ -89,7 +89,7 @@ def _lags(table: pa.Table, at: Array, actions: Ragged) -> Array | None:
 
 
 def _complete(table: pa.Table, name: str) -> bool:
-    """Whether a column is there, without a null."""
+    """Return whether the table has a column without nulls."""
     return name in table.column_names and not table[name].null_count
 
 
@@ -100,7 +100,7 @@ def _missing(algorithm: Algorithm, column: str) -> TrainerError:
 
 
 def _declared(name: str, algorithm: Algorithm) -> pa.Field:
-    """The declaration of a column in the schema of `trajectories` or `batches`.
+    """Return the declaration of a column in the schema of `trajectories` or `batches`.
 
     Raises:
         TrainerError: neither table declares it.
@@ -116,7 +116,7 @@ def _declared(name: str, algorithm: Algorithm) -> pa.Field:
 
 
 def _spread(table: pa.Table, field: pa.Field, at: Array, actions: Ragged) -> Array:
-    """One value of a column for each action token."""
+    """Return one value of a column for each action token."""
     if not pa.types.is_list(field.type):
         values = read_column(table, field.name, field.type).to_numpy()
         return _numbers(field, np.repeat(values, actions.lengths))
@@ -131,7 +131,7 @@ def _spread(table: pa.Table, field: pa.Field, at: Array, actions: Ragged) -> Arr
 
 
 def _numbers(field: pa.Field, values: Array) -> Array:
-    """The dtype that a loss computes with."""
+    """Convert values to the dtype that a loss computes with."""
     kinds = {"f": np.float32, "i": np.int64, "u": np.int64, "b": np.bool_}
     if values.dtype.kind not in kinds:
         raise TrainerError(f"column {field.name!r} is {field.type}; a loss reads numbers and flags")

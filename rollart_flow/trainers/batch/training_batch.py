@@ -1,4 +1,4 @@
-"""A stored batch as the trainer sees it: flat arrays, cut into padded micro-batches.
+"""A stored batch as flat arrays, which are cut into padded micro-batches.
 
 The invariant (token fidelity): every action token appears once, with the behavior logprob,
 advantage, weight and sampling it was stored with; nothing is re-tokenized, and a row that the
@@ -43,7 +43,7 @@ class MicroBatch:
     temperature: torch.Tensor
     """float32 [A]"""
     sampling_mask: torch.Tensor | None
-    """bool [A, V]: tokens with a probability above 0; None where all have one."""
+    """bool [A, V]: tokens with a probability above 0; None if all tokens have one."""
     at: Array
     """int64 [A]: place of each action token among those of the whole batch."""
     rows: torch.Tensor
@@ -51,12 +51,12 @@ class MicroBatch:
     chunks: torch.Tensor
     """int64 [A]: index of the token's run of action tokens between two observations, from 0."""
     lags: torch.Tensor | None
-    """int64 [A]: versions that the sampling policy is behind; None where the batch does not say."""
+    """int64 [A]: versions that the behavior policy is behind; None if the batch has none."""
     columns: Mapping[str, torch.Tensor]
     """[A] each: columns that the algorithm reads, by name."""
 
     def to(self, device: torch.device) -> MicroBatch:
-        """A copy with all tensors on a device."""
+        """Return a copy with all tensors on a device."""
         if device.type == "cpu":
             return self
         values = {field.name: getattr(self, field.name) for field in fields(self)}
@@ -182,7 +182,7 @@ class TrainingBatch:
 
 
 def read_batch(table: pa.Table, algorithm: Algorithm | None = None) -> TrainingBatch:
-    """Rows of `trajectories` joined with `batches`, with the columns that an algorithm reads.
+    """Read rows of `trajectories` joined with `batches`, with the columns of an algorithm.
 
     Raises:
         TrainerError: a column is missing, of another type or not aligned with the others.
@@ -192,7 +192,7 @@ def read_batch(table: pa.Table, algorithm: Algorithm | None = None) -> TrainingB
 
 
 def read_scorable(table: pa.Table) -> TrainingBatch:
-    """Rows of `trajectories` alone, with advantages 0: enough to recompute their logprobs.
+    """Read rows of `trajectories` alone, with advantages of 0, to recompute their logprobs.
 
     Raises:
         TrainerError: a column is missing, of another type or not aligned with the others.
@@ -236,7 +236,7 @@ def _read(
 
 
 def _chunks(places: Array, owners: Array) -> Array:
-    """Run of each action token: a new one where its row or the next place is not the last one's."""
+    """Return the run of each action token; a run ends with its row and where positions skip."""
     begins = (np.diff(owners, prepend=-1) != 0) | (np.diff(places, prepend=-1) != 1)
     runs: Array = np.cumsum(begins) - 1
     return runs
