@@ -27,9 +27,7 @@ class EnginePhase(StrEnum):
     PREFILL = "prefill"
     """The engine computes the KV cache of prompts and holds it until it is fetched."""
     DECODE = "decode"
-    """The engine fetches that KV cache and samples the tokens; it computes a KV cache that it
-    cannot fetch.
-    """
+    """The engine fetches that KV cache, or computes it if it cannot, and samples the tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +56,7 @@ class Engine(ABC):
 
     @property
     def failed(self) -> str:
-        """The reason why this engine can no longer sample and must be replaced; empty if it is
-        healthy.
-        """
+        """Why this engine cannot sample any more and must be replaced; empty if it is healthy."""
         return ""
 
     @abstractmethod
@@ -83,15 +79,11 @@ class Engine(ABC):
 
     @abstractmethod
     async def abort(self, request_id: str) -> None:
-        """End a request: its stream ends with `FinishReason.ABORT` and the tokens sampled so
-        far.
-        """
+        """End a request: its stream ends with `FinishReason.ABORT` and the tokens so far."""
 
     @abstractmethod
     async def suspend(self) -> None:
-        """Stop sampling until `resume`, and return once no further token will be sampled; hold new
-        requests.
-        """
+        """Hold all requests until `resume`, and return once no further token will be sampled."""
 
     @abstractmethod
     async def release(self) -> int:

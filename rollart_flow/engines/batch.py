@@ -31,8 +31,7 @@ class Fill:
     count: int
     source: int | None
     """Row filled in the same admission, from which the first `start` tokens are copied afterwards;
-    None if nothing is copied.
-    """
+    None if nothing is copied."""
 
 
 def groups(fills: list[Fill], most: int) -> Iterator[list[Fill]]:
@@ -58,8 +57,7 @@ def groups(fills: list[Fill], most: int) -> Iterator[list[Fill]]:
 
 PREFILL_TOKENS = 2048
 """Maximum number of new tokens of one prefill, including padding; roughly the same limit applies
-between two decode steps.
-"""
+between two decode steps."""
 
 
 class DecodeBatch:
@@ -107,9 +105,7 @@ class DecodeBatch:
         return len(self._streams)
 
     def admit(self, waiting: deque[EmbeddedStream]) -> None:
-        """Assign rows to waiting streams, in order, while there is room, and compute their
-        prefixes.
-        """
+        """Assign rows to waiting streams, in order, while there is room; compute their prefixes."""
         waves: list[list[Fill]] = []
         wave_of: dict[int, int] = {}
         budget = PREFILL_TOKENS
@@ -181,9 +177,7 @@ class DecodeBatch:
         return stream
 
     def recall(self) -> list[EmbeddedStream]:
-        """Remove every stream with its tokens so that it can wait again, and forget all
-        prefixes.
-        """
+        """Remove every stream with its tokens, so that it can wait again; forget all prefixes."""
         streams = list(self._streams.values())
         for stream in streams:
             assert stream.row is not None
@@ -195,9 +189,7 @@ class DecodeBatch:
         return streams
 
     def release(self) -> int:
-        """Free the memory of the cache and return its size in bytes; all streams must have been
-        removed.
-        """
+        """Free the cache, once all streams have been removed, and return its size in bytes."""
         self._graphs = None
         return self._cache.tensors.release()
 

@@ -155,9 +155,7 @@ class EmbeddedEngine(Engine):
             self._end(request.request_id, stream)
 
     async def abort(self, request_id: str) -> None:
-        """End a request: its stream ends with the tokens sampled so far. Unknown ids are
-        ignored.
-        """
+        """End a request: its stream ends with the tokens so far. Unknown ids are ignored."""
         self._end(request_id, self._streams.get(request_id))
 
     async def suspend(self) -> None:
@@ -181,9 +179,7 @@ class EmbeddedEngine(Engine):
         self._recall()
 
     def _recall(self) -> None:
-        """Put requests in flight back at the head of the queue, so that their KV cache is
-        rebuilt.
-        """
+        """Put requests in flight at the head of the queue, so that their KV cache is rebuilt."""
         self._waiting.extendleft(reversed(self._batch.recall()))
 
     async def resume(self) -> None:
@@ -237,9 +233,7 @@ class EmbeddedEngine(Engine):
         self._signal()
 
     def _signal(self) -> None:
-        """Wake the step loop if there is work and the engine is not suspended; otherwise pause
-        it.
-        """
+        """Wake the step loop if there is work and the engine is not suspended; else pause it."""
         if not self._suspended and (self._waiting or len(self._batch)):
             self._work.set()
         else:

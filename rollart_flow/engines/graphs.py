@@ -27,8 +27,7 @@ Capture: TypeAlias = Callable[[Compute], Compute]
 
 LEAST_POSITIONS = 256
 """Number of positions that the shortest graph attends over; a smaller value would save little and
-capture more graphs.
-"""
+capture more graphs."""
 
 
 class DecodeGraphs:
@@ -81,8 +80,7 @@ def padded(count: int, least: int = 1) -> int:
 
 def cuda_capture() -> Capture:
     """Return a function that captures CUDA graphs in a shared memory pool; only one is replayed at
-    a time.
-    """
+    a time."""
     pool = torch.cuda.graph_pool_handle()
 
     def capture(compute: Compute) -> Compute:

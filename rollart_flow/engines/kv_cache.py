@@ -65,9 +65,7 @@ class RowCache:
         return row, best
 
     def oldest(self) -> int:
-        """Return the idle row to overwrite next: an empty one if any, else the least recently
-        used.
-        """
+        """Return the idle row to overwrite next: an empty one, else the least recently used."""
         return int(np.where(self.active, np.iinfo(np.int64).max, self._used).argmin())
 
     def place(self, tokens: Int64Array) -> tuple[int, int, int | None]:

@@ -36,8 +36,7 @@ class EngineCapabilities:
     """Whether the engine's GPU receives weights that the trainer's GPU sends."""
     follows_policy_device: bool = False
     """Whether the engine computes on `policy.device`; otherwise it uses the GPUs visible to its
-    process.
-    """
+    process."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,7 @@ from rollart_flow.types import Sampling
 
 _KEPT_BITS = 48
 """Bits of each uniform number; the product with a total near 1 stays below it in double
-precision.
-"""
+precision."""
 
 FloatArray = np.ndarray[Any, np.dtype[np.float32]]
 BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
@@ -114,8 +113,7 @@ class Sampler:
         self, logits: torch.Tensor, uniforms: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return (tokens, logprobs, total probability), each [rows, 1]; the total is finite for
-        valid logits.
-        """
+        valid logits."""
         logprobs = torch.log_softmax(logits, -1)
         cumulative, mass = cumulate(logprobs.exp(), whole=self._device != CPU)
         # the first token whose cumulative probability exceeds the number: its probability is not
@@ -170,9 +168,7 @@ class Sampler:
         return torch.where(self._there(restricted)[:, None], bias, 0.0)
 
     def _column(self, values: np.ndarray[Any, Any], neutral: float | bool) -> torch.Tensor | None:
-        """Return the values as [rows, 1], or None if all are neutral and the operation can be
-        skipped.
-        """
+        """Return the values as [rows, 1], or None if all are neutral."""
         return None if (values == neutral).all() else self._there(values)[:, None]
 
     def _there(self, values: np.ndarray[Any, Any]) -> torch.Tensor:
@@ -197,9 +193,7 @@ def cumulate(probabilities: torch.Tensor, *, whole: bool) -> tuple[torch.Tensor,
 def _uniforms(
     keys: np.ndarray[Any, np.dtype[np.uint64]], positions: Int64Array
 ) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Return uniform numbers in [0, 1) from SplitMix64 (Steele, Lea, Flood 2014) of key and
-    counter.
-    """
+    """Return uniform numbers in [0, 1): SplitMix64 (Steele et al. 2014) of key and counter."""
     state = keys + (positions.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
     state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 
 
 class WeightPrefetcher:
-    """A reader of versions in a thread of the running event loop; `take` supports one caller at a
-    time.
-    """
+    """A reader of versions in a thread of the event loop; one caller at a time may `take`."""
 
     def __init__(self, store: WeightStore) -> None:
         self._store = store
@@ -56,8 +54,7 @@ class WeightPrefetcher:
         self, version: int, before: asyncio.Task[tuple[Tensors, float]] | None = None
     ) -> tuple[Tensors, float]:
         """Return tensors and the read time in seconds, after another read has ended and its result
-        is dropped.
-        """
+        is dropped."""
         if before is not None:
             await asyncio.gather(before, return_exceptions=True)
             del before

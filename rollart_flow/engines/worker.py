@@ -81,16 +81,12 @@ class EngineWorker(ActorGenCls):
 
     @register()
     async def ping(self) -> None:
-        """Report that the process is alive, whatever the engine is doing; only a hung process does
-        not answer.
-        """
+        """Answer, whatever the engine is doing; only a hung process does not."""
         self._end_if_failed()
 
     @register()
     async def connect(self) -> str:
-        """Return the identifier of this process for `submit` and `poll`; empty before it may
-        serve.
-        """
+        """Return this process's identifier for `submit` and `poll`; empty before it may serve."""
         return self._incarnation if self._serves else ""
 
     @register()
@@ -140,9 +136,7 @@ class EngineWorker(ActorGenCls):
 
     @register(retries=-1)
     async def release(self) -> int:
-        """Free the memory that only generation needs, until `serve`, and return its size in
-        bytes.
-        """
+        """Free the memory that only generation needs, until `serve`; return its size in bytes."""
         async with self._command():
             await self._engine.suspend()  # a restarted process is not suspended
             return await self._engine.release()
@@ -165,9 +159,7 @@ class EngineWorker(ActorGenCls):
 
     @register()
     async def prefetch(self, version: int) -> None:
-        """Start to read a version from the weight store during generation; do nothing if the
-        trainer will send it.
-        """
+        """Start to read a version during generation, unless the trainer will send it."""
         if version > self._engine.version and self._prefetches:
             self._pulls.begin(version)
 

@@ -159,9 +159,7 @@ class ChatCompletions:
         return answer
 
     def _shown(self, text: str) -> str:
-        """Return the beginning of a server's response, with the key masked if the server repeated
-        it.
-        """
+        """Return the beginning of a server's response, with the key masked if it is there."""
         key = os.environ.get(self.key_variable, "").strip() if self.key_variable else ""
         return repr((text.replace(key, "***") if key else text)[:_SHOWN_CHARACTERS])
 

@@ -44,9 +44,7 @@ class Combined(ABC):
         """The direct parts of the reward; a combined part is listed as itself."""
 
     async def __call__(self, trajectory: Trajectory) -> Score:
-        """Compute the reward with every part in this process, where a part that hangs cannot be
-        killed.
-        """
+        """Compute every part in this process, where a part that hangs cannot be killed."""
         return await self.combine(trajectory, call_here)
 
 

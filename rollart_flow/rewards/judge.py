@@ -160,8 +160,7 @@ class Judge:
     """Name of the environment variable with the API key, in the processes that score."""
     prompt: str = PROMPT
     """Prompt template: {task} is the task's JSON payload, {answer} the last action, {transcript}
-    all turns.
-    """
+    all turns."""
     inside: str = ""
     """Part of the last action that is the answer, as in `exact`."""
     low: float = 0.0

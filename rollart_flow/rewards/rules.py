@@ -68,9 +68,7 @@ class Numeric:
         check_inside("numeric", self.inside)
 
     def __call__(self, trajectory: Trajectory) -> Score:
-        """Return 1 if the last number of the answer is within the tolerance of the expected one,
-        else 0.
-        """
+        """Return 1 if the answer's last number is within the expected one's tolerance, else 0."""
         value = self.expected
         wanted = from_task(trajectory, self.key, "numeric") if value is None else value
         expected = _number(wanted)

@@ -131,9 +131,7 @@ class Scorer:
         await asyncio.gather(*(remote.warm(count) for remote in self.remotes))
 
     async def close(self) -> None:
-        """End the idle processes and close the connections of remote functions. May be called
-        twice.
-        """
+        """End idle processes and close remote functions. May be called twice."""
         await self._processes.close()
         for remote in self.remotes:
             await remote.close()

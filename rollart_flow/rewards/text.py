@@ -96,8 +96,7 @@ class Normal:
 
     case: bool = True
     space: bool = True
-    """Ignore whitespace around the text, and treat each run of whitespace inside it as one space.
-    """
+    """Ignore whitespace around the text, and take each run of it inside as one space."""
     form: bool = True
     """Ignore Unicode forms by NFKC: full width, ligatures, composed accents."""
 

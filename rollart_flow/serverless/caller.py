@@ -60,9 +60,7 @@ class EndpointBreaker:
         self._succeed()
 
     async def _admit(self) -> bool:
-        """Wait for admission and return whether the admitted attempt is the trial of a broken
-        endpoint.
-        """
+        """Wait for admission; return whether the attempt is the trial of a broken endpoint."""
         loop = asyncio.get_running_loop()
         while self._open_until is not None:
             if not self._probing and loop.time() >= self._open_until:
@@ -130,9 +128,7 @@ class Caller:
             ) from error
 
     async def _attempts(self, body: bytes, troubles: list[EndpointTroubleError]) -> bytes:
-        """Make attempts until one is answered, and append the errors of the others to
-        `troubles`.
-        """
+        """Make attempts until one is answered; append the errors of the others to `troubles`."""
         for attempt in count(1):
             try:
                 async with self._breaker.attempt():

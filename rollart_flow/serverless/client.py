@@ -73,16 +73,12 @@ class ServerlessReward:
             return await self._scored(trajectory)
 
     async def warm(self, count: int) -> None:
-        """Prepare the endpoint for `count` concurrent calls; errors are ignored and left to the
-        calls.
-        """
+        """Prepare the endpoint for `count` concurrent calls; errors are left to the calls."""
         with suppress(RollartError):
             await self._open().transport.warm(min(count, self.policy.max_concurrent))
 
     async def close(self) -> None:
-        """Release connections, threads and processes. May be called twice; the instance can be used
-        again.
-        """
+        """Release all resources. May be called twice; the instance can be used again."""
         caller, self._caller = self._caller, None
         self._places = asyncio.Semaphore(
             self.policy.max_concurrent

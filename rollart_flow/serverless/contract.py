@@ -217,9 +217,7 @@ def _call(message: _Message) -> RewardCall:
 
 
 def _total(trajectory: Trajectory) -> float:
-    """Return the sum of all numbers that may be non-finite; the sum is non-finite if one of them
-    is.
-    """
+    """Return the sum of all numbers, which is non-finite if one of them is."""
     sampling, parts = trajectory.sampling, trajectory.reward_parts or {}
     turns = (turn.reward + turn.generate_s + turn.step_s for turn in trajectory.turns)
     alone = (trajectory.reset_s, trajectory.reward or 0.0, sampling.temperature, sampling.top_p)

@@ -124,9 +124,7 @@ class Endpoint:
         return Answer(call.request_id, failure=_FAILURES[found.reason], error=error)
 
     async def _place(self, call: RewardCall) -> bool:
-        """Wait for an evaluation slot and return whether one was free before the call's
-        deadline.
-        """
+        """Wait for an evaluation slot; return whether one was free before the deadline."""
         if (left_s := _left_s(call)) <= 0:
             return False
         if not self._places.locked():

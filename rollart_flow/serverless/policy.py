@@ -28,8 +28,7 @@ class CallPolicy:
     """
     attempt_timeout_s: float | None = None
     """Seconds after which an attempt, including its hedge, is abandoned and repeated; None means
-    that it may take all the time until the deadline.
-    """
+    that it may take all the time until the deadline."""
     attempts: int = 8
     """Maximum number of attempts per trajectory; a hedge belongs to the attempt that it hedges."""
     backoff_s: float = 0.2
@@ -39,9 +38,7 @@ class CallPolicy:
     are not repeated together.
     """
     backoff_cap_s: float = 10.0
-    """Upper limit of the maximum pause. A Retry-After time of the endpoint is added to the
-    pause.
-    """
+    """Longest pause; a Retry-After time of the endpoint is added to it."""
     hedge_after_s: float | None = 5.0
     """Seconds without an answer after which the same request is sent a second time; the first
     answer wins.

@@ -18,9 +18,7 @@ from rollart_flow.serverless.transports.coalesced import GATHER_S, Answers
 
 
 class RewardReplica:
-    """A replica that evaluates up to `max_concurrent` calls at a time, from any number of
-    messages.
-    """
+    """A replica that evaluates up to `max_concurrent` calls at a time, of any messages."""
 
     def __init__(self, function: RewardFunction, max_concurrent: int) -> None:
         """Create the endpoint without starting processes."""

@@ -34,9 +34,7 @@ T = TypeVar("T")
 
 
 class BackgroundLoop:
-    """An event loop whose thread starts at first use, and thus after a server has forked its
-    workers.
-    """
+    """An event loop whose thread starts at first use, after a server forked its workers."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -71,12 +69,10 @@ class BackgroundLoop:
 LOOPBACK = "127.0.0.1"
 _GRACE_S = 5
 """Grace period in seconds for running calls when the server stops; remaining calls are then cut
-off.
-"""
+off."""
 _WATCHED_S = 1.0
 """Interval in seconds at which Ray Serve reads its metrics; rewards come in bursts, one per
-step.
-"""
+step."""
 _JSON = "application/json"
 _EXTRA = "pip install rollart-flow[serverless]"
 
@@ -148,8 +144,7 @@ def serve_http(
 
 def lambda_handler(function: RewardFunction) -> Callable[[dict[str, Any], object], dict[str, Any]]:
     """Create an AWS Lambda handler: `handler = lambda_handler(function)` in the function's
-    module.
-    """
+    module."""
     endpoint, loop = Endpoint(function), BackgroundLoop()
 
     def handler(event: dict[str, Any], context: object) -> dict[str, Any]:

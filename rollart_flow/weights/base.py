@@ -28,8 +28,7 @@ class WeightCapabilities:
     """Whether a reader that was absent when a version was published can get it later."""
     overlap_publish: bool = True
     """Whether a version may be published in a thread beside the trainer's next step; otherwise the
-    step waits for it.
-    """
+    step waits for it."""
     device: str = "cpu"
     """Device of the tensors during transfer; "cuda" means from GPU to GPU."""
 

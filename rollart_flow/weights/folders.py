@@ -136,15 +136,11 @@ class FolderStore(ABC):
 
     @abstractmethod
     def writing(self) -> AbstractContextManager[None]:
-        """Hold the exclusive right of this machine to put and remove folders, if the store needs
-        it.
-        """
+        """Hold the exclusive right to put and remove folders, if the store needs it."""
 
     @abstractmethod
     def workshop(self, name: str) -> Path:
-        """Return the path at which a folder is built manually; all processes of this machine share
-        it.
-        """
+        """Return the path at which to build a folder; all processes of this machine share it."""
 
     @abstractmethod
     def finish(self, name: str) -> None:

@@ -113,9 +113,7 @@ class LocalWeightStore(WeightStore):
         return surplus
 
     def _holds(self, made: Manifest) -> bool:
-        """Return whether this version exists, intact and equal. A damaged equal version may be
-        replaced.
-        """
+        """Return whether this version exists, intact and equal; a damaged one may be replaced."""
         try:
             there = self.manifest(made.version)
         except WeightsError:

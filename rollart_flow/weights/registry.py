@@ -60,9 +60,7 @@ def check_weights(weights: str, ends: TransferEnds) -> None:
 
 
 def check_placed(weights: str, trainers: Collection[str], engines: Collection[str]) -> None:
-    """Reject resource classes between which weights cannot travel; see
-    `WeightTransport.check_placed`.
-    """
+    """Reject a placement between which weights cannot travel, as its transport does."""
     _transport(weights)[0].check_placed(trainers, engines)
 
 
@@ -86,9 +84,7 @@ def start_weight_servers(weights: str, uri: str, keep_versions: int) -> WeightSe
 
 
 def sent_to(weights: str, uri: str, granted: str, *, shares: bool) -> SentWeights | None:
-    """Return how the trainer sends weights to a worker, or None if the worker reads them; see
-    `WeightTransport.sent_to`.
-    """
+    """Return how the trainer sends weights to a worker, or None if the worker reads them."""
     return _transport(weights)[0].sent_to(uri, granted, shares=shares)
 
 

@@ -78,9 +78,7 @@ class S3FolderStore(FolderStore):
         return copy
 
     def _copy(self, name: str, there: Tagged, copy: Path) -> None:
-        """Download to a path to which other processes may download concurrently; the first copy
-        remains.
-        """
+        """Download to a path that other processes may fill too; the first copy remains."""
         copy.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(dir=copy.parent) as temporary:
             folder = Path(temporary) / "folder"
@@ -130,9 +128,7 @@ class S3FolderStore(FolderStore):
         return tag is not None
 
     def _remove_uploads(self, name: str, unwanted: Callable[[str], bool]) -> None:
-        """Remove this upload if it lost to a concurrent one, otherwise the uploads that it
-        replaces.
-        """
+        """Remove this upload if it lost to a concurrent one, else the uploads that it replaces."""
         there = S3Blobs(f"{self._uri}/{name}")
         found = [other for other in there.names() if other != _FOLDER]
         there.remove_all([other for other in found if unwanted(other.split("/")[0])])

@@ -36,9 +36,7 @@ class TieredWeightStore(WeightStore):
     def publish(
         self, version: int, tensors: Mapping[str, torch.Tensor], checksum: str | None = None
     ) -> Manifest:
-        """Publish to the fast store, and to the durable one if late readers cannot use the fast
-        one.
-        """
+        """Publish to the fast store, and to the durable one if late readers need it."""
         if self._fast.capabilities.late_join:
             return self._fast.publish(version, tensors, checksum)
         return self.publish_lasting(version, tensors, checksum)

@@ -25,8 +25,7 @@ class TransportCapabilities:
     """Whether `NAME://HOST:PORT` uses servers that exist already."""
     sends: bool = False
     """Whether the trainer's GPU sends versions to the GPUs of the engines that `sent_to` accepts;
-    all other readers read the versions on disk.
-    """
+    all other readers read the versions on disk."""
 
 
 @dataclass(frozen=True, slots=True)

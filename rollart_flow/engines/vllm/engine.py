@@ -130,8 +130,7 @@ class VllmEngine(Engine):
 
     async def release(self) -> int:
         """Drop the KV cache until `resume` and return its size in bytes; 0 on CPUs, where vLLM
-        cannot drop it.
-        """
+        cannot drop it."""
         if self._released or not self._llm.model_config.enable_sleep_mode:
             return 0
         held = await self._ask(self._llm.collective_rpc("kv_cache_bytes"))
@@ -260,8 +259,7 @@ class VllmEngine(Engine):
 
     async def _ask(self, answer: Coroutine[Any, Any, Any]) -> Any:
         """Return the answer of a command; a failure marks the engine as failed, since vLLM's state
-        is then unknown.
-        """
+        is then unknown."""
         asked, died = asyncio.create_task(answer), asyncio.create_task(self._died.wait())
         try:
             await asyncio.wait((asked, died), return_when=asyncio.FIRST_COMPLETED)

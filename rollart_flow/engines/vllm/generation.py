@@ -58,8 +58,7 @@ class VllmGeneration:
 
     async def stop_fetching(self, streams: Iterable[VllmStream]) -> None:
         """Take back the requests whose prompts vLLM may be fetching, and fetch no more until
-        `fetches` is set.
-        """
+        `fetches` is set."""
         self.fetches = False
         fetching = [stream for stream in streams if stream.fetching]
         for stream in fetching:
@@ -76,9 +75,7 @@ class VllmGeneration:
         return self.fetches and prefix.version == self.version and not stream.unwanted
 
     async def _draw(self, stream: VllmStream, prefix: Prefix | None) -> None:
-        """Deliver tokens as they arrive, so that they are recorded with the version being
-        served.
-        """
+        """Deliver tokens as they arrive, so that they carry the version being served."""
         from vllm.inputs import tokens_input
 
         request = stream.request

@@ -28,14 +28,11 @@ _ROLES = {EnginePhase.PREFILL: "kv_producer", EnginePhase.DECODE: "kv_consumer"}
 _CACHED_THERE = "remote_prefill_cached_tokens"
 _FIRST_PORT, _PORTS = 15_000, 16_000
 """First port and number of ports to try; they lie below the system's ephemeral ports, of which vLLM
-uses many at startup.
-"""
+uses many at startup."""
 
 
 def connector(phase: EnginePhase, *, on_cpu: bool) -> KVTransferConfig:
-    """Return the connection settings to engines of the other phase, and set this process's
-    environment.
-    """
+    """Set this process's environment, and return the connection to the other phase."""
     from vllm.config import KVTransferConfig
 
     for name, value in LOOPBACK.items():
@@ -65,9 +62,7 @@ def prefill_parameters() -> SamplingParams:
 
 
 def held(output: RequestOutput) -> Prefix | None:
-    """Return the prefix held after the last output of a prefill, or None if the prefill was
-    aborted.
-    """
+    """Return the prefix that a prefill's last output holds, or None if it was aborted."""
     spans = output.outputs[0].weight_versions
     if not output.kv_transfer_params or not spans:
         return None

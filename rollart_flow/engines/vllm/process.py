@@ -41,16 +41,14 @@ QUIET = {
 """Defaults for the same environment; variables that the user has set take precedence."""
 CACHED_CHAINS = 64
 """Number of finished chains whose prefix can be kept for reuse on CPUs, in addition to the decoding
-chains.
-"""
+chains."""
 _BLOCK_TOKENS = 128
 """Number of tokens of one KV cache block on CPUs; a chain fills its last block in part."""
 
 
 def transfer_name(backend: str | None) -> str:
     """Return the name of the transfer that also receives what a backend of vLLM sends; None means
-    files alone.
-    """
+    files alone."""
     return TRANSFER if backend is None else f"{TRANSFER}_{backend}"
 
 
@@ -124,9 +122,7 @@ def _check_on_cpu(config: ModelConfig, settings: VllmSettings) -> None:
 
 
 def _cache_bytes(config: ModelConfig, settings: VllmSettings, context: int) -> int:
-    """Return the cache size for `max_batch` chains of maximum length and `CACHED_CHAINS` finished
-    ones.
-    """
+    """Return the cache size for `max_batch` longest chains and `CACHED_CHAINS` finished ones."""
     width = 4 if settings.dtype == "float32" else 2
     values = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim
     blocks = -(-context // _BLOCK_TOKENS) * (settings.max_batch + CACHED_CHAINS) + 1

@@ -35,8 +35,7 @@ class Receiver:
 
     def __init__(self, weights_uri: str, receivers: int) -> None:
         """Args: `weights_uri` is the run's weights folder, and `receivers` the number of vLLM
-        processes that hold the model.
-        """
+        processes that hold the model."""
         self._weights_uri = weights_uri
         self._receivers = receivers
         self._reader: asyncio.StreamReader | None = None

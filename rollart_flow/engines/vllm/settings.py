@@ -35,8 +35,7 @@ class VllmSettings:
     """Number of devices (processes on CPUs) over which the model is split."""
     seed: int = 0
     """Seed of all sampling, in request order. Engines with equal seeds sample alike, so each needs
-    its own.
-    """
+    its own."""
     phase: EnginePhase | None = None
     """Role of the engine; None means that it computes prompts and samples tokens."""
     lora: str | None = None
@@ -46,9 +45,7 @@ class VllmSettings:
     None means the weights alone.
     """
     sent: SentWeights | None = None
-    """How the trainer sends new weights to the engine's GPU; None means that they are loaded from
-    files.
-    """
+    """How the trainer sends weights to the engine's GPU; None: they are loaded from files."""
 
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES:

@@ -31,8 +31,7 @@ if TYPE_CHECKING:
 
 _COLDEST, _HOTTEST = 0.01, 2.0
 """Limits of the temperature; vLLM accepts lower values but samples with the first, and accepts no
-higher ones.
-"""
+higher ones."""
 
 
 def check(
@@ -94,17 +93,13 @@ class VllmStream:
     """A request in flight."""
 
     def __init__(self, request: GenerationRequest, chunk_tokens: int) -> None:
-        """Args: `chunk_tokens` is the chunk size; a chunk is smaller if the request ends or is
-        flushed.
-        """
+        """Args: `chunk_tokens` is the chunk size; the last or a flushed chunk may be smaller."""
         self.request = request
         self.drawing = False
         """Whether vLLM has the request."""
         self.ended = False
         self.fetching = False
-        """Whether vLLM may be fetching the prompt: no token was sampled since vLLM received the
-        request.
-        """
+        """Whether vLLM may be fetching the prompt: it has sampled no token since."""
         self.unwanted = False
         """Whether the request is to be aborted, even if vLLM does not have it yet."""
         self.recalled = False
@@ -142,9 +137,7 @@ class VllmStream:
         self._send(reason)
 
     def hand_over(self, prefix: Prefix | None) -> None:
-        """End the request with the held prefix of the prompt, or None if the request was
-        aborted.
-        """
+        """End the request with the held prefix of the prompt, or None if it was aborted."""
         self._send(FinishReason.ABORT if prefix is None else FinishReason.LENGTH, prefix)
 
     def fail(self, error: EngineError) -> None:

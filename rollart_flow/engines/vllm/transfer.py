@@ -104,8 +104,7 @@ class SentInit(WeightTransferInitInfo):  # type: ignore[misc]
 
 class SentTransfer(FileTransfer):
     """A transfer that receives weights from the trainer through vLLM's own engine; it also reads
-    files.
-    """
+    files."""
 
     init_info_cls = SentInit
     within_cls: ClassVar[type[WeightTransferEngine]]
@@ -164,9 +163,7 @@ class WorkerExtension:
         return sum(cache.nbytes for cache in runner.kv_caches)
 
     def give_up_prefix(self, request_id: str) -> None:
-        """End the lease of the prompt that this worker holds for a request, so that vLLM frees
-        it.
-        """
+        """End the lease of the prompt held for a request, so that vLLM frees it."""
         leases = get_kv_transfer_group().connector_worker._reqs_to_send
         for name in leases:
             if name.rpartition("-")[0] == request_id:  # vLLM appends a suffix of its own

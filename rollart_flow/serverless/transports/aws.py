@@ -34,8 +34,7 @@ _TROUBLE = (
 
 class LambdaTransport(Transport):
     """A transport with one client for all threads, as botocore allows. Lambda accepts calls of up
-    to 6 MB.
-    """
+    to 6 MB."""
 
     def __init__(self, name: str, region: str | None, policy: CallPolicy) -> None:
         longest_s = policy.attempt_timeout_s or policy.deadline_s

@@ -36,9 +36,7 @@ class Transport(ABC):
         """
 
     async def warm(self, count: int) -> None:
-        """Prepare the endpoint for `count` concurrent calls; errors of the endpoint are left to the
-        calls.
-        """
+        """Prepare the endpoint for `count` concurrent calls, to which its errors are left."""
         asked = (self.send(encode(WARM), _WARM_S) for _ in range(count))
         for answer in await asyncio.gather(*asked, return_exceptions=True):
             if isinstance(answer, BaseException) and not isinstance(answer, ServerlessError):
@@ -54,8 +52,7 @@ class TransportVariant:
 
     opener: str
     """`module:function`, imported at the first call and called with a URL and a `CallPolicy`; it
-    returns a `Transport` and raises SettingsError for a wrong URL.
-    """
+    returns a `Transport` and raises SettingsError for a wrong URL."""
     example: str
     """A valid URL, for error messages."""
     requirements: tuple[Requirement, ...] = ()

@@ -23,8 +23,7 @@ GATHER_S = 0.005
 
 Answers = tuple[int, list[tuple[int, bytes]]]
 """Type of one item of answers: (concurrent calls of the receiver, [(index in the message,
-answer)]).
-"""
+answer)])."""
 
 Open = Callable[[list[bytes]], AsyncIterator[Answers]]
 """A function that sends a message of calls, immediately if it can.
@@ -72,8 +71,7 @@ class Coalescer:
 
     def _send_later(self, loop: asyncio.AbstractEventLoop) -> None:
         """Schedule sending at the end of this turn, or after `GATHER_S` if the receiver is busy
-        with a message.
-        """
+        with a message."""
         if self._messages:
             self._timer = loop.call_later(GATHER_S, self._send)
         else:

@@ -131,9 +131,7 @@ class Sender:
         return int(self._server.server_address[1])
 
     def offer(self, version: int, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Hold a version in place of the previous one, which stays alive for transfers in
-        progress.
-        """
+        """Hold a version in place of the previous one, which lives on in transfers in progress."""
         self._held = Held(version, tensors, self._device)
 
     def close(self) -> None:

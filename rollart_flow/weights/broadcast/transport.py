@@ -33,9 +33,7 @@ if TYPE_CHECKING:
 
 
 class BroadcastWeightStore(WeightStore):
-    """A store in which publishing holds a version for the engines to request
-    (`engines.vllm.receiver`).
-    """
+    """A store that holds the published version for the engines (`engines.vllm.receiver`)."""
 
     def __init__(self, backend: str, uri: str) -> None:
         """Args: `backend` is vLLM's name for the way to send; `uri` is the run's weights folder."""
@@ -46,8 +44,7 @@ class BroadcastWeightStore(WeightStore):
     @property
     def capabilities(self) -> WeightCapabilities:
         """Publishing runs inside the training step: the copy to send is made on the trainer's own
-        device and replaces the previous version, which engines may still request.
-        """
+        device and replaces the previous version, which engines may still request."""
         return WeightCapabilities(
             latest=False, late_join=False, overlap_publish=False, device="cuda"
         )

@@ -74,17 +74,13 @@ class Wire:
 
 
 class WireClient:
-    """An implementation of vLLM's `VLLMWeightSyncClient` for one engine at the other end of a
-    connection.
-    """
+    """vLLM's `VLLMWeightSyncClient` for one engine at the other end of a connection."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
 
     def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None:
-        """Have the engine's processes join the transfer; see vLLM's protocol for this and the next
-        three.
-        """
+        """Have the engine's processes join the transfer; this and the next three are vLLM's."""
         self._call("init", init_info)
 
     def start_weight_update(self) -> None:

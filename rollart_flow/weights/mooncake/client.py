@@ -74,9 +74,7 @@ class MooncakeClient:
         return _NO_ANSWER not in codes
 
     def staging(self, size: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return two registered buffers of this size; the same size always gives the same
-        memory.
-        """
+        """Return two registered buffers of this size; the same size gives the same memory."""
         import torch
 
         if self._staging is None or self._staging[0].numel() != size:

@@ -30,9 +30,7 @@ _START_S = 60.0
 
 
 def segment_bytes(model_bytes: int, keep_versions: int) -> int:
-    """Return the memory for kept versions, the version being published and a collected version
-    still being read.
-    """
+    """Return the memory for kept versions, one being published and one that is still read."""
     return max(LEAST_SEGMENT_BYTES, (keep_versions + 2) * model_bytes + _SMALL_BYTES)
 
 
@@ -113,9 +111,7 @@ class MooncakeServers(WeightServers):
         self._wake.close()
 
     def _supervise(self) -> None:
-        """Run both servers in this thread. The kernel ends them with the thread, which is why it
-        starts them.
-        """
+        """Run both servers; the kernel ends them with this thread, which starts them."""
         while self.starts <= RESTARTS:
             self.starts += 1
             try:
@@ -136,9 +132,7 @@ class MooncakeServers(WeightServers):
         self._ready.set()
 
     def _follow(self, processes: "list[subprocess.Popen[bytes]]") -> bool:
-        """Read the output of the servers; return True when one ends, or False when they are to be
-        closed.
-        """
+        """Read the servers' output; return True when one ends, False when they are to close."""
         with selectors.DefaultSelector() as selector:
             selector.register(self._wake, selectors.EVENT_READ)
             for process in processes:

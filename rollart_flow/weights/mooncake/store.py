@@ -150,9 +150,7 @@ class MooncakeWeightStore(WeightStore):
 
     @contextmanager
     def _using(self, what: str) -> Iterator[tuple[MooncakeClient, IndexLog]]:
-        """Provide the connection, reopened after a restart of the master; errors name the
-        operation.
-        """
+        """Provide the connection, reopened if the master restarted; errors name the operation."""
         with self._lock:
             try:
                 if self._connected is not None and not self._connected[0].answered():
@@ -168,8 +166,7 @@ class MooncakeWeightStore(WeightStore):
         self, client: MooncakeClient, log: IndexLog, name: str, tensors: Mapping[str, torch.Tensor]
     ) -> tuple[str, ...]:
         """Put all buckets of a version, each while the next is filled, verify that they are stored,
-        and return their digests.
-        """
+        and return their digests."""
         sizes, digests = list[int](), list[str]()
         put: Future[None] | None = None
         with _thread("push") as pushing:
@@ -220,9 +217,7 @@ class MooncakeWeightStore(WeightStore):
         log.change(lambda now: now.without(gone))
 
     def _holds(self, client: MooncakeClient, index: Index, made: Manifest) -> bool:
-        """Return whether a version exists, whole and equal. A damaged equal version may be
-        replaced.
-        """
+        """Return whether a version exists, whole and equal; a damaged one may be replaced."""
         try:
             name, there = self._find(client, index, made.version)
         except WeightsError:
@@ -261,9 +256,7 @@ def _thread(what: str) -> ThreadPoolExecutor:
 
 
 def _with_published(index: Index, version: int, name: str) -> Index:
-    """Return the index with a complete version added; a damaged previous attempt is to be
-    collected.
-    """
+    """Return the index with a version added; a damaged earlier attempt is to be collected."""
     if name not in index.leaving:
         raise WeightsError("its keys were lost or collected meanwhile; publish it again")
     damaged = [index.published[version]] if version in index.published else []
