@@ -137,7 +137,7 @@ class DecodeBatch:
         """
         self._compact()
         rows = self._rows
-        tokens, logprobs, kept = self._sampler.draw(self._decode(), self._cache.held[rows] + 1)
+        tokens, logprobs, kept = self._sampler.sample(self._decode(), self._cache.held[rows] + 1)
         self._cache.held[rows] += 1
         held = self._cache.held[rows]
         self._cache.chain[rows, held] = tokens

@@ -106,12 +106,12 @@ class PolicyCompletions:
         return await opened[self].complete(prompt)
 
     def _open(self) -> EngineCompletions:
-        from rollart_flow.engines.registry import build_engine
+        from rollart_flow.engines.registry import EngineOptions, build_engine
 
         assert self.policy.path is not None
         codec = load_codec(self.policy.path)
         stops = (*self.sampling.stop_token_ids, *codec.stop_token_ids)
-        engine = build_engine(self.policy, self.policy.path, seed=0)
+        engine = build_engine(self.policy, self.policy.path, EngineOptions(seed=0))
         sampling = replace(self.sampling, stop_token_ids=stops)
         return EngineCompletions(engine, codec, self.model, sampling)
 

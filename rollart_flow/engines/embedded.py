@@ -10,7 +10,6 @@ is sampled while the engine is suspended.
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
-from pathlib import Path
 
 import torch
 
@@ -20,7 +19,7 @@ from rollart_flow.engines.requests import EmbeddedStream, check_request, refused
 from rollart_flow.errors import EngineError, SettingsError
 from rollart_flow.models.architectures import NO_MIXTURE
 from rollart_flow.models.device import computing_device
-from rollart_flow.models.folder import check_tensors, load_folder
+from rollart_flow.models.folder import check_tensors
 from rollart_flow.models.qwen3 import ModelConfig
 from rollart_flow.types import Chunk, FinishReason, GenerationRequest
 
@@ -102,42 +101,6 @@ class EmbeddedEngine(Engine):
         self._closed = False
         self._work = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-
-    @staticmethod
-    def from_folder(
-        folder: str | Path,
-        *,
-        version: int = 0,
-        seed: int = 0,
-        dtype: str = "float32",
-        device: str = "cpu",
-        eager: bool = False,
-        max_context: int | None = None,
-        max_batch: int = 64,
-        cached_rows: int = 64,
-        chunk_tokens: int = 32,
-    ) -> "EmbeddedEngine":
-        """Create an engine for the model in a Hugging Face folder; the arguments are those of the
-        constructor.
-
-        Raises:
-            SettingsError: there is no Qwen3 in the folder, or a setting is impossible.
-            WeightsError: the weights are damaged.
-        """
-        config, tensors = load_folder(folder)
-        return EmbeddedEngine(
-            config,
-            tensors,
-            version=version,
-            seed=seed,
-            dtype=dtype,
-            device=device,
-            eager=eager,
-            max_context=max_context,
-            max_batch=max_batch,
-            cached_rows=cached_rows,
-            chunk_tokens=chunk_tokens,
-        )
 
     @property
     def version(self) -> int:

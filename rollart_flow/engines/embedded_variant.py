@@ -15,9 +15,10 @@ class EmbeddedVariant(EngineVariant):
 
     def build(self, policy: Policy, folder: str, options: EngineOptions) -> Engine:
         from rollart_flow.engines.embedded import EmbeddedEngine
+        from rollart_flow.models.folder import load_folder
 
-        return EmbeddedEngine.from_folder(
-            folder,
+        return EmbeddedEngine(
+            *load_folder(folder),
             seed=options.seed,
             dtype=policy.computes_in,
             device=policy.device,

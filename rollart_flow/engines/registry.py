@@ -143,29 +143,8 @@ def check_engine(
     variant.check(policy, prefill_workers=prefill_workers)
 
 
-def build_engine(
-    policy: Policy,
-    folder: str,
-    *,
-    seed: int,
-    worker: str = "",
-    units: int = 1,
-    phase: EnginePhase | None = None,
-    lora: str | None = None,
-    sent: SentWeights | None = None,
-) -> Engine:
+def build_engine(policy: Policy, folder: str, options: EngineOptions) -> Engine:
     """Build the engine named by `policy.engine`, which serves the model in `folder` as version 0.
-
-    Args:
-        policy: source of the engine's settings.
-        folder: a Hugging Face folder.
-        seed: seed of all sampling.
-        worker: name of the worker that holds the engine.
-        units: units of a resource class that the engine computes on.
-        phase: role of the engine when separate workers compute prompts; None means both roles.
-        lora: folder of a LoRA adapter to generate with; None means the weights alone.
-        sent: how the trainer sends weights to the engine's GPU; None means that the engine reads
-        them.
 
     Raises:
         SettingsError, MissingExtraError: as for `check_engine`, or the engine needs a GPU and this
@@ -173,7 +152,9 @@ def build_engine(
         EngineError: the engine could not start.
     """
     check_engine(
-        policy, units=units, prefill_workers=int(phase is not None), adapted=lora is not None
+        policy,
+        units=options.units,
+        prefill_workers=int(options.phase is not None),
+        adapted=options.lora is not None,
     )
-    options = EngineOptions(seed, worker, units, phase, lora, sent)
     return ENGINES.load(policy.engine).build(policy, folder, options)

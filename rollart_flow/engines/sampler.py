@@ -77,7 +77,7 @@ class Sampler:
         self._cut_p = self._there(self._top_p[rows[cut]])[:, None]
         self._cut_k = self._there(self._top_k[rows[cut]])[:, None]
 
-    def draw(
+    def sample(
         self, logits: torch.Tensor, positions: Int64Array
     ) -> tuple[Int64Array, FloatArray, Kept]:
         """Sample one token for each selected row.

@@ -21,7 +21,7 @@ from uuid import uuid4
 from rollart_flow.control.loop.replayable_queue import ReplayableQueue
 from rollart_flow.control.protocols import PullStats
 from rollart_flow.engines.base import Delivery, Engine, EngineFailure, EnginePhase
-from rollart_flow.engines.registry import build_engine
+from rollart_flow.engines.registry import EngineOptions, build_engine
 from rollart_flow.engines.weight_prefetcher import WeightPrefetcher
 from rollart_flow.errors import EngineError, WorkerLeftError
 from rollart_flow.models.policy import Policy
@@ -63,12 +63,14 @@ class EngineWorker(ActorGenCls):
         self._engine: Engine = build_engine(
             policy,
             local_path(folder),
-            seed=seed,
-            worker=placement.worker,
-            units=max(1, int(placement.gpus)),
-            phase=phase if disaggregated else None,
-            lora=None if lora is None else local_path(lora),
-            sent=sent,
+            EngineOptions(
+                seed=seed,
+                worker=placement.worker,
+                units=max(1, int(placement.gpus)),
+                phase=phase if disaggregated else None,
+                lora=None if lora is None else local_path(lora),
+                sent=sent,
+            ),
         )
         self._pulls = WeightPrefetcher(open_weights(weights, weights_uri))
         self._feeds: dict[str, ReplayableQueue[Delivery]] = {}

@@ -73,7 +73,7 @@ class ArithmeticEnvironment(Environment):
         self._answer: int | None = None
 
     def reset(self, seed: int, task: str) -> tuple[str, Info]:
-        """Pose the task's problem: `{"problem": "3+4="}`. Nothing is drawn, so no seed is used."""
+        """Pose the task's problem: `{"problem": "3+4="}`. Nothing is random, so no seed is used."""
         problem: str = json.loads(task)["problem"]
         self._answer = solve(problem)
         return self._instructions + problem, {}

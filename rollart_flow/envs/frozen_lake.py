@@ -154,7 +154,7 @@ class FrozenLake(Domain):
     def tasks(self, split: Split, seed: int) -> Iterator[Task]:
         """The fixed map over and over (once for evaluation), or random ones (64 for evaluation).
 
-        Random maps of the two splits are drawn independently, so that small ones may coincide.
+        Random maps of the two splits are sampled independently, so that small ones may coincide.
         """
         if not self.random_maps:
             return repeat(self._fixed()) if split is Split.TRAIN else iter((self._fixed(),))

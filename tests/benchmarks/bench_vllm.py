@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 import torch
 
 from rollart_flow.engines.base import Engine
-from rollart_flow.engines.registry import build_engine
+from rollart_flow.engines.registry import EngineOptions, build_engine
 from rollart_flow.models.policy import Policy, materialize
 from rollart_flow.types import GenerationRequest, Sampling
 from tests.benchmarks.processes import cpu_s
@@ -57,7 +57,8 @@ async def _compare(path: str) -> tuple[float, float]:
         tuple(random.randrange(5, 100) for _ in range(PROMPT_TOKENS)) for _ in range(CONCURRENT)
     ]
     engines = [
-        build_engine(Policy.tiny(engine=name), path, seed=0) for name in ("vllm", "embedded")
+        build_engine(Policy.tiny(engine=name), path, EngineOptions(seed=0))
+        for name in ("vllm", "embedded")
     ]
     seconds: list[list[float]] = [[], []]
     try:

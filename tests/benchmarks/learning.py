@@ -23,7 +23,7 @@ from rollart_flow.control.inference.llm_proxy import LLMProxy
 from rollart_flow.control.rollout.env_manager import AttemptLimits, EnvManager
 from rollart_flow.control.scheduler.rollout_settings import RolloutSettings
 from rollart_flow.engines.base import Engine
-from rollart_flow.engines.registry import build_engine
+from rollart_flow.engines.registry import EngineOptions, build_engine
 from rollart_flow.envs.adapter import InlineEnvironment
 from rollart_flow.models.policy import load_codec, materialize
 from rollart_flow.operators.batch_columns import prepare
@@ -128,7 +128,7 @@ class _Trial:
         self._pipeline = pipeline
         self._algorithm = algorithm
         self._codec = load_codec(at)
-        self._engine = build_engine(pipeline.policy, at, seed=pipeline.seed)
+        self._engine = build_engine(pipeline.policy, at, EngineOptions(seed=pipeline.seed))
         self._trainer: Trainer = build_trainer(trainer_settings(pipeline), algorithm, at)
         self._proxy = LLMProxy([_Worker(self._engine)], EventLog())
         self._scorer = Scorer(environment_reward)

@@ -13,7 +13,7 @@ import torch
 
 from rollart_flow.engines.base import Engine
 from rollart_flow.engines.embedded import EmbeddedEngine
-from rollart_flow.engines.registry import build_engine
+from rollart_flow.engines.registry import EngineOptions, build_engine
 from rollart_flow.errors import EngineError, SettingsError
 from rollart_flow.models.cached import CachedQwen3
 from rollart_flow.models.folder import load_folder
@@ -40,8 +40,8 @@ class TestEmbeddedEngine(EngineConformance):
 
     def make(self, folder: Path) -> Engine:
         """Small in every respect."""
-        return EmbeddedEngine.from_folder(
-            folder, seed=5, max_batch=12, cached_rows=9, chunk_tokens=4
+        return EmbeddedEngine(
+            *load_folder(folder), seed=5, max_batch=12, cached_rows=9, chunk_tokens=4
         )
 
 
@@ -53,8 +53,8 @@ class TestEmbeddedEngineOnAGpu(EngineConformance):
 
     def make(self, folder: Path) -> Engine:
         """In float32, as what it is compared with."""
-        return EmbeddedEngine.from_folder(
-            folder, seed=5, device="cuda", max_batch=12, cached_rows=9, chunk_tokens=4
+        return EmbeddedEngine(
+            *load_folder(folder), seed=5, device="cuda", max_batch=12, cached_rows=9, chunk_tokens=4
         )
 
 
@@ -62,7 +62,9 @@ class TestEmbeddedEngineOnAGpu(EngineConformance):
 def test_a_gpu_that_is_not_there_is_refused(folders: tuple[Path, Path]) -> None:
     wanted = r"^policy\.device='cuda': torch .* sees no GPU in this process; set policy\.device=cpu"
     with pytest.raises(SettingsError, match=wanted):
-        build_engine(Policy.tiny(device="cuda", max_context=CONTEXT), str(folders[0]), seed=0)
+        build_engine(
+            Policy.tiny(device="cuda", max_context=CONTEXT), str(folders[0]), EngineOptions(seed=0)
+        )
 
 
 @pytest.fixture
@@ -94,7 +96,7 @@ def run(engine: EmbeddedEngine, scenario: Callable[[], Awaitable[None]]) -> None
 def test_the_next_turn_computes_only_what_is_new(
     folders: tuple[Path, Path], prefilled: list[int]
 ) -> None:
-    engine = EmbeddedEngine.from_folder(folders[0])
+    engine = EmbeddedEngine(*load_folder(folders[0]))
 
     async def scenario() -> None:
         first = await generate(engine, ask("a", prompt(1, 40)))
@@ -110,7 +112,7 @@ def test_the_next_turn_computes_only_what_is_new(
 def test_attempts_at_one_prompt_share_its_computation(
     folders: tuple[Path, Path], prefilled: list[int]
 ) -> None:
-    engine = EmbeddedEngine.from_folder(folders[0])
+    engine = EmbeddedEngine(*load_folder(folders[0]))
 
     async def scenario() -> None:
         group = [ask(f"{i}", prompt(1, 40)) for i in range(8)]
@@ -127,7 +129,7 @@ def test_attempts_at_one_prompt_share_its_computation(
 def test_prefixes_are_kept_up_to_the_bound_and_the_oldest_go_first(
     folders: tuple[Path, Path], prefilled: list[int]
 ) -> None:
-    engine = EmbeddedEngine.from_folder(folders[0], max_batch=1, cached_rows=2)
+    engine = EmbeddedEngine(*load_folder(folders[0]), max_batch=1, cached_rows=2)
 
     async def scenario() -> None:
         for index in (1, 2, 3, 1, 4):  # 1 is used again, so 4 takes the place of 2
@@ -144,7 +146,7 @@ def test_prefixes_are_kept_up_to_the_bound_and_the_oldest_go_first(
 def test_new_weights_forget_every_prefix(
     folders: tuple[Path, Path], reference: Reference, prefilled: list[int]
 ) -> None:
-    engine = EmbeddedEngine.from_folder(folders[0])
+    engine = EmbeddedEngine(*load_folder(folders[0]))
 
     async def scenario() -> None:
         await generate(engine, ask("a", prompt(1, 40)))
@@ -158,7 +160,7 @@ def test_new_weights_forget_every_prefix(
 
 
 def test_a_released_engine_holds_no_cache_until_it_goes_on(folders: tuple[Path, Path]) -> None:
-    engine = EmbeddedEngine.from_folder(folders[0])
+    engine = EmbeddedEngine(*load_folder(folders[0]))
     cache = engine._batch._cache.tensors
 
     async def scenario() -> None:
@@ -179,7 +181,7 @@ def test_draws_depend_on_seed_and_request_and_not_on_batch_mates(
     request = ask("a", prompt(1, 20), Sampling(max_tokens=40))
 
     def drawn(seed: int, request: GenerationRequest, mates: int) -> tuple[int, ...]:
-        engine = EmbeddedEngine.from_folder(folders[0], seed=seed, max_batch=8)
+        engine = EmbeddedEngine(*load_folder(folders[0]), seed=seed, max_batch=8)
         answers = []
 
         async def scenario() -> None:
@@ -204,18 +206,18 @@ def test_a_request_continues_elsewhere_with_the_same_random_numbers(
     async def scenario() -> None:
         answers.append(await generate(engine, whole))
 
-    engine = EmbeddedEngine.from_folder(folders[0], seed=3)
+    engine = EmbeddedEngine(*load_folder(folders[0]), seed=3)
     run(engine, scenario)
     tokens = answers[0].token_ids
     rest = replace(whole, prompt_ids=(*whole.prompt_ids, *tokens[:15]))
     whole = replace(rest, sampling=Sampling(max_tokens=25))
-    engine = EmbeddedEngine.from_folder(folders[0], seed=3)
+    engine = EmbeddedEngine(*load_folder(folders[0]), seed=3)
     run(engine, scenario)
     assert answers[1].token_ids == tokens[15:]
 
 
 def test_a_short_answer_is_one_chunk_and_a_long_one_several(folders: tuple[Path, Path]) -> None:
-    engine = EmbeddedEngine.from_folder(folders[0], chunk_tokens=10)
+    engine = EmbeddedEngine(*load_folder(folders[0]), chunk_tokens=10)
 
     async def scenario() -> None:
         for tokens, wanted in ((7, [7]), (10, [10]), (25, [10, 10, 5])):
@@ -227,7 +229,7 @@ def test_a_short_answer_is_one_chunk_and_a_long_one_several(folders: tuple[Path,
 
 
 def test_suspend_delivers_what_was_drawn_and_nothing_follows(folders: tuple[Path, Path]) -> None:
-    engine = EmbeddedEngine.from_folder(folders[0], chunk_tokens=1000)
+    engine = EmbeddedEngine(*load_folder(folders[0]), chunk_tokens=1000)
     chunks: list[Chunk] = []
 
     async def follow() -> None:
@@ -259,7 +261,7 @@ def test_suspend_delivers_what_was_drawn_and_nothing_follows(folders: tuple[Path
 
 
 def test_suspend_wins_over_a_request_of_the_same_moment(folders: tuple[Path, Path]) -> None:
-    engine = EmbeddedEngine.from_folder(folders[0])
+    engine = EmbeddedEngine(*load_folder(folders[0]))
 
     async def scenario() -> None:
         await generate(engine, ask("first", prompt(1, 5)))  # the steps' task is waiting now
@@ -278,7 +280,7 @@ def test_suspend_wins_over_a_request_of_the_same_moment(folders: tuple[Path, Pat
 def test_weights_that_are_not_finite_end_the_requests_and_harm_no_later_one(
     folders: tuple[Path, Path], reference: Reference
 ) -> None:
-    engine = EmbeddedEngine.from_folder(folders[0])
+    engine = EmbeddedEngine(*load_folder(folders[0]))
 
     async def scenario() -> None:
         _, tensors = load_folder(folders[1])
@@ -317,7 +319,7 @@ def test_loaded_tensors_may_change_afterwards(
 
 
 def test_bfloat16_stays_near_float32(folders: tuple[Path, Path], reference: Reference) -> None:
-    engine = EmbeddedEngine.from_folder(folders[0], dtype="bfloat16")
+    engine = EmbeddedEngine(*load_folder(folders[0]), dtype="bfloat16")
 
     async def scenario() -> None:
         request = ask("a", prompt(1, 30), Sampling(max_tokens=30))
@@ -330,7 +332,7 @@ def test_bfloat16_stays_near_float32(folders: tuple[Path, Path], reference: Refe
 
 
 def test_a_prompt_that_fills_the_context_ends_at_once(folders: tuple[Path, Path]) -> None:
-    engine = EmbeddedEngine.from_folder(folders[0])
+    engine = EmbeddedEngine(*load_folder(folders[0]))
 
     async def scenario() -> None:
         answer = await generate(engine, ask("a", prompt(1, CONTEXT)))
@@ -340,7 +342,7 @@ def test_a_prompt_that_fills_the_context_ends_at_once(folders: tuple[Path, Path]
 
 
 def test_two_requests_of_one_id_are_refused(folders: tuple[Path, Path]) -> None:
-    engine = EmbeddedEngine.from_folder(folders[0])
+    engine = EmbeddedEngine(*load_folder(folders[0]))
 
     async def scenario() -> None:
         first = asyncio.create_task(generate(engine, ask("a", prompt(1, 20))))
@@ -359,7 +361,7 @@ def test_long_prompts_are_computed_in_pieces(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("rollart_flow.engines.batch.PREFILL_TOKENS", 50)
-    engine = EmbeddedEngine.from_folder(folders[0])
+    engine = EmbeddedEngine(*load_folder(folders[0]))
 
     async def scenario() -> None:
         requests = [ask(str(i), prompt(i, 140 - 30 * i)) for i in range(4)]
@@ -386,4 +388,4 @@ def test_impossible_settings_are_refused(
     folders: tuple[Path, Path], settings: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(SettingsError, match=message):
-        EmbeddedEngine.from_folder(folders[0], **settings)
+        EmbeddedEngine(*load_folder(folders[0]), **settings)

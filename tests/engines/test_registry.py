@@ -11,6 +11,7 @@ from rollart_flow.engines.embedded import EmbeddedEngine
 from rollart_flow.engines.vllm import variant
 from rollart_flow.envs import FrozenLake
 from rollart_flow.errors import MissingExtraError, PipelineError, SettingsError
+from rollart_flow.models.folder import load_folder
 from rollart_flow.pipeline.nodes import Rollout
 from tests.trainers.mixtures import write_mixture
 
@@ -71,7 +72,7 @@ def test_a_mixture_of_experts_is_for_vllm(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"^the embedded engine .* take policy.engine=vllm$"):
         registry.check_engine(policy)
     with pytest.raises(SettingsError, match="no mixture of experts"):
-        EmbeddedEngine.from_folder(tmp_path / "m")
+        EmbeddedEngine(*load_folder(tmp_path / "m"))
 
 
 def test_an_engine_that_takes_no_adapter_is_refused_one() -> None:

@@ -28,7 +28,7 @@ def test_only_tokens_of_some_probability_are_drawn(
     logits: list[float], allowed: set[int], position: int
 ) -> None:
     sampler = _sampler(Sampling(allowed_token_ids=tuple(allowed)))
-    tokens, logprobs, _ = sampler.draw(torch.tensor([logits]), np.array([position]))
+    tokens, logprobs, _ = sampler.sample(torch.tensor([logits]), np.array([position]))
     assert int(tokens[0]) in allowed
     rest = torch.tensor([logits[token] for token in sorted(allowed)]).log_softmax(-1)
     wanted = rest[sorted(allowed).index(int(tokens[0]))]
@@ -44,7 +44,7 @@ def test_rows_of_every_kind_share_a_batch() -> None:
         Sampling(top_k=2, temperature=2.0),
         Sampling(allowed_token_ids=(1,)),
     )
-    tokens, logprobs, kept = sampler.draw(logits, np.arange(4))
+    tokens, logprobs, kept = sampler.sample(logits, np.arange(4))
     assert kept == {2: (4, 5)}
     assert (int(tokens[1]), int(tokens[3])) == (5, 1)
     assert int(tokens[2]) in (4, 5)
@@ -58,7 +58,7 @@ def test_a_row_forgets_the_restriction_of_its_last_request() -> None:
     sampler = _sampler(Sampling(allowed_token_ids=(1,)), Sampling(allowed_token_ids=(2,)))
     sampler.bind(0, "next", Sampling(temperature=0.0))
     sampler.select(np.arange(2))
-    tokens, _, _ = sampler.draw(torch.tensor([[0.0, 0, 0, 9, 0, 0]] * 2), np.arange(2))
+    tokens, _, _ = sampler.sample(torch.tensor([[0.0, 0, 0, 9, 0, 0]] * 2), np.arange(2))
     assert tokens.tolist() == [3, 2]
 
 
@@ -66,18 +66,18 @@ def test_the_same_place_draws_the_same_token_in_any_order() -> None:
     sampler = _sampler(*[Sampling()] * 50)
     logits = torch.zeros(50, 6)
     positions = np.arange(50) % 7
-    forward = sampler.draw(logits, positions)[0]
+    forward = sampler.sample(logits, positions)[0]
     sampler.select(np.arange(50)[::-1].copy())
-    backward = sampler.draw(logits, positions[::-1].copy())[0]
+    backward = sampler.sample(logits, positions[::-1].copy())[0]
     assert forward.tolist() == backward[::-1].tolist()
     sampler.select(np.arange(50))
-    assert sampler.draw(logits, positions + 1)[0].tolist() != forward.tolist()
+    assert sampler.sample(logits, positions + 1)[0].tolist() != forward.tolist()
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_logits_that_are_not_finite_are_refused(value: float) -> None:
     with pytest.raises(EngineError, match="not finite"):
-        _sampler(Sampling()).draw(torch.tensor([[0.0, value, 0, 0, 0, 0]]), np.array([3]))
+        _sampler(Sampling()).sample(torch.tensor([[0.0, value, 0, 0, 0, 0]]), np.array([3]))
 
 
 def test_sums_in_whole_numbers_do_not_depend_on_their_order_and_skip_what_is_zero() -> None:

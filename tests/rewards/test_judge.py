@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rollart_flow.engines.completions import EngineCompletions, PolicyCompletions
-from rollart_flow.engines.registry import build_engine
+from rollart_flow.engines.registry import EngineOptions, build_engine
 from rollart_flow.errors import RewardFailedError, SettingsError
 from rollart_flow.models.policy import Policy, load_codec, materialize
 from rollart_flow.rewards import (
@@ -136,7 +136,7 @@ def test_any_engine_can_judge(model: Path) -> None:
     policy = Policy.from_pretrained(model, max_context=512)
 
     async def main() -> None:
-        engine = build_engine(policy, str(model), seed=0)
+        engine = build_engine(policy, str(model), EngineOptions(seed=0))
         running = EngineCompletions(engine, codec, "tiny", one_digit)
         lazy = PolicyCompletions(policy, one_digit)
         prompt = "Judge: {answer}"

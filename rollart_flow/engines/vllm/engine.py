@@ -60,7 +60,7 @@ class VllmEngine(Engine):
         before = set(active_children())
         self._llm: Any = start(folder, self._config, settings)
         limits = (self._context, self._config.vocab_size)
-        self._drawing = VllmGeneration(self._llm, limits, settings, version)
+        self._generation = VllmGeneration(self._llm, limits, settings, version)
         self._processes = set(active_children()) - before
         self._receiver = (
             None
@@ -78,7 +78,7 @@ class VllmEngine(Engine):
 
     @property
     def version(self) -> int:
-        return self._drawing.version
+        return self._generation.version
 
     @property
     def failed(self) -> str:
@@ -88,7 +88,7 @@ class VllmEngine(Engine):
         self._check(request)
         stream = VllmStream(request, self._settings.chunk_tokens)
         self._streams[request.request_id] = stream
-        self._tasks[stream] = asyncio.create_task(self._draw(stream))
+        self._tasks[stream] = asyncio.create_task(self._answer(stream))
         try:
             finished = False
             while not finished:
@@ -107,10 +107,10 @@ class VllmEngine(Engine):
         stream = self._streams.get(request_id)
         if stream is None:
             if not (self._closed or self._failed):
-                await self._drawing.give_up(request_id)
+                await self._generation.give_up(request_id)
             return
         stream.unwanted = True
-        if stream.drawing:
+        if stream.generating:
             await self._llm.abort(request_id)
 
     async def suspend(self) -> None:
@@ -122,7 +122,7 @@ class VllmEngine(Engine):
         """
         await self._begin()
         if not self._suspended:
-            await self._drawing.stop_fetching(self._streams.values())
+            await self._generation.stop_fetching(self._streams.values())
             await self._ask(self._llm.pause_generation(mode="keep", clear_cache=True))
             self._suspended = True
         for stream in self._streams.values():
@@ -159,7 +159,7 @@ class VllmEngine(Engine):
         suspended = self._suspended
         await self.suspend()
         await self._ask(update())
-        self._drawing.version = version
+        self._generation.version = version
         if not suspended:
             await self.resume()
 
@@ -170,7 +170,7 @@ class VllmEngine(Engine):
             self._released = False
         await self._ask(self._llm.resume_generation())
         self._suspended = False
-        self._drawing.fetches = True
+        self._generation.fetches = True
 
     async def close(self) -> None:
         """Abort all requests in flight and end vLLM's process. May be called twice."""
@@ -186,7 +186,7 @@ class VllmEngine(Engine):
         if self._receiver is not None:
             self._receiver.close()
         self._llm.shutdown()
-        self._llm = self._drawing.llm = None
+        self._llm = self._generation.llm = None
         for process in self._processes:
             process.join()  # vLLM has ended or killed the process without joining it
 
@@ -204,11 +204,11 @@ class VllmEngine(Engine):
             prefills=self._settings.phase is EnginePhase.PREFILL,
         )
 
-    async def _draw(self, stream: VllmStream) -> None:
+    async def _answer(self, stream: VllmStream) -> None:
         """Have vLLM answer a stream; any error ends the stream."""
         try:
             await self._begin()
-            await self._drawing.answer(stream)
+            await self._generation.answer(stream)
         except Exception as error:  # noqa: BLE001  any error must reach the waiting reader
             stream.fail(self._fault(error))
 
@@ -233,7 +233,7 @@ class VllmEngine(Engine):
         self._watch(True)
         await self._llm.get_supported_tasks()
         await self._llm.init_weight_transfer_engine(WeightTransferInitRequest())
-        await self._llm.update_weight_version(str(self._drawing.version))
+        await self._llm.update_weight_version(str(self._generation.version))
 
     async def _transfer(self, path: str, version: int) -> None:
         from vllm.distributed.weight_transfer.base import WeightTransferUpdateRequest

@@ -52,9 +52,9 @@ class VllmGeneration:
                 await self._decline(request.request_id, prefix)
                 prefix = None
             # No other task may run before vLLM has the request, or `stop_fetching` would miss it.
-            await self._draw(stream, prefix)
+            await self._answer(stream, prefix)
             if stream.recalled:
-                await self._draw(stream, None)
+                await self._answer(stream, None)
 
     async def stop_fetching(self, streams: Iterable[VllmStream]) -> None:
         """Take back the requests whose prompts vLLM may be fetching, and fetch no more until
@@ -74,7 +74,7 @@ class VllmGeneration:
     def _wants(self, stream: VllmStream, prefix: Prefix) -> bool:
         return self.fetches and prefix.version == self.version and not stream.unwanted
 
-    async def _draw(self, stream: VllmStream, prefix: Prefix | None) -> None:
+    async def _answer(self, stream: VllmStream, prefix: Prefix | None) -> None:
         """Deliver tokens as they arrive, so that they carry the version being served."""
         from vllm.inputs import tokens_input
 
@@ -85,7 +85,7 @@ class VllmGeneration:
         asked = parameters(request, context=self._context, vocabulary=self._vocabulary)
         if prefix is not None:
             asked.extra_args = {"kv_transfer_params": prefixes.address(prefix)}
-        stream.drawing, stream.fetching, stream.recalled = True, prefix is not None, False
+        stream.generating, stream.fetching, stream.recalled = True, prefix is not None, False
         prompt = tokens_input(list(request.prompt_ids))
         answers = self.llm.generate(prompt, asked, request.request_id, lora_request=self._lora)
         async for output in answers:
@@ -100,7 +100,7 @@ class VllmGeneration:
         if stream.unwanted:
             stream.end(FinishReason.ABORT)
             return
-        stream.drawing = True
+        stream.generating = True
         prompt = tokens_input(list(request.prompt_ids))
         answers = self.llm.generate(prompt, asked, request.request_id, lora_request=self._lora)
         async for output in answers:

@@ -77,7 +77,7 @@ def parameters(request: GenerationRequest, *, context: int, vocabulary: int) -> 
     )
 
 
-def drawn(logprobs: FlatLogprobs) -> list[float]:
+def sampled_logprobs(logprobs: FlatLogprobs) -> list[float]:
     """Return the logprob of each sampled token, which is the first entry of its position."""
     return [logprobs.logprobs[start] for start in logprobs.start_indices]
 
@@ -95,7 +95,7 @@ class VllmStream:
     def __init__(self, request: GenerationRequest, chunk_tokens: int) -> None:
         """Args: `chunk_tokens` is the chunk size; the last or a flushed chunk may be smaller."""
         self.request = request
-        self.drawing = False
+        self.generating = False
         """Whether vLLM has the request."""
         self.ended = False
         self.fetching = False
@@ -118,7 +118,7 @@ class VllmStream:
         self.fetching = False
         if output.token_ids:
             self._tokens += output.token_ids
-            self._logprobs += drawn(output.logprobs)
+            self._logprobs += sampled_logprobs(output.logprobs)
             self._versions += [version] * len(output.token_ids)
             if self.request.sampling.truncates:
                 self._kept += kept(output.logprobs)
