@@ -4,7 +4,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from rollart_flow.weights.mooncake.transport import missing_library
+from rollart_flow.weights.mooncake.package import missing_library
 
 with_mooncake = pytest.mark.skipif(bool(missing_library()), reason=missing_library())
 """For tests that talk to Mooncake itself, which needs a library of the system."""

@@ -129,7 +129,6 @@ class EmbeddedEngine(Engine):
         self._signal()
 
     async def release(self) -> int:
-        """Drop the KV cache until `resume` and return its size in bytes."""
         self._recall()
         return self._batch.release()
 

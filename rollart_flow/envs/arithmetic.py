@@ -170,7 +170,6 @@ class Arithmetic(Domain):
             )
 
     def make(self) -> ArithmeticEnvironment:
-        """A new environment."""
         return ArithmeticEnvironment(
             instructions=self.instructions,
             format_penalty=self.format_penalty,

@@ -163,7 +163,6 @@ class FrozenLake(Domain):
         return (self._random(random.randrange(_MAP_SEEDS)) for _ in count)
 
     def example_action(self, task: Task, random: Random) -> str:
-        """One of the four words."""
         return random.choice(ACTIONS)
 
     def _fixed(self) -> Task:

@@ -137,7 +137,6 @@ class Composition(Combined):
             )
 
     def functions(self) -> tuple[RewardFunction, ...]:
-        """Return the outcome's function, then those of the parts."""
         return self.outcome, *(part.fn for part in self.process)
 
     async def combine(self, trajectory: Trajectory, call: Call) -> Score:

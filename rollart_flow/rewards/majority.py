@@ -26,7 +26,6 @@ class Majority(Combined):
             )
 
     def functions(self) -> tuple[RewardFunction, ...]:
-        """Return the check."""
         return (self.fn,)
 
     async def combine(self, trajectory: Trajectory, call: Call) -> Score:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rollart_flow.cli import doctor
-from rollart_flow.weights.mooncake import transport
+from rollart_flow.weights.mooncake import package
 from tests.cli.shell import rollart
 
 LOOKED_FOR = [
@@ -45,10 +45,10 @@ def test_it_fails_where_something_that_every_run_needs_is_missing(
 
 
 def test_a_backend_whose_library_is_missing_is_not_usable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transport, "LIBRARY", "libm.so.6")  # is on every machine
+    monkeypatch.setattr(package, "LIBRARY", "libm.so.6")  # is on every machine
     found = {f.name: f for f in doctor.examine()}
     assert found["mooncake"].usable
-    monkeypatch.setattr(transport, "LIBRARY", "libnot-there.so.1")
+    monkeypatch.setattr(package, "LIBRARY", "libnot-there.so.1")
     found = {f.name: f for f in doctor.examine()}
     assert found["mooncake"].version
     assert not found["mooncake"].usable

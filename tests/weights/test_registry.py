@@ -9,7 +9,7 @@ from rollart_flow.algorithms import grpo
 from rollart_flow.envs import FrozenLake
 from rollart_flow.errors import MissingExtraError, PipelineError, WeightsError
 from rollart_flow.weights import LocalWeightStore, open_weights
-from rollart_flow.weights.mooncake import transport
+from rollart_flow.weights.mooncake import package
 from tests.extras import with_mooncake
 from tests.weights.conformance import tensors_of
 
@@ -55,7 +55,7 @@ def test_a_wrong_address_is_refused_when_the_pipeline_is_built(weights: str, exp
 def test_a_missing_package_is_refused_when_the_pipeline_is_built(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(transport, "find_spec", lambda name: None)  # it is installed here
+    monkeypatch.setattr(package, "find_spec", lambda name: None)  # it is installed here
     pipeline("local")
     with pytest.raises(MissingExtraError, match=r"pip install rollart-flow\[mooncake\]"):
         pipeline("mooncake")
@@ -69,7 +69,7 @@ def test_at_rest_a_run_has_what_it_kept_on_disk(tmp_path: Path) -> None:
 def test_a_missing_library_is_refused_when_the_pipeline_is_built(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(transport, "LIBRARY", "libnot-there.so.1")
+    monkeypatch.setattr(package, "LIBRARY", "libnot-there.so.1")
     pipeline("local")
     with pytest.raises(MissingExtraError, match=r"libnot-there.so.1 cannot be loaded: apt install"):
         pipeline("mooncake")

@@ -42,7 +42,6 @@ class HttpTransport(Transport):
         return _content(response)
 
     async def close(self) -> None:
-        """Close the connections."""
         await self._client.aclose()
 
 

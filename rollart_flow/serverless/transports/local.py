@@ -29,7 +29,6 @@ class LocalTransport(Transport):
         await self._endpoint.warm(min(count, self._processes))
 
     async def close(self) -> None:
-        """End the processes."""
         await self._endpoint.close()
 
 

@@ -33,7 +33,6 @@ class ServeTransport(Transport):
             return await self._calls.call(body)
 
     async def close(self) -> None:
-        """Cancel pending messages."""
         await self._calls.close()
 
     def _message(self, calls: list[bytes]) -> AsyncIterator[Answers]:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rollart_flow.errors import WeightsError
-from rollart_flow.weights.mooncake.transport import load
+from rollart_flow.weights.mooncake.package import load
 
 if TYPE_CHECKING:
     import numpy as np

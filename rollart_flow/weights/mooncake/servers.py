@@ -16,7 +16,7 @@ from pathlib import Path
 
 from rollart_flow.errors import WeightsError
 from rollart_flow.isolation import die_with_parent
-from rollart_flow.weights.mooncake.transport import package_folder
+from rollart_flow.weights.mooncake.package import package_folder
 from rollart_flow.weights.transport import WeightServers
 
 RESTARTS = 1

@@ -1,71 +1,20 @@
-"""The weight transport `mooncake`: versions in the memory of Mooncake servers.
-
-Importing this module does not load the package `mooncake`; a missing package or system library is a
-one-line error.
-"""
+"""The weight transport `mooncake`: versions in the memory of Mooncake servers."""
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
-import os
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
-from rollart_flow.errors import MissingExtraError
 from rollart_flow.registry import Requirement
 from rollart_flow.store.files import is_remote
 from rollart_flow.weights.base import WeightStore
+from rollart_flow.weights.mooncake.package import missing_library, package_folder
 from rollart_flow.weights.transport import (
     TransferEnds,
     TransportCapabilities,
     WeightServers,
     WeightTransport,
 )
-
-_MISSING = "weights='mooncake' needs mooncake; pip install rollart-flow[mooncake]"
-LIBRARY = "libibverbs.so.1"
-"""System library that the package and its programs need: Debian's libibverbs1."""
-
-
-def missing_library() -> str:
-    """Return how to install the required system library; empty if it loads."""
-    try:
-        ctypes.CDLL(LIBRARY)
-    except OSError:
-        return f"{LIBRARY} cannot be loaded: apt install libibverbs1"
-    return ""
-
-
-def package_folder() -> Path:
-    """Return the folder of the installed package, with its server programs.
-
-    Raises:
-        MissingExtraError: the package, or a system library that it needs, is not installed.
-    """
-    found = find_spec("mooncake")
-    if found is None or not found.submodule_search_locations or find_spec("xxhash") is None:
-        raise MissingExtraError(_MISSING)
-    if missing := missing_library():
-        raise MissingExtraError(f"weights='mooncake': {missing}")
-    return Path(next(iter(found.submodule_search_locations)))
-
-
-def load() -> Any:
-    """Load the module `mooncake.store` and limit its log output to errors.
-
-    Raises:
-        MissingExtraError: the package, or one of its dependencies, is not installed.
-    """
-    package_folder()
-    os.environ.setdefault("MC_LOG_LEVEL", "ERROR")  # it writes some twenty lines when it is opened
-    try:
-        import mooncake.store
-    except ImportError as error:
-        reason = " ".join(str(error).split())
-        raise MissingExtraError(f"mooncake cannot be loaded: {reason}") from error
-    return mooncake.store
 
 
 class MooncakeTransport(WeightTransport):
@@ -77,7 +26,7 @@ class MooncakeTransport(WeightTransport):
             "mooncake",
             ("mooncake-transfer-engine", "mooncake-transfer-engine-non-cuda"),
             "mooncake",
-            problem=lambda: missing_library(),
+            problem=missing_library,
         ),
     )
 
