@@ -4,8 +4,10 @@
     mooncake               the memory of servers that the run starts (ROLLART section 6.2)
     mooncake://HOST:PORT   the memory of existing servers
     nccl, ipc              from the trainer's GPU to vLLM's, in addition to the versions on disk
+                           (never run on a GPU)
 
-A transport is imported when a pipeline names it, and its package when a store is opened.
+A transport is imported when a pipeline names it, and its package when a store is opened. See
+`weights.transport` for how to add one.
 """
 
 import re
