@@ -38,3 +38,10 @@ def test_no_text_cites_a_document_that_is_not_here() -> None:
     cited = re.compile(r"\((?:see )?design\b|\bseed 00\d\b|\bdesign\.md\b")
     files = [*(ROOT / "rollart_flow").rglob("*.py"), *(ROOT / page for page in DOCUMENTS)]
     assert not [str(file) for file in files if cited.search(file.read_text())]
+
+
+def test_the_architecture_names_classes_that_exist() -> None:
+    named = set(re.findall(r"`([A-Z]\w+)`", (ROOT / "ARCHITECTURE.md").read_text()))
+    sources = "\n".join(path.read_text() for path in (ROOT / "rollart_flow").rglob("*.py"))
+    assert named
+    assert named <= set(re.findall(r"^class (\w+)", sources, re.MULTILINE))
