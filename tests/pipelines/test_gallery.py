@@ -1,4 +1,8 @@
-"""Each file of `pipelines/` runs at a tiny size, on one Ray, and shows what it is meant to show."""
+"""Each file of `pipelines/` runs at a tiny size, on one Ray, and shows what it is meant to show.
+
+Three whose behavior other runs show in every test (`tests/runner/test_dynamic_sampling.py`,
+`test_actor_critic.py` and `test_fork.py`) run with `make test-whole`; every file is planned here.
+"""
 
 import json
 import re
@@ -19,6 +23,7 @@ from tests.s3.server import BUCKET, s3_server
 GALLERY = Path(__file__).parents[2] / "pipelines"
 RUN_BY_OTHERS = {"scenario"}
 """Files that are no pipeline; tests/simulation runs them."""
+FILES = sorted({path.stem for path in GALLERY.glob("*.py")} - RUN_BY_OTHERS)
 STEPS = 2
 TINY = {
     "steps": str(STEPS),
@@ -95,6 +100,7 @@ def test_the_rows_of_a_table_are_the_tasks(folder: str) -> None:
     assert set(trained(run)["reward"]) <= {0.0, 1.0}
 
 
+@pytest.mark.whole
 def test_dynamic_sampling_trains_no_group_whose_rewards_are_equal(folder: str) -> None:
     run = ran("dynamic_sampling", folder, **BRIEF | {"policy.warm_start": "20"})
     assert run.steps.collect()["zero_variance_groups"].to_list() == [0] * STEPS
@@ -102,6 +108,7 @@ def test_dynamic_sampling_trains_no_group_whose_rewards_are_equal(folder: str) -
     assert Reason.GROUP_FILTERED in set(evicted["reason"])
 
 
+@pytest.mark.whole
 def test_a_critic_is_trained_beside_the_policy(folder: str) -> None:
     run = ran("critic", folder, **BRIEF)
     assert (run.steps.collect()["value_loss"] > 0).all()
@@ -134,6 +141,7 @@ def test_another_schedule_is_the_one_that_the_run_records(folder: str) -> None:
     assert '"areal-in-order"' in json.dumps(run.info.settings)
 
 
+@pytest.mark.whole
 def test_a_fork_goes_on_with_another_recipe(folder: str) -> None:
     parent = ran("two_domains", folder, **BRIEF, minibatches="1")
     loaded = load_pipeline(GALLERY / "fork_recipe.py", {**TINY, **BRIEF})
@@ -143,10 +151,18 @@ def test_a_fork_goes_on_with_another_recipe(folder: str) -> None:
     assert fork.steps.collect()["step"].to_list() == [2]
 
 
+@pytest.mark.parametrize("name", FILES)
+def test_every_file_can_be_planned_at_that_size(name: str) -> None:
+    plan = load_pipeline(GALLERY / f"{name}.py", TINY).pipeline.plan()
+    settings = {stage.kind: stage.settings for stage in plan.stages}
+    assert settings["tasks"].startswith("groups of 4 ")
+    assert settings["buffer"].startswith("16 a batch")
+
+
 def test_every_file_of_the_gallery_is_run_here_and_listed_in_its_page() -> None:
     files = {path.stem for path in GALLERY.glob("*.py")}
     here = Path(__file__).read_text()
     assert 8 <= len(files) <= 12
-    assert [name for name in sorted(files - RUN_BY_OTHERS) if f'"{name}' not in here] == []
+    assert [name for name in FILES if f'"{name}' not in here] == []
     page = (GALLERY.parent / "docs" / "gallery.md").read_text()
     assert set(re.findall(r"^\| `pipelines/(\w+)\.py`", page, re.MULTILINE)) == files
