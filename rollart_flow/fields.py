@@ -201,7 +201,11 @@ def _either(readers: list[_Reader], kinds: Collection[Any]) -> _Reader:
                 return read(value)
             except _MisfitError as error:
                 faults.append(error)
-        raise faults[0]
+        if len(faults) == 1 or any(error.path for error in faults):
+            raise faults[0]
+        first, *others = (error.fault for error in faults)
+        said = [first, *(other.removeprefix("should be ") for other in others)]
+        raise _MisfitError(" or ".join(said), value)
 
     return reader
 

@@ -31,6 +31,7 @@ FORMER_MODULES = {
     "rollart_flow.control.curriculum": "rollart_flow.control.scheduler.curriculum",
     "rollart_flow.control.schedules": "rollart_flow.control.schedule.schedules",
     "rollart_flow.control.selection": "rollart_flow.control.schedule.selection",
+    "rollart_flow.pipeline.nodes": "rollart_flow.pipeline",
     "rollart_flow.control.staleness": "rollart_flow.control.schedule.staleness",
     "rollart_flow.rewards.combined": "rollart_flow.rewards.composition",
     "rollart_flow.rewards.judgements": "rollart_flow.rewards.judge",

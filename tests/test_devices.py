@@ -24,7 +24,7 @@ from rollart_flow.models.key_values import KeyValues
 from rollart_flow.models.qwen3 import Qwen3
 from rollart_flow.trainers.backends import embedded as training
 from rollart_flow.trainers.backends.embedded import EmbeddedTrainer
-from rollart_flow.trainers.settings import TrainerSettings
+from rollart_flow.trainers.settings import RankSettings
 from rollart_flow.types import Generation, GenerationRequest, Sampling
 from tests.engines.conformance import generate
 from tests.trainers.cases import CONFIG, make_rows, table
@@ -111,7 +111,7 @@ def test_a_step_that_is_captured_reads_nothing_from_the_cpu() -> None:
 
 @pytest.mark.filterwarnings("ignore:for .* copying from a non-meta parameter")
 def test_a_step_trains_where_its_device_is() -> None:
-    settings = TrainerSettings(micro_batch_tokens=100)
+    settings = RankSettings(micro_batch_tokens=100)
     trainer = EmbeddedTrainer(CONFIG, weights(), grpo(kl=0.1), settings)
     result = trainer.train_step(1, BATCH)
     assert '"device": "meta"' in result.kernels

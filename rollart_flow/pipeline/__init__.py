@@ -1,18 +1,39 @@
-"""Pipelines: nodes, the functions that compose them, overrides, plans and pipeline files.
+"""Pipelines: nodes, which are built by calling their classes, overrides, plans and pipeline files.
 
 Importing this loads neither Ray nor torch nor transformers (a test checks it).
 """
 
 from rollart_flow.pipeline.dag import Pipeline
-from rollart_flow.pipeline.learning import buffer, evaluate, train
+from rollart_flow.pipeline.filters import Filter, filter
+from rollart_flow.pipeline.learning import Buffer, Evaluate, Train, buffer, evaluate, train
 from rollart_flow.pipeline.loading import LoadedPipeline, load_pipeline, load_source
+from rollart_flow.pipeline.node import Node
 from rollart_flow.pipeline.plan import Plan
-from rollart_flow.pipeline.producing import filter, reward, rollout, tasks
+from rollart_flow.pipeline.producing import (
+    GeneratingNode,
+    Reward,
+    Rollout,
+    Tasks,
+    Trajectories,
+    reward,
+    rollout,
+    tasks,
+)
 
 __all__ = [
+    "Buffer",
+    "Evaluate",
+    "Filter",
+    "GeneratingNode",
     "LoadedPipeline",
+    "Node",
     "Pipeline",
     "Plan",
+    "Reward",
+    "Rollout",
+    "Tasks",
+    "Train",
+    "Trajectories",
     "buffer",
     "evaluate",
     "filter",

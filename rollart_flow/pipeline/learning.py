@@ -1,10 +1,7 @@
-"""The functions that compose the learning side of a pipeline: buffer, train and evaluate.
-
-Every error is a `PipelineError` that starts with the node's name and says what to do.
-"""
+"""The nodes of the learning side of a pipeline: buffer, train and evaluate."""
 
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.control.schedule.schedule import Schedule
@@ -12,223 +9,191 @@ from rollart_flow.control.schedule.schedules import named_schedule, rollart
 from rollart_flow.engines.registry import check_engine, engine_capabilities
 from rollart_flow.envs.base import Domain
 from rollart_flow.envs.registry import domains_of
-from rollart_flow.errors import PipelineError
-from rollart_flow.models.lora import Adapter
+from rollart_flow.errors import SettingsError
+from rollart_flow.fields import Count, Name, Positive, Within
+from rollart_flow.models.lora import Adapter, read_adapter
 from rollart_flow.models.policy import Policy
-from rollart_flow.pipeline import nodes
-from rollart_flow.pipeline.checks import checked_node, expect, unique_names
+from rollart_flow.pipeline.keywords import Converted, nested, part, setting
+from rollart_flow.pipeline.node import Node, node, variadic
+from rollart_flow.pipeline.producing import GeneratingNode, Rollout, Trajectories, check_unique
 from rollart_flow.trainers.build import check_trainer
-from rollart_flow.trainers.layout import COLLECTIVE_TIMEOUT_S
-from rollart_flow.trainers.optimizer import AdamW, adamw
 from rollart_flow.trainers.settings import TrainerSettings
 from rollart_flow.weights import check_weights
 from rollart_flow.weights.transport import TransferEnds
 
+if TYPE_CHECKING:
+    # As `producing._Attempts`.
+    class _Trains(TrainerSettings): ...
 
-def _bound(
-    node: str, alpha: float | None, schedule: Schedule | str | None
-) -> tuple[float, Schedule]:
+else:
+    _Trains = object
+
+
+@node
+class Buffer(Node):
+    """Commits scored trajectories and forms batches that keep the bound on staleness.
+
+    Raises:
+        PipelineError: a setting is wrong, or alpha and the schedule disagree.
+    """
+
+    kind: ClassVar[str] = "buffer"
+    takes: ClassVar[tuple[str, ...]] = ("reward", "filter")
+
+    up: Trajectories = part(kw_only=False)
+    """The scored trajectories."""
+    batch_size: Count = 64
+    """Trajectories of one training step; divisible by the group size."""
+    alpha: Converted[Annotated[float, Within(0)] | None, float] = setting(default=None)
+    """Maximum staleness [versions]: between a trajectory's start and the engines' when its batch is
+    formed. None: that of the schedule, or 1; 0 alternates rollout and training."""
+    schedule: Converted[Schedule | str | None, Schedule] = setting(
+        default=None, read=named_schedule
+    )
+    """How rollout and training interleave, as an object or by name: `rollart(alpha)` by default,
+    which is `sync_plus()` for 0; "sync", "one_off", "areal(2)", "window(8)", "staged(8, 32, 16)",
+    "hybrid", each with the switches queue_scheduling and prompt_replication:
+    "sync_plus(queue_scheduling=False)". See `control.schedule.schedules`."""
+    commit_rows: Count = 64
+    """Rows of a micro-batch that is committed at once."""
+    commit_ms: Positive = 50.0
+    """Longest wait of a row for its micro-batch to fill [ms]."""
+    name: Name = "buffer"
+    """Name of the node."""
+
+    def _check(self) -> None:
+        if not self.up.scored:
+            raise SettingsError("unscored trajectories cannot be trained on; add reward(...)")
+        group_size = self.up.tasks.group_size
+        if self.batch_size % group_size:
+            raise SettingsError(
+                f"batch_size {self.batch_size} is not divisible by group_size {group_size}; "
+                f"take {-(-self.batch_size // group_size) * group_size}"
+            )
+        alpha, schedule = _bound(self.given.get("alpha"), self.schedule)
+        if self.up.tasks.curriculum is not None and schedule.order_checks:
+            raise SettingsError(
+                f"schedule {schedule.name} keeps to the order of tasks, of which a curriculum "
+                "skips some; leave one of them away"
+            )
+        self._hold("alpha", float(alpha))
+        self._hold("schedule", schedule)
+
+
+def _bound(alpha: float | None, schedule: Schedule | None) -> tuple[float, Schedule]:
     """Alpha and schedule; if only one is given, the other is derived from it."""
-    if isinstance(schedule, str):
-        schedule = named_schedule(schedule)
     if schedule is None:
-        bound = 1.0 if alpha is None else alpha
+        bound = 1.0 if alpha is None else float(alpha)
         return bound, rollart(bound)
     of_schedule = getattr(schedule.bound, "alpha", None)
     if of_schedule is None:
         return 1.0 if alpha is None else alpha, schedule
     if alpha is not None and alpha != of_schedule:
-        raise PipelineError(
-            f"{node}: alpha {alpha:g} conflicts with the schedule's {of_schedule:g}; give one"
+        raise SettingsError(
+            f"alpha {alpha:g} conflicts with the schedule's {of_schedule:g}; give one"
         )
     return of_schedule, schedule
 
 
-@checked_node
-def buffer(
-    up: nodes.Trajectories,
-    *,
-    batch_size: int = 64,
-    alpha: float | None = None,
-    schedule: Schedule | str | None = None,
-    commit_rows: int = 64,
-    commit_ms: float = 50.0,
-    name: str = "buffer",
-) -> nodes.Buffer:
-    """Commit scored trajectories and form batches that keep the bound on staleness.
-
-    Args:
-        batch_size: trajectories of one step; divisible by the group size.
-        alpha: the bound [versions]; by default that of the schedule, or 1 (0 alternates rollout
-            and training).
-        schedule: how rollout and training interleave, as an object or by name: `rollart(alpha)` by
-            default, which is `sync_plus()` for 0; "sync", "one_off", "areal(2)", "window(8)",
-            "staged(8, 32, 16)", "hybrid", each with the switches queue_scheduling and
-            prompt_replication: "sync_plus(queue_scheduling=False)". See
-            `control.schedule.schedules`.
-
-    Raises:
-        PipelineError: a setting is wrong, or alpha and the schedule disagree.
-    """
-    expect(name, up, nodes.Reward, nodes.Filter)
-    if not up.scored:
-        raise PipelineError(f"{name}: unscored trajectories cannot be trained on; add reward(...)")
-    group_size = up.tasks.group_size
-    if batch_size % group_size:
-        raise PipelineError(
-            f"{name}: batch_size {batch_size} is not divisible by group_size {group_size}; "
-            f"take {-(-batch_size // group_size) * group_size}"
-        )
-    bound, schedule = _bound(name, alpha, schedule)
-    if up.tasks.curriculum is not None and schedule.order_checks:
-        raise PipelineError(
-            f"{name}: schedule {schedule.name} keeps to the order of tasks, of which a curriculum "
-            "skips some; leave one of them away"
-        )
-    return nodes.Buffer(
-        up=up,
-        batch_size=batch_size,
-        alpha=bound,
-        schedule=schedule,
-        commit_rows=commit_rows,
-        commit_ms=commit_ms,
-        name=name,
-    )
-
-
-def _transfer_ends(up: nodes.Buffer, policy: Policy, ranks: int) -> TransferEnds:
-    """The trainer and the engines between which weights travel."""
-    node: nodes.Node = up
-    while not isinstance(node, nodes.Rollout):
-        (node,) = node.upstream
-    names = () if isinstance(node.hw_affinity, str) else node.up.domain_names
-    classes = frozenset(node.resource_class(name) for name in names)
-    receives = engine_capabilities(policy).receives_weights
-    return TransferEnds(policy.engine, receives, classes, node.sliding_workers, ranks)
-
-
-@checked_node
-def train(
-    up: nodes.Buffer,
-    policy: Policy,
-    algorithm: Algorithm,
-    *,
-    steps: int,
-    optimizer: AdamW | None = None,
-    minibatches: int = 1,
-    epochs: int = 1,
-    micro_batch_tokens: int = 16384,
-    threads: int = 1,
-    mismatch: bool = False,
-    checkpoint_every: int = 10,
-    keep_versions: int = 4,
-    backend: str = "embedded",
-    ranks: int = 1,
-    tensor_parallel: int = 1,
-    pipeline_parallel: int = 1,
-    sequence_parallel: bool = False,
-    collective_timeout_s: float = COLLECTIVE_TIMEOUT_S,
-    weights: str = "local",
-    name: str = "train",
-) -> nodes.Train:
-    """Train the policy for `steps` steps; the fields of `nodes.Train` document each setting.
+@node
+class Train(Node, _Trains):
+    """Trains the policy on each batch and publishes a new version.
 
     Raises:
         PipelineError: a setting is wrong, or the policy is not the one that rolls out.
         MissingExtraError: the weight store needs a package that is not installed.
     """
-    expect(name, up, nodes.Buffer)
-    check_weights(weights, _transfer_ends(up, policy, ranks))
-    if minibatches > up.batch_size:
-        raise PipelineError(
-            f"{name}: {minibatches} minibatches of a batch of {up.batch_size}; take fewer"
-        )
-    node = nodes.Train(
-        up=up,
-        policy=policy,
-        algorithm=algorithm,
-        steps=steps,
-        optimizer=adamw() if optimizer is None else optimizer,
-        minibatches=minibatches,
-        epochs=epochs,
-        micro_batch_tokens=micro_batch_tokens,
-        threads=threads,
-        mismatch=mismatch,
-        checkpoint_every=checkpoint_every,
-        keep_versions=keep_versions,
-        backend=backend,
-        ranks=ranks,
-        tensor_parallel=tensor_parallel,
-        pipeline_parallel=pipeline_parallel,
-        sequence_parallel=sequence_parallel,
-        collective_timeout_s=collective_timeout_s,
-        weights=weights,
-        name=name,
-    )
-    check_trainer(
-        policy,
-        TrainerSettings(
-            backend=backend,
-            ranks=ranks,
-            tensor_parallel=tensor_parallel,
-            pipeline_parallel=pipeline_parallel,
-            sequence_parallel=sequence_parallel,
-        ),
-    )
-    return node
+
+    kind: ClassVar[str] = "train"
+    takes: ClassVar[tuple[str, ...]] = ("buffer",)
+
+    up: Buffer = part(kw_only=False)
+    """The buffer that forms the batches."""
+    policy: Policy = part(kw_only=False)
+    """The policy to train; the one that rolls out."""
+    algorithm: Algorithm = setting(kw_only=False)
+    """The loss and its advantages."""
+    steps: Count = setting()
+    """Training steps of the run, each of which publishes one version."""
+    checkpoint_every: Count = 10
+    """Steps between checkpoints of model, optimizer and position."""
+    keep_versions: Annotated[int, Within(2)] = 4
+    """Number of newest published versions to keep, in addition to those with a checkpoint."""
+    weights: str = "local"
+    """Weight store that transports versions to the engines. "local": the run's folder; "mooncake":
+    the memory of servers that the run starts (ROLLART section 6.2); "mooncake://HOST:PORT": the
+    memory of existing servers; "nccl", "ipc": from the trainer's GPU to vLLM's, in addition to
+    "local" (never run on a GPU)."""
+    trainer: TrainerSettings = nested(default_factory=TrainerSettings)
+    """How a batch becomes a new version."""
+    name: Name = "train"
+    """Name of the node."""
+
+    def _check(self) -> None:
+        check_weights(self.weights, self._transfer_ends())
+        if self.minibatches > self.up.batch_size:
+            raise SettingsError(
+                f"{self.minibatches} minibatches of a batch of {self.up.batch_size}; take fewer"
+            )
+        check_trainer(self.policy, self.trainer)
+
+    def _transfer_ends(self) -> TransferEnds:
+        """The trainer and the engines between which weights travel."""
+        node: Node = self.up
+        while not isinstance(node, Rollout):
+            (node,) = node.upstream
+        names = () if isinstance(node.hw_affinity, str) else node.up.domain_names
+        classes = frozenset(node.resource_class(name) for name in names)
+        receives = engine_capabilities(self.policy).receives_weights
+        return TransferEnds(self.policy.engine, receives, classes, node.sliding_workers, self.ranks)
 
 
-@checked_node
-def evaluate(
-    policy: Policy,
-    *domains: Domain | str,
-    every: int = 10,
-    episodes: int = 64,
-    seed: int = 0,
-    temperature: float = 1.0,
-    top_p: float = 1.0,
-    top_k: int = 0,
-    max_tokens: int = 16,
-    max_turns: int | None = None,
-    step_timeout_s: float = 10.0,
-    trajectory_timeout_s: float = 300.0,
-    lora: str | Path | Adapter | None = None,
-    name: str = "evaluate",
-) -> nodes.Evaluate:
-    """Measure the policy in domains as it learns, without using the credits of rollout.
+@node
+class Evaluate(GeneratingNode):
+    """Measures the policy at versions 0, every, 2 x every, ... and the last.
 
-    Args:
-        domains: each a `Domain` or its name such as "frozenlake(size=8)".
-        lora: folder of a LoRA adapter in PEFT's format that is applied to every measured version,
-            as in serving the trained policy with it. The run keeps a copy. Rollout and training
-            do not use adapters, because tokens sampled with an adapter would not be those of the
-            policy that is trained on them.
+    Evaluation does not use the credits of rollout.
 
     Raises:
         PipelineError: a setting is wrong, no domain is given, or two have the same name; the
             engine takes no adapter, or the folder holds none.
         MissingExtraError: an adapter needs an engine that is not installed.
     """
-    measured = domains_of(domains)
-    for domain in measured:
-        if not isinstance(domain, Domain):
-            raise PipelineError(f"{name}: takes domains, got {domain!r}")
-    unique_names(name, measured)
-    if lora is not None:
-        check_engine(policy, adapted=True)
-    return nodes.Evaluate(
-        policy=policy,
-        domains=measured,
-        every=every,
-        episodes=episodes,
-        seed=seed,
-        temperature=temperature,
-        top_p=top_p,
-        top_k=top_k,
-        max_tokens=max_tokens,
-        max_turns=max_turns,
-        step_timeout_s=step_timeout_s,
-        trajectory_timeout_s=trajectory_timeout_s,
-        lora=cast("Adapter | None", lora),  # which reads the folder
-        name=name,
+
+    kind: ClassVar[str] = "evaluate"
+
+    policy: Policy = part(kw_only=False)
+    """The policy to measure."""
+    domains: tuple[Domain, ...] = part(many=True, init=False)
+    """Domains to measure in, each a `Domain` or its name such as "frozenlake(size=8)"."""
+    every: Count = 10
+    """Versions between two evaluations."""
+    episodes: Count = 64
+    """Episodes by domain of each metric: greedy for `success`, sampled for `success_sampled`."""
+    seed: int = 0
+    """Seed of the evaluated tasks."""
+    lora: Converted[str | Path | Adapter | None, Adapter | None] = setting(
+        default=None, read=read_adapter
     )
+    """Folder of a LoRA adapter in PEFT's format that is applied to every measured version (vLLM),
+    as in serving the trained policy with it; None: the policy alone. The run keeps a copy. Rollout
+    and training take no adapter: tokens sampled with one would not be those of the policy that is
+    trained on them."""
+    name: Name = "evaluate"
+    """Name of the node."""
+
+    def _check(self) -> None:
+        measured: tuple[Any, ...] = domains_of(self.domains)
+        for domain in measured:
+            if not isinstance(domain, Domain):
+                raise SettingsError(f"takes domains, got {domain!r}")
+        if not measured:
+            raise SettingsError("domains are empty; give at least one")
+        check_unique(measured)
+        self._hold("domains", measured)
+        if self.lora is not None:
+            check_engine(self.policy, adapted=True)
+
+
+buffer, train = Buffer, Train
+evaluate = variadic(Evaluate, object)

@@ -1,35 +1,33 @@
 """Settings given from outside the pipeline file, as text: `-s alpha=2 -s optimizer.lr=0.001`.
 
 A setting belongs to an owner: a node by its name, a domain by its name, `policy` or `pipeline`.
-Its key is `owner.setting`, with more dots for nested settings. A suffix of a key is accepted if it
-matches only one key, or only one key among those with the fewest dots. The pipeline is rebuilt from
-the changed arguments, so that every check of the file is repeated for the result.
+Its key is `owner.setting`, with more dots for nested settings: `rollout.temperature`, which is also
+`rollout.sampling.temperature`, by way of the nested value that holds it. A suffix of a key is
+accepted if it matches only one setting, or only one among those with the fewest dots. The pipeline
+is rebuilt from the changed arguments, so that every check of the file is repeated for the result.
+
+pydantic reads the texts, and is loaded when there is one.
 """
 
 import dataclasses
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias, get_type_hints
-
-from pydantic import (
-    BaseModel,
-    PydanticSchemaGenerationError,
-    TypeAdapter,
-    ValidationError,
-)
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, get_type_hints
 
 from rollart_flow.envs.base import Domain
 from rollart_flow.errors import SettingsError
-from rollart_flow.pipeline.messages import explain, unknown_key
-from rollart_flow.pipeline.nodes import Evaluate, Node, Tasks
-from rollart_flow.pipeline.settings import fields_of, is_settings
+from rollart_flow.fields import fitted, shortened
+from rollart_flow.pipeline.described import fields_of, is_model, is_settings
+from rollart_flow.pipeline.graph import Graph
+from rollart_flow.pipeline.keywords import keywords
+from rollart_flow.pipeline.learning import Evaluate
+from rollart_flow.pipeline.node import Node, unknown_key
+from rollart_flow.pipeline.producing import Tasks
 
 if TYPE_CHECKING:
-    from rollart_flow.pipeline.dag import Pipeline
+    from pydantic import ValidationError
 
-_STRUCTURE = frozenset({"up", "policy", "sources", "domains", "name", "fn", "expression"})
-"""Fields of nodes that hold the graph or code, and cannot be overridden."""
-_WHOLE = frozenset({"schedule", "lora"})
-"""Fields of nodes that hold objects and are set as a whole, by a name or a folder."""
+G = TypeVar("G", bound=Graph)
+
 _REPLACES = {"schedule": "alpha"}
 """Arguments that, when overridden, reset another argument."""
 
@@ -46,44 +44,69 @@ class Setting:
     """Names of fields from the owner to the value."""
     hint: Any
     """Type that a value must have."""
+    within: str = ""
+    """Name of the owner's nested value that holds it; empty: the owner itself."""
+    read: Callable[[str], Any] | None = None
+    """Converts the text to the value; None: the type does."""
 
     @property
     def key(self) -> str:
+        """The key by which the setting is known."""
         return ".".join((self.owner, *self.path))
 
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Every full key: the known one, and the one by way of the nested value."""
+        nested = ".".join((self.owner, self.within, *self.path))
+        return (self.key, nested) if self.within else (self.key,)
 
-def settings_of(pipeline: "Pipeline") -> dict[str, Setting]:
+
+def settings_of(pipeline: Graph) -> dict[str, Setting]:
     """Every setting that can be overridden, by its full key."""
     found = [Setting("pipeline", ("seed",), int)]
-    found += _leaves("policy", (), pipeline.policy, frozenset())
+    found += _leaves("policy", (), pipeline.policy)
     for domain in _domains(pipeline).values():
-        found += _leaves(domain.name, (), domain, frozenset())
+        found += _leaves(domain.name, (), domain)
     for node in pipeline.nodes:
-        found += _leaves(node.name, (), node, _STRUCTURE)
+        found += _of_node(node)
     return {setting.key: setting for setting in found}
 
 
-def override(pipeline: "Pipeline", changes: Mapping[str, str]) -> "Pipeline":
+def override(pipeline: G, changes: Mapping[str, str]) -> G:
     """Build a pipeline with settings replaced, as `Pipeline.override` describes."""
     known = settings_of(pipeline)
     by_owner: dict[str, dict[tuple[str, ...], Any]] = {}
+    given: dict[str, str] = {}
     for key, text in changes.items():
         setting = _resolve(key, known)
+        if (other := given.setdefault(setting.key, key)) != key:
+            raise SettingsError(f"{other} and {key} are the same setting; give one of them")
         by_owner.setdefault(setting.owner, {})[setting.path] = _parse(setting, text)
     return _rebuild(pipeline, by_owner)
 
 
-def _leaves(
-    owner: str, path: tuple[str, ...], value: Any, leave_out: Iterable[str]
-) -> list[Setting]:
+def _of_node(node: Node) -> list[Setting]:
+    """Settings of a node and of its nested values."""
+    found: list[Setting] = []
+    for name, keyword in keywords(type(node)).items():
+        value = getattr(node, name)
+        if keyword.part or name == "name":
+            continue
+        if is_settings(value) and keyword.read is None:
+            inner = _leaves(node.name, (name,), value)
+            found += [dataclasses.replace(each, within=keyword.within) for each in inner]
+        else:
+            found.append(Setting(node.name, (name,), keyword.hint, keyword.within, keyword.read))
+    return found
+
+
+def _leaves(owner: str, path: tuple[str, ...], value: Any) -> list[Setting]:
     """Settings below a settings object."""
     hints = _hints(value)
     found: list[Setting] = []
     for name, item in fields_of(value).items():
-        if name in leave_out:
-            continue
-        if is_settings(item) and not (name in _WHOLE and isinstance(value, Node)):
-            found += _leaves(owner, (*path, name), item, ())
+        if is_settings(item):
+            found += _leaves(owner, (*path, name), item)
         else:
             found.append(Setting(owner, (*path, name), hints.get(name, type(item))))
     return found
@@ -99,14 +122,17 @@ def _hints(value: Any) -> dict[str, Any]:
 
 def _resolve(key: str, known: Mapping[str, Setting]) -> Setting:
     """The setting that a key or a suffix of a key refers to."""
-    if key in known:
-        return known[key]
-    fits = [full for full in known if full.endswith(f".{key}")]
-    shallow = [full for full in fits if full.count(".") == min(fit.count(".") for fit in fits)]
+    by_key = {each: setting for setting in known.values() for each in setting.keys}
+    if key in by_key:
+        return by_key[key]
+    fits = list({s.key: s for full, s in by_key.items() if full.endswith(f".{key}")}.values())
+    fewest = min((len(fit.path) for fit in fits), default=0)
+    shallow = [fit for fit in fits if len(fit.path) == fewest]
     if len(shallow) == 1:
-        return known[shallow[0]]
+        return shallow[0]
     if fits:
-        raise SettingsError(f"setting {key!r} is not unique; say which: {', '.join(fits)}")
+        which = ", ".join(fit.key for fit in fits)
+        raise SettingsError(f"setting {key!r} is not unique; say which: {which}")
     owner = f"{key.split('.')[0]}."
     of_owner = [full for full in known if full.startswith(owner)]
     raise SettingsError(f"no setting {unknown_key(key, of_owner or known)}")
@@ -114,22 +140,38 @@ def _resolve(key: str, known: Mapping[str, Setting]) -> Setting:
 
 def _parse(setting: Setting, text: str) -> Any:
     """Parse a value: numbers, words and switches as plain text, other values as JSON."""
+    if setting.read is not None:
+        return setting.read(text)
+    from pydantic import PydanticSchemaGenerationError, TypeAdapter, ValidationError
+
     try:
-        adapter = TypeAdapter(setting.hint)
+        adapter: TypeAdapter[Any] = TypeAdapter(setting.hint)
     except PydanticSchemaGenerationError:
         raise SettingsError(f"{setting.key} is an object; set it in the pipeline file") from None
     readings = (adapter.validate_strings, adapter.validate_json)
     failures: list[ValidationError] = []
     for read in readings:
         try:
-            return read(text)
+            return fitted(setting.key, setting.hint, read(text))
         except ValidationError as error:
             failures.append(error)
     shown = failures[-1] if text[:1] in ("[", "{") else failures[0]
-    raise SettingsError(explain(shown, owner=setting.key)) from None
+    raise SettingsError(_explain(shown, setting.key)) from None
 
 
-def _domains(pipeline: "Pipeline") -> dict[str, Domain]:
+def _explain(error: "ValidationError", owner: str) -> str:
+    """One-line message of the first error that pydantic found in a setting of `owner`."""
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in (owner, *first["loc"]))
+    given = shortened(first["input"])
+    if first["type"] == "value_error":  # an error of this library, with a complete message
+        return f"{where}: {first['ctx']['error']}"
+    said = first["msg"]
+    said = said[said.index("should") :] if " should " in said else f"is wrong: {said}"
+    return f"{where} {said}, got {given}"
+
+
+def _domains(pipeline: Graph) -> dict[str, Domain]:
     evaluated = pipeline.evaluate.domains if pipeline.evaluate else ()
     return {domain.name: domain for domain in (*evaluated, *pipeline.tasks.domains)}
 
@@ -148,12 +190,12 @@ def _replaced(value: Any, changes: Values) -> Any:
     changed = _fields(value, changes)
     if not changed:
         return value
-    if isinstance(value, BaseModel):
+    if is_model(value):
         return type(value).model_validate({**fields_of(value), **changed})
     return dataclasses.replace(value, **changed)
 
 
-def _rebuild(pipeline: "Pipeline", by_owner: Mapping[str, Values]) -> "Pipeline":
+def _rebuild(pipeline: G, by_owner: Mapping[str, Values]) -> G:
     """Build every node again, upstream first, from its changed arguments."""
     policy = _replaced(pipeline.policy, by_owner.get("policy", {}))
     domains = {
@@ -170,7 +212,7 @@ def _rebuild(pipeline: "Pipeline", by_owner: Mapping[str, Values]) -> "Pipeline"
             (changed["up"],) = (rebuilt[id(up)] for up in node.upstream)
         if hasattr(node, "policy"):
             changed["policy"] = policy
-        rebuilt[id(node)] = node.recipe.rebuild(**changed)
+        rebuilt[id(node)] = node.rebuild(**changed)
     outputs = (rebuilt[id(output)] for output in pipeline.outputs)
     seed = by_owner.get("pipeline", {}).get(("seed",), pipeline.seed)
     return type(pipeline)(pipeline.name, *outputs, seed=seed)

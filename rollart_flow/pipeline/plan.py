@@ -5,13 +5,20 @@ the granted ones are recorded in `bindings`; the plan shows the fallback on a ma
 """
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from rollart_flow.pipeline import nodes
+from rollart_flow.pipeline.filters import Filter
+from rollart_flow.pipeline.graph import Graph
+from rollart_flow.pipeline.learning import Buffer, Evaluate, Train
+from rollart_flow.pipeline.node import Node
+from rollart_flow.pipeline.producing import (
+    GeneratingNode,
+    Reward,
+    Rollout,
+    Tasks,
+    Trajectories,
+)
 from rollart_flow.rewards.composition import name_of
-
-if TYPE_CHECKING:
-    from rollart_flow.pipeline.dag import Pipeline
 
 CPU = "CPU"
 """The resource class that every machine has."""
@@ -67,7 +74,7 @@ class Plan:
         return asdict(self)
 
 
-def make_plan(pipeline: "Pipeline") -> Plan:
+def make_plan(pipeline: Graph) -> Plan:
     """Make the plan of a pipeline."""
     stages = tuple(_stage(node) for node in pipeline.nodes)
     edges = [
@@ -79,30 +86,30 @@ def make_plan(pipeline: "Pipeline") -> Plan:
     return Plan(pipeline.name, stages, tuple(edges))
 
 
-def _carries(up: nodes.Node) -> str:
+def _carries(up: Node) -> str:
     match up:
-        case nodes.Tasks():
+        case Tasks():
             return "assignments"
-        case nodes.Buffer():
+        case Buffer():
             return "batches"
-        case nodes.Trajectories(scored=True):
+        case Trajectories(scored=True):
             return "scored trajectories"
         case _:
             return "trajectories"
 
 
-def _stage(node: nodes.Node) -> Stage:
+def _stage(node: Node) -> Stage:
     stream, operator, parallel, settings = _words(node)
     return Stage(node.name, node.kind, stream, operator, parallel, _wants(node), settings)
 
 
-def _words(node: nodes.Node) -> tuple[str, str, str, str]:
+def _words(node: Node) -> tuple[str, str, str, str]:
     """Stream, operator, parallelism and main settings of a node."""
     match node:
-        case nodes.Tasks():
+        case Tasks():
             mixed = ", ".join(node.domain_names)
             return PRODUCER, "Ray Data source", "1", f"groups of {node.group_size} from {mixed}"
-        case nodes.Rollout():
+        case Rollout():
             workers, engines = node.workers, node.engine_workers
             units = f" of {node.engine_units} units" if node.engine_units > 1 else ""
             parallel = f"{_count(workers, 'worker')}, {_count(engines, 'engine')}{units}"
@@ -110,11 +117,11 @@ def _words(node: nodes.Node) -> tuple[str, str, str, str]:
                 parallel += f", {node.prefill_workers} for prefill"
             surplus = f", {node.redundancy} redundant" if node.redundancy else ""
             return PRODUCER, "Ray Data actors + engines", parallel, _sampling(node) + surplus
-        case nodes.Filter():
+        case Filter():
             where = "with the buffer" if node.scored else "with reward"
             whole = ", whole groups" if node.of_groups else ""
-            return PRODUCER, where, "1", f"{node.expr}{whole}"
-        case nodes.Reward():
+            return PRODUCER, where, "1", f"{node.expression}{whole}"
+        case Reward():
             scored_by = "the environment" if node.fn is None else name_of(node.fn)
             return (
                 PRODUCER,
@@ -122,34 +129,37 @@ def _words(node: nodes.Node) -> tuple[str, str, str, str]:
                 f"{node.max_concurrent} at a time",
                 f"by {scored_by}",
             )
-        case nodes.Buffer():
+        case Buffer():
             bound = (
                 f"{node.batch_size} a batch, {node.schedule.name}, "
-                f"at most {node.alpha:g} versions stale"
+                f"at most {_count(node.alpha, 'version')} stale"
             )
             return PRODUCER, "Ray Data sink + Delta tables", "1 writer", bound
-        case nodes.Train():
-            algorithm = node.algorithm.name
-            return CONSUMER, "Ray Data actor + trainer", "1", f"{algorithm}, {node.steps} steps"
-        case nodes.Evaluate():
-            often = f"every {node.every} versions, {node.episodes} episodes by domain"
+        case Train():
+            what = f"{node.algorithm.name}, {_count(node.steps, 'step')}"
+            return CONSUMER, "Ray Data actor + trainer", "1", what
+        case Evaluate():
+            often = f"every {_count(node.every, 'version')}, "
+            often += f"{_count(node.episodes, 'episode')} by domain"
             often += "" if node.lora is None else ", with a LoRA adapter"
             return EVALUATION, "Ray actor + engine", "1", often
         case _:
             raise TypeError(f"no plan for a node of kind {node.kind}")
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+def _count(number: float, what: str) -> str:
+    """A number of things, e.g. "1 step" or "0.5 versions"."""
+    shown = number if isinstance(number, int) else f"{number:g}"
+    return f"{shown} {what}{'' if number == 1 else 's'}"
 
 
-def _sampling(node: nodes.GeneratingNode) -> str:
-    return f"temperature {node.temperature:g}, {node.max_tokens} tokens a turn"
+def _sampling(node: GeneratingNode) -> str:
+    return f"temperature {node.temperature:g}, {_count(node.max_tokens, 'token')} a turn"
 
 
-def _wants(node: nodes.Node) -> tuple[Wanted, ...]:
+def _wants(node: Node) -> tuple[Wanted, ...]:
     """Resource classes that a rollout node requests; all other nodes run on CPUs."""
-    if not isinstance(node, nodes.Rollout):
+    if not isinstance(node, Rollout):
         return ()
     names = node.up.domain_names
     return tuple(Wanted(name, node.resource_class(name), CPU) for name in names)

@@ -1,212 +1,289 @@
-"""The functions that compose the producing side of a pipeline: tasks, rollout, filter, reward.
-
-Every error is a `PipelineError` that starts with the node's name and says what to do.
-"""
+"""The nodes of the producing side of a pipeline: tasks, rollout, reward."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from rollart_flow.control.inference.profiler import AUTO
+from rollart_flow.control.rollout.env_manager import AttemptLimits
 from rollart_flow.control.scheduler.curriculum import Curriculum
 from rollart_flow.engines.registry import check_engine
 from rollart_flow.envs.base import Domain
 from rollart_flow.envs.registry import domains_of
-from rollart_flow.errors import PipelineError
+from rollart_flow.errors import SettingsError
+from rollart_flow.fields import Count, Name, NotNegative, Positive, fitted
 from rollart_flow.models.policy import Policy
-from rollart_flow.pipeline import nodes
-from rollart_flow.pipeline.checks import (
-    check_prefill,
-    checked_node,
-    expect,
-    known_domains,
-    stand_ins,
-    unique_names,
-)
+from rollart_flow.pipeline.keywords import Converted, nested, part, setting
+from rollart_flow.pipeline.node import Node, node, variadic
 from rollart_flow.pipeline.sources import read_source
 from rollart_flow.rewards.base import RewardFunction
+from rollart_flow.types import Limits, Sampling
 
 if TYPE_CHECKING:
-    import polars as pl
+    # A type checker takes the settings of nested values for fields of the node, and so knows them
+    # as its keywords. At run time `Node` passes these keywords on to the nested values.
+    class _Attempts(Sampling, Limits): ...
+
+else:
+    _Attempts = object
 
 
-@checked_node
-def tasks(
-    *sources: Any,
-    domains: Iterable[Domain | str] = (),
-    group_size: int = 8,
-    seed: int = 0,
-    weights: Mapping[str, float] | None = None,
-    curriculum: Curriculum | None = None,
-    name: str = "tasks",
-) -> nodes.Tasks:
-    """Groups of `group_size` attempts at tasks.
+class Trajectories(Node):
+    """Base of the nodes that output trajectories."""
 
-    Args:
-        sources: each a `Domain` or its name such as "frozenlake(size=8)" (its own tasks), an
-            iterable of `Task` or of mappings with task_id, domain and payload, or a
-            `ray.data.Dataset` with these columns.
-        domains: domains that run the tasks of datasets and iterables, if they are not among
-            the sources.
-        weights: relative share of the groups by domain; equal shares by default.
-        curriculum: admits tasks by their recent solve rate; by default all tasks are admitted.
+    @property
+    def scored(self) -> bool:
+        """Whether the trajectories have passed reward."""
+        return False
+
+    @property
+    def tasks(self) -> "Tasks":
+        """The tasks that the trajectories are attempts at."""
+        (up,) = self.upstream
+        return up if isinstance(up, Tasks) else cast("Trajectories", up).tasks
+
+
+@node
+class Tasks(Node):
+    """Groups of attempts at tasks, which are taken from sources.
 
     Raises:
         PipelineError: no source is given, a source is of another kind, or a domain is unknown.
     """
-    if not sources:
-        raise PipelineError(f"{name}: no source; give a domain, a dataset or a list of tasks")
-    sources = domains_of(sources)
-    own = [source for source in sources if isinstance(source, Domain)]
-    runs = (*own, *domains_of(domains))
-    unique_names(name, runs)
-    read = tuple(read_source(name, source) for source in sources)
-    for source in read:
-        if isinstance(source, tuple):
-            known_domains(name, "a task", (task.domain for task in source), runs)
-    if not runs:
-        raise PipelineError(f"{name}: no domain runs these tasks; give domains=[...]")
-    known_domains(name, "weights", weights or (), runs)
-    return nodes.Tasks(
-        sources=read,
-        domains=runs,
-        group_size=group_size,
-        seed=seed,
-        weights=dict(weights) if weights else None,
-        curriculum=curriculum,
-        name=name,
-    )
+
+    kind: ClassVar[str] = "tasks"
+
+    sources: Converted[Any, tuple[Any, ...]] = part(kw_only=False, many=True)
+    """Each a `Domain` or its name such as "frozenlake(size=8)" (its own tasks), an iterable of
+    `Task` or of mappings with task_id, domain and payload, or a `ray.data.Dataset` with these
+    columns."""
+    domains: Converted[Iterable[Domain | str], tuple[Domain, ...]] = part(default=())
+    """Domains that run the tasks of datasets and iterables, if they are not among the sources."""
+    group_size: Count = 8
+    """Attempts at one task whose rewards are compared."""
+    seed: int = 0
+    """Seed of the order of tasks."""
+    weights: Converted[Mapping[str, float] | None, dict[str, float] | None] = setting(default=None)
+    """Relative share of the groups by domain; None: equal shares."""
+    curriculum: Curriculum | None = None
+    """Admits tasks by their recent solve rate; None: all tasks are admitted."""
+    name: Name = "tasks"
+    """Name of the node."""
+
+    def _check(self) -> None:
+        if not self.sources:
+            raise SettingsError("no source; give a domain, a dataset or a list of tasks")
+        sources = domains_of(self.sources)
+        own = [source for source in sources if isinstance(source, Domain)]
+        runs = (*own, *domains_of(self.domains))
+        check_unique(runs)
+        read = tuple(read_source(source) for source in sources)
+        for source in read:
+            if isinstance(source, tuple):
+                _check_known("a task", (task.domain for task in source), runs)
+        if not runs:
+            raise SettingsError("no domain runs these tasks; give domains=[...]")
+        _check_known("weights", self.weights or (), runs)
+        weights = fitted("weights", dict[str, Positive], self.weights) if self.weights else None
+        self._hold("sources", read)
+        self._hold("domains", runs)
+        self._hold("weights", weights)
+
+    @property
+    def domain_names(self) -> tuple[str, ...]:
+        """Names of the domains."""
+        return tuple(domain.name for domain in self.domains)
 
 
-@checked_node
-def rollout(
-    up: nodes.Tasks,
-    policy: Policy,
-    *,
-    hw_affinity: Mapping[str, str | Sequence[str]] | Literal["auto"] | None = None,
-    redundancy: int = 0,
-    extra_groups: int = 0,
-    max_replacements: int | None = None,
-    step_timeout_s: float = 10.0,
-    trajectory_timeout_s: float = 300.0,
-    max_turns: int | None = None,
-    max_concurrent: int | None = None,
-    workers: int = 1,
-    engine_workers: int = 1,
-    sliding_workers: int = 0,
-    prefill_workers: int = 0,
-    prefill_affinity: str | None = None,
-    engine_units: int = 1,
-    engine_timeout_s: float = 60.0,
-    temperature: float = 1.0,
-    top_p: float = 1.0,
-    top_k: int = 0,
-    max_tokens: int = 16,
-    name: str = "rollout",
-) -> nodes.Rollout:
-    """Attempts at tasks by a policy; the fields of `nodes.Rollout` document each setting.
+def check_unique(domains: Iterable[Domain]) -> None:
+    """Refuse two domains of the same name, by which rows and settings identify a domain.
+
+    Raises:
+        SettingsError: names the domain.
+    """
+    seen: set[str] = set()
+    for domain in domains:
+        if domain.name in seen:
+            raise SettingsError(f"two domains are named {domain.name!r}; give one of them")
+        seen.add(domain.name)
+
+
+def _check_known(setting: str, given: Iterable[str], domains: Iterable[Domain]) -> None:
+    """Refuse names that are not domains of the node."""
+    names = [domain.name for domain in domains]
+    for name in given:
+        if name not in names:
+            raise SettingsError(
+                f"{setting} names an unknown domain {name!r}; the domains are {', '.join(names)}"
+            )
+
+
+@node
+class GeneratingNode(Node, _Attempts):
+    """Base of the nodes that make attempts: how tokens are sampled, and the limits."""
+
+    sampling: Sampling = nested(default_factory=Sampling)
+    """How tokens are sampled."""
+    limits: Limits = nested(default_factory=Limits)
+    """Limits at which an attempt is cut off."""
+
+    def turns(self, domain: Domain) -> int:
+        """Turns after which an attempt in a domain is truncated."""
+        return domain.max_turns if self.max_turns is None else self.max_turns
+
+    def attempt_limits(self, domain: Domain, policy: Policy) -> AttemptLimits:
+        """The limits of an attempt in a domain."""
+        return AttemptLimits(
+            max_turns=self.turns(domain),
+            context_tokens=policy.max_context,
+            step_timeout_s=self.step_timeout_s,
+            trajectory_timeout_s=self.trajectory_timeout_s,
+        )
+
+
+@node
+class Rollout(GeneratingNode, Trajectories):
+    """Makes attempts at tasks and outputs each trajectory as soon as it ends.
 
     Raises:
         PipelineError: a setting is wrong, or `hw_affinity` names an unknown domain, no class, or
             different fallbacks for one class.
         MissingExtraError: a package that the policy's engine or prefill workers need is missing.
     """
-    expect(name, up, nodes.Tasks)
-    affinity: dict[str, str | tuple[str, ...]] | Literal["auto"]
-    if isinstance(hw_affinity, str):
-        if hw_affinity != AUTO:
-            raise PipelineError(
-                f"{name}: hw_affinity is {hw_affinity!r}, but takes a resource class by domain "
-                f"or {AUTO!r}"
+
+    kind: ClassVar[str] = "rollout"
+    takes: ClassVar[tuple[str, ...]] = ("tasks",)
+
+    up: Tasks = part(kw_only=False)
+    """The tasks to attempt."""
+    policy: Policy = part(kw_only=False)
+    """The policy that acts."""
+    hw_affinity: Converted[
+        Mapping[str, str | Sequence[str]] | Literal["auto"] | None,
+        dict[str, str | tuple[str, ...]] | Literal["auto"],
+    ] = setting(default=None)
+    """Resource class by domain, `default` for the others (ROLLART section 3, R1). If several are
+    given, the first is used, and the others replace it when it is full or gone. "auto": engine
+    workers on every class that the cluster has, and a profiler binds domains to them."""
+    redundancy: NotNegative = 0
+    """Attempts per group beyond `group_size`; surplus is cancelled (ROLL Flash 5.2)."""
+    extra_groups: NotNegative = 0
+    """Groups in flight beyond what the batch needs."""
+    max_replacements: Converted[NotNegative | None, int] = setting(default=None)
+    """Failed attempts per group that are replaced; None: `group_size`."""
+    workers: Count = 1
+    """Processes that drive environments."""
+    max_concurrent: Count | None = None
+    """Attempts in flight in one worker; None: as many as are admitted."""
+    engine_workers: Count = 1
+    """Engine workers for each resource class."""
+    sliding_workers: NotNegative = 0
+    """Additional engine workers on the trainer's devices, which serve while training waits for a
+    batch and release their memory while it computes (train-rollout multiplexing)."""
+    prefill_workers: NotNegative = 0
+    """Additional engine workers that compute the prompts, so that those of `hw_affinity` fetch KV
+    caches and decode (PD disaggregation, ROLLART section 6.3); 0: each worker computes its own."""
+    prefill_affinity: Name | None = None
+    """Resource class of the prefill workers; None: the one best suited to compute."""
+    engine_units: Count = 1
+    """Units of its resource class that one engine worker gets, over which vLLM splits the model."""
+    engine_timeout_s: Positive = 60.0
+    """An engine worker that does not respond for this long [s] is restarted, then removed."""
+    name: Name = "rollout"
+    """Name of the node."""
+
+    def _check(self) -> None:
+        if not isinstance(self.hw_affinity, str):
+            given = self.hw_affinity or {}
+            _check_known("hw_affinity", given.keys() - {"default"}, self.up.domains)
+            classes = fitted("hw_affinity", dict[str, Name | tuple[Name, ...]], given)
+            self._hold("hw_affinity", classes)
+        if self.given.get("max_replacements") is None:
+            self._hold("max_replacements", self.up.group_size)
+        self.stand_ins()
+        if self.prefill_affinity is not None and not self.prefill_workers:
+            raise SettingsError(
+                f"prefill_affinity={self.prefill_affinity} is for no worker; set prefill_workers "
+                "too"
             )
-        affinity = hw_affinity
-    else:
-        affinity = {
-            domain: classes if isinstance(classes, str) else tuple(classes)
-            for domain, classes in (hw_affinity or {}).items()
-        }
-        known_domains(name, "hw_affinity", affinity.keys() - {"default"}, up.domains)
-    stand_ins(name, affinity)
-    node = nodes.Rollout(
-        up=up,
-        policy=policy,
-        hw_affinity=affinity,
-        redundancy=redundancy,
-        extra_groups=extra_groups,
-        max_replacements=up.group_size if max_replacements is None else max_replacements,
-        step_timeout_s=step_timeout_s,
-        trajectory_timeout_s=trajectory_timeout_s,
-        max_turns=max_turns,
-        max_concurrent=max_concurrent,
-        workers=workers,
-        engine_workers=engine_workers,
-        sliding_workers=sliding_workers,
-        prefill_workers=prefill_workers,
-        prefill_affinity=prefill_affinity,
-        engine_units=engine_units,
-        engine_timeout_s=engine_timeout_s,
-        temperature=temperature,
-        top_p=top_p,
-        top_k=top_k,
-        max_tokens=max_tokens,
-        name=name,
-    )
-    check_prefill(node)
-    check_engine(policy, units=engine_units, prefill_workers=prefill_workers)
-    return node
+        if self.prefill_workers and self.hw_affinity == AUTO:
+            raise SettingsError(
+                f"hw_affinity={AUTO} finds where prompts and tokens together are quickest, but "
+                "prefill_workers computes them apart; name the classes"
+            )
+        check_engine(self.policy, units=self.engine_units, prefill_workers=self.prefill_workers)
+
+    def resource_class(self, domain: str) -> str:
+        """Resource class that generation for a domain is bound to.
+
+        The class is CPU if none is named, and "auto" if the profiler chooses it.
+        """
+        if isinstance(self.hw_affinity, str):
+            return self.hw_affinity
+        classes = self.hw_affinity.get(domain, self.hw_affinity.get("default", "CPU"))
+        return classes if isinstance(classes, str) else classes[0]
+
+    def stand_ins(self) -> dict[str, tuple[str, ...]]:
+        """The fallback classes that `hw_affinity` names, by resource class.
+
+        Raises:
+            SettingsError: a domain names no class, or two name different fallbacks for one.
+        """
+        declared: dict[str, tuple[str, ...]] = {}
+        affinity = {} if isinstance(self.hw_affinity, str) else self.hw_affinity
+        for domain, classes in affinity.items():
+            if isinstance(classes, str):
+                continue
+            if not classes:
+                raise SettingsError(f"hw_affinity[{domain!r}] names no class")
+            if declared.setdefault(classes[0], classes[1:]) != classes[1:]:
+                raise SettingsError(
+                    f"hw_affinity names different stand-ins for {classes[0]}; name the same ones "
+                    "for every domain"
+                )
+        return declared
 
 
-@checked_node
-def filter(up: nodes.Trajectories, expression: "pl.Expr", *, name: str = "filter") -> nodes.Filter:
-    """Keep the trajectories for which a polars expression is true; each drop is recorded.
-
-    The expression uses the columns of `trajectories` and gives one boolean a row; null drops the
-    row. A filter may stand before reward, where the score columns are not known yet, or after it.
-    An expression that compares the attempts of a group, with `.over("group_id")`, judges the
-    members of each complete group: if it is not true for all of them, the whole group is evicted
-    and another is admitted. `rollart_flow.algorithms.filters` has common filters.
-
-    Raises:
-        PipelineError: a column is unknown, the expression does not give a boolean for each row, or
-            it compares attempts before reward or across groups.
-    """
-    from rollart_flow.pipeline.filters import check_expression
-
-    expect(name, up, nodes.Rollout, nodes.Filter, nodes.Reward)
-    check_expression(name, expression, scored=up.scored)
-    return nodes.Filter(up=up, expression=expression, name=name)
-
-
-@checked_node
-def reward(
-    up: nodes.Trajectories,
-    fn: RewardFunction | str | None = None,
-    *,
-    timeout_s: float = 30.0,
-    max_concurrent: int = 64,
-    name: str = "reward",
-) -> nodes.Reward:
-    """Score trajectories: `fn(Trajectory) -> float | (float, parts)`, or the environment's own.
-
-    Args:
-        fn: a function, a `ServerlessReward`, or the URL of one, which is then called with this
-            node's `timeout_s` as its deadline and `max_concurrent` as its limit.
-        timeout_s: time limit of each call of `fn`, without the start of its process.
-        max_concurrent: maximum number of concurrent calls.
+@node
+class Reward(Trajectories):
+    """Scores each finished trajectory by itself.
 
     Raises:
         PipelineError: a setting is wrong, or the trajectories are scored already.
     """
-    expect(name, up, nodes.Rollout, nodes.Filter)
-    if up.scored:
-        raise PipelineError(f"{name}: these trajectories are scored already; reward stands once")
-    own = None if isinstance(fn, str) else fn
-    node = nodes.Reward(
-        up=up, fn=own, timeout_s=timeout_s, max_concurrent=max_concurrent, name=name
-    )
-    if not isinstance(fn, str):
-        return node
-    from rollart_flow.serverless import CallPolicy, ServerlessReward
 
-    policy = CallPolicy(deadline_s=node.timeout_s, max_concurrent=node.max_concurrent)
-    return replace(node, fn=ServerlessReward(fn, policy))
+    kind: ClassVar[str] = "reward"
+    takes: ClassVar[tuple[str, ...]] = ("rollout", "filter")
+
+    up: Trajectories = part(kw_only=False)
+    """The trajectories to score."""
+    fn: Converted[RewardFunction | str | None, RewardFunction | None] = part(
+        default=None, kw_only=False
+    )
+    """A function of a `Trajectory` that returns the reward or (reward, parts), a
+    `ServerlessReward`, or the URL of one, which is then called with this node's `timeout_s` as its
+    deadline and `max_concurrent` as its limit; None: the environment's own reward, summed over
+    turns."""
+    timeout_s: Positive = 30.0
+    """Time limit of each call of `fn`, without the start of its process [s]."""
+    max_concurrent: Count = 64
+    """Concurrent calls of the function; fewer if the schedule's reward stage has a lower limit."""
+    name: Name = "reward"
+    """Name of the node."""
+
+    def _check(self) -> None:
+        if self.up.scored:
+            raise SettingsError("these trajectories are scored already; reward stands once")
+        url: object = self.fn
+        if isinstance(url, str):
+            from rollart_flow.serverless import CallPolicy, ServerlessReward
+
+            policy = CallPolicy(deadline_s=self.timeout_s, max_concurrent=self.max_concurrent)
+            self._hold("fn", ServerlessReward(url, policy))
+
+    @property
+    def scored(self) -> bool:
+        return True
+
+
+tasks = variadic(Tasks, object)
+rollout, reward = Rollout, Reward

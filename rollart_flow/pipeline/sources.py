@@ -6,22 +6,21 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rollart_flow.envs.base import Domain
-from rollart_flow.errors import PipelineError
+from rollart_flow.errors import SettingsError
 from rollart_flow.types import Task
 
 
-def read_source(node: str, source: Any) -> Any:
+def read_source(source: Any) -> Any:
     """Convert a source to the form that a node holds: domain, dataset, or tuple of tasks."""
     if isinstance(source, Domain) or _is_dataset(source):
         return source
     if isinstance(source, str | bytes | Mapping) or not isinstance(source, Iterable):
-        raise PipelineError(
-            f"{node}: a source is a domain, a ray.data.Dataset or an iterable of tasks, "
-            f"got {source!r}"
+        raise SettingsError(
+            f"a source is a domain, a ray.data.Dataset or an iterable of tasks, got {source!r}"
         )
-    read = tuple(read_task(node, row) for row in source)
+    read = tuple(read_task(row) for row in source)
     if not read:
-        raise PipelineError(f"{node}: a list of tasks is empty")
+        raise SettingsError("a list of tasks is empty")
     return read
 
 
@@ -31,15 +30,13 @@ def _is_dataset(source: Any) -> bool:
     return data is not None and isinstance(source, data.Dataset)
 
 
-def read_task(node: str, row: Any) -> Task:
+def read_task(row: Any) -> Task:
     """Convert a `Task` or a mapping to a `Task`; a payload that is not a string becomes JSON."""
     if isinstance(row, Task):
         return row
     keys = ("task_id", "domain", "payload")
     if not isinstance(row, Mapping) or {"task_id", "domain"} - row.keys() or row.keys() - {*keys}:
-        raise PipelineError(
-            f"{node}: a task is a Task or a mapping of {', '.join(keys)}, got {row!r}"
-        )
+        raise SettingsError(f"a task is a Task or a mapping of {', '.join(keys)}, got {row!r}")
     payload = row.get("payload", "{}")
     return Task(
         str(row["task_id"]),

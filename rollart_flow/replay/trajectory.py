@@ -15,8 +15,7 @@ import polars as pl
 from rollart_flow.envs.base import Domain
 from rollart_flow.errors import SettingsError, TrainerError, WeightsError
 from rollart_flow.models.policy import load_codec
-from rollart_flow.pipeline import Pipeline
-from rollart_flow.pipeline.nodes import GeneratingNode
+from rollart_flow.pipeline import GeneratingNode, Pipeline
 from rollart_flow.replay.compare import Replay, first_divergence, turn_reports
 from rollart_flow.replay.episode import Episode, run_again
 from rollart_flow.replay.logprobs import TOLERANCE, ScoredToken, score_again

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import ray
 
 from rollart_flow.control.inference.health import HealthLimits
-from rollart_flow.control.rollout.env_manager import AttemptLimits
 from rollart_flow.control.schedule.declarations import Phase
 from rollart_flow.engines.worker import EngineWorker
 from rollart_flow.operators.coordinator import CoordinatorActor
@@ -36,8 +35,7 @@ from rollart_flow.operators.reward import BufferSink, RewardOperator, RewardSett
 from rollart_flow.operators.rollout import RolloutContext, RolloutOperator
 from rollart_flow.operators.sources import Admitted, Batches, Versions
 from rollart_flow.operators.train import TrainContext, Trained, TrainOperator, read_trained
-from rollart_flow.pipeline import Pipeline
-from rollart_flow.pipeline.nodes import GeneratingNode
+from rollart_flow.pipeline import GeneratingNode, Pipeline
 from rollart_flow.resources import Remote, TypedCluster
 from rollart_flow.rewards.composition import single_functions
 from rollart_flow.rows import from_ipc
@@ -191,12 +189,7 @@ class Dataflow:
         return RolloutContext(
             domains={domain.name: domain for domain in domains},
             limits={
-                domain.name: AttemptLimits(
-                    max_turns=node.turns(domain),
-                    context_tokens=self._pipeline.policy.max_context,
-                    step_timeout_s=node.step_timeout_s,
-                    trajectory_timeout_s=node.trajectory_timeout_s,
-                )
+                domain.name: node.attempt_limits(domain, self._pipeline.policy)
                 for domain in domains
             },
             policy_folder=policy_uri(self._uri),

@@ -13,7 +13,6 @@ from rollart_flow.engines.registry import engine_capabilities
 from rollart_flow.engines.worker import PREFIXES, EngineWorker
 from rollart_flow.errors import RunFailedError, SettingsError
 from rollart_flow.pipeline import Pipeline
-from rollart_flow.pipeline.checks import stand_ins
 from rollart_flow.resources import (
     CPU,
     ActorGenCls,
@@ -73,7 +72,7 @@ def place_engines(pipeline: Pipeline, manager: ResourceManager) -> list[Placemen
     rollout = pipeline.rollout
     wanted = {"default": manager.preferred(ActorGenCls)}
     wanted |= {domain: rollout.resource_class(domain) for domain in affinity}
-    allowed = stand_ins(rollout.name, affinity)
+    allowed = rollout.stand_ins()
     return manager.place(role, wanted, workers, prefix=prefix, units=units, stand_ins=allowed)
 
 

@@ -35,8 +35,8 @@ from rollart_flow.runner.settings import (
     buffer_settings,
     coordinator_settings,
     evaluation_arguments,
+    rank_settings,
     rollout_arguments,
-    trainer_settings,
 )
 from rollart_flow.schema import to_table
 from rollart_flow.store.files import is_remote
@@ -260,7 +260,7 @@ def _trainers(
         placed,
         TrainWorker,
         arguments={
-            "settings": trainer_settings(pipeline),
+            "settings": rank_settings(pipeline),
             "algorithm": train.algorithm,
             "folder": policy_uri(uri),
             "weights": weights,

@@ -21,7 +21,7 @@ from rollart_flow.operators.train import checkpoint_folder
 from rollart_flow.pipeline import Pipeline
 from rollart_flow.pipeline.loading import load_source
 from rollart_flow.rows import to_ipc
-from rollart_flow.runner.settings import trainer_settings
+from rollart_flow.runner.settings import rank_settings
 from rollart_flow.store import Run, files
 from rollart_flow.store.cache import local_file
 from rollart_flow.store.layout import checkpoints_uri, pipeline_uri, policy_uri, read_pipeline
@@ -89,7 +89,7 @@ def stored_trainer(run: Run, pipeline: Pipeline, threads: int | None = None) -> 
     """
     from rollart_flow.models.device import device_here
 
-    settings = trainer_settings(pipeline)
+    settings = rank_settings(pipeline)
     here = device_here(settings.device)
     settings = replace(settings, threads=threads or settings.threads, device=here)
     return build_trainer(settings, pipeline.train.algorithm, local_path(policy_uri(run.uri)))

@@ -1,6 +1,7 @@
 """Settings of a run's processes, derived from its pipeline. This module starts no process."""
 
 from collections.abc import Sequence
+from dataclasses import fields, replace
 from typing import Any
 
 from rollart_flow.control.inference.health import HealthLimits
@@ -12,11 +13,10 @@ from rollart_flow.operators.buffer import BufferSettings
 from rollart_flow.operators.coordinator import CoordinatorSettings
 from rollart_flow.operators.filters import NamedFilter
 from rollart_flow.operators.rebinding import Spawning
-from rollart_flow.pipeline import Pipeline
-from rollart_flow.pipeline.nodes import Filter
+from rollart_flow.pipeline import Filter, GeneratingNode, Pipeline
 from rollart_flow.store.layout import adapter_uri, policy_uri, weights_uri
 from rollart_flow.trainers.registry import trainer_capabilities
-from rollart_flow.trainers.settings import TrainerSettings
+from rollart_flow.trainers.settings import RankSettings
 from rollart_flow.types import Sampling
 from rollart_flow.weights.folder_store import local_path
 
@@ -38,19 +38,15 @@ def buffer_settings(pipeline: Pipeline) -> BufferSettings:
 
 def named_filters(nodes: Sequence[Filter], *, of_groups: bool) -> tuple[NamedFilter, ...]:
     """Return the filters of single trajectories or, with `of_groups`, those of whole groups."""
-    return tuple(NamedFilter(n.name, n.expr) for n in nodes if n.of_groups is of_groups)
+    return tuple(NamedFilter(n.name, n.expression) for n in nodes if n.of_groups is of_groups)
 
 
-def sampling_of(node: Any, uri: str) -> Sampling:
+def sampling_of(node: GeneratingNode, uri: str) -> Sampling:
     """Return a node's sampling settings, with the stop tokens of the run's tokenizer."""
+    if node.sampling.stop_token_ids:
+        return node.sampling
     codec = load_codec(local_path(policy_uri(uri)))
-    return Sampling(
-        temperature=node.temperature,
-        top_p=node.top_p,
-        top_k=node.top_k,
-        max_tokens=node.max_tokens,
-        stop_token_ids=codec.stop_token_ids,
-    )
+    return replace(node.sampling, stop_token_ids=codec.stop_token_ids)
 
 
 def coordinator_settings(
@@ -88,25 +84,14 @@ def coordinator_settings(
     )
 
 
-def trainer_settings(pipeline: Pipeline) -> TrainerSettings:
-    """Return the trainer's settings."""
-    train, policy = pipeline.train, pipeline.policy
-    mixed = policy.device == "cuda" and trainer_capabilities(train.backend).mixed_precision
-    return TrainerSettings(
-        backend=train.backend,
+def rank_settings(pipeline: Pipeline) -> RankSettings:
+    """Return the settings of each rank of the trainer."""
+    trainer, policy = pipeline.train.trainer, pipeline.policy
+    mixed = policy.device == "cuda" and trainer_capabilities(trainer.backend).mixed_precision
+    return RankSettings(
+        **{each.name: getattr(trainer, each.name) for each in fields(trainer)},
         device=policy.device,
         dtype=policy.computes_in if mixed else "float32",
-        ranks=train.ranks,
-        tensor_parallel=train.tensor_parallel,
-        pipeline_parallel=train.pipeline_parallel,
-        sequence_parallel=train.sequence_parallel,
-        collective_timeout_s=train.collective_timeout_s,
-        optimizer=train.optimizer,
-        minibatches=train.minibatches,
-        epochs=train.epochs,
-        micro_batch_tokens=train.micro_batch_tokens,
-        threads=train.threads,
-        mismatch=train.mismatch,
         seed=pipeline.seed,
     )
 

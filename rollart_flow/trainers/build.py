@@ -9,7 +9,7 @@ from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.models.policy import Policy
 from rollart_flow.registry import load_attribute
 from rollart_flow.trainers.registry import TRAINERS
-from rollart_flow.trainers.settings import TrainerSettings
+from rollart_flow.trainers.settings import RankSettings, TrainerSettings
 
 if TYPE_CHECKING:
     from rollart_flow.trainers.base import Trainer
@@ -37,7 +37,7 @@ def check_trainer(policy: Policy, settings: TrainerSettings) -> None:
 
 
 def build_trainer(
-    settings: TrainerSettings, algorithm: Algorithm, folder: str, ranks: Ranks | None = None
+    settings: RankSettings, algorithm: Algorithm, folder: str, ranks: Ranks | None = None
 ) -> Trainer:
     """Build the trainer that `settings.backend` names, at version 0 with the weights in `folder`.
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from rollart_flow.errors import SettingsError
 from rollart_flow.trainers.registry import trainer_capabilities, with_capability
-from rollart_flow.validation import check_count, check_flag
 
 COLLECTIVE_TIMEOUT_S = 300.0
 """Longest wait for the others in one exchange [s], unless `train.collective_timeout_s` says
@@ -79,10 +78,6 @@ def layout_of(
         SettingsError: the trainer is unknown or lacks a capability, or the numbers do not divide.
     """
     can = trainer_capabilities(backend)
-    check_count("train.ranks", ranks, low=1)
-    check_count("train.tensor_parallel", tensor_parallel, low=1)
-    check_count("train.pipeline_parallel", pipeline_parallel, low=1)
-    check_flag("train.sequence_parallel", sequence_parallel)
     if ranks > 1 and not can.many_ranks:
         raise SettingsError(
             f"train.ranks={ranks}: the {backend} trainer is one process; "

@@ -34,7 +34,7 @@ class TrainerVariant:
 
     trainer: str
     """`module:class` of the `Trainer`, imported when it is built, which is called with a
-    `ModelConfig`, tensors by Hugging Face name, `Algorithm`, `TrainerSettings` and `Ranks | None`.
+    `ModelConfig`, tensors by Hugging Face name, `Algorithm`, `RankSettings` and `Ranks | None`.
     """
     capabilities: TrainerCapabilities = TrainerCapabilities()
     requirements: tuple[Requirement, ...] = ()

@@ -1,64 +1,56 @@
 """Settings of trainers of every backend; loads no torch."""
 
 from dataclasses import dataclass, field
+from typing import Annotated
 
 from rollart_flow.errors import SettingsError
+from rollart_flow.fields import Count, NotNegative, Within, check_fields
 from rollart_flow.models.policy import DEVICES, DTYPES
 from rollart_flow.trainers.layout import COLLECTIVE_TIMEOUT_S, Layout, layout_of
 from rollart_flow.trainers.optimizer import AdamW
 from rollart_flow.trainers.registry import trainer_capabilities
-from rollart_flow.validation import check_choice, check_count, check_flag, check_number
+from rollart_flow.validation import check_choice
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class TrainerSettings:
-    """Settings that turn a batch into a new version, independent of the algorithm."""
+    """Settings of `train` that turn a batch into a new version, independent of the algorithm.
+
+    Raises:
+        SettingsError: a setting is out of range, or they contradict one another.
+    """
 
     backend: str = "embedded"
-    device: str = "cpu"
-    """Device of the embedded trainer; other trainers use the GPUs that they see."""
-    dtype: str = "float32"
-    """Dtype of passes; weights, gradients and the optimizer are float32."""
-    ranks: int = 1
-    """Processes that train together."""
-    tensor_parallel: int = 1
-    """Ranks that split each layer (megatron)."""
-    pipeline_parallel: int = 1
-    """Stages of equally many layers, which pass micro-batches on to each other (megatron)."""
+    """embedded: one process on a CPU; fsdp2, megatron: `ranks` processes that share the policy."""
+    ranks: Count = 1
+    """Processes that train together, placed as one gang."""
+    tensor_parallel: Count = 1
+    """Ranks that each layer is split over (megatron); data parallelism uses the rest of `ranks`."""
+    pipeline_parallel: Count = 1
+    """Stages of equally many layers, which pass micro-batches to each other (megatron)."""
     sequence_parallel: bool = False
-    """Whether the ranks that split a layer split activations by position too (megatron)."""
-    collective_timeout_s: float = COLLECTIVE_TIMEOUT_S
-    """Longest wait of a rank for the others: after it, one that hangs is given up."""
+    """Split activations between matrices by position too (megatron on GPUs, untried)."""
+    collective_timeout_s: Annotated[float, Within(1)] = COLLECTIVE_TIMEOUT_S
+    """Longest wait of a rank for the others in one exchange [s]. A rank that dies closes its
+    connections and is noticed at once; one that hangs longer is abandoned, and the run continues
+    from the newest checkpoint. Must be at least the time to write a checkpoint."""
     optimizer: AdamW = field(default_factory=AdamW)
-    minibatches: int = 1
-    """Parts that one batch is cut into, each with one optimizer step."""
-    epochs: int = 1
+    """The optimizer and its learning rate, as `adamw(...)`."""
+    minibatches: Count = 1
+    """Optimizer steps that one batch is cut into; still one training step, one version."""
+    epochs: Count = 1
     """Number of passes over a batch."""
-    micro_batch_tokens: int = 16384
+    micro_batch_tokens: Count = 16384
     """Most tokens, padding included, of one forward and backward pass; sets memory, not results."""
-    threads: int = 1
-    """Intra-op threads, pinned and recorded."""
-    seed: int = 0
-    """Seed of the order in which a batch is cut into minibatches."""
+    threads: Count = 1
+    """Intra-op threads, pinned and recorded, so that replay gives the same bits."""
     mismatch: bool = False
-    """Recompute the logprobs of a batch before the first of several minibatches, so that `steps`
-    can say how far the engines are off. With one minibatch they are known anyway."""
+    """Recompute logprobs before a step of several minibatches, for the mismatch columns of `steps`;
+    a step of a single minibatch has these columns anyway."""
 
     def __post_init__(self) -> None:
+        check_fields(self)
         self.layout  # noqa: B018  refuses what does not divide
-        check_choice("train: device", self.device, DEVICES)
-        check_choice("train: dtype", self.dtype, DTYPES)
-        if self.dtype != "float32" and not trainer_capabilities(self.backend).mixed_precision:
-            raise SettingsError(
-                f"train: the {self.backend} trainer computes in float32; set dtype to it"
-            )
-        check_number("train.collective_timeout_s", self.collective_timeout_s, low=1)
-        check_count("train.minibatches", self.minibatches, low=1)
-        check_count("train.epochs", self.epochs, low=1)
-        check_count("train.micro_batch_tokens", self.micro_batch_tokens, low=1)
-        check_count("train.threads", self.threads, low=1)
-        check_count("train.seed", self.seed, low=0)
-        check_flag("train.mismatch", self.mismatch)
 
     @property
     def layout(self) -> Layout:
@@ -74,3 +66,24 @@ class TrainerSettings:
             self.pipeline_parallel,
             sequence_parallel=self.sequence_parallel,
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankSettings(TrainerSettings):
+    """Settings of one rank: those of `train`, and those that follow from policy and pipeline."""
+
+    device: str = "cpu"
+    """Device of the embedded trainer; other trainers use the GPUs that they see."""
+    dtype: str = "float32"
+    """Dtype of passes; weights, gradients and the optimizer are float32."""
+    seed: NotNegative = 0
+    """Seed of the order in which a batch is cut into minibatches."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice("train: device", self.device, DEVICES)
+        check_choice("train: dtype", self.dtype, DTYPES)
+        if self.dtype != "float32" and not trainer_capabilities(self.backend).mixed_precision:
+            raise SettingsError(
+                f"train: the {self.backend} trainer computes in float32; set dtype to it"
+            )

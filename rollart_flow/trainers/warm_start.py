@@ -27,7 +27,7 @@ from rollart_flow.models.tokenizer import TextCodec
 from rollart_flow.schema import row_schema
 from rollart_flow.trainers.backends.embedded import EmbeddedTrainer
 from rollart_flow.trainers.optimizer import adamw
-from rollart_flow.trainers.settings import TrainerSettings
+from rollart_flow.trainers.settings import RankSettings
 from rollart_flow.types import Sampling, Split, Task
 from rollart_flow.validation import check_count
 from rollart_flow.weights.folders import clear_leftovers, put_file
@@ -81,7 +81,7 @@ def warm_start(
     if not (Path(folder) / _WEIGHTS).is_file():
         raise TrainerError(f"a warm start needs one {_WEIGHTS} in {str(folder)!r}, not shards")
     config, stored = load_folder(folder)
-    settings = TrainerSettings(optimizer=adamw(lr), threads=threads)
+    settings = RankSettings(optimizer=adamw(lr), threads=threads)
     trainer = EmbeddedTrainer(config, stored, IMITATION, settings)
     context = config.max_position_embeddings
     with closing(_episodes(domains, codec, seed, context)) as played:

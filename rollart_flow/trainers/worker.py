@@ -23,7 +23,7 @@ from rollart_flow.rows import from_ipc, to_ipc
 from rollart_flow.trainers.base import StepResult, Trainer
 from rollart_flow.trainers.build import build_trainer
 from rollart_flow.trainers.checkpoint.publishing import Publication, Publisher
-from rollart_flow.trainers.settings import TrainerSettings
+from rollart_flow.trainers.settings import RankSettings
 from rollart_flow.weights import open_weights
 from rollart_flow.weights.folder_store import folder_store_of, local_path
 
@@ -44,7 +44,7 @@ class TrainWorker(ActorTrainCls):
         self,
         placement: Placement,
         *,
-        settings: TrainerSettings,
+        settings: RankSettings,
         algorithm: Algorithm,
         folder: str,
         weights: str,

@@ -20,7 +20,7 @@ from rollart_flow.schema import row_schema
 from rollart_flow.trainers.backends.embedded import EmbeddedTrainer
 from rollart_flow.trainers.batch.passes import buckets
 from rollart_flow.trainers.batch.training_batch import read_batch
-from rollart_flow.trainers.settings import TrainerSettings
+from rollart_flow.trainers.settings import RankSettings
 from rollart_flow.trainers.step.kernels import pinned
 from rollart_flow.trainers.step.running import OneByOne
 from rollart_flow.trainers.step.update import Tally, Updater
@@ -71,7 +71,7 @@ def run() -> list[Record]:
     table, lengths = uneven_batch(0)
     model = Qwen3(CONFIG)
     model.initialize(0)
-    settings = TrainerSettings()
+    settings = RankSettings()
     trainer = EmbeddedTrainer(CONFIG, model.state_dict(), grpo(), settings)
     updater = Updater(model, grpo(), None, settings.micro_batch_tokens)
     optimizer = settings.optimizer.build(model.parameters())

@@ -27,7 +27,7 @@ from rollart_flow.trainers.backends.fsdp2 import Fsdp2Trainer
 from rollart_flow.trainers.backends.megatron.trainer import MegatronTrainer
 from rollart_flow.trainers.base import Trainer
 from rollart_flow.trainers.batch.training_batch import read_batch
-from rollart_flow.trainers.settings import TrainerSettings
+from rollart_flow.trainers.settings import RankSettings
 from rollart_flow.trainers.step.kernels import pinned
 from rollart_flow.trainers.warm_start import _episodes, _table
 from tests.benchmarks.plain import PlainLoop
@@ -36,7 +36,7 @@ from tests.benchmarks.records import Record, record
 ROWS = 128
 ROUNDS = 5
 GOAL = 1.3
-SETTINGS = TrainerSettings()
+SETTINGS = RankSettings()
 MAKERS = {"embedded": EmbeddedTrainer, "fsdp2": Fsdp2Trainer, "megatron": MegatronTrainer}
 
 
@@ -74,7 +74,7 @@ def run() -> list[Record]:
         table = demo_batch(policy, folder)
     batch = read_batch(table)
     trainers: dict[str, Trainer] = {
-        name: make(config, tensors, grpo(), TrainerSettings(backend=name))
+        name: make(config, tensors, grpo(), RankSettings(backend=name))
         for name, make in MAKERS.items()
     }
     plain = PlainLoop(config, tensors, SETTINGS)

@@ -20,7 +20,7 @@ import torch
 from rollart_flow.algorithms import grpo
 from rollart_flow.trainers.backends.embedded import EmbeddedTrainer
 from rollart_flow.trainers.checkpoint.publishing import Publisher
-from rollart_flow.trainers.settings import TrainerSettings
+from rollart_flow.trainers.settings import RankSettings
 from rollart_flow.weights import LocalWeightStore, fingerprint
 from rollart_flow.weights.mooncake.buckets import BUCKET_BYTES
 from rollart_flow.weights.mooncake.client import MooncakeClient
@@ -58,7 +58,7 @@ def run() -> list[Record]:
 def _pushed() -> Iterator[Record]:
     """Steps that publish, beside as many that do not, of one trainer; the last push is hidden by
     no step, and counts as exposed."""
-    trainer = EmbeddedTrainer(CONFIG, weights_of(0), grpo(), TrainerSettings())
+    trainer = EmbeddedTrainer(CONFIG, weights_of(0), grpo(), RankSettings())
     batches = [table(make_rows(_ROWS, seed)) for seed in range(2 * _STEPS)]
     push_s: list[float] = []
     exposed_s = 0.0

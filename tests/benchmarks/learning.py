@@ -20,7 +20,7 @@ import pyarrow as pa
 from rollart_flow.algorithms import Algorithm
 from rollart_flow.control.ids import group_name
 from rollart_flow.control.inference.llm_proxy import LLMProxy
-from rollart_flow.control.rollout.env_manager import AttemptLimits, EnvManager
+from rollart_flow.control.rollout.env_manager import EnvManager
 from rollart_flow.control.scheduler.rollout_settings import RolloutSettings
 from rollart_flow.engines.base import Engine
 from rollart_flow.engines.registry import EngineOptions, build_engine
@@ -33,7 +33,7 @@ from rollart_flow.pipeline.loading import load_pipeline
 from rollart_flow.rewards.base import environment_reward
 from rollart_flow.rewards.score import Scorer
 from rollart_flow.rows import samples, trajectories_table
-from rollart_flow.runner.settings import sampling_of, trainer_settings
+from rollart_flow.runner.settings import rank_settings, sampling_of
 from rollart_flow.simulation import run
 from rollart_flow.store.layout import policy_uri
 from rollart_flow.trainers.base import Trainer
@@ -129,7 +129,7 @@ class _Trial:
         self._algorithm = algorithm
         self._codec = load_codec(at)
         self._engine = build_engine(pipeline.policy, at, EngineOptions(seed=pipeline.seed))
-        self._trainer: Trainer = build_trainer(trainer_settings(pipeline), algorithm, at)
+        self._trainer: Trainer = build_trainer(rank_settings(pipeline), algorithm, at)
         self._proxy = LLMProxy([_Worker(self._engine)], EventLog())
         self._scorer = Scorer(environment_reward)
         self._rollout = RolloutSettings(
@@ -186,9 +186,7 @@ class _Trial:
             lambda: InlineEnvironment(domain),
             self._codec,
             self._proxy,
-            AttemptLimits(
-                max_turns=rollout.turns(domain), context_tokens=self._pipeline.policy.max_context
-            ),
+            rollout.attempt_limits(domain, self._pipeline.policy),
             wall,
             env_version=domain.environment.version,
         )

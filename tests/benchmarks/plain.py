@@ -9,7 +9,7 @@ import torch
 from rollart_flow.models.device import CPU
 from rollart_flow.models.qwen3 import ModelConfig
 from rollart_flow.trainers.batch.training_batch import TrainingBatch
-from rollart_flow.trainers.settings import TrainerSettings
+from rollart_flow.trainers.settings import RankSettings
 from tests.models.reference import reference_qwen3
 
 
@@ -34,7 +34,7 @@ class PlainLoop:
         self,
         config: ModelConfig,
         tensors: dict[str, torch.Tensor],
-        settings: TrainerSettings,
+        settings: RankSettings,
         device: torch.device = CPU,
     ) -> None:
         """Args: learning rate, clipping, dtype and size of a pass are those of `settings`."""

@@ -12,7 +12,7 @@ from rollart_flow.engines.vllm import variant
 from rollart_flow.envs import FrozenLake
 from rollart_flow.errors import MissingExtraError, PipelineError, SettingsError
 from rollart_flow.models.folder import load_folder
-from rollart_flow.pipeline.nodes import Rollout
+from rollart_flow.pipeline import Rollout
 from tests.trainers.mixtures import write_mixture
 
 

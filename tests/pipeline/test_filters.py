@@ -15,7 +15,7 @@ SCORED = reward(ATTEMPTS)
 
 def test_an_expression_over_any_column_is_kept() -> None:
     expression = (pl.col("token_ids").list.len() < 100) & (pl.col("reward") >= 0)
-    assert filter(SCORED, expression).expr is expression
+    assert filter(SCORED, expression).expression is expression
 
 
 @pytest.mark.parametrize(

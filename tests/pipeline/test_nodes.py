@@ -11,9 +11,8 @@ from rollart_flow.algorithms import Curriculum, grpo
 from rollart_flow.control.schedule.schedules import one_off, rollart, sync, sync_plus
 from rollart_flow.envs import Arithmetic, FrozenLake
 from rollart_flow.errors import PipelineError
-from rollart_flow.pipeline import nodes
-from rollart_flow.pipeline.checks import stand_ins
-from rollart_flow.pipeline.settings import describe_pipeline
+from rollart_flow.pipeline import Trajectories
+from rollart_flow.pipeline.described import describe_pipeline
 from rollart_flow.serverless import CallPolicy, ServerlessReward
 from rollart_flow.types import Task
 from tests.pipeline.parts import LAKE, POLICY, SUMS, two_domains
@@ -48,7 +47,7 @@ def test_a_branch_is_ordinary_python() -> None:
     def made(with_filter: bool) -> Pipeline:
         import polars as pl
 
-        attempts: nodes.Trajectories = ATTEMPTS
+        attempts: Trajectories = ATTEMPTS
         if with_filter:
             attempts = filter(attempts, pl.col("outcome") == "completed")
         return Pipeline("p", train(buffer(reward(attempts)), POLICY, grpo(), steps=1))
@@ -91,7 +90,7 @@ def test_tasks_may_come_from_lists_and_datasets() -> None:
     [
         (lambda: tasks(LAKE, group_size=0), r"^tasks: group_size .*greater than or equal to 1"),
         (lambda: tasks(LAKE, group_size=0, name="mine"), r"^mine: group_size"),
-        (lambda: tasks(), r"^tasks: no source"),
+        (lambda: untyped(tasks)(), r"^tasks: no source"),
         (lambda: tasks(LAKE, FrozenLake(max_turns=8)), r"^tasks: two domains .*'frozenlake'"),
         (lambda: tasks(LAKE, weights={"chess": 1}), r"^tasks: weights .*unknown domain 'chess'"),
         (lambda: tasks(LAKE, weights={"frozenlake": 0}), r"^tasks: weights.frozenlake .*greater"),
@@ -162,7 +161,7 @@ def test_tasks_may_come_from_lists_and_datasets() -> None:
         (lambda: train(BATCHES, POLICY, grpo(), steps=1, minibatches=65), r"^train: 65 mini"),
         (lambda: untyped(train)(BATCHES, POLICY, grpo, steps=1), r"^train: algorithm .*Algorithm"),
         (lambda: evaluate(POLICY), r"^evaluate: domains"),
-        (lambda: untyped(evaluate)(POLICY, "frozenlake"), r"^evaluate: takes domains, got"),
+        (lambda: untyped(evaluate)(POLICY, 3), r"^evaluate: takes domains, got 3"),
     ],
 )  # fmt: skip
 def test_what_cannot_work_is_refused(build: Callable[[], object], message: str) -> None:
@@ -175,7 +174,7 @@ def test_a_domain_may_name_stand_ins_for_its_class() -> None:
     affinity = {"frozenlake": ["H800", "A100"], "default": "H20"}
     bound = rollout(PROMPTS, POLICY, hw_affinity=affinity)
     assert [bound.resource_class(domain) for domain in ("frozenlake", "other")] == ["H800", "H20"]
-    assert stand_ins("rollout", bound.hw_affinity) == {"H800": ("A100",)}
+    assert bound.stand_ins() == {"H800": ("A100",)}
 
 
 def test_a_reward_may_be_the_address_of_one() -> None:

@@ -8,7 +8,7 @@ from rollart_flow.algorithms import Critic, Decayed, grpo, opsm, ppo, tis
 from rollart_flow.control.schedule.schedules import areal, rollart, window
 from rollart_flow.envs import Arithmetic
 from rollart_flow.errors import PipelineError, SettingsError
-from rollart_flow.pipeline.settings import fields_of
+from rollart_flow.pipeline.described import fields_of
 from tests.pipeline.parts import two_domains
 
 

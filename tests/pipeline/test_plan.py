@@ -4,7 +4,7 @@ import json
 
 from rollart_flow import Pipeline, buffer, reward, rollout, tasks, train
 from rollart_flow.algorithms import grpo
-from rollart_flow.pipeline.settings import describe
+from rollart_flow.pipeline.described import describe
 from rollart_flow.rewards import Judge, Part, RewardFunction, compose, exact
 from rollart_flow.types import Trajectory
 from tests.pipeline.parts import POLICY, SUMS, two_domains

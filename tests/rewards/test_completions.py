@@ -7,7 +7,7 @@ from email.utils import format_datetime
 
 import pytest
 
-from rollart_flow.pipeline.settings import describe
+from rollart_flow.pipeline.described import describe
 from rollart_flow.rewards import (
     ChatCompletions,
     Judge,

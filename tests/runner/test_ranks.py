@@ -10,7 +10,7 @@ import pytest
 
 from rollart_flow.replay import replay_step
 from rollart_flow.runner.retrain import stored_pipeline
-from rollart_flow.runner.settings import trainer_settings
+from rollart_flow.runner.settings import rank_settings
 from rollart_flow.store import Run, RunStatus
 from rollart_flow.store.layout import policy_uri
 from rollart_flow.trainers.build import build_trainer
@@ -87,7 +87,7 @@ def test_it_goes_on_where_a_rank_dies_or_hangs_and_keeps_the_bound(ended: Ended)
 def test_its_first_steps_are_those_of_the_embedded_trainer(ended: Ended) -> None:
     run = ended.run
     pipeline = stored_pipeline(run)
-    settings = replace(trainer_settings(pipeline), backend="embedded", ranks=1, tensor_parallel=1)
+    settings = replace(rank_settings(pipeline), backend="embedded", ranks=1, tensor_parallel=1)
     trainer = build_trainer(settings, pipeline.train.algorithm, policy_uri(run.uri))
     recorded = run.steps.sort("step").collect()
     for step in (1, 2, 3):

@@ -21,13 +21,13 @@ from rollart_flow.models.qwen3 import ModelConfig, Qwen3
 from rollart_flow.trainers import adamw
 from rollart_flow.trainers.base import StepResult, Trainer
 from rollart_flow.trainers.batch.training_batch import read_scorable
-from rollart_flow.trainers.settings import TrainerSettings
+from rollart_flow.trainers.settings import RankSettings
 from rollart_flow.trainers.step.scoring import recompute_logprobs
 from rollart_flow.types import Sampling
 from rollart_flow.weights import fingerprint
 from tests.trainers.cases import CONFIG, Row, initial_weights, make_rows, on_policy, table
 
-CUT = TrainerSettings(optimizer=adamw(1e-2), minibatches=3, epochs=2, micro_batch_tokens=100)
+CUT = RankSettings(optimizer=adamw(1e-2), minibatches=3, epochs=2, micro_batch_tokens=100)
 """Settings under which a step is several updates, so that order and RNG matter."""
 
 
@@ -57,11 +57,11 @@ class TrainerConformance(ABC):
         config: ModelConfig,
         tensors: Mapping[str, torch.Tensor],
         algorithm: Algorithm,
-        settings: TrainerSettings,
+        settings: RankSettings,
     ) -> Trainer:
         """A trainer at version 0 with these weights."""
 
-    def start(self, settings: TrainerSettings = CUT, algorithm: Algorithm | None = None) -> Trainer:
+    def start(self, settings: RankSettings = CUT, algorithm: Algorithm | None = None) -> Trainer:
         return self.make_trainer(CONFIG, initial_weights(), algorithm or grpo(), settings)
 
     def test_it_starts_at_version_0_with_the_given_weights(self) -> None:
@@ -107,7 +107,7 @@ class TrainerConformance(ABC):
             assert bits(one.train_step(step, batch)) == bits(other.train_step(step, batch))
 
     def test_several_threads_give_the_same_bits_too(self) -> None:
-        settings = TrainerSettings(optimizer=adamw(1e-2), threads=2)
+        settings = RankSettings(optimizer=adamw(1e-2), threads=2)
         one, other = self.start(settings), self.start(settings)
         results = [trainer.train_step(1, batch_of(1)) for trainer in (one, other)]
         assert bits(results[0]) == bits(results[1])
@@ -206,7 +206,7 @@ class TrainerConformance(ABC):
     @pytest.mark.parametrize("settings", [CUT, replace(CUT, minibatches=1, epochs=1)])
     @pytest.mark.parametrize("where", ["logprobs", "advantage"])
     def test_a_step_that_is_not_finite_leaves_no_trace(
-        self, settings: TrainerSettings, where: str
+        self, settings: RankSettings, where: str
     ) -> None:
         rows = make_rows(10, seed=2)
         sick = replace(
@@ -256,7 +256,7 @@ class TrainerConformance(ABC):
         weights = initial_weights()
         rows = on_policy(make_rows(8, seed=3), weights)
         rows = [replace(row, advantage=[1.0 if at % 2 else -1.0]) for at, row in enumerate(rows)]
-        trainer = self.start(TrainerSettings(optimizer=adamw(3e-3)))
+        trainer = self.start(RankSettings(optimizer=adamw(3e-3)))
         first = trainer.train_step(1, table(rows))
         assert first.ratio_mean == pytest.approx(1.0, abs=10 * self.tolerance)
         trainer.train_step(2, table(rows))

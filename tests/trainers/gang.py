@@ -15,7 +15,7 @@ from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.models.qwen3 import ModelConfig
 from rollart_flow.trainers.base import StepResult, Trainer
 from rollart_flow.trainers.checkpoint.checkpoint import Checkpoint
-from rollart_flow.trainers.settings import TrainerSettings
+from rollart_flow.trainers.settings import RankSettings
 
 RANKS = 2
 MAKE, CALL = "make", "call"
@@ -118,7 +118,7 @@ def _make(
     config: ModelConfig,
     tensors: Mapping[str, torch.Tensor],
     algorithm: Algorithm,
-    settings: TrainerSettings,
+    settings: RankSettings,
 ) -> Trainer:
     from rollart_flow.trainers.backends.fsdp2 import Fsdp2Trainer
     from rollart_flow.trainers.backends.megatron.trainer import MegatronTrainer
@@ -136,7 +136,7 @@ class GangTrainer(Trainer):
         config: ModelConfig,
         tensors: Mapping[str, torch.Tensor],
         algorithm: Algorithm,
-        settings: TrainerSettings,
+        settings: RankSettings,
     ) -> None:
         self._ranks = ranks
         whole = {name: tensor.detach().clone() for name, tensor in tensors.items()}

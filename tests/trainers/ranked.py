@@ -23,7 +23,7 @@ from rollart_flow.trainers import adamw
 from rollart_flow.trainers.backends.embedded import EmbeddedTrainer
 from rollart_flow.trainers.base import Trainer
 from rollart_flow.trainers.batch.training_batch import read_batch
-from rollart_flow.trainers.settings import TrainerSettings
+from rollart_flow.trainers.settings import RankSettings
 from rollart_flow.trainers.step.core_trainer import CoreTrainer
 from rollart_flow.trainers.step.kernels import pinned
 from rollart_flow.trainers.step.update import Tally
@@ -33,7 +33,7 @@ from tests.trainers.cases import CONFIG, completed, initial_weights, make_rows, 
 from tests.trainers.conformance import CUT, TrainerConformance, batch_of, bits
 from tests.trainers.gang import Gang, GangTrainer
 
-WHOLE = TrainerSettings(optimizer=adamw(1e-3, clip_norm=0), micro_batch_tokens=100)
+WHOLE = RankSettings(optimizer=adamw(1e-3, clip_norm=0), micro_batch_tokens=100)
 COMPARED = (
     "loss", "grad_norm", "ratio_mean", "ratio_max", "clip_fraction", "kl", "entropy",
     "value_loss", "mismatch_kl", "mismatch_ratio_max", "ess",
@@ -82,7 +82,7 @@ class RankedParity:
     def several(
         self,
         algorithm: Algorithm,
-        settings: TrainerSettings,
+        settings: RankSettings,
         config: ModelConfig = CONFIG,
         tensors: Mapping[str, torch.Tensor] | None = None,
     ) -> GangTrainer:
@@ -91,7 +91,7 @@ class RankedParity:
         chosen = replace(settings, **self.settings)
         return GangTrainer(self.ranks, config, weights, algorithm, chosen)
 
-    def alone(self, algorithm: Algorithm, settings: TrainerSettings) -> Trainer:
+    def alone(self, algorithm: Algorithm, settings: RankSettings) -> Trainer:
         """The same trainer in this process."""
         return _alone(replace(settings, **self.settings), algorithm)
 
@@ -216,12 +216,12 @@ class RankedConformance(RankedParity, TrainerConformance):
         config: ModelConfig,
         tensors: Mapping[str, torch.Tensor],
         algorithm: Algorithm,
-        settings: TrainerSettings,
+        settings: RankSettings,
     ) -> Trainer:
         return self.several(algorithm, settings, config, tensors)
 
 
-def _alone(settings: TrainerSettings, algorithm: Algorithm) -> Trainer:
+def _alone(settings: RankSettings, algorithm: Algorithm) -> Trainer:
     from rollart_flow.trainers.backends.fsdp2 import Fsdp2Trainer
     from rollart_flow.trainers.backends.megatron.trainer import MegatronTrainer
 

@@ -10,7 +10,7 @@ from rollart_flow.errors import SettingsError
 from rollart_flow.trainers.build import check_trainer
 from rollart_flow.trainers.layout import Layout, layout_of
 from rollart_flow.trainers.ranks import Ranks
-from rollart_flow.trainers.settings import TrainerSettings
+from rollart_flow.trainers.settings import RankSettings
 from rollart_flow.trainers.step.kernels import describe_kernels
 
 
@@ -37,7 +37,7 @@ def test_stages_are_among_what_the_bits_depend_on_only_where_there_are_several()
 )
 def test_a_layout_that_does_not_divide_is_one_line(wrong: dict[str, Any], said: str) -> None:
     with pytest.raises(SettingsError, match=said) as caught:
-        TrainerSettings(**wrong)
+        RankSettings(**wrong)
     assert "\n" not in str(caught.value)
 
 
@@ -49,9 +49,9 @@ def test_what_tensor_and_pipeline_parallel_leave_is_data_parallel() -> None:
 
 def test_a_policy_that_does_not_divide_is_refused_before_a_run_starts() -> None:
     policy = Policy.tiny(hidden=48, heads=6)
-    check_trainer(policy, TrainerSettings(backend="megatron", ranks=3, tensor_parallel=3))
+    check_trainer(policy, RankSettings(backend="megatron", ranks=3, tensor_parallel=3))
     with pytest.raises(SettingsError, match=r"tensor_parallel=2: .* key and value heads \(3\)"):
-        check_trainer(policy, TrainerSettings(backend="megatron", ranks=2, tensor_parallel=2))
-    staged = TrainerSettings(backend="megatron", ranks=3, pipeline_parallel=3)
+        check_trainer(policy, RankSettings(backend="megatron", ranks=2, tensor_parallel=2))
+    staged = RankSettings(backend="megatron", ranks=3, pipeline_parallel=3)
     with pytest.raises(SettingsError, match=r"pipeline_parallel=3: .* layers \(2\)"):
         check_trainer(Policy.tiny(layers=2), staged)

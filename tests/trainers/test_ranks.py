@@ -11,13 +11,13 @@ from rollart_flow.errors import RanksLostError
 from rollart_flow.trainers import adamw
 from rollart_flow.trainers.base import StepResult, Trainer
 from rollart_flow.trainers.ranks import join_at
-from rollart_flow.trainers.settings import TrainerSettings
+from rollart_flow.trainers.settings import RankSettings
 from tests.trainers.cases import CONFIG, initial_weights
 from tests.trainers.conformance import batch_of
 from tests.trainers.gang import Gang, GangTrainer, gang
 
 TIMEOUT_S = 4.0
-SETTINGS = TrainerSettings(backend="fsdp2", ranks=2, optimizer=adamw(1e-3))
+SETTINGS = RankSettings(backend="fsdp2", ranks=2, optimizer=adamw(1e-3))
 
 
 @pytest.fixture

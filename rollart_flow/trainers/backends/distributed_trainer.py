@@ -26,7 +26,7 @@ from rollart_flow.trainers.backends.sharded_state import ShardedState
 from rollart_flow.trainers.base import StepResult
 from rollart_flow.trainers.checkpoint.checkpoint import is_checkpoint, read_checkpoint
 from rollart_flow.trainers.ranks import Ranks, by_itself, lost_rank
-from rollart_flow.trainers.settings import TrainerSettings
+from rollart_flow.trainers.settings import RankSettings
 from rollart_flow.trainers.step.core_trainer import CoreTrainer
 
 
@@ -41,7 +41,7 @@ class DistributedTrainer(CoreTrainer):
         config: ModelConfig,
         tensors: Mapping[str, torch.Tensor],
         algorithm: Algorithm,
-        settings: TrainerSettings | None = None,
+        settings: RankSettings | None = None,
         ranks: Ranks | None = None,
     ) -> None:
         """Start at version 0.
@@ -60,7 +60,7 @@ class DistributedTrainer(CoreTrainer):
             WeightsError: the tensors do not fit the shape.
             MissingExtraError: the packages of the trainer are not installed.
         """
-        chosen = settings or TrainerSettings(backend=self.backend)
+        chosen = settings or RankSettings(backend=self.backend)
         state, group = self._shard(config, tensors, algorithm, chosen, ranks or by_itself())
         self._sharded_state = state
         super().__init__(state, algorithm, chosen, group)
@@ -71,7 +71,7 @@ class DistributedTrainer(CoreTrainer):
         config: ModelConfig,
         tensors: Mapping[str, torch.Tensor],
         algorithm: Algorithm,
-        settings: TrainerSettings,
+        settings: RankSettings,
         ranks: Ranks,
     ) -> tuple[ShardedState, Ranks]:
         """Return this rank's part of the state, and the ranks with their model replicas."""

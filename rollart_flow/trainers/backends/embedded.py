@@ -15,7 +15,7 @@ from rollart_flow.models.device import computing_device
 from rollart_flow.models.qwen3 import ModelConfig
 from rollart_flow.trainers.checkpoint.checkpoint import read_checkpoint, write_checkpoint
 from rollart_flow.trainers.ranks import Ranks
-from rollart_flow.trainers.settings import TrainerSettings
+from rollart_flow.trainers.settings import RankSettings
 from rollart_flow.trainers.step.core_trainer import CoreTrainer
 from rollart_flow.trainers.step.train_state import TrainState
 
@@ -28,7 +28,7 @@ class EmbeddedTrainer(CoreTrainer):
         config: ModelConfig,
         tensors: Mapping[str, torch.Tensor],
         algorithm: Algorithm,
-        settings: TrainerSettings | None = None,
+        settings: RankSettings | None = None,
     ) -> None:
         """Start at version 0.
 
@@ -43,7 +43,7 @@ class EmbeddedTrainer(CoreTrainer):
             SettingsError: the device is a GPU, and this process sees none.
             WeightsError: the tensors do not fit the shape.
         """
-        chosen = settings or TrainerSettings()
+        chosen = settings or RankSettings()
         alone = Ranks(device=computing_device(chosen.device))
         state = TrainState(config, tensors, algorithm, chosen.optimizer, alone.device)
         super().__init__(state, algorithm, chosen, alone)

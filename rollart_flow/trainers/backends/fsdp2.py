@@ -20,7 +20,7 @@ from rollart_flow.models.qwen3 import ModelConfig, Qwen3
 from rollart_flow.trainers.backends.distributed_trainer import DistributedTrainer
 from rollart_flow.trainers.backends.sharded_state import ShardedState
 from rollart_flow.trainers.ranks import Ranks
-from rollart_flow.trainers.settings import TrainerSettings
+from rollart_flow.trainers.settings import RankSettings
 from rollart_flow.trainers.step.critic import ValueHead
 from rollart_flow.trainers.step.running import PolicyModel
 
@@ -35,7 +35,7 @@ class Fsdp2Trainer(DistributedTrainer):
         config: ModelConfig,
         tensors: Mapping[str, torch.Tensor],
         algorithm: Algorithm,
-        settings: TrainerSettings,
+        settings: RankSettings,
         ranks: Ranks,
     ) -> tuple[ShardedState, Ranks]:
         return FsdpState(config, tensors, algorithm, settings.optimizer, ranks), ranks

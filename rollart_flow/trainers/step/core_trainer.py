@@ -28,7 +28,7 @@ from rollart_flow.trainers.batch.ragged import Array
 from rollart_flow.trainers.batch.training_batch import TrainingBatch, read_batch, read_scorable
 from rollart_flow.trainers.checkpoint.checkpoint import RNG, Checkpoint
 from rollart_flow.trainers.ranks import Ranks
-from rollart_flow.trainers.settings import TrainerSettings
+from rollart_flow.trainers.settings import RankSettings
 from rollart_flow.trainers.step.kernels import describe_kernels, pinned
 from rollart_flow.trainers.step.mismatch import measure
 from rollart_flow.trainers.step.offload import HostCopies
@@ -44,7 +44,7 @@ class CoreTrainer(Trainer):
     """Trains a Qwen3 model; not safe for concurrent use. Every rank makes the same calls."""
 
     def __init__(
-        self, state: TrainState, algorithm: Algorithm, settings: TrainerSettings, ranks: Ranks
+        self, state: TrainState, algorithm: Algorithm, settings: RankSettings, ranks: Ranks
     ) -> None:
         """Start at version 0.
 

@@ -239,8 +239,8 @@ def test_settings_are_values() -> None:
 def test_settings_load_no_torch() -> None:
     code = (
         "import sys; from rollart_flow.algorithms import grpo; from rollart_flow.trainers import "
-        "adamw; from rollart_flow.trainers.settings import TrainerSettings; "
-        "from rollart_flow.weights import open_weights; grpo(), adamw(), TrainerSettings(); "
+        "adamw; from rollart_flow.trainers.settings import RankSettings; "
+        "from rollart_flow.weights import open_weights; grpo(), adamw(), RankSettings(); "
         "assert open_weights('local', '/nowhere').versions() == (); "
         "assert not {'torch', 'ray', 'transformers'} & set(sys.modules)"
     )

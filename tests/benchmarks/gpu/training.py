@@ -20,7 +20,7 @@ from rollart_flow.trainers.backends.embedded import EmbeddedTrainer
 from rollart_flow.trainers.backends.fsdp2 import Fsdp2Trainer
 from rollart_flow.trainers.base import Trainer
 from rollart_flow.trainers.batch.training_batch import TrainingBatch, read_batch
-from rollart_flow.trainers.settings import TrainerSettings
+from rollart_flow.trainers.settings import RankSettings
 from rollart_flow.trainers.step.kernels import pinned
 from tests.benchmarks.bench_trainer import ROWS, uneven_batch
 from tests.benchmarks.gpu.shapes import Setting, main, random_weights
@@ -56,9 +56,9 @@ def _backends() -> tuple[str, ...]:
     return ("embedded", "fsdp2", "megatron") if find_spec("megatron") else ("embedded", "fsdp2")
 
 
-def _settings(setting: Setting, backend: str) -> TrainerSettings:
+def _settings(setting: Setting, backend: str) -> RankSettings:
     dtype = "float32" if backend == "megatron" else setting.dtype
-    return TrainerSettings(backend=backend, device=setting.device.type, dtype=dtype)
+    return RankSettings(backend=backend, device=setting.device.type, dtype=dtype)
 
 
 def _trainer(

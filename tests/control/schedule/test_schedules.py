@@ -28,7 +28,7 @@ from rollart_flow.control.schedule.selection import (
     oldest_first,
 )
 from rollart_flow.errors import SettingsError
-from rollart_flow.pipeline.settings import describe
+from rollart_flow.pipeline.described import describe
 from rollart_flow.types import Batch
 from tests.builders import batch_of
 

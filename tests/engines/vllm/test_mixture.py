@@ -11,7 +11,7 @@ from rollart_flow.engines.vllm.settings import VllmSettings
 from rollart_flow.models.folder import load_folder, save_folder
 from rollart_flow.models.tokenizer import tokenizer_files
 from rollart_flow.trainers import adamw
-from rollart_flow.trainers.settings import TrainerSettings
+from rollart_flow.trainers.settings import RankSettings
 from rollart_flow.types import Sampling
 from tests.engines.conformance import Reference, ask, generate, prompt
 from tests.extras import needs
@@ -37,7 +37,7 @@ def test_logprobs_of_two_versions_are_those_of_transformers(tmp_path: Path) -> N
 
     first, second = tmp_path / "0", tmp_path / "1"
     write_mixture(first, SERVED)
-    settings = TrainerSettings(backend="megatron", optimizer=adamw(0.05))
+    settings = RankSettings(backend="megatron", optimizer=adamw(0.05))
     trainer = MegatronTrainer(SERVED, load_folder(first)[1], grpo(), settings)
     trainer.train_step(1, full_batch(1))
     save_folder(second, SERVED, trainer.weights(), tokenizer_files(first))

@@ -7,7 +7,7 @@ import torch
 from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.models.qwen3 import ModelConfig
 from rollart_flow.trainers.backends.embedded import EmbeddedTrainer
-from rollart_flow.trainers.settings import TrainerSettings
+from rollart_flow.trainers.settings import RankSettings
 from rollart_tiny import used
 
 
@@ -19,7 +19,7 @@ class TinyTrainer(EmbeddedTrainer):
         config: ModelConfig,
         tensors: Mapping[str, torch.Tensor],
         algorithm: Algorithm,
-        settings: TrainerSettings,
+        settings: RankSettings,
     ) -> None:
         used("trainer")
         super().__init__(config, tensors, algorithm, settings)

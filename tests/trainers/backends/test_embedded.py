@@ -20,7 +20,7 @@ from rollart_flow.trainers import adamw
 from rollart_flow.trainers.backends.embedded import EmbeddedTrainer
 from rollart_flow.trainers.base import StepResult, Trainer
 from rollart_flow.trainers.build import build_trainer
-from rollart_flow.trainers.settings import TrainerSettings
+from rollart_flow.trainers.settings import RankSettings
 from rollart_flow.weights import fingerprint
 from tests.trainers.cases import CONFIG, initial_weights, make_rows, table
 from tests.trainers.conformance import CUT, TrainerConformance, batch_of, bits
@@ -39,7 +39,7 @@ class TestEmbeddedTrainer(TrainerConformance):
         config: ModelConfig,
         tensors: Mapping[str, torch.Tensor],
         algorithm: Algorithm,
-        settings: TrainerSettings,
+        settings: RankSettings,
     ) -> Trainer:
         return EmbeddedTrainer(config, tensors, algorithm, replace(settings, **self.changes))
 
@@ -62,12 +62,12 @@ class TestEmbeddedTrainerOnAGpu(TestEmbeddedTrainer):
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
 def test_a_gpu_that_is_not_there_is_refused() -> None:
     with pytest.raises(SettingsError, match=r"^policy\.device='cuda': torch .* sees no GPU"):
-        steps(TrainerSettings(device="cuda"))
+        steps(RankSettings(device="cuda"))
 
 
 def test_passes_in_bfloat16_differ_a_little_and_keep_float32_weights() -> None:
-    (exact,) = steps(TrainerSettings(), count=1)
-    (rounded,) = steps(TrainerSettings(dtype="bfloat16"), count=1)
+    (exact,) = steps(RankSettings(), count=1)
+    (rounded,) = steps(RankSettings(dtype="bfloat16"), count=1)
     assert exact.loss != rounded.loss
     assert rounded.loss == pytest.approx(exact.loss, rel=0.1)
     assert rounded.grad_norm == pytest.approx(exact.grad_norm, rel=0.1)
@@ -79,11 +79,11 @@ def test_passes_in_bfloat16_differ_a_little_and_keep_float32_weights() -> None:
 
 def test_megatron_has_no_other_dtype() -> None:
     with pytest.raises(SettingsError, match="the megatron trainer computes in float32"):
-        TrainerSettings(backend="megatron", dtype="bfloat16")
+        RankSettings(backend="megatron", dtype="bfloat16")
 
 
 def steps(
-    settings: TrainerSettings, algorithm: Algorithm | None = None, count: int = 2
+    settings: RankSettings, algorithm: Algorithm | None = None, count: int = 2
 ) -> list[StepResult]:
     """Train from version 0 and return what each step did."""
     trainer = EmbeddedTrainer(CONFIG, initial_weights(), algorithm or grpo(), settings)
@@ -168,7 +168,7 @@ def test_every_parameter_of_the_loss_changes_the_weights(algorithm: Algorithm) -
 
 
 def test_micro_batches_change_memory_but_not_results() -> None:
-    settings = TrainerSettings(optimizer=adamw(1e-3), micro_batch_tokens=60)
+    settings = RankSettings(optimizer=adamw(1e-3), micro_batch_tokens=60)
     small, large = (
         steps(settings, count=1),
         steps(replace(settings, micro_batch_tokens=5000), count=1),
@@ -184,8 +184,8 @@ def test_the_learning_rate_follows_the_schedule() -> None:
 
 
 def test_a_large_gradient_is_clipped_and_reported_as_it_was() -> None:
-    free = steps(TrainerSettings(optimizer=adamw(1e-2, clip_norm=0)), count=1)[0]
-    clipped = steps(TrainerSettings(optimizer=adamw(1e-2, clip_norm=1e-3)), count=1)[0]
+    free = steps(RankSettings(optimizer=adamw(1e-2, clip_norm=0)), count=1)[0]
+    clipped = steps(RankSettings(optimizer=adamw(1e-2, clip_norm=1e-3)), count=1)[0]
     assert free.grad_norm == clipped.grad_norm > 1e-3
 
 

@@ -10,7 +10,7 @@ import pytest
 from rollart_flow.algorithms import grpo
 from rollart_flow.errors import SettingsError, TrainerError
 from rollart_flow.trainers.batch.passes import passes
-from rollart_flow.trainers.settings import TrainerSettings
+from rollart_flow.trainers.settings import RankSettings
 from tests.trainers.conformance import CUT
 from tests.trainers.gang import Gang, gang
 from tests.trainers.ranked import RankedConformance
@@ -71,4 +71,4 @@ def test_every_row_is_in_one_pass_and_ranks_have_as_many_tokens_and_passes() -> 
 )
 def test_ranks_that_a_trainer_does_not_have_are_refused(wrong: dict[str, Any], said: str) -> None:
     with pytest.raises(SettingsError, match=said):
-        TrainerSettings(**wrong)
+        RankSettings(**wrong)

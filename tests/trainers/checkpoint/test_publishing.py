@@ -13,7 +13,7 @@ from rollart_flow.models.folder import save_folder
 from rollart_flow.resources import Placement, Remote, TypedCluster, register, start_actor
 from rollart_flow.rows import to_ipc
 from rollart_flow.trainers.checkpoint.publishing import Publisher
-from rollart_flow.trainers.settings import TrainerSettings
+from rollart_flow.trainers.settings import RankSettings
 from rollart_flow.trainers.worker import TrainWorker
 from rollart_flow.weights import LocalWeightStore, WeightCapabilities, fingerprint
 from rollart_flow.weights.folders import locked
@@ -149,7 +149,7 @@ def trainers(shared_ray: None, tmp_path: Path) -> Iterator[TypedCluster[TrainWor
     """A trainer of one rank, whose versions go to `weights`."""
     save_folder(tmp_path / "policy", CONFIG, initial_weights(), {})
     arguments: dict[str, Any] = {
-        "settings": TrainerSettings(),
+        "settings": RankSettings(),
         "algorithm": grpo(),
         "folder": str(tmp_path / "policy"),
         "weights": "local",

@@ -15,7 +15,7 @@ from rollart_flow.algorithms.base import Estimator
 from rollart_flow.errors import TrainerError
 from rollart_flow.trainers.backends.embedded import EmbeddedTrainer
 from rollart_flow.trainers.checkpoint.checkpoint import read_checkpoint
-from rollart_flow.trainers.settings import TrainerSettings
+from rollart_flow.trainers.settings import RankSettings
 from rollart_flow.weights import fingerprint
 from tests.trainers.cases import (
     CONFIG,
@@ -30,7 +30,7 @@ from tests.trainers.conformance import CUT, bits
 WHOLE = replace(CUT, minibatches=1, epochs=1)
 
 
-def start(critic: Critic | None = None, settings: TrainerSettings = CUT) -> EmbeddedTrainer:
+def start(critic: Critic | None = None, settings: RankSettings = CUT) -> EmbeddedTrainer:
     return EmbeddedTrainer(CONFIG, initial_weights(), ppo(critic=critic or Critic()), settings)
 
 

@@ -14,7 +14,7 @@ from rollart_flow.trainers import adamw
 from rollart_flow.trainers.backends.embedded import EmbeddedTrainer
 from rollart_flow.trainers.base import LagStatistics, StepResult
 from rollart_flow.trainers.batch.training_batch import read_batch, read_scorable
-from rollart_flow.trainers.settings import TrainerSettings
+from rollart_flow.trainers.settings import RankSettings
 from rollart_flow.trainers.step.kernels import pinned
 from rollart_flow.trainers.step.mismatch import measure
 from rollart_flow.trainers.step.scoring import OldPolicy, recompute_logprobs
@@ -30,12 +30,12 @@ from tests.trainers.cases import (
     table,
 )
 
-WHOLE = TrainerSettings(optimizer=adamw(1e-2), micro_batch_tokens=100)
+WHOLE = RankSettings(optimizer=adamw(1e-2), micro_batch_tokens=100)
 CUT = replace(WHOLE, minibatches=3, epochs=2)
 
 
 def step(
-    rows: list[Row], settings: TrainerSettings = WHOLE, algorithm: Algorithm | None = None
+    rows: list[Row], settings: RankSettings = WHOLE, algorithm: Algorithm | None = None
 ) -> StepResult:
     trainer = EmbeddedTrainer(CONFIG, initial_weights(), algorithm or grpo(), settings)
     return trainer.train_step(1, completed(rows))
@@ -132,7 +132,7 @@ def test_measuring_changes_no_weights() -> None:
 
 @pytest.mark.parametrize("settings", [CUT, replace(WHOLE, epochs=3)], ids=["minibatches", "epochs"])
 def test_pi_old_stays_the_start_of_the_step_in_all_of_its_updates(
-    settings: TrainerSettings,
+    settings: RankSettings,
 ) -> None:
     """Against a step whose stored logprobs are the recomputed ones: the pair is then rho itself."""
     rows = on_policy(make_rows(10, seed=3), initial_weights())

@@ -5,7 +5,7 @@ import torch
 from rollart_flow.algorithms import grpo
 from rollart_flow.trainers import adamw
 from rollart_flow.trainers.backends.embedded import EmbeddedTrainer
-from rollart_flow.trainers.settings import TrainerSettings
+from rollart_flow.trainers.settings import RankSettings
 from rollart_flow.trainers.step.offload import HostCopies
 from tests.trainers.cases import CONFIG, initial_weights, make_rows, table
 
@@ -28,7 +28,7 @@ def test_memory_that_numpy_shares_stays() -> None:
 
 
 def test_a_trainer_frees_weights_moments_and_the_reference_policy() -> None:
-    settings = TrainerSettings(optimizer=adamw(1e-2))
+    settings = RankSettings(optimizer=adamw(1e-2))
     weights = initial_weights()
     size = sum(tensor.nbytes for tensor in weights.values())
     plain = EmbeddedTrainer(CONFIG, weights, grpo(), settings)

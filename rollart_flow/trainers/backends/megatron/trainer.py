@@ -20,7 +20,7 @@ from rollart_flow.trainers.backends.megatron.capabilities import capabilities, c
 from rollart_flow.trainers.backends.sharded_state import ShardedState
 from rollart_flow.trainers.layout import Layout
 from rollart_flow.trainers.ranks import Ranks
-from rollart_flow.trainers.settings import TrainerSettings
+from rollart_flow.trainers.settings import RankSettings
 
 
 class MegatronTrainer(DistributedTrainer):
@@ -33,7 +33,7 @@ class MegatronTrainer(DistributedTrainer):
         config: ModelConfig,
         tensors: Mapping[str, torch.Tensor],
         algorithm: Algorithm,
-        settings: TrainerSettings,
+        settings: RankSettings,
         ranks: Ranks,
     ) -> tuple[ShardedState, Ranks]:
         check_installed()

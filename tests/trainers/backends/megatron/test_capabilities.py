@@ -11,7 +11,7 @@ from rollart_flow.trainers.backends.megatron import capabilities as capabilities
 from rollart_flow.trainers.backends.megatron.capabilities import Capabilities, capabilities
 from rollart_flow.trainers.build import check_trainer
 from rollart_flow.trainers.layout import Layout
-from rollart_flow.trainers.settings import TrainerSettings
+from rollart_flow.trainers.settings import RankSettings
 
 CPU = Capabilities(cuda=False, transformer_engine=False, stack=False)
 
@@ -25,7 +25,7 @@ def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(capabilities_module, "version", nothing)
     with pytest.raises(MissingExtraError, match=r"rollart-flow\[megatron\]"):
-        check_trainer(Policy.tiny(), TrainerSettings(backend="megatron"))
+        check_trainer(Policy.tiny(), RankSettings(backend="megatron"))
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from rollart_flow.trainers.backends.megatron.distributed import (
     overrides,
 )
 from rollart_flow.trainers.base import Trainer
-from rollart_flow.trainers.settings import TrainerSettings
+from rollart_flow.trainers.settings import RankSettings
 from rollart_flow.weights import fingerprint
 from tests.trainers.backends.megatron.test_trainer import DATA, PIPELINE, TENSOR
 from tests.trainers.cases import CONFIG, initial_weights
@@ -42,7 +42,7 @@ def ranks() -> Iterator[Gang]:
         yield started
 
 
-def trainer(ranks: Gang, layout: Mapping[str, Any], settings: TrainerSettings) -> GangTrainer:
+def trainer(ranks: Gang, layout: Mapping[str, Any], settings: RankSettings) -> GangTrainer:
     """Of two ranks, with a critic."""
     return GangTrainer(ranks, CONFIG, initial_weights(), CRITIC, replace(settings, **layout))
 

@@ -19,7 +19,7 @@ from rollart_flow.trainers.backends.embedded import EmbeddedTrainer
 from rollart_flow.trainers.backends.megatron.mapping import entries
 from rollart_flow.trainers.layout import Layout
 from rollart_flow.trainers.ranks import by_itself
-from rollart_flow.trainers.settings import TrainerSettings
+from rollart_flow.trainers.settings import RankSettings
 from rollart_flow.weights import fingerprint
 from tests.trainers.backends.megatron.tensors import of_rank
 from tests.trainers.backends.megatron.test_trainer import DATA, PIPELINE, TENSOR
@@ -46,7 +46,7 @@ def ranks() -> Iterator[Gang]:
 
 
 def several(
-    ranks: Gang, plain: TrainerSettings, settings: Mapping[str, Any], config: ModelConfig
+    ranks: Gang, plain: RankSettings, settings: Mapping[str, Any], config: ModelConfig
 ) -> GangTrainer:
     """A trainer of two ranks."""
     weights = mixed_weights(config)

@@ -11,7 +11,7 @@ from rollart_flow.models.qwen3 import Qwen3
 from rollart_flow.trainers.backends.megatron.capabilities import Capabilities
 from rollart_flow.trainers.layout import Layout
 from rollart_flow.trainers.ranks import by_itself
-from rollart_flow.trainers.settings import TrainerSettings
+from rollart_flow.trainers.settings import RankSettings
 from tests.trainers.backends.megatron.tensors import weights_of
 from tests.trainers.cases import CONFIG, initial_weights, make_rows, reference_model
 
@@ -31,7 +31,7 @@ def test_logits_of_one_rank_are_those_of_transformers(tied: bool) -> None:
 
     config = replace(CONFIG, tie_word_embeddings=tied)
     whole = initial_weights() if tied else weights_of(config)
-    trainer = MegatronTrainer(config, whole, grpo(), TrainerSettings(backend="megatron"))
+    trainer = MegatronTrainer(config, whole, grpo(), RankSettings(backend="megatron"))
     plain = Qwen3(config)
     plain.load_state_dict(whole)
     tokens = torch.tensor([make_rows(1, seed=1)[0].token_ids])
@@ -59,7 +59,7 @@ def test_the_config_says_what_the_model_computes() -> None:
 def test_a_model_that_does_not_divide_is_refused_by_its_trainer() -> None:
     from rollart_flow.trainers.backends.megatron.trainer import MegatronTrainer
 
-    settings = TrainerSettings(backend="megatron", ranks=4, tensor_parallel=4)
+    settings = RankSettings(backend="megatron", ranks=4, tensor_parallel=4)
     two = replace(by_itself(), count=4)
     with pytest.raises(SettingsError, match=r"does not divide the model's key and value heads"):
         MegatronTrainer(CONFIG, initial_weights(), grpo(), settings, two)

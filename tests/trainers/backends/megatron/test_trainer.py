@@ -15,7 +15,7 @@ from rollart_flow.trainers import adamw
 from rollart_flow.trainers.backends.embedded import EmbeddedTrainer
 from rollart_flow.trainers.backends.megatron.trainer import MegatronTrainer
 from rollart_flow.trainers.base import Trainer
-from rollart_flow.trainers.settings import TrainerSettings
+from rollart_flow.trainers.settings import RankSettings
 from rollart_flow.weights import fingerprint
 from tests.trainers.cases import CONFIG, initial_weights
 from tests.trainers.conformance import CUT, TrainerConformance, batch_of
@@ -44,7 +44,7 @@ class TestByItself(TrainerConformance):
         config: ModelConfig,
         tensors: Mapping[str, torch.Tensor],
         algorithm: Algorithm,
-        settings: TrainerSettings,
+        settings: RankSettings,
     ) -> Trainer:
         chosen = replace(settings, backend="megatron")
         return MegatronTrainer(config, tensors, algorithm, chosen)
@@ -80,7 +80,7 @@ class TestDataParallel(RankedParity):
 def test_five_steps_of_two_ranks_give_the_weights_of_the_embedded_trainer(
     ranks: Gang, settings: Mapping[str, Any]
 ) -> None:
-    plain = TrainerSettings(optimizer=adamw(1e-3), micro_batch_tokens=100)
+    plain = RankSettings(optimizer=adamw(1e-3), micro_batch_tokens=100)
     several = GangTrainer(ranks, CONFIG, initial_weights(), grpo(), replace(plain, **settings))
     one = EmbeddedTrainer(CONFIG, initial_weights(), grpo(), plain)
     for step in range(1, 6):

@@ -3,34 +3,39 @@
 import dataclasses
 from collections.abc import Mapping
 from enum import Enum
-from typing import TYPE_CHECKING, Any
-
-from pydantic import BaseModel
+from typing import Any
 
 from rollart_flow.control.schedule.schedule import Schedule
 from rollart_flow.envs.base import Domain
-from rollart_flow.pipeline.nodes import Node
+from rollart_flow.pipeline.graph import Graph
+from rollart_flow.pipeline.keywords import keywords
+from rollart_flow.pipeline.node import Node
 from rollart_flow.types import Task
-
-if TYPE_CHECKING:
-    from rollart_flow.pipeline.dag import Pipeline
 
 
 def is_settings(value: object) -> bool:
     """Whether a value is a settings object: it has named fields."""
-    return isinstance(value, BaseModel) or (
-        dataclasses.is_dataclass(value) and not isinstance(value, type)
-    )
+    return not isinstance(value, type) and (is_model(value) or dataclasses.is_dataclass(value))
+
+
+def is_model(value: object) -> bool:
+    """Whether a value is a pydantic model, as the settings of a user's domain may be."""
+    return hasattr(type(value), "model_fields")
 
 
 def fields_of(value: Any) -> dict[str, Any]:
-    """Field values of a settings object, by name, in order of declaration."""
-    if isinstance(value, BaseModel):
+    """Field values of a settings object, by name, in order of declaration.
+
+    Those of a node include the settings within its nested values.
+    """
+    if isinstance(value, Node):
+        return {name: getattr(value, name) for name in keywords(type(value))}
+    if is_model(value):
         return {name: getattr(value, name) for name in type(value).model_fields}
     return {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if f.init}
 
 
-def describe_pipeline(pipeline: "Pipeline") -> dict[str, Any]:
+def describe_pipeline(pipeline: Graph) -> dict[str, Any]:
     """{name, seed, policy, nodes: {name: {kind, upstream, settings...}}}."""
     return {
         "name": pipeline.name,

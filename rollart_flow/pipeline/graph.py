@@ -1,0 +1,147 @@
+"""The validated graph of all nodes of a pipeline.
+
+Invariant: exactly one tasks, rollout, reward, buffer and train node, any number of filters
+between rollout and buffer, at most one evaluate, one policy, and no name twice. The policy is the
+feedback edge from train to rollout: a value that they share, so that the graph has no cycle.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import TypeVar
+
+from rollart_flow.errors import PipelineError
+from rollart_flow.models.policy import Policy
+from rollart_flow.pipeline.filters import Filter
+from rollart_flow.pipeline.learning import Buffer, Evaluate, Train
+from rollart_flow.pipeline.node import Node
+from rollart_flow.pipeline.producing import Reward, Rollout, Tasks
+
+N = TypeVar("N", bound=Node)
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+@dataclass(frozen=True, eq=False, init=False)
+class Graph:
+    """The output nodes of a pipeline and all nodes upstream of them."""
+
+    name: str
+    outputs: tuple[Node, ...]
+    seed: int
+    """Seed of environments and sampling, which no node seeds."""
+    nodes: tuple[Node, ...]
+    """Every node, upstream before downstream."""
+
+    def __init__(self, name: str, *outputs: Node, seed: int = 0) -> None:
+        """Build and check a graph.
+
+        Args:
+            name: name of the pipeline.
+            outputs: the nodes that `train` and `evaluate` returned.
+            seed: seed of environments and sampling.
+
+        Raises:
+            PipelineError: an output is of another kind, or the graph is not a valid pipeline.
+        """
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise PipelineError(
+                f"Pipeline: name {name!r} must be letters, digits, '.', '-' and '_' "
+                "and start with a letter or digit"
+            )
+        if not isinstance(seed, int):
+            raise PipelineError(f"{name}: seed must be an integer, got {seed!r}")
+        for output in outputs:
+            if not isinstance(output, Train | Evaluate):
+                got = f"{output.kind}(...)" if isinstance(output, Node) else repr(output)
+                raise PipelineError(
+                    f"{name}: an output is what train(...) or evaluate(...) returned, got {got}"
+                )
+        object.__setattr__(self, "name", name)
+        object.__setattr__(self, "outputs", outputs)
+        object.__setattr__(self, "seed", seed)
+        object.__setattr__(self, "nodes", _upstream_first(outputs))
+        self._check()
+
+    def _check(self) -> None:
+        kinds = [node.kind for node in self.nodes]
+        for kind in ("train", "evaluate"):
+            if kinds.count(kind) > 1:
+                raise PipelineError(f"{self.name}: two {kind} nodes; a pipeline has one")
+        if "train" not in kinds:
+            raise PipelineError(f"{self.name}: no train(...) among the outputs, so nothing learns")
+        names = [node.name for node in self.nodes]
+        for name in names:
+            if names.count(name) > 1:
+                raise PipelineError(f"{name}: two nodes have this name; give one another name=")
+            if name in self._reserved():
+                raise PipelineError(f"{name}: a node cannot have this name; give another name=")
+        for node in self.nodes:
+            if getattr(node, "policy", self.policy) != self.policy:
+                raise PipelineError(
+                    f"{node.name}: its policy differs from that of {self.train.name}; "
+                    "give both the same"
+                )
+
+    def _reserved(self) -> frozenset[str]:
+        """Owners of settings other than nodes, see `rollart_flow.pipeline.overrides`."""
+        return frozenset({"policy", "pipeline", *(domain.name for domain in self.tasks.domains)})
+
+    def _only(self, kind: type[N]) -> N:
+        (node,) = (node for node in self.nodes if isinstance(node, kind))
+        return node
+
+    @property
+    def tasks(self) -> Tasks:
+        """The node that takes tasks from its sources."""
+        return self._only(Tasks)
+
+    @property
+    def rollout(self) -> Rollout:
+        """The node that makes trajectories."""
+        return self._only(Rollout)
+
+    @property
+    def filters(self) -> tuple[Filter, ...]:
+        """Filters in the order in which trajectories pass them.
+
+        A filter's `scored` is True if it stands after reward.
+        """
+        return tuple(node for node in self.nodes if isinstance(node, Filter))
+
+    @property
+    def reward(self) -> Reward:
+        """The node that scores trajectories."""
+        return self._only(Reward)
+
+    @property
+    def buffer(self) -> Buffer:
+        """The node that commits trajectories and forms batches."""
+        return self._only(Buffer)
+
+    @property
+    def train(self) -> Train:
+        """The node that trains."""
+        return self._only(Train)
+
+    @property
+    def evaluate(self) -> Evaluate | None:
+        """The node that evaluates, if there is one."""
+        return next((node for node in self.nodes if isinstance(node, Evaluate)), None)
+
+    @property
+    def policy(self) -> Policy:
+        """The policy that is rolled out, trained and evaluated."""
+        return self.train.policy
+
+
+def _upstream_first(outputs: tuple[Node, ...]) -> tuple[Node, ...]:
+    ordered: dict[int, Node] = {}
+
+    def visit(node: Node) -> None:
+        for up in node.upstream:
+            visit(up)
+        ordered.setdefault(id(node), node)
+
+    for output in outputs:
+        visit(output)
+    return tuple(ordered.values())
