@@ -41,14 +41,14 @@ from rollart_flow.control.protocols import (
 )
 from rollart_flow.control.recovery import RecoveredControl, recover
 from rollart_flow.control.rollout.dispatch import FREE, Dispatch
-from rollart_flow.control.rollout.env_manager import AttemptLimits, EnvManager
+from rollart_flow.control.rollout.env_manager import EnvManager
 from rollart_flow.control.rollout.rollout_worker import RolloutWorker
 from rollart_flow.control.schedule.schedule import Schedule
 from rollart_flow.control.scheduler.curriculum import Curriculum, Successes, by_difficulty
 from rollart_flow.control.scheduler.rollout_scheduler import RolloutScheduler
 from rollart_flow.control.scheduler.rollout_settings import RolloutSettings
 from rollart_flow.control.training.controller import AsyncController
-from rollart_flow.types import Assignment, Batch, Task, Trajectory
+from rollart_flow.types import Assignment, AttemptLimits, Batch, Task, Trajectory
 
 Tasks = Callable[[int], Iterator[tuple[Task, int]]]
 """Source of a run's tasks: for a cursor, the (task, cursor) pairs from this cursor on."""

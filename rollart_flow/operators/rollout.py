@@ -18,7 +18,6 @@ import ray
 from rollart_flow.control.inference.worker_pool import Recover
 from rollart_flow.control.plane import InferenceClients, RolloutPlane
 from rollart_flow.control.protocols import Admission, AsyncEnvironment
-from rollart_flow.control.rollout.env_manager import AttemptLimits
 from rollart_flow.control.schedule.schedule import Schedule
 from rollart_flow.engines.base import EnginePhase
 from rollart_flow.engines.remote import RemoteInference
@@ -31,7 +30,7 @@ from rollart_flow.operators.sources import read_assignment
 from rollart_flow.resources import Remote, TypedCluster
 from rollart_flow.rows import trajectories_table
 from rollart_flow.store.cache import local_file
-from rollart_flow.types import Assignment, Event, Trajectory
+from rollart_flow.types import Assignment, AttemptLimits, Event, Trajectory
 from rollart_flow.weights.folder_store import local_path
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ follow the keyword, its type and default in the signature, its text in `help`, a
 import ast
 import inspect
 from collections.abc import Callable
-from dataclasses import MISSING, Field, dataclass, field, fields
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from functools import cache
 from itertools import pairwise
 from textwrap import dedent
@@ -81,6 +81,8 @@ class NodeSignature:
     """The signature of a node class, with the settings of its nested values."""
 
     def __get__(self, node: object, kind: type) -> inspect.Signature:
+        if not is_dataclass(kind):  # a base of nodes, which nobody calls
+            raise AttributeError("__signature__")
         return _signature(kind)
 
 
@@ -155,7 +157,6 @@ def _signature(kind: Any) -> inspect.Signature:
     return inspect.Signature(found)
 
 
-@cache
 def setting_docs(kind: Any) -> dict[str, str]:
     """The docstring below each field of a class and of its nested values, by name."""
     docs: dict[str, str] = {}

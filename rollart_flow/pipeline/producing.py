@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from rollart_flow.control.inference.profiler import AUTO
-from rollart_flow.control.rollout.env_manager import AttemptLimits
 from rollart_flow.control.scheduler.curriculum import Curriculum
 from rollart_flow.engines.registry import check_engine
 from rollart_flow.envs.base import Domain
@@ -16,7 +15,7 @@ from rollart_flow.pipeline.keywords import Converted, nested, part, setting
 from rollart_flow.pipeline.node import Node, node, variadic
 from rollart_flow.pipeline.sources import read_source
 from rollart_flow.rewards.base import RewardFunction
-from rollart_flow.types import Limits, Sampling
+from rollart_flow.types import AttemptLimits, Limits, Sampling
 
 if TYPE_CHECKING:
     # A type checker takes the settings of nested values for fields of the node, and so knows them

@@ -16,6 +16,7 @@ from rollart_flow.types.events import (
 from rollart_flow.types.generation import Chunk, Generation, GenerationRequest, Prefix, Sampling
 from rollart_flow.types.trajectories import (
     Assignment,
+    AttemptLimits,
     Batch,
     Limits,
     Sample,
@@ -28,6 +29,7 @@ from rollart_flow.types.trajectories import (
 __all__ = [
     "TRAINABLE",
     "Assignment",
+    "AttemptLimits",
     "Batch",
     "Chunk",
     "Event",

@@ -46,6 +46,14 @@ class Limits:
         check_fields(self)
 
 
+@dataclass(frozen=True, kw_only=True)
+class AttemptLimits(Limits):
+    """The limits of one attempt, with those that its domain and policy give."""
+
+    context_tokens: Count
+    """Most tokens of the chain."""
+
+
 @dataclass(frozen=True, slots=True)
 class Assignment:
     """One attempt at one task, as handed from the scheduler to an EnvManager.

@@ -19,10 +19,10 @@ from rollart_flow.control.plane import (
     RolloutPlane,
 )
 from rollart_flow.control.protocols import PullStats
-from rollart_flow.control.rollout.env_manager import AttemptLimits
 from rollart_flow.control.schedule.schedules import rollart
 from rollart_flow.control.scheduler.rollout_settings import RolloutSettings
 from rollart_flow.types import (
+    AttemptLimits,
     Chunk,
     Event,
     FinishReason,

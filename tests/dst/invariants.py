@@ -3,10 +3,9 @@
 import math
 from collections.abc import Iterable, Iterator, Mapping
 
-from rollart_flow.control.rollout.env_manager import AttemptLimits
 from rollart_flow.control.schedule.schedule import Schedule
 from rollart_flow.control.schedule.staleness import StalenessPolicy, StartBound
-from rollart_flow.types import TRAINABLE, Batch, Trajectory
+from rollart_flow.types import TRAINABLE, AttemptLimits, Batch, Trajectory
 from tests.dst.plans import Plan
 
 Token = tuple[int, float, int]

@@ -7,12 +7,11 @@ from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from random import Random
 
-from rollart_flow.control.rollout.env_manager import AttemptLimits
 from rollart_flow.control.schedule.declarations import Phase
 from rollart_flow.control.schedule.schedule import Schedule
 from rollart_flow.control.schedule.schedules import SCHEDULES, rollart
 from rollart_flow.control.scheduler.rollout_settings import RolloutSettings
-from rollart_flow.types import Sampling
+from rollart_flow.types import AttemptLimits, Sampling
 
 STOP = 0
 """The token that ends an action."""

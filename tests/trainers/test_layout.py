@@ -30,8 +30,8 @@ def test_stages_are_among_what_the_bits_depend_on_only_where_there_are_several()
         ({"backend": "megatron", "tensor_parallel": 2}, "ranks=1: must be a multiple"),
         ({"backend": "fsdp2", "ranks": 2, "tensor_parallel": 2}, "set backend to megatron"),
         ({"backend": "megatron", "sequence_parallel": True}, "tensor_parallel of 2 or more"),
-        ({"backend": "megatron", "tensor_parallel": 0}, "train.tensor_parallel=0"),
-        ({"backend": "megatron", "collective_timeout_s": 0}, "train.collective_timeout_s=0"),
+        ({"backend": "megatron", "tensor_parallel": 0}, "tensor_parallel should be"),
+        ({"backend": "megatron", "collective_timeout_s": 0}, "collective_timeout_s should be"),
     ],
     ids=str,
 )

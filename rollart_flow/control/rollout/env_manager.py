@@ -7,7 +7,7 @@ tokens that were generated are kept, also those of an action that was interrupte
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from itertools import count, islice
 from typing import Any
@@ -32,25 +32,16 @@ from rollart_flow.control.rollout.interrupts import (
 )
 from rollart_flow.control.rollout.recorder import Recorder
 from rollart_flow.errors import EngineError
-from rollart_flow.fields import Count
 from rollart_flow.types import (
     Assignment,
+    AttemptLimits,
     FinishReason,
     Generation,
     GenerationRequest,
-    Limits,
     Outcome,
     Reason,
     Trajectory,
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class AttemptLimits(Limits):
-    """The limits of one attempt, with those that its domain and policy give."""
-
-    context_tokens: Count
-    """Largest number of tokens of the trajectory."""
 
 
 class EnvManager:

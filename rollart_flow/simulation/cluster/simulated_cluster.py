@@ -16,7 +16,6 @@ from rollart_flow.control.buffer.buffer_service import BufferService
 from rollart_flow.control.inference.profiler import AUTO
 from rollart_flow.control.loop.waits import Signal, waiting
 from rollart_flow.control.plane import InferenceClients, PlaneSettings, RolloutPlane
-from rollart_flow.control.rollout.env_manager import AttemptLimits
 from rollart_flow.control.schedule.declarations import Swap
 from rollart_flow.control.schedule.schedule import Schedule
 from rollart_flow.simulation.cluster.buffer import SimulatedCommitter, SimulatedRow, SimulatedRows
@@ -31,7 +30,7 @@ from rollart_flow.simulation.models.environments import RunLengthCodec, Scripted
 from rollart_flow.simulation.record import AttemptRecord, Record, StepTimes
 from rollart_flow.simulation.scenario import Scenario
 from rollart_flow.simulation.workloads import Script
-from rollart_flow.types import TRAINABLE, Assignment, Sample, Task, Trajectory
+from rollart_flow.types import TRAINABLE, Assignment, AttemptLimits, Sample, Task, Trajectory
 
 DAWN = datetime(2026, 1, 1, tzinfo=UTC)
 HOST_SLOTS = 128

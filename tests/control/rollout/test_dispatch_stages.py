@@ -10,7 +10,7 @@ from rollart_flow.control.inference.llm_proxy import LLMProxy
 from rollart_flow.control.loop.waits import listing
 from rollart_flow.control.protocols import Cancellation
 from rollart_flow.control.rollout.dispatch import Dispatch, FifoSemaphore, Stages, StageSlot
-from rollart_flow.control.rollout.env_manager import AttemptLimits, EnvManager
+from rollart_flow.control.rollout.env_manager import EnvManager
 from rollart_flow.control.rollout.rollout_worker import RolloutWorker
 from rollart_flow.control.schedule.declarations import StageSizes
 from rollart_flow.control.schedule.schedules import rollart, staged
@@ -18,6 +18,7 @@ from rollart_flow.control.schedule.staleness import StalenessPolicy
 from rollart_flow.control.scheduler.rollout_scheduler import RolloutScheduler
 from rollart_flow.control.scheduler.rollout_settings import RolloutSettings
 from rollart_flow.types import (
+    AttemptLimits,
     Chunk,
     FinishReason,
     GenerationRequest,

@@ -11,11 +11,12 @@ import pytest
 
 from rollart_flow.control.inference.llm_proxy import LLMProxy
 from rollart_flow.control.protocols import Admission, Cancellation
-from rollart_flow.control.rollout.env_manager import AttemptLimits, EnvManager
+from rollart_flow.control.rollout.env_manager import EnvManager
 from rollart_flow.errors import EngineError, EnvironmentTimeoutError, SettingsError
 from rollart_flow.simulation import VirtualTimeLoop
 from rollart_flow.types import (
     Assignment,
+    AttemptLimits,
     Chunk,
     FinishReason,
     GenerationRequest,

@@ -7,12 +7,12 @@ import pytest
 
 from rollart_flow.control.inference.llm_proxy import LLMProxy
 from rollart_flow.control.protocols import Cancellation
-from rollart_flow.control.rollout.env_manager import AttemptLimits, EnvManager
+from rollart_flow.control.rollout.env_manager import EnvManager
 from rollart_flow.control.rollout.rollout_worker import RolloutWorker
 from rollart_flow.control.schedule.staleness import StalenessPolicy
 from rollart_flow.control.scheduler.rollout_scheduler import RolloutScheduler
 from rollart_flow.control.scheduler.rollout_settings import RolloutSettings
-from rollart_flow.types import Assignment, Outcome, Reason, Sampling
+from rollart_flow.types import Assignment, AttemptLimits, Outcome, Reason, Sampling
 from tests.dst.environments import (
     FaultyEnvironment,
     LetterCodec,

@@ -64,7 +64,7 @@ def test_every_row_is_in_one_pass_and_ranks_have_as_many_tokens_and_passes() -> 
     ("wrong", "said"),
     [
         ({"ranks": 2}, "set backend to fsdp2"),
-        ({"backend": "fsdp2", "ranks": 0}, "train.ranks"),
+        ({"backend": "fsdp2", "ranks": 0}, "ranks should be"),
         ({"backend": "fsdp3"}, "fsdp2"),
     ],
     ids=str,

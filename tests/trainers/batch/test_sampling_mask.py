@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from rollart_flow.algorithms import grpo
 from rollart_flow.algorithms.advantages import StepReturns
 from rollart_flow.control.inference.llm_proxy import LLMProxy
-from rollart_flow.control.rollout.env_manager import AttemptLimits, EnvManager
+from rollart_flow.control.rollout.env_manager import EnvManager
 from rollart_flow.envs.adapter import InlineEnvironment
 from rollart_flow.envs.base import Domain, Environment, Info
 from rollart_flow.models.tokenizer import TextCodec, tiny_tokenizer_files
@@ -26,6 +26,7 @@ from rollart_flow.simulation import run
 from rollart_flow.trainers.batch.training_batch import TrainingBatch, read_batch
 from rollart_flow.types import (
     Assignment,
+    AttemptLimits,
     Chunk,
     FinishReason,
     GenerationRequest,
