@@ -4,8 +4,8 @@ The invariant: every exchange gives the same result in every rank, so that all o
 decision at the same place and none waits for a rank that took another branch.
 
 Trust: gloo and NCCL connections are neither encrypted nor authenticated, as all of Ray's are, so
-that the network between trainer ranks must be closed to others. Beside those connections only the
-rendezvous of rank 0 listens, on one address and a port that the system chose.
+that the network between trainer ranks must be closed to others. In addition, only the rendezvous of
+rank 0 listens, on one address and a port that the system chose.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Ranks:
     count: int = 1
     device: torch.device = CPU
     mesh: DeviceMesh | None = None
-    """Device mesh of all ranks; None for a trainer that needs no process group."""
+    """Device mesh of all ranks; None for a trainer without a process group."""
     background: dist.ProcessGroup | None = None
     """gloo, of all ranks: for a thread that writes while the others exchange."""
     watch: dist.ProcessGroup | None = None
@@ -54,9 +54,7 @@ class Ranks:
     stages: int = 1
     """Pipeline stages of a replica; only the ranks of the last stage see losses."""
     peers: dist.ProcessGroup | None = None
-    """One rank of each stage of each replica, this one among them; None where each rank is a
-    replica
-    of its own."""
+    """One rank of each stage of each replica, this one included; None if each rank is a replica."""
     timeout_s: float = COLLECTIVE_TIMEOUT_S
     """Longest wait for the others in one exchange."""
 
@@ -150,9 +148,9 @@ def join_at(
 
     Args:
         address: where the first rank listens.
-        rank: of this process.
-        count: of ranks.
-        own: the rendezvous itself, in the first rank.
+        rank: rank of this process.
+        count: number of ranks.
+        own: rendezvous of the first rank; None in the others.
         timeout_s: longest wait for the others, here and in each exchange.
 
     Raises:
@@ -178,11 +176,11 @@ def _join(store: Store, rank: int, count: int, patience: timedelta, *, loopback:
     """Make this process a rank of a new process group: gloo on CPUs, NCCL on GPUs.
 
     Args:
-        store: that all ranks share.
-        rank: of this process.
-        count: of ranks.
+        store: store that all ranks share.
+        rank: rank of this process.
+        count: number of ranks.
         patience: longest wait for the others.
-        loopback: all of them are on one machine, and gloo listens on its loopback device alone.
+        loopback: whether all ranks are on one machine, so that gloo uses its loopback device only.
     """
     if loopback:
         os.environ["GLOO_SOCKET_IFNAME"] = "lo"

@@ -1,16 +1,15 @@
 """Checkpoints of sharded trainers, by torch.distributed.checkpoint, as a folder without pickle.
 
-    shard-*.safetensors     what each rank wrote: `weights/<name>` and `state/<name>/<tensor>`
-    sharded.json            version, model, settings, the tensors' names and the files' checksums
+    shard-*.safetensors     tensors of each rank: `weights/<name>` and `state/<name>/<tensor>`
+    sharded.json            version, model, settings, names of tensors and checksums of files
 
-The shards say themselves which part of which tensor they hold, so that any number of ranks can read
-them. The invariant: a folder under its own name is whole; what does not match its checksums is
+Each shard describes which part of which tensor it holds, so that any number of ranks can read it.
+The invariant: a folder under its own name is complete; a file that does not match its checksum is
 refused.
 
-Megatron's trainers write this too, and not the files of Megatron's `dist_checkpointing`: its common
-state and metadata are pickles, which a folder must not be read from, it names and lays out tensors
-as only Megatron does, and it asks Megatron's process-wide state, of which this library fills none.
-What it keeps of the distributed optimizer in its "fully_reshardable" way is kept here, bit by bit.
+Megatron's trainers write these files too, instead of those of Megatron's `dist_checkpointing`,
+which contain pickles, have Megatron's own names and layouts, and need its process-wide state. The
+state of the distributed optimizer is that of its "fully_reshardable" format, bit by bit.
 
 Source: Megatron-core 0.16.1, `dist_checkpointing` and `DistributedOptimizer.sharded_state_dict`.
 """

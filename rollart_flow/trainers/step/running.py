@@ -1,9 +1,8 @@
-"""Passes of micro-batches through a model: forward, a caller's visit of hidden states, and
-backward.
+"""Passes of micro-batches through a model: forward, a function of hidden states, and backward.
 
-The visit computes the loss; a `Runner` decides in which order layers compute. The
-invariant: every pass is visited once, in the order given, in each process that holds the last layer
-of its rows; in no other.
+The function (`Pass.visit`) computes the loss; a `Runner` decides the order in which layers compute.
+The invariant: every pass is visited once, in the given order, in each process that holds the last
+layer of its rows, and in no other process.
 """
 
 from __future__ import annotations

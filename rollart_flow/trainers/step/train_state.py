@@ -1,8 +1,8 @@
 """State that a training step changes: policy, value head of a critic, and optimizer.
 
-Tensors that methods return have Hugging Face names, the head's begin with `value_head`, and the
-layout of the parameters. The invariant: `restore` needs exactly the tensors of `state`, and only
-the policy is ever published.
+Returned tensors have the layout of the parameters and Hugging Face names; those of the head begin
+with `value_head`. The invariant: `restore` needs exactly the tensors of `state`, and only the
+policy is published.
 """
 
 from __future__ import annotations
