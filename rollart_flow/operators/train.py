@@ -126,10 +126,7 @@ class TrainOperator:
         events += self._offload(step)
         ended, now = time.monotonic(), datetime.now(UTC)
         row = {
-            **asdict(result),
-            **context.coordinator.call.phases(step),
-            **_statistics(rows),
-            "policy_version": step,
+            **self._facts(rows, result),
             "zero_variance_groups": zero_variance,
             "publish_s": publish_s,
             "step_s": ended - self._ended,
@@ -153,6 +150,11 @@ class TrainOperator:
                 "committed": [committed],
             }
         )
+
+    def _facts(self, rows: pa.Table, result: StepResult) -> dict[str, Any]:
+        """Return the columns of `steps` that the trainer, the coordinator and the batch give."""
+        phases = self._context.coordinator.call.phases(result.step)
+        return {**asdict(result), **phases, **_statistics(rows), "policy_version": result.step}
 
     def _offload(self, step: int) -> list[Event]:
         """Free the devices that engine workers hold in turns with the trainer."""

@@ -101,8 +101,8 @@ def register(
         dispatch: replaces the mode: (ranks, args, kwargs) -> (args, kwargs) for each rank.
         collect: with `dispatch`: converts the results by rank to the result of the call; by
             default the call returns their list.
-        retries: number of times that Ray repeats a call whose worker died and was restarted; -1
-            repeats it without limit. The method must be idempotent.
+        retries: number of times that Ray repeats a call of an idempotent method whose worker was
+            restarted; -1 is unlimited.
 
     Raises:
         SettingsError: there is no such mode, or `collect` comes without `dispatch`.

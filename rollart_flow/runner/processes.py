@@ -116,17 +116,12 @@ class RunProcesses:
             self.weight_servers.close()
 
 
-def start_processes(
-    pipeline: Pipeline, uri: str, source: str | None, *, nodes_may_join: bool = False
-) -> RunProcesses:
-    """Start every process of a run and wait until all are ready.
-
-    The processes begin their work with `RunProcesses.begin`.
+def start_processes(pipeline: Pipeline, uri: str, *, nodes_may_join: bool = False) -> RunProcesses:
+    """Start every process of a run and wait until all are ready to `RunProcesses.begin`.
 
     Args:
         pipeline: pipeline with its overrides applied.
         uri: address of the run, whose folder is complete.
-        source: file of the pipeline, for objects that cannot be imported by name.
         nodes_may_join: whether nodes may join the Ray cluster later.
 
     Raises:
@@ -135,11 +130,7 @@ def start_processes(
         WeightsError: weights cannot be carried as the pipeline says.
     """
     with ExitStack() as started:
-        weights, keep = pipeline.train.weights, pipeline.train.keep_versions
-        servers = start_weight_servers(weights, weights_uri(uri), keep)
-        if servers is not None:
-            weights = servers.weights
-            started.callback(servers.close)
+        weights, servers = _start_servers(pipeline, uri, started)
         buffer = _start(BufferActor, started)(uri, buffer_settings(pipeline))
         recovering = buffer.call.start.start()
         trainers, engines, evaluators = _start_clusters(pipeline, uri, weights, started)
@@ -152,7 +143,6 @@ def start_processes(
         if _in_turns(trainers):  # a resumed trainer may recompute steps before the engines serve
             engines.call.release()
         started.pop_all()
-    chosen = pipeline.rollout.hw_affinity
     return RunProcesses(
         buffer=buffer,
         coordinator=coordinator,
@@ -160,11 +150,23 @@ def start_processes(
         trainers=trainers,
         evaluators=evaluators,
         recovered=recovered,
-        affinity=chosen if isinstance(chosen, str) else _wanted(engines),
+        affinity=_affinity(pipeline, engines),
         fallbacks=tuple((event.subject, str(event.detail["granted"])) for event in fallbacks),
         durable_weights=stored_weights(weights_uri(uri)),
         weight_servers=servers,
     )
+
+
+def _start_servers(
+    pipeline: Pipeline, uri: str, started: ExitStack
+) -> tuple[str, WeightServers | None]:
+    """Start the servers of the weight store, if it needs any; return the store's name too."""
+    train = pipeline.train
+    servers = start_weight_servers(train.weights, weights_uri(uri), train.keep_versions)
+    if servers is None:
+        return train.weights, None
+    started.callback(servers.close)
+    return servers.weights, servers
 
 
 def _start_clusters(
@@ -225,8 +227,10 @@ def _engines(placed: Sequence[Placement], arguments: dict[str, Any]) -> _Engines
     return TypedCluster(placed, EngineWorker, arguments=arguments, max_concurrency=CONCURRENT_CALLS)
 
 
-def _wanted(engines: _Engines) -> dict[str, str]:
-    """Return the requested resource class by domain."""
+def _affinity(pipeline: Pipeline, engines: _Engines) -> dict[str, str] | Literal["auto"]:
+    """Return the requested resource class by domain, or "auto"."""
+    if isinstance(pipeline.rollout.hw_affinity, str):
+        return pipeline.rollout.hw_affinity
     return {
         request.domain: request.resource
         for worker in engines.workers

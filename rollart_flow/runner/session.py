@@ -109,7 +109,7 @@ class Session:
         self._messages = SimpleQueue()
         self._on_progress(Progress.phase("starting the workers", total_steps=total))
         self._processes = processes = start_processes(
-            self._pipeline, self._uri, self._source, nodes_may_join=self._nodes_may_join
+            self._pipeline, self._uri, nodes_may_join=self._nodes_may_join
         )
         try:
             processes.report_restarted(died)

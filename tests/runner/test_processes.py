@@ -27,6 +27,6 @@ def test_nothing_stays_reserved_where_a_worker_cannot_start(tmp_path: Path) -> N
     resources = {"H20": 1.0, "H800": 1.0}
     with own_ray(resources=resources):
         with pytest.raises(RunFailedError, match="worker engine-h20-0 cannot start: "):
-            start_processes(loaded.pipeline, uri, None)
+            start_processes(loaded.pipeline, uri)
         groups = ray.util.placement_group_table().values()
         assert [group["state"] for group in groups] == ["REMOVED", "REMOVED"]
