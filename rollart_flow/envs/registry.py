@@ -1,6 +1,6 @@
 """Registry of task domains by the name that a pipeline and the column `domain` use.
 
-    tasks("frozenlake(size=8)", "arithmetic", group_size=8)
+    tasks("frozenlake(slippery=True)", "arithmetic", group_size=8)
 
 A domain is a frozen dataclass with an environment. To add one inside the library: its module, and
 its name below. A pipeline may use any `Domain` without a name; a package adds a name through an
@@ -29,12 +29,12 @@ ENVIRONMENTS: Registry[type[Domain]] = Registry(
 
 
 def named_domain(text: str) -> Domain:
-    """Return the domain for a text such as "frozenlake" or "frozenlake(size=8)".
+    """Return the domain for a text such as "frozenlake" or "frozenlake(slippery=True)".
 
     Raises:
         SettingsError: no domain has that name, or its settings are invalid.
     """
-    call = parse_call("environment", text, "frozenlake or frozenlake(size=8)")
+    call = parse_call("environment", text, "frozenlake or frozenlake(slippery=True)")
     make = ENVIRONMENTS.load(call.name)
     try:
         domain = make(*call.arguments, **call.keywords)

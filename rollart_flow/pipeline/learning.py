@@ -165,7 +165,7 @@ class Evaluate(GeneratingNode):
     policy: Policy = part(kw_only=False)
     """The policy to measure."""
     domains: tuple[Domain, ...] = part(many=True, init=False)
-    """Domains to measure in, each a `Domain` or its name such as "frozenlake(size=8)"."""
+    """Domains to measure in, each a `Domain` or its name such as "frozenlake(slippery=True)"."""
     every: Count = 10
     """Versions between two evaluations."""
     episodes: Count = 64

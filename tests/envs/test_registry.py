@@ -29,7 +29,7 @@ def test_a_name_stands_for_a_domain_with_its_settings() -> None:
         ("frozenlak", "environment='frozenlak': expected one of .* (did you mean frozenlake?)"),
         ("frozenlake(width=4)", "environment 'frozenlake(width=4)': .* keyword argument 'width'"),
         ("frozenlake(size=5)", "FrozenLake: no fixed map of size 5"),
-        ("a b", "environment 'a b' is no name like frozenlake or frozenlake(size=8)"),
+        ("a b", "environment 'a b' is no name like frozenlake or frozenlake(slippery=True)"),
     ],
 )
 def test_a_wrong_name_or_setting_is_refused_in_one_line(text: str, reason: str) -> None:
