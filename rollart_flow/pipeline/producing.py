@@ -52,7 +52,7 @@ class Tasks(Node):
     kind: ClassVar[str] = "tasks"
 
     sources: Converted[Any, tuple[Any, ...]] = part(kw_only=False, many=True)
-    """Each a `Domain` or its name such as "frozenlake(slippery=True)" (its own tasks), an iterable of
+    """Each a `Domain` or its name such as "frozenlake(brief=True)" (its own tasks), an iterable of
     `Task` or of mappings with task_id, domain and payload, or a `ray.data.Dataset` with these
     columns."""
     domains: Converted[Iterable[Domain | str], tuple[Domain, ...]] = part(default=())
