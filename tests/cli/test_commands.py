@@ -92,6 +92,6 @@ def test_a_bug_is_a_line_too(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise ZeroDivisionError("two\nlines")
 
-    monkeypatch.setattr("rollart_flow.pipeline.plan.make_plan", broken)
+    monkeypatch.setattr("rollart_flow.pipeline.dag.make_plan", broken)
     line = refused(rollart("plan", TWO_DOMAINS), code=1)
     assert line.startswith("ZeroDivisionError: two lines (this is a bug; ROLLART_TRACEBACK=1")
