@@ -24,7 +24,8 @@ class WithScenarios(TyperCommand):
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Show the help if there are no words."""
+        """Show the help if there are no words; a first word `compare` is the command's old name."""
+        args = args[1:] if args[:1] == ["compare"] else args
         return super().parse_args(ctx, args or [*ctx.help_option_names[-1:]])
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:

@@ -26,7 +26,7 @@ from rollart_flow.runner.runs import RunResult, drive
 from rollart_flow.runner.setup import create_run, publish_start
 from rollart_flow.store import Parent, Run, RunWriter, files
 from rollart_flow.store.layout import checkpoints_uri, policy_uri
-from rollart_flow.store.owner import held
+from rollart_flow.store.lease import held
 from rollart_flow.telemetry import OnProgress, Progress, ignore_progress
 from rollart_flow.weights.folder_store import local_path, made
 

@@ -14,7 +14,7 @@ from rollart_flow.store import Owner, RunInfo, RunStatus, read_info
 from rollart_flow.store.cache import local_file
 from rollart_flow.store.info import write_info
 from rollart_flow.store.layout import pipeline_uri, read_pipeline
-from rollart_flow.store.owner import held
+from rollart_flow.store.lease import held
 from rollart_flow.telemetry import OnProgress, Progress, ignore_progress
 
 

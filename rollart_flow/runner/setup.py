@@ -19,7 +19,7 @@ from rollart_flow.rows import events_table
 from rollart_flow.runner.adapters import keep_adapter
 from rollart_flow.store import Parent, Run, RunInfo, RunStatus, RunWriter, new_run_uri
 from rollart_flow.store.layout import policy_uri, run_names, weights_uri, write_pipeline
-from rollart_flow.store.owner import held
+from rollart_flow.store.lease import held
 from rollart_flow.telemetry import OnProgress, Progress
 from rollart_flow.types import Event, EventKind
 from rollart_flow.weights import stored_weights

@@ -15,7 +15,8 @@ from typing import Any, Self
 from rollart_flow.errors import RunExistsError, RunNotFoundError, StoreError
 from rollart_flow.schema import SCHEMA_VERSION
 from rollart_flow.store import files
-from rollart_flow.store.owner import Owner, is_expired
+from rollart_flow.store.lease import is_expired
+from rollart_flow.store.owner import Owner
 
 _PACKAGES = (
     "rollart-flow",

@@ -68,7 +68,13 @@ def test_json_has_a_row_for_each_seed_and_schedule(tiny: str) -> None:
 
 
 def test_the_same_words_give_the_same_text(tiny: str) -> None:
-    assert rollart("simulate", tiny, *QUICK).out == rollart("simulate", tiny, *QUICK).out
+    words = (tiny, *QUICK)
+    assert rollart("simulate", *words).out == rollart("simulate", *words).out
+
+
+def test_the_former_sub_command_is_still_understood(tiny: str) -> None:
+    words = (tiny, *QUICK)
+    assert rollart("simulate", "compare", *words) == rollart("simulate", *words)
 
 
 def test_four_schedules_are_compared_by_default(tiny: str) -> None:

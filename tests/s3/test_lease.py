@@ -13,13 +13,13 @@ import pytest
 from rollart_flow.errors import RunFailedError, StoreError
 from rollart_flow.store import Owner, RunStatus, read_info
 from rollart_flow.store.info import write_info
-from rollart_flow.store.owner import held
+from rollart_flow.store.lease import held
 from rollart_flow.store.s3 import lease
 from rollart_flow.store.s3.blobs import S3Blobs
 from tests.runs import info
 
 ELSEWHERE = Owner("another-machine", 1, "")
-HOLD = "import sys\nfrom rollart_flow.store.owner import held\n"
+HOLD = "import sys\nfrom rollart_flow.store.lease import held\n"
 HOLD += "with held(sys.argv[1]):\n    print('held', flush=True)\n    sys.stdin.read()\n"
 
 
