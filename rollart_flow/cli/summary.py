@@ -177,16 +177,18 @@ def _curves(tables: "Snapshot") -> tuple[Curve, ...]:
 
 def render_summary(summary: Summary) -> RenderableType:
     """The figures as tables."""
-    parts: list[RenderableType] = [_head(summary)]
-    if summary.curves:
-        parts += ["", _success(summary.curves)]
-    parts += ["", _figures(summary)]
-    return Group(*parts)
+    return Group(_head(summary), *_tables(summary))
+
+
+def _tables(summary: Summary) -> list[RenderableType]:
+    curves: list[RenderableType] = ["", _success(summary.curves)] if summary.curves else []
+    return [*curves, "", _figures(summary)]
 
 
 def show_summary(out: Console, summary: Summary) -> None:
-    """Print the figures, then commands to try next, one unwrapped line each."""
-    out.print(render_summary(summary))
+    """Print the figures, then commands to try next; lines with an address are not wrapped."""
+    out.print(_head(summary), soft_wrap=True)
+    out.print(Group(*_tables(summary)))
     out.print("\ntry next", style="bold")
     for command in summary.next_commands:
         out.print(f"  {command}", soft_wrap=True)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.shell import refused, rollart
+from tests.local_ray import SHARED_RAY
 from tests.runs import small_run
 
 TWO_DOMAINS = str(Path(__file__).parents[2] / "pipelines" / "two_domains.py")
@@ -22,6 +23,7 @@ def test_plan_draws_the_graph_and_says_what_runs_where() -> None:
 
 
 def test_plan_says_where_no_cluster_is() -> None:
+    SHARED_RAY.end()  # a process that is connected asks its own cluster
     line = refused(rollart("plan", TWO_DOMAINS, "--address", "127.0.0.1:1"), code=1)
     assert "there is no Ray cluster at 127.0.0.1:1" in line
 

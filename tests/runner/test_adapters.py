@@ -61,7 +61,7 @@ def test_a_run_records_the_adapter_by_content_and_keeps_a_copy(
     assert "lora" not in rollout_arguments(made.pipeline, uri, "local")
 
     say(Path(adapter_uri(uri)), lora_alpha=1.0)
-    with pytest.raises(WeightsError, match="is not the one that drew these tokens"):
+    with pytest.raises(WeightsError, match="is not the one that sampled these tokens"):
         kept_adapter(run, "evaluate")
 
 
