@@ -40,7 +40,7 @@ class Constraint(Protocol):
     """Metadata of `Annotated` that permits some values of a type."""
 
     def fault(self, value: Any) -> str | None:
-        """What is wrong with a value, e.g. "should be above 0"; None if nothing is."""
+        """The fault of a value, e.g. "should be above 0", or None if the value is permitted."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Within:
     """Whether infinity is refused."""
 
     def fault(self, value: float) -> str | None:
-        """What is wrong with a number."""
+        """The fault of a number, or None."""
         above = value > self.low or (value == self.low and not self.open_low)
         if above and value <= self.high and not (self.finite and value == math.inf):
             return None
@@ -74,7 +74,7 @@ class Matching:
     """Description of the accepted texts, for error messages."""
 
     def fault(self, value: str) -> str | None:
-        """What is wrong with a text."""
+        """The fault of a text, or None."""
         return None if re.fullmatch(self.pattern, value) else f"should be {self.wanted}"
 
 

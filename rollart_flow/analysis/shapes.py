@@ -129,7 +129,7 @@ def _among_the_others() -> list[pl.Expr]:
 
 
 def _trends(own: pl.LazyFrame, evaluations: pl.LazyFrame) -> pl.LazyFrame:
-    """By domain and version: the rise of the reward, and the change at the next evaluation."""
+    """The rise of the reward and the change at the next evaluation, by domain and version."""
     version = pl.col("policy_version")
     follows = version.diff().over("domain", order_by="policy_version") == 1
     rise = pl.col("reward").diff().over("domain", order_by="policy_version")

@@ -47,7 +47,7 @@ class Finding:
     """Version or size; None where it is not there."""
     usable: bool
     hint: str
-    """What to do, or what it is for; empty where all is well."""
+    """Advice, or the purpose of the checked part; empty if all is well."""
     required: bool = False
 
 

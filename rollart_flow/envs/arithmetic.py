@@ -123,11 +123,11 @@ class Arithmetic(Domain):
     ops: tuple[str, ...] = ("+",)
     """Operations, of "+", "-", "*", "%" and "<"."""
     right: tuple[int, ...] = ()
-    """What may stand on the right of an operation; empty: any number of up to `digits` digits."""
+    """Right operands; if empty, any number of up to `digits` digits."""
     held_out_fraction: float = 0.1
-    """Share of the problems that training never sees; by hash, so only about this share."""
+    """Share of the problems that training never sees, chosen by hash, so approximate."""
     format_penalty: float = 0.0
-    """Taken from the reward where the answer holds no number."""
+    """Amount that the reward loses if the answer holds no number."""
     near_reward: float = 0.0
     """Reward of a wrong answer that is off by d: near_reward / (1 + d). 0: only right counts."""
     instructions: str = ""

@@ -90,7 +90,7 @@ class FrozenLakeEnvironment(Environment):
         return self._seen(), reward, terminated, truncated, {"success": reward > 0}
 
     def _seen(self) -> str:
-        """What a later turn shows."""
+        """The observation of a later turn."""
         return "{},{}".format(*self._place()) if self._brief else self._grid()
 
     def _place(self) -> tuple[int, int]:

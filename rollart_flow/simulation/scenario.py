@@ -110,7 +110,7 @@ class Scenario:
     """Environments that run at once; None: as many as the schedule may have in flight."""
     context_tokens: int = 32_768
     reward: Serverless | Dedicated | None = None
-    """Where the reward model runs; None: rules score."""
+    """Hardware of the reward model, or None if rules score."""
     transfer: WeightTransfer = MOONCAKE
     training_cost: TrainingCost | None = None
     """Times of training steps; None: by the arithmetic of the model."""

@@ -9,7 +9,7 @@ from rollart_flow.types.events import FinishReason
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
-    """How tokens are sampled. Stored with each trajectory and applied again by the trainer.
+    """Settings of sampling, stored with each trajectory and applied again by the trainer.
 
     Defaults follow ROLL Flash A.1: temperature 1 and top-p 1, so that stored logprobs are those
     of the policy itself.

@@ -33,7 +33,7 @@ class RowFormat(Protocol[R]):
         ...
 
     def refusals(self, rows: R) -> Sequence[str | None]:
-        """For each row of `trajectories`, the name of the filter that refuses it, or None."""
+        """Name of the filter that refuses each row of `trajectories`, or None."""
         ...
 
     def group_refusal(self, members: Sequence[R]) -> str | None:

@@ -1,8 +1,8 @@
 """Access to a bucket: one client of boto3, and the equal options for deltalake and polars.
 
-Everything is found by boto3's own chain (environment, profile, role of the machine), so that what
-`aws s3 ls` can read, a run can. The invariant: a client is handed out once its bucket has answered,
-so that a wrong word fails within seconds; from then on, calls are tried again for about a minute.
+boto3's own chain (environment, profile, role of the machine) finds credentials and addresses, so a
+run can read what `aws s3 ls` can read. The invariant: a client is returned only after its bucket
+has answered, so that wrong settings fail within seconds; later calls are retried for a minute.
 """
 
 import os
@@ -35,8 +35,8 @@ _WORK = Config(
 )
 """Timeouts of all later requests, with retries that outlast throttling and server faults."""
 _RETRIES, _RETRY_S = 100, 60
-"""Of deltalake, whose time is what ends: ten retries, as it has by itself, are over after four to
-seven seconds, in which hardly a server is started anew."""
+"""Retries of deltalake, limited by their time. Its default of ten retries ends after four to seven
+seconds, which is too short for a server to restart."""
 _DEFAULT_REGION = "us-east-1"
 _AMAZON = (".amazonaws.com", ".amazonaws.com.cn")
 _creating = threading.Lock()
@@ -54,10 +54,10 @@ class Bucket:
     credentials: Any = field(repr=False)
 
     def storage_options(self) -> dict[str, str]:
-        """Current options with which deltalake and polars reach the bucket. They contain secrets.
+        """Options with which deltalake and polars reach the bucket; they contain secrets.
 
-        A session token is renewed by boto3 some minutes before it expires; what is returned then
-        differs from what was returned before.
+        boto3 renews a session token some minutes before it expires, so later calls may return
+        other options.
         """
         keys = self.credentials.get_frozen_credentials()
         options = {
@@ -78,10 +78,10 @@ class Bucket:
 
 
 def bucket(name: str) -> Bucket:
-    """The bucket of a name, as the environment says now.
+    """The bucket with a name, under the current environment variables.
 
     Raises:
-        OSError: it cannot be reached; says in one line what to do.
+        OSError: the bucket cannot be reached; the message says in one line what to do.
     """
     environment = tuple(sorted(item for item in os.environ.items() if item[0].startswith("AWS_")))
     with _creating:
@@ -89,10 +89,10 @@ def bucket(name: str) -> Bucket:
 
 
 def credentials_source() -> str | None:
-    """Where boto3 finds credentials, such as `env` or `iam-role`; None where it finds none.
+    """Source of boto3's credentials, such as `env` or `iam-role`, or None if there are none.
 
     Raises:
-        OSError: what it looks at cannot be read.
+        OSError: a source of credentials cannot be read.
     """
     with as_os_errors("the server of credentials"):
         found = boto3.Session().get_credentials()
@@ -101,7 +101,7 @@ def credentials_source() -> str | None:
 
 @lru_cache(maxsize=16)
 def _reached(name: str, environment: tuple[tuple[str, str], ...]) -> Bucket:
-    """Ask a bucket whether it is there. `environment` tells what else the answer depends on."""
+    """Connect to a bucket. `environment` is part of the cache's key, as boto3 reads it."""
     endpoint = "the server"
     with as_os_errors(endpoint):
         session = boto3.Session()

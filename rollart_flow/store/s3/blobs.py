@@ -1,9 +1,8 @@
 """Blobs below a prefix of an S3 bucket.
 
-A put of S3 is atomic. An exclusive one, and one that replaces what was read (`swap`), are
-conditional puts: of many who try at the same moment the server lets one through. boto3 tries again
-after a fault, and the first try may have got through: what stands there tells, since whoever puts
-conditionally puts bytes of its own.
+A put of S3 is atomic. An exclusive put and a replacement (`swap`) are conditional puts: the server
+accepts one of several concurrent ones. boto3 retries after a fault although the first try may have
+succeeded; the stored bytes tell, since every writer of a conditional put writes different bytes.
 """
 
 from collections.abc import Iterator
@@ -22,18 +21,18 @@ from rollart_flow.store.s3.access import Bucket, bucket
 from rollart_flow.store.s3.failures import as_os_errors, is_absent, is_lost
 
 _REMOVED_AT_ONCE = 1000
-"""Keys that one request may name."""
+"""Most keys in one delete request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tagged:
-    """What a blob held at one moment."""
+    """Content of a blob at one moment."""
 
     data: bytes
     tag: str
-    """Of this content, for `S3Blobs.swap`."""
+    """ETag of the content, for `S3Blobs.swap`."""
     age_s: float
-    """Time since it was written, by the server's own clock."""
+    """Time since the blob was written, by the server's clock."""
 
 
 class S3Blobs(Blobs):
@@ -56,7 +55,7 @@ class S3Blobs(Blobs):
         return None if found is None else found.data
 
     def look(self, name: str) -> Tagged | None:
-        """What a blob holds now; None where there is none."""
+        """Current content of a blob, or None if there is no such blob."""
         with self._calling():
             try:
                 answer = self._client.get_object(**self._at(name))
@@ -72,11 +71,11 @@ class S3Blobs(Blobs):
         return self._put(name, bytes(data), condition) is not None
 
     def claim(self, name: str, data: bytes) -> str | None:
-        """Write a blob that is not there yet; the tag of what was written, None if it is there."""
+        """Write a new blob; returns its tag, or None if the blob exists."""
         return self._put(name, data, {"IfNoneMatch": "*"})
 
     def swap(self, name: str, data: bytes, tag: str) -> str | None:
-        """Replace a blob that is as it was when it was read; its new tag, None if it is not."""
+        """Replace a blob that still has `tag`; returns its new tag, or None if it has another."""
         return self._put(name, data, {"IfMatch": tag})
 
     def _put(self, name: str, data: bytes, condition: dict[str, str]) -> str | None:
@@ -90,7 +89,7 @@ class S3Blobs(Blobs):
         return str(answer["ETag"])
 
     def _earlier(self, name: str, data: bytes, refused: ClientError) -> str | None:
-        """The tag of a put that was refused because an earlier try of it had got through."""
+        """Tag of a put that was refused because its own earlier try had succeeded, or None."""
         if not refused.response.get("ResponseMetadata", {}).get("RetryAttempts", 0):
             return None
         there = self.look(name)
@@ -110,7 +109,7 @@ class S3Blobs(Blobs):
         return sorted(prefix[start:-1] for prefix in found)
 
     def names(self) -> list[str]:
-        """Names of all blobs, in whatever folders, sorted."""
+        """Names of all blobs in all folders, sorted."""
         start = len(self._prefix)
         keys = [each["Key"] for page in self._pages() for each in page.get("Contents", ())]
         return sorted(key[start:] for key in keys)
@@ -133,12 +132,12 @@ class S3Blobs(Blobs):
             raise OSError(f"{failed['Key']} was not removed: {failed.get('Message', 'no reason')}")
 
     def upload(self, name: str, path: Path) -> None:
-        """Write a file of this machine as a blob, in parts side by side where it is large."""
+        """Write a local file as a blob; large files in concurrent parts."""
         with self._calling():
             self._client.upload_file(str(path), self._bucket.name, self._prefix + name)
 
     def download(self, name: str, path: Path) -> None:
-        """Read a blob into a file of this machine, in parts side by side where it is large."""
+        """Read a blob into a local file; large blobs in concurrent parts."""
         with self._calling():
             self._client.download_file(self._bucket.name, self._prefix + name, str(path))
 
@@ -167,7 +166,7 @@ def _age_s(answer: dict[str, Any]) -> float:
 
 
 def check_conditional_puts(uri: str) -> None:
-    """Check that the server of a store keeps the promise of conditional puts; once per process.
+    """Check, once per process, that the server of a store honors conditional puts.
 
     Two writers that commit the same version of a table put the same key. A server that ignores the
     condition would silently replace one commit by the other, so it is refused before a run is

@@ -1,6 +1,6 @@
-"""What boto3 raises, as one OSError that says what to do; the only place that reads its codes.
+"""Conversion of boto3's errors to OSErrors that say what to do; no other module reads its codes.
 
-The invariant: no message holds a credential. What S3 answers names buckets and objects only.
+The invariant: no message holds a credential. Answers of S3 name buckets and objects only.
 """
 
 from collections.abc import Iterator, Mapping
@@ -27,37 +27,37 @@ _ADVICE = {
     "403": "no permission; the credentials need to list, read, write and delete in the bucket",
     "400": "the request was refused; look at the credentials, their session token and the region",
     "301": "the bucket is in another region; set AWS_REGION to its own",
-    "SignatureDoesNotMatch": "the secret access key is wrong; set AWS_SECRET_ACCESS_KEY anew",
-    "InvalidAccessKeyId": "nobody has that access key; set AWS_ACCESS_KEY_ID anew",
+    "SignatureDoesNotMatch": "the secret access key is wrong; set AWS_SECRET_ACCESS_KEY again",
+    "InvalidAccessKeyId": "there is no such access key; set AWS_ACCESS_KEY_ID again",
     "ExpiredToken": "the session token has expired; log in again",
-    "RequestTimeTooSkewed": "the clock of this machine is off; set it right",
+    "RequestTimeTooSkewed": "the clock of this machine is wrong; correct it",
 }
 _ADVICE |= dict.fromkeys(("AccessDenied", "AllAccessDisabled"), _ADVICE["403"])
-_ADVICE |= dict.fromkeys(_BUSY, "the server is too busy or broken, however often it was asked")
+_ADVICE |= dict.fromkeys(_BUSY, "the server is too busy or broken; all retries failed")
 _CREDENTIALS = (
     "no S3 credentials were found; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
 )
 
 
 def is_lost(error: ClientError) -> bool:
-    """Whether a conditional put was refused, because somebody else was first."""
+    """Whether a conditional put was refused because another writer was first."""
     return _code(error) in _LOST
 
 
 def is_absent(error: ClientError) -> bool:
-    """Whether there is no such object."""
+    """Whether the object does not exist."""
     return _code(error) in _ABSENT
 
 
 @contextmanager
 def as_os_errors(endpoint: str) -> Iterator[None]:
-    """Convert what boto3 raises.
+    """Convert errors of boto3.
 
     Args:
-        endpoint: URL of the server that is asked, to be named where it does not answer.
+        endpoint: URL of the server, named in the error if the server does not answer.
 
     Raises:
-        OSError: of one line, with what to do.
+        OSError: one line that says what to do.
     """
     try:
         yield
@@ -66,7 +66,7 @@ def as_os_errors(endpoint: str) -> Iterator[None]:
     except (NoCredentialsError, PartialCredentialsError) as error:
         raise OSError(_CREDENTIALS) from error
     except ProfileNotFound as error:
-        raise OSError(f"{error}; set AWS_PROFILE to one that there is") from error
+        raise OSError(f"{error}; set AWS_PROFILE to an existing one") from error
     except (ConnectionError, HTTPClientError) as error:
         raise OSError(
             f"{endpoint} does not answer ({type(error).__name__}); "

@@ -1,9 +1,10 @@
-"""The lease of a run: an object that says which process drives it, renewed as long as it does.
+"""The lease of a run in S3: an object that names the process that drives the run.
 
-It is claimed by a conditional put, so that of many processes on many machines one gets it. A kill
-leaves it behind: on the same machine the next process sees that its holder is gone, elsewhere that
-it was not renewed for `EXPIRES_S`, by the server's clock. The invariant: nobody takes a lease that
-is renewed. That a late holder writes nothing more is the writer's to see to (`FencedError`).
+A conditional put claims the lease, so one of several processes gets it, and its holder renews it. A
+killed holder leaves it behind: a process on the same machine sees that the holder has ended, and on
+another machine the lease expires `EXPIRES_S` after its last renewal, by the server's clock. The
+invariant: a lease that is renewed is never taken. The writer keeps a late holder from writing
+(`FencedError`).
 """
 
 import json
@@ -44,7 +45,7 @@ class S3Lease:
         """Take the lease.
 
         Raises:
-            RunFailedError: somebody else holds it; says who and what to do.
+            RunFailedError: another process holds it; the message names the process.
             StoreError: the store does not answer.
         """
         with files.converting(f"cannot take the lease of {self._run}"):
@@ -76,16 +77,16 @@ class S3Lease:
             if there.age_s <= EXPIRES_S and not holder.gone:
                 raise RunFailedError(
                     f"run {self._run} is driven by process {holder.pid} on {holder.host}, which "
-                    f"said so {there.age_s:.0f} s ago; wait for it or stop it first, and where "
-                    f"that machine is lost, try again {EXPIRES_S:.0f} s after its last sign of life"
+                    f"said so {there.age_s:.0f} s ago; wait for it or stop it first; if that "
+                    f"machine is lost, try again {EXPIRES_S:.0f} s after its last renewal"
                 )
             tag = self._blobs.swap(_LEASE, self._content(), there.tag)
         if tag is None:
-            raise RunFailedError(f"another process took run {self._run} at this very moment")
+            raise RunFailedError(f"another process took run {self._run} at the same moment")
         return tag
 
     def _renew(self) -> None:
-        """Renew until the end, or until it is lost; a server that is away may come back."""
+        """Renew until the end, or until the lease is lost; an unreachable server is retried."""
         while not self._over.wait(RENEW_S):
             self._renewals += 1
             try:
@@ -97,15 +98,15 @@ class S3Lease:
             self._tag = tag
 
     def _content(self) -> bytes:
-        """Differs at every renewal, so that its tag does."""
+        """Content of the lease; it differs at every renewal, so that its tag differs."""
         said = {"owner": asdict(Owner.this_process()), "token": self._token}
         return json.dumps(said | {"renewals": self._renewals}).encode()
 
 
 def is_expired(run: str) -> bool:
-    """Whether whoever drives a run has given no sign of life for `EXPIRES_S`.
+    """Whether the lease of a run was not renewed for `EXPIRES_S`.
 
-    A run that was made just now, and has no lease yet, is not expired.
+    For a run that has no lease yet, the age of its `run.json` counts.
     """
     blobs = S3Blobs(run)
     sign = blobs.look(_LEASE) or blobs.look(_INFO)
