@@ -117,4 +117,4 @@ def test_versions_are_measured_with_the_adapter_and_its_tokens_can_be_scored_aga
     say(Path(adapter_uri(run.uri)), lora_alpha=1.0)
     replayed = replay_trajectory(run.uri, evaluated["trajectory_id"][0])
     assert not replayed.equal
-    assert "is not the one that drew these tokens" in str(replayed.divergence)
+    assert "is not the one that sampled these tokens" in str(replayed.divergence)
