@@ -1,6 +1,5 @@
 """functions-framework at the other end of an HTTP target."""
 
-import asyncio
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,27 +10,7 @@ import pytest
 from rollart_flow.errors import (
     RewardFailedError,
 )
-from rollart_flow.rewards.base import Score
-from rollart_flow.serverless import CallPolicy, ServerlessReward
-from tests.builders import TRAJECTORY
-
-QUICK = CallPolicy(deadline_s=20.0, backoff_s=0.001, hedge_after_s=None)
-
-
-WITH_PARTS = (0.5, {"right": 1.0, "short": -0.5})
-
-
-def score(url: str, policy: CallPolicy = QUICK) -> Score:
-    """One reward through a client of its own."""
-
-    async def call() -> Score:
-        reward = ServerlessReward(url, policy)
-        try:
-            return await reward(TRAJECTORY)
-        finally:
-            await reward.close()
-
-    return asyncio.run(call())
+from tests.serverless.calls import WITH_PARTS, score
 
 
 @contextmanager

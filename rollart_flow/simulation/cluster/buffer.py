@@ -1,6 +1,7 @@
 """Storage of a simulated run: small rows in tuples, and commits that take virtual time."""
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,16 +12,16 @@ from rollart_flow.types import Event, Sample
 T = TypeVar("T")
 
 
-class TupleRows(Generic[T]):
+class TupleRows(ABC, Generic[T]):
     """Implements most of `control.buffer.storage.RowFormat` for tuples; no filter refuses a row."""
 
+    @abstractmethod
     def samples(self, rows: tuple[T, ...]) -> Sequence[Sample]:
         """Return one sample for each row of `trajectories`, in order."""
-        raise NotImplementedError
 
+    @abstractmethod
     def newest(self, rows: tuple[T, ...], column: str) -> int:
         """Return the largest number of rows of a numbered table."""
-        raise NotImplementedError
 
     def take(self, rows: tuple[T, ...], places: Sequence[int]) -> tuple[T, ...]:
         return tuple(rows[place] for place in places)

@@ -13,28 +13,10 @@ from rollart_flow.errors import (
     ServerlessError,
     SettingsError,
 )
-from rollart_flow.rewards.base import Score
-from rollart_flow.serverless import CallPolicy, ServerlessReward
-from tests.builders import TRAJECTORY, attempt
+from rollart_flow.serverless import ServerlessReward
+from tests.builders import attempt
+from tests.serverless.calls import QUICK, WITH_PARTS, score
 from tests.serverless.lambda_front import LambdaFront, lambda_front
-
-QUICK = CallPolicy(deadline_s=20.0, backoff_s=0.001, hedge_after_s=None)
-
-
-WITH_PARTS = (0.5, {"right": 1.0, "short": -0.5})
-
-
-def score(url: str, policy: CallPolicy = QUICK) -> Score:
-    """One reward through a client of its own."""
-
-    async def call() -> Score:
-        reward = ServerlessReward(url, policy)
-        try:
-            return await reward(TRAJECTORY)
-        finally:
-            await reward.close()
-
-    return asyncio.run(call())
 
 
 @pytest.fixture(scope="module")
