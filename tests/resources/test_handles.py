@@ -72,7 +72,8 @@ def test_an_actor_is_called_with_its_own_arguments_and_results() -> None:
         store.call.get()  # type: ignore[attr-defined]
     store.kill()
     with pytest.raises(ray.exceptions.ActorDiedError):
-        ray.get(store.answer())
+        while True:  # a call may still overtake the end of the process
+            ray.get(store.answer())
 
 
 def test_an_actor_is_a_port_of_the_control_plane() -> None:
