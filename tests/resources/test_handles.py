@@ -59,6 +59,11 @@ class Adder(Worker):
 pytestmark = pytest.mark.usefixtures("shared_ray")
 
 
+def ask_without_end(store: Remote[Store]) -> None:
+    while True:
+        ray.get(store.answer())
+
+
 def test_an_actor_is_called_with_its_own_arguments_and_results() -> None:
     store = start_actor(Store, num_cpus=0)("a")
     assert_type(store, Remote[Store])
@@ -72,8 +77,7 @@ def test_an_actor_is_called_with_its_own_arguments_and_results() -> None:
         store.call.get()  # type: ignore[attr-defined]
     store.kill()
     with pytest.raises(ray.exceptions.ActorDiedError):
-        while True:  # a call may still overtake the end of the process
-            ray.get(store.answer())
+        ask_without_end(store)  # a call may still overtake the end of the process
 
 
 def test_an_actor_is_a_port_of_the_control_plane() -> None:

@@ -1,0 +1,81 @@
+"""`make bench`: every benchmark leaves a row, whatever happens to it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.benchmarks import run
+
+FAKES = {
+    "dies": "import os\ndef run(): os._exit(3)",
+    "fails": """
+from tests.benchmarks.records import record
+def run():
+    yield record("fails: first", 1, "s")
+    raise ValueError("bad figure\\nand more")
+""",
+    "hangs": "import threading\ndef run(): threading.Event().wait()",
+    "lacks": """
+from tests.benchmarks.records import CannotRunError
+def run(): raise CannotRunError("apt install libibverbs1")
+""",
+    "misses_a_package": "import no_such_package\ndef run(): return []",
+    "passes": """
+from tests.benchmarks.records import record
+def run(): return [record("passes: speed", 2.0, "x", at_least=1.5, peer="1 s")]
+""",
+}
+
+
+@pytest.fixture
+def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A package of benchmarks, found from the current folder."""
+    package = tmp_path / "fake_benchmarks"
+    package.mkdir()
+    for name, code in FAKES.items():
+        (package / f"bench_{name}.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    return package.name
+
+
+def rows() -> list[tuple[str, bool | None, str | None]]:
+    return [
+        (row["name"], row["holds"], row["skipped"])
+        for row in json.loads(Path("bench.json").read_text())
+    ]
+
+
+def test_a_benchmark_that_ends_early_is_a_row_and_the_others_go_on(fakes: str) -> None:
+    assert run.main([], fakes, {"hangs": 0.1}) == 1
+    assert rows() == [
+        ("dies", False, "its process ended with 3"),
+        ("fails: first", None, None),
+        ("fails", False, "ValueError: bad figure"),
+        ("hangs", False, "not finished after 0.1 s"),
+        ("lacks", None, "cannot run here: apt install libibverbs1"),
+        ("misses_a_package", None, "cannot run here: No module named 'no_such_package'"),
+        ("passes: speed", True, None),
+    ]
+
+
+def test_what_cannot_run_here_does_not_fail_the_command(fakes: str) -> None:
+    assert run.main(["lacks", "passes"], fakes) == 0
+    (*_, figure) = json.loads(Path("bench.json").read_text())
+    assert figure.pop("seconds") >= 0
+    assert figure == {
+        "name": "passes: speed", "value": 2.0, "unit": "x", "goal": ">= 1.5", "holds": True,
+        "peer": "1 s", "skipped": None,
+    }  # fmt: skip
+
+
+def test_what_no_time_is_left_for_is_a_row(fakes: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "TOTAL_S", 0.0)
+    assert run.main(["passes"], fakes) == 0
+    assert rows() == [("passes", None, "not started: all benchmarks together have 0 s")]
+
+
+def test_an_unknown_name_is_refused(fakes: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run.main(["speed"], fakes) == 2
+    assert capsys.readouterr().err.startswith("error: no benchmark 'speed'; there are dies, fails")
