@@ -187,12 +187,20 @@ class Cancellation:
 class Admission(Protocol):
     """Interface of the RolloutScheduler for rollout."""
 
-    async def admit(self, source: str, index: int) -> Assignment | None:
-        """Wait for credit and return the index-th attempt for a source, or None if the run ends.
+    async def admit(self, source: str, index: int, most: int = 1) -> tuple[Assignment, ...]:
+        """Wait for credit and return the index-th block of attempts for a source.
 
         A source asks for consecutive indices. A repeated call with the same index returns the
-        same attempt, so that a restarted source neither loses nor duplicates an attempt. If the
+        same block, so that a restarted source neither loses nor duplicates an attempt. If the
         scheduler was restarted as well, a restarted source takes a new name.
+
+        Args:
+            source: name of the source.
+            index: number of the block.
+            most: maximum number of attempts. The block has those that may start now, at least one.
+
+        Returns:
+            The attempts; none if the run ends.
         """
         ...
 

@@ -51,11 +51,17 @@ class ArrowRows:
         return samples(rows)
 
     def take(self, rows: pa.Table, places: Sequence[int]) -> pa.Table:
-        # A slice of one row shares its memory with the original table.
-        return rows.slice(places[0], 1) if len(places) == 1 else rows.take(list(places))
+        return rows.take(list(places))
 
-    def join(self, parts: Sequence[pa.Table]) -> pa.Table:
-        return pa.concat_tables(parts)
+    def pick(self, places: Sequence[tuple[pa.Table, int]]) -> pa.Table:
+        parts: dict[int, tuple[pa.Table, int]] = {}
+        total = 0
+        for rows, _ in places:
+            if id(rows) not in parts:
+                parts[id(rows)] = (rows, total)
+                total += rows.num_rows
+        joined = pa.concat_tables(rows for rows, _ in parts.values()).combine_chunks()
+        return joined.take([parts[id(rows)][1] + place for rows, place in places])
 
     def with_staleness(self, rows: pa.Table, staleness: Sequence[int]) -> pa.Table:
         return rows.append_column("staleness", pa.array(staleness, pa.int32()))
@@ -63,10 +69,10 @@ class ArrowRows:
     def refusals(self, rows: pa.Table) -> list[str | None]:
         return refusals(self._filters, rows)
 
-    def group_refusal(self, members: Sequence[pa.Table]) -> str | None:
+    def group_refusal(self, members: Sequence[tuple[pa.Table, int]]) -> str | None:
         if not self._group_filters:
             return None
-        return group_refusal(self._group_filters, self.join(members))
+        return group_refusal(self._group_filters, self.pick(members))
 
     def newest(self, rows: pa.Table, column: str) -> int:
         newest: int = pc.max(rows[column]).as_py()

@@ -7,9 +7,8 @@ the tables (`operators.recovery`).
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -29,12 +28,12 @@ from rollart_flow.engines.worker import EngineWorker
 from rollart_flow.errors import RollartError
 from rollart_flow.operators.rebinding import Rebinding, Spawning
 from rollart_flow.operators.recovery import RecoveredRun
-from rollart_flow.operators.remote import RemoteCommands
+from rollart_flow.operators.remote import EventSender, RemoteCommands
 from rollart_flow.operators.tasks import task_stream
 from rollart_flow.resources import Remote, TypedCluster, WorkerHandle, register
 from rollart_flow.resources.reasons import reason
 from rollart_flow.rows import to_ipc
-from rollart_flow.types import Assignment, Batch, Event, Task
+from rollart_flow.types import Assignment, Batch, Task
 
 if TYPE_CHECKING:
     from rollart_flow.operators.buffer import BufferActor
@@ -66,7 +65,7 @@ class CoordinatorSettings:
 
 
 class CoordinatorActor:
-    """Actor that implements the `Admission` port and exposes the controller to the operators."""
+    """Actor that exposes the scheduler and the controller to the operators."""
 
     def __init__(self, settings: CoordinatorSettings) -> None:
         self._settings = settings
@@ -84,6 +83,7 @@ class CoordinatorActor:
         """Build the control plane at the state that was recovered from the tables."""
         settings, version = self._settings, recovered.version
         self._buffer, self._recorded = buffer, version
+        self._events = EventSender(buffer)
         self._due = recovered.due_versions(settings.steps, settings.evaluate_every)
         self._unevaluated = set(self._due)
         self._handles = {worker.name: worker for worker in engines.workers}
@@ -98,7 +98,7 @@ class CoordinatorActor:
             _engine_workers(engines, version),
             self._tasks_from,
             buffer.port,
-            self.emit,
+            self._events.emit,
             PlaneState(version, recovered.control, recovered.untrained),
         )
         self._scheduler, self._controller = self._plane.scheduler, self._plane.controller
@@ -106,7 +106,7 @@ class CoordinatorActor:
         self._watches = [asyncio.create_task(self._plane.watch(settings.health))]
         if settings.spawning is not None:
             self._watches.append(asyncio.create_task(self._rebind(settings.spawning)))
-        self._watchdog = Watchdog(self.emit, STALL_S)
+        self._watchdog = Watchdog(self._events.emit, STALL_S)
 
     def _tasks_from(self, cursor: int) -> Iterator[tuple[Task, int]]:
         """Return tasks with their cursors, from a cursor on."""
@@ -120,28 +120,32 @@ class CoordinatorActor:
         rest = islice(stream, cursor, None)
         return ((task, place) for place, task in enumerate(rest, cursor))
 
-    def emit(self, event: Event) -> None:
-        """Send an event to the buffer, which commits it."""
-        self._buffer.call.report.start([(datetime.now(UTC), event)])
-
-    # Port `Admission`.
+    # Admission.
 
     @register("rank_zero")
-    async def admit(self, source: str, index: int) -> Assignment | None:
-        """Wait for and return the index-th attempt of a source, or None if the run ends."""
-        assignment = await self._scheduler.admit(source, index)
-        self._all_admitted = assignment is None
-        return assignment
+    async def admit(self, source: str, index: int, most: int) -> tuple[Assignment, ...]:
+        """Wait for and return the index-th block of a source; it is empty if the run ends."""
+        assignments = await self._scheduler.admit(source, index, most)
+        self._all_admitted = not assignments
+        return assignments
 
     @register("rank_zero")
-    async def permit(self, trajectory_id: str, worker: str) -> Cancellation | None:
-        """Return None if an attempt may start, or the cancellation that ends it."""
-        return await self._scheduler.permit(trajectory_id, worker)
+    async def permit(
+        self, worker: str, asked: Sequence[str], started: Sequence[tuple[str, int]]
+    ) -> list[Cancellation | None]:
+        """Exchange the messages that a rollout worker has gathered.
 
-    @register("rank_zero")
-    async def started(self, trajectory_id: str, version: int) -> None:
-        """Record that an attempt has its first token, and the policy version of that token."""
-        await self._scheduler.started(trajectory_id, version)
+        Args:
+            worker: name of the rollout worker.
+            asked: attempts that are about to start.
+            started: attempts that have their first token, and the policy version of that token.
+
+        Returns:
+            For each attempt of `asked`, None if it may start, or the cancellation that ends it.
+        """
+        for trajectory_id, version in started:
+            await self._scheduler.started(trajectory_id, version)
+        return [await self._scheduler.permit(trajectory_id, worker) for trajectory_id in asked]
 
     @register("rank_zero")
     async def cancellations(self, worker: str, after: int) -> tuple[int, tuple[Cancellation, ...]]:
@@ -160,7 +164,9 @@ class CoordinatorActor:
         return tuple(self._handles[name] for name in names)
 
     async def _rebind(self, spawning: Spawning) -> None:
-        rebinding = Rebinding(self._handles, self._plane.engines, spawning, self.emit, self._bound)
+        rebinding = Rebinding(
+            self._handles, self._plane.engines, spawning, self._events.emit, self._bound
+        )
         try:
             await rebinding.run()
         except* (RollartError, ray.exceptions.RayError) as errors:

@@ -22,7 +22,7 @@ from rollart_flow.control.plane import EngineWorkers, engine_group
 from rollart_flow.control.protocols import Inference
 from rollart_flow.envs.base import Domain
 from rollart_flow.operators.remote import RemoteCommands
-from rollart_flow.operators.reward import RewardOperator, RewardSettings
+from rollart_flow.operators.reward import RewardSettings, RewardStage
 from rollart_flow.operators.rollout import Driver, RolloutContext
 from rollart_flow.resources import Remote
 from rollart_flow.rows import to_ipc, trajectories_table
@@ -65,7 +65,7 @@ class EvaluateOperator:
     def __init__(self, context: EvaluateContext) -> None:
         self._context = context
         self._driver: Driver | None = None
-        self._reward = RewardOperator(context.reward)
+        self._reward = RewardStage(context.reward)
 
     async def __call__(self, block: pa.Table) -> pa.Table:
         """Evaluate the version of a one-row block, commit its rows, and return its scores."""
@@ -79,7 +79,7 @@ class EvaluateOperator:
         measures = [m for domain in context.domains for m in self._measures(domain, version)]
         assignments = [each for measure in measures for each in measure.assignments]
         trajectories = await self._driver.run_all(assignments)
-        rewarded = await asyncio.gather(*map(self._reward.score, trajectories))
+        rewarded = await asyncio.gather(*map(self._reward, trajectories))
         scored = {trajectory.trajectory_id: trajectory for trajectory in rewarded}
         rows = [row for measure in measures for row in _scores(measure, version, scored)]
         scores = to_table("evaluations", rows)
@@ -97,8 +97,8 @@ class EvaluateOperator:
         driver = Driver(context.rollout, self._recover)
         await context.rollout.engines.call.serve.aio(version)
         commands = [RemoteCommands(worker) for worker in context.rollout.engines.workers]
-        self._engines = engine_group(EngineWorkers(commands, version), driver.emit)
-        self._health = asyncio.create_task(watch(self._engines, driver.emit, context.health))
+        self._engines = engine_group(EngineWorkers(commands, version), driver.events.emit)
+        self._health = asyncio.create_task(watch(self._engines, driver.events.emit, context.health))
         return driver
 
     async def _recover(self, worker: Inference) -> Sequence[Inference]:

@@ -1,4 +1,4 @@
-"""Endless sources and one-row operators on Ray Data, with the settings for continuous streams.
+"""Endless sources and operators on Ray Data, with the settings for continuous streams.
 
 Ray Data's defaults suit finite batch jobs. Measurements led to the settings in this module: Ray
 Data holds blocks back until 128 MB unless the target size is tiny; it kills an execution that waits
@@ -7,15 +7,15 @@ two cores; it computes a memory budget for each task that it starts and watches 
 in a thread, whereas the scheduler's credits bound the rows in flight here. All settings but one are
 public.
 
-Between operators a block is one Arrow IPC buffer: Ray serializes a table column by column together
-with its schema, which for rows of `trajectories` costs more than the work of the operators.
+Between operators a block is a table of one row that holds another table as an Arrow IPC buffer. Ray
+Data cuts larger tables to the target size, and costs about 20 ms of CPU a block, whatever the block
+holds; packed, a block of many rows passes whole.
 """
 
 import inspect
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 
@@ -28,7 +28,7 @@ from ray.data.block import BlockMetadata
 from rollart_flow.resources.nodes import beside_driver
 from rollart_flow.rows import from_ipc, to_ipc
 
-NextRow = Callable[[int], pa.Table | None]
+NextBlock = Callable[[int], pa.Table | None]
 """Function from an index to that block of a stream, or to None at the end of the stream.
 
 A repeated call with the same index returns the same block.
@@ -41,12 +41,12 @@ OPERATOR_CPUS = 0.02
 
 
 class EndlessSource(Datasource):
-    """Data source that reads one block after the other from `next_row` until that returns None."""
+    """Data source that reads blocks in order from `next_block` until that returns None."""
 
-    def __init__(self, name: str, next_row: NextRow) -> None:
+    def __init__(self, name: str, next_block: NextBlock) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._name = name
-        self._next_row = next_row
+        self._next_block = next_block
 
     def get_name(self) -> str:
         """Return the name that Ray Data displays."""
@@ -64,15 +64,17 @@ class EndlessSource(Datasource):
     ) -> list[ReadTask]:
         """Return a single read task, since the scheduler determines the order of admission."""
         metadata = BlockMetadata(num_rows=None, size_bytes=None, input_files=None, exec_stats=None)
-        next_row = self._next_row
-        return [ReadTask(lambda: _rows(next_row), metadata, per_task_row_limit=per_task_row_limit)]
+        next_block = self._next_block
+        return [
+            ReadTask(lambda: _blocks(next_block), metadata, per_task_row_limit=per_task_row_limit)
+        ]
 
 
-def _rows(next_row: NextRow) -> Iterator[pa.Table]:
+def _blocks(next_block: NextBlock) -> Iterator[pa.Table]:
     _quiet()
     index = 0
-    while (row := next_row(index)) is not None:
-        yield row
+    while (block := next_block(index)) is not None:
+        yield _pack(block)
         index += 1
 
 
@@ -126,14 +128,14 @@ def _quiet() -> None:
     logging.getLogger("ray.data").setLevel(logging.CRITICAL)
 
 
-def read_endless(name: str, next_row: NextRow) -> "ray.data.Dataset":
+def read_endless(name: str, next_block: NextBlock) -> "ray.data.Dataset":
     """Create a dataset over an `EndlessSource`; call this inside `streaming_context`.
 
     The remote arguments of the source differ from those of every operator, so that Ray Data does
     not fuse them. The source runs on the driver's node: restarted on another node, it would request
     its first rows again.
     """
-    source = EndlessSource(name, next_row)
+    source = EndlessSource(name, next_block)
     dataset: ray.data.Dataset = ray.data.read_datasource(
         source,
         override_num_blocks=1,
@@ -143,38 +145,28 @@ def read_endless(name: str, next_row: NextRow) -> "ray.data.Dataset":
     return dataset
 
 
-@dataclass(frozen=True, slots=True)
-class OperatorStage:
-    """One operator that an actor applies to a block, with its constructor arguments."""
-
-    operator: type[Any]
-    """Class whose `__call__`, plain or async, maps a `pa.Table` to a `pa.Table`."""
-    arguments: tuple[Any, ...] = ()
-    """Positional arguments of the operator's constructor."""
-
-
-def map_rows(
+def map_blocks(
     dataset: "ray.data.Dataset",
-    *stages: OperatorStage,
+    operator: type[Any],
+    *arguments: Any,
     concurrency: int,
     workers: int = 1,
     here: bool = False,
 ) -> "ray.data.Dataset":
-    """Run each one-row block through operators, as one actor task per block.
+    """Apply an operator to each block, as one actor task per block.
 
     Finished blocks leave one by one, out of order, and the blocks of a dead actor run again.
-    Several stages run in sequence in the same actor, as Ray Data fuses operators without actors: a
-    block that stays in one process costs neither another task nor another scheduler iteration.
 
     Args:
-        dataset: dataset of one-row blocks.
-        stages: stages to apply in order, at least one.
+        dataset: dataset of packed blocks.
+        operator: class whose `__call__`, plain or async, maps a `pa.Table` to a `pa.Table`.
+        arguments: positional arguments of the operator's constructor.
         concurrency: blocks in one actor at a time; more than one needs an async operator.
         workers: number of actors.
         here: place the actors on the driver's node, for operators that a run has one of.
     """
     mapped: ray.data.Dataset = dataset.map_batches(
-        _packing(stages),
+        _packing(operator, arguments),
         batch_format="pyarrow",
         batch_size=None,
         num_cpus=OPERATOR_CPUS,
@@ -195,16 +187,6 @@ def drain(dataset: "ray.data.Dataset") -> Iterator[pa.Table]:
             yield _unpack(ray.get(entry.ref))
 
 
-def count_drained(dataset: "ray.data.Dataset") -> Iterator[int]:
-    """Execute a dataset of one-row blocks and yield counts of finished blocks, without fetching.
-
-    `iter_batches` would fetch each block and report it to Ray Data's statistics actor, which takes
-    a quarter of the driver's time per trajectory.
-    """
-    for bundle in dataset.iter_internal_ref_bundles():
-        yield len(bundle.blocks)
-
-
 _PACKED = "ipc"
 """Name of the only column of a packed block."""
 
@@ -217,30 +199,23 @@ def _unpack(block: pa.Table) -> pa.Table:
     return from_ipc(block[_PACKED][0].as_buffer()) if block.column_names == [_PACKED] else block
 
 
-def _packing(stages: Sequence[OperatorStage]) -> type[Any]:
-    """Create an operator class that applies all stages to packed blocks and returns packed ones."""
+def _packing(operator: type[Any], arguments: tuple[Any, ...]) -> type[Any]:
+    """Create an operator class that takes packed blocks and returns packed ones."""
 
-    class Chain:
+    class Packing:
         def __init__(self) -> None:
             _quiet()
-            self._operators = [stage.operator(*stage.arguments) for stage in stages]
+            self._operator = operator(*arguments)
 
-    class AsyncChain(Chain):
+    class AsyncPacking(Packing):
         async def __call__(self, block: pa.Table) -> pa.Table:
-            block = _unpack(block)
-            for operator in self._operators:
-                answer = operator(block)
-                block = await answer if inspect.isawaitable(answer) else answer
-            return _pack(block)
+            return _pack(await self._operator(_unpack(block)))
 
-    class BlockingChain(Chain):
+    class BlockingPacking(Packing):
         def __call__(self, block: pa.Table) -> pa.Table:
-            block = _unpack(block)
-            for operator in self._operators:
-                block = operator(block)
-            return _pack(block)
+            return _pack(self._operator(_unpack(block)))
 
-    waits = any(inspect.iscoroutinefunction(stage.operator.__call__) for stage in stages)
-    packing: type[Any] = AsyncChain if waits else BlockingChain
-    packing.__name__ = "->".join(stage.operator.__name__ for stage in stages)
+    waits = inspect.iscoroutinefunction(operator.__call__)
+    packing: type[Any] = AsyncPacking if waits else BlockingPacking
+    packing.__name__ = operator.__name__
     return packing

@@ -1,8 +1,10 @@
-"""The rollout operator: runs many attempts in one process and emits each one as soon as it ends.
+"""The rollout operator: runs many attempts in one process, scores them and hands them on.
 
 The process drives environments and holds no model; it requests tokens directly from the engine
-workers. An attempt that the scheduler cancels ends at its current state. An attempt whose process
-died runs again under the same id.
+workers. Blocks of attempts arrive, but each attempt goes its own way: as soon as it ends, it is
+scored and leaves for the buffer, whatever the other attempts of its block do. An attempt that the
+scheduler cancels ends at its current state. An attempt whose process died runs again under the same
+id.
 """
 
 import asyncio
@@ -18,6 +20,7 @@ import ray
 from rollart_flow.control.inference.worker_pool import Recover
 from rollart_flow.control.plane import InferenceClients, RolloutPlane
 from rollart_flow.control.protocols import Admission, AsyncEnvironment
+from rollart_flow.control.rollout.dispatch import FifoSemaphore
 from rollart_flow.control.schedule.schedule import Schedule
 from rollart_flow.engines.base import EnginePhase
 from rollart_flow.engines.remote import RemoteInference
@@ -25,12 +28,13 @@ from rollart_flow.envs.adapter import open_environment
 from rollart_flow.envs.base import Domain
 from rollart_flow.envs.process import WarmProcesses
 from rollart_flow.models.policy import load_codec
-from rollart_flow.operators.remote import RemoteRecovery
-from rollart_flow.operators.sources import read_assignment
+from rollart_flow.operators.remote import AdmissionClient, EventSender, RemoteRecovery
+from rollart_flow.operators.reward import RewardSettings, RewardStage
+from rollart_flow.operators.sink import BufferSink
+from rollart_flow.operators.sources import read_assignments
 from rollart_flow.resources import Remote, TypedCluster
-from rollart_flow.rows import trajectories_table
 from rollart_flow.store.cache import local_file
-from rollart_flow.types import Assignment, AttemptLimits, Event, Trajectory
+from rollart_flow.types import Assignment, AttemptLimits, Trajectory
 from rollart_flow.weights.folder_store import local_path
 
 if TYPE_CHECKING:
@@ -72,13 +76,14 @@ class Driver:
 
     def __init__(self, context: RolloutContext, recover: Recover | None = None) -> None:
         self._context = context
+        self.events = EventSender(context.buffer)
         host = f"{ray.get_runtime_context().get_node_id()[:8]}-{uuid4().hex[:8]}"
         self._source = None if context.source is None else local_file(context.source)
         ahead = [w for w in context.engines.workers if w.placement.role == EnginePhase.PREFILL]
         workers = [w for w in context.engines.workers if w.placement.role != EnginePhase.PREFILL]
         admission: Admission | None = None
         if context.coordinator is not None:
-            admission = context.coordinator.port
+            admission = AdmissionClient(context.coordinator, host)
             recover = recover or RemoteRecovery(context.coordinator.port, host)
         loop = asyncio.get_running_loop()
         loop_started = datetime.now(UTC) - timedelta(seconds=loop.time())
@@ -92,15 +97,11 @@ class Driver:
             ),
             load_codec(local_path(context.policy_folder)),
             lambda seconds: loop_started + timedelta(seconds=seconds),
-            self.emit,
+            self.events.emit,
             admission=admission,
             schedule=context.schedule,
         )
         self._processes = WarmProcesses(context.warm_processes)
-
-    def emit(self, event: Event) -> None:
-        """Send an event to the buffer, which commits it."""
-        self._context.buffer.call.report.start([(datetime.now(UTC), event)])
 
     async def run(self, assignment: Assignment) -> Trajectory:
         """Run one attempt to its end and return its unscored trajectory."""
@@ -123,14 +124,57 @@ class Driver:
 
 
 class RolloutOperator:
-    """Operator from one-row blocks of assignments to one-row blocks of unscored trajectories."""
+    """Operator from blocks of attempts to blocks of their trajectories' ids and outcomes.
 
-    def __init__(self, context: RolloutContext) -> None:
+    A block is done once each of its trajectories is scored, if possible, and durable.
+
+    Args:
+        context: handles and limits of the process.
+        reward: settings of the reward.
+        max_concurrent: maximum number of attempts that run at a time; None for no limit.
+    """
+
+    def __init__(
+        self, context: RolloutContext, reward: RewardSettings, max_concurrent: int | None = None
+    ) -> None:
         self._context = context
+        self._reward = RewardStage(reward)
+        self._sink = BufferSink(context.buffer)
         self._driver: Driver | None = None
+        self._places = None
+        if max_concurrent is not None:
+            self._places = FifoSemaphore("attempt", max_concurrent)
+        self._running = 0
 
     async def __call__(self, block: pa.Table) -> pa.Table:
-        """Run the block's attempt to its end and return its trajectory."""
+        """Run the attempts of a block concurrently, each to its commit."""
         if self._driver is None:
             self._driver = Driver(self._context)
-        return trajectories_table([await self._driver.run(read_assignment(block))])
+        attempts = [self._attempt(self._driver, each) for each in read_assignments(block)]
+        trajectories = await asyncio.gather(*attempts)
+        return pa.table(
+            {
+                "trajectory_id": [each.trajectory_id for each in trajectories],
+                "outcome": [each.outcome for each in trajectories],
+            }
+        )
+
+    async def _attempt(self, driver: Driver, assignment: Assignment) -> Trajectory:
+        if self._places is not None:
+            await self._places.take(assignment.trajectory_id)
+        self._running += 1
+        try:
+            trajectory = await self._reward(await driver.run(assignment))
+        finally:
+            self._running -= 1
+            if self._places is not None:
+                self._places.give_back()
+        durable = self._sink.put(trajectory)
+        if not self._running:  # unless an attempt that waits for a place starts now
+            asyncio.get_running_loop().call_soon(self._flush_if_idle)
+        await asyncio.shield(durable)
+        return trajectory
+
+    def _flush_if_idle(self) -> None:
+        if not self._running:
+            self._sink.flush()

@@ -1,12 +1,13 @@
-"""Rows of the three streams' sources: attempts, batches and versions to evaluate.
+"""Blocks of the three streams' sources: attempts, batches and versions to evaluate.
 
 A source runs as a task of Ray Data in a process of its own, so this module loads little
 besides Arrow and Ray.
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -19,19 +20,30 @@ if TYPE_CHECKING:
 
 
 class Admitted:
-    """Function that returns the rows of the task source: one attempt each, at most `limit`."""
+    """Function that returns the blocks of the task source.
 
-    def __init__(self, coordinator: "Remote[CoordinatorActor]", source: str, limit: int) -> None:
+    Args:
+        coordinator: handle of the coordinator.
+        source: name of this source for the coordinator.
+        limit: number of attempts after which the source ends.
+        most: maximum number of attempts of a block.
+    """
+
+    def __init__(
+        self, coordinator: "Remote[CoordinatorActor]", source: str, limit: int, most: int
+    ) -> None:
         self._coordinator = coordinator
         self._source = source
-        self._limit = limit
+        self._left = limit
+        self._most = most
 
     def __call__(self, index: int) -> pa.Table | None:
-        """Wait for credit and return the index-th attempt of this source, or None at its end."""
-        if index >= self._limit:
+        """Wait for credit and return the index-th block of attempts, or None at the end."""
+        if self._left <= 0:
             return None
-        assignment = self._coordinator.call.admit(self._source, index)
-        return None if assignment is None else write_assignment(assignment)
+        assignments = self._coordinator.call.admit(self._source, index, self._most)
+        self._left -= len(assignments)
+        return write_assignments(assignments) if assignments else None
 
 
 class Batches:
@@ -75,21 +87,23 @@ class Versions:
         return None if version is None else pa.table({"version": [version]})
 
 
-def write_assignment(assignment: Assignment) -> pa.Table:
-    """Return a one-row table: trajectory id, domain, and the whole assignment as JSON."""
+def write_assignments(assignments: Sequence[Assignment]) -> pa.Table:
+    """Return a table of attempts: trajectory id, domain, and the whole assignment as JSON."""
     return pa.table(
         {
-            "trajectory_id": [assignment.trajectory_id],
-            "domain": [assignment.task.domain],
-            "assignment": [json.dumps(asdict(assignment))],
+            "trajectory_id": [each.trajectory_id for each in assignments],
+            "domain": [each.task.domain for each in assignments],
+            "assignment": [json.dumps(asdict(each)) for each in assignments],
         }
     )
 
 
-def read_assignment(block: pa.Table) -> Assignment:
-    """Read an assignment from a block that `write_assignment` returned."""
-    (text,) = block["assignment"].to_pylist()
-    values = json.loads(text)
+def read_assignments(block: pa.Table) -> list[Assignment]:
+    """Read the attempts of a block that `write_assignments` returned."""
+    return [_assignment(json.loads(text)) for text in block["assignment"].to_pylist()]
+
+
+def _assignment(values: dict[str, Any]) -> Assignment:
     sampling = values["sampling"]
     for name in ("stop_token_ids", "allowed_token_ids"):
         sampling[name] = tuple(sampling[name])

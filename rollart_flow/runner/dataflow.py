@@ -1,6 +1,6 @@
 """The streaming executions of a run: producer, consumer and evaluation, as Ray Data pipelines.
 
-    producer:    tasks -> rollout -> reward -> buffer
+    producer:    tasks -> rollout (each attempt -> reward -> buffer)
     consumer:    batches -> train
     evaluation:  versions -> evaluate
 
@@ -22,16 +22,14 @@ from rollart_flow.engines.worker import EngineWorker
 from rollart_flow.operators.coordinator import CoordinatorActor
 from rollart_flow.operators.evaluate import EvaluateContext, EvaluateOperator
 from rollart_flow.operators.ray_data import (
-    NextRow,
-    OperatorStage,
-    count_drained,
+    NextBlock,
     drain,
-    map_rows,
+    map_blocks,
     read_endless,
     streaming_context,
 )
 from rollart_flow.operators.recovery import evaluated_versions
-from rollart_flow.operators.reward import BufferSink, RewardOperator, RewardSettings
+from rollart_flow.operators.reward import RewardSettings
 from rollart_flow.operators.rollout import RolloutContext, RolloutOperator
 from rollart_flow.operators.sources import Admitted, Batches, Versions
 from rollart_flow.operators.train import TrainContext, Trained, TrainOperator, read_trained
@@ -47,6 +45,10 @@ from rollart_flow.store.layout import checkpoints_uri, policy_uri
 
 if TYPE_CHECKING:
     from ray.data import Dataset
+
+
+_BLOCK = 64
+"""Maximum number of attempts of a block."""
 
 
 class Dataflow:
@@ -65,9 +67,9 @@ class Dataflow:
         coordinator = self._processes.coordinator
 
         def execute(number: int, limit: int) -> Iterator[int]:
-            admitted = Admitted(coordinator, f"tasks-{number}", limit)
+            admitted = Admitted(coordinator, f"tasks-{number}", limit, self._block_size())
             stream = self._produce(admitted, ready_first=number > 0)
-            return count_drained(stream)
+            return (block.num_rows for block in drain(stream))
 
         def more() -> bool:
             return coordinator.call.admits()
@@ -80,21 +82,28 @@ class Dataflow:
         in_flight = self._attempts_in_flight()
         return RollingProducer(execute, more, abandon, in_flight=in_flight).run()
 
-    def _produce(self, next_row: NextRow, *, ready_first: bool) -> "Dataset":
+    def _produce(self, next_block: NextBlock, *, ready_first: bool) -> "Dataset":
         """Build the stream of attempts.
 
         With `ready_first`, no attempt is admitted before the operators have started.
         """
         rollout = self._pipeline.rollout
-        concurrency = self._attempts_in_flight()
-        each = rollout.max_concurrent or math.ceil(concurrency / rollout.workers)
         with streaming_context(ready_first=ready_first):
-            rows = read_endless("tasks", next_row)
-            attempt = OperatorStage(RolloutOperator, (self._rollout_context(),))
-            rows = map_rows(rows, attempt, concurrency=each, workers=rollout.workers)
-            score = OperatorStage(RewardOperator, (self._reward(),))
-            commit = OperatorStage(BufferSink, (self._processes.buffer,))
-            return map_rows(rows, score, commit, concurrency=concurrency)
+            return map_blocks(
+                read_endless("tasks", next_block),
+                RolloutOperator,
+                self._rollout_context(),
+                self._reward(rollout.workers),
+                rollout.max_concurrent,
+                concurrency=math.ceil(self._attempts_in_flight() / rollout.workers),
+                workers=rollout.workers,
+            )
+
+    def _block_size(self) -> int:
+        """Return the maximum number of attempts of a block, with which all workers get blocks."""
+        return max(
+            1, min(_BLOCK, self._attempts_in_flight() // (2 * self._pipeline.rollout.workers))
+        )
 
     def _attempts_in_flight(self) -> int:
         """Return the maximum number of concurrent attempts under the bound, with redundant ones."""
@@ -122,13 +131,10 @@ class Dataflow:
         )
         batches = Batches(self._processes.coordinator, self._processes.buffer, first)
         with streaming_context():
-            rows = map_rows(
-                read_endless("batches", batches),
-                OperatorStage(TrainOperator, (context,)),
-                concurrency=1,
-                here=True,
+            blocks = map_blocks(
+                read_endless("batches", batches), TrainOperator, context, concurrency=1, here=True
             )
-        for block in drain(rows):
+        for block in drain(blocks):
             yield read_trained(block)
 
     def evaluation(self) -> Iterator[list[dict[str, Any]]]:
@@ -148,14 +154,13 @@ class Dataflow:
         )
         with streaming_context():
             versions = read_endless("versions", Versions(self._processes.coordinator))
-            rows = map_rows(
-                versions, OperatorStage(EvaluateOperator, (context,)), concurrency=1, here=True
-            )
-        for block in drain(rows):
+            blocks = map_blocks(versions, EvaluateOperator, context, concurrency=1, here=True)
+        for block in drain(blocks):
             for scores in block["scores"].to_pylist():
                 yield from_ipc(scores).to_pylist()
 
-    def _reward(self) -> RewardSettings:
+    def _reward(self, workers: int = 1) -> RewardSettings:
+        """Return the settings of each of several reward stages, which share the limits of calls."""
         reward = self._pipeline.reward
         unscored = [node for node in self._pipeline.filters if not node.scored]
         before = named_filters(unscored, of_groups=False)
@@ -165,6 +170,7 @@ class Dataflow:
         for function in () if reward.fn is None else single_functions(reward.fn):
             if isinstance(function, ServerlessReward):
                 places = min(places, function.policy.max_concurrent)
+        places = math.ceil(places / workers)
         return RewardSettings(reward.fn, reward.timeout_s, places, self._source, before)
 
     def _rollout_context(self) -> RolloutContext:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 
-ROWS = 4_000
+ROWS = 20_000
 """Default number of attempts in one execution."""
 
 

@@ -172,7 +172,8 @@ class _Turns:
     async def _slot(self, number: int) -> None:
         index, admit = 0, self.plane.scheduler.admit
         limits = AttemptLimits(max_turns=TURNS, context_tokens=4096)
-        while (assignment := await admit(f"slot-{number}", index)) is not None:
+        while assignments := await admit(f"slot-{number}", index):
+            (assignment,) = assignments
             trajectory = await self.host.run(assignment, IdleEnvironment, limits)
             self.trajectories += 1
             self.turns += len(trajectory.turns)

@@ -41,12 +41,12 @@ class Plane:
 
     async def attempt(self) -> Assignment | None:
         """Run one attempt; None where the scheduler admits none any more."""
-        assignment = await self.scheduler.admit("source", self.asked)
+        assignments = await self.scheduler.admit("source", self.asked)
         self.asked += 1
-        if assignment is not None:
+        for assignment in assignments:
             self.buffer.put(sample(assignment.group_id, assignment.attempt))
             await self.tell()
-        return assignment
+        return assignments[0] if assignments else None
 
     async def tell(self) -> None:
         self.cursor, changes = await self.buffer.changes(self.cursor)

@@ -150,8 +150,8 @@ class RemoteAdmission:
         self._coordinator = coordinator
         self._network = network
 
-    async def admit(self, source: str, index: int) -> Assignment | None:
-        return await self._ask(lambda scheduler: scheduler.admit(source, index))
+    async def admit(self, source: str, index: int, most: int = 1) -> tuple[Assignment, ...]:
+        return await self._ask(lambda scheduler: scheduler.admit(source, index, most))
 
     async def permit(self, trajectory_id: str, worker: str) -> Cancellation | None:
         return await self._ask(lambda scheduler: scheduler.permit(trajectory_id, worker))

@@ -17,6 +17,8 @@ from tests.dst.tasks import Tasks
 from tests.dst.world import World
 
 _MANY = 1 << 30
+_BLOCK = 3
+"""Maximum number of attempts of a block: fewer than a group in some plans, more in others."""
 
 
 class Rollout:
@@ -63,11 +65,11 @@ class Rollout:
     async def source(self, name: str) -> None:
         """Receive attempts until there are no more."""
         index = 0
-        while (assignment := await self._admission.admit(name, index)) is not None:
-            trajectory_id = assignment.trajectory_id
-            self.admitted[trajectory_id] = None
-            self._unacknowledged[trajectory_id] = None
-            self._queue.put_nowait(assignment)
+        while assignments := await self._admission.admit(name, index, _BLOCK):
+            for assignment in assignments:
+                self.admitted[assignment.trajectory_id] = None
+                self._unacknowledged[assignment.trajectory_id] = None
+                self._queue.put_nowait(assignment)
             index += 1
             # Ray Data passes blocks on when the next operator has room.
             while self._queue.qsize() > self._world.plan.slots:

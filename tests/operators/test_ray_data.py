@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rollart_flow.operators.filters import NamedFilter, refusals
-from rollart_flow.operators.sources import read_assignment, write_assignment
+from rollart_flow.operators.sources import read_assignments, write_assignments
 from rollart_flow.rows import from_ipc, to_ipc
 from rollart_flow.types import Assignment, Sampling, Split, Task
 from tests.builders import group, table, trajectory
@@ -35,12 +35,11 @@ assignments = st.builds(
 
 
 @settings(deadline=None)
-@given(assignments)
-def test_an_assignment_arrives_as_it_was_sent(assignment: Assignment) -> None:
-    block = write_assignment(assignment)
-    assert block.num_rows == 1
-    assert block["trajectory_id"].to_pylist() == [assignment.trajectory_id]
-    assert read_assignment(from_ipc(to_ipc(block))) == assignment
+@given(st.lists(assignments, min_size=1, max_size=3))
+def test_assignments_arrive_as_they_were_sent(sent: list[Assignment]) -> None:
+    block = write_assignments(sent)
+    assert block["trajectory_id"].to_pylist() == [each.trajectory_id for each in sent]
+    assert read_assignments(from_ipc(to_ipc(block))) == sent
 
 
 def test_a_table_arrives_as_it_was_sent() -> None:

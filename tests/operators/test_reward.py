@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from rollart_flow.operators.reward import RewardOperator, RewardSettings
+from rollart_flow.operators.reward import RewardSettings, RewardStage
 from rollart_flow.rewards import Part, compose, majority
 from rollart_flow.rewards.score import Scorer, score
-from rollart_flow.rows import trajectories_table, trajectory_from_row
 from rollart_flow.serverless import CallPolicy, Endpoint, ServerlessReward
 from rollart_flow.serverless.contract import WARM, decode
 from rollart_flow.types import Outcome, Reason, Trajectory
@@ -24,13 +23,12 @@ from tests.serverless.servers import raw_server, response, serving
 POLICY = CallPolicy(deadline_s=30.0, hedge_after_s=None, backoff_s=0.01, max_concurrent=3)
 
 
-def operator(function: Any, timeout_s: float = 30.0) -> RewardOperator:
-    return RewardOperator(RewardSettings(function, timeout_s, max_concurrent=64))
+def operator(function: Any, timeout_s: float = 30.0) -> RewardStage:
+    return RewardStage(RewardSettings(function, timeout_s, max_concurrent=64))
 
 
-async def scored(reward: RewardOperator, trajectory: Trajectory) -> Trajectory:
-    (row,) = (await reward(trajectories_table([trajectory]))).to_pylist()
-    return trajectory_from_row(row)
+async def scored(reward: RewardStage, trajectory: Trajectory) -> Trajectory:
+    return await reward(trajectory)
 
 
 def of_version(version: int, number: int) -> Trajectory:
@@ -112,18 +110,17 @@ def test_what_a_reward_holds_ends_with_its_process() -> None:
     """Killed by a signal: its pool of processes ends, and its connection is closed."""
     script = """if True:
         import asyncio, sys
-        from rollart_flow.operators.reward import RewardOperator, RewardSettings
+        from rollart_flow.operators.reward import RewardStage, RewardSettings
         from rollart_flow.rewards import Part, compose
-        from rollart_flow.rows import trajectories_table
         from rollart_flow.serverless import ServerlessReward
         from tests.builders import TRAJECTORY
 
         async def main():
             pool = ServerlessReward("local://tests.rewards.functions:pid?processes=1")
             far = compose(pool, Part("far", ServerlessReward(sys.argv[1])))
-            reward = RewardOperator(RewardSettings(far, 30.0, 1))
+            reward = RewardStage(RewardSettings(far, 30.0, 1))
             print(int(await pool(TRAJECTORY)), flush=True)
-            await reward(trajectories_table([TRAJECTORY]))
+            await reward(TRAJECTORY)
 
         asyncio.run(main())
     """

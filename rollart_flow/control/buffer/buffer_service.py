@@ -86,8 +86,8 @@ class BufferService(Generic[R]):
             judge=self._judge,
             cursor=cursor,
         )
-        self._rows: dict[str, R] = {}
-        """Rows of pending trajectories, by id."""
+        self._rows: dict[str, tuple[R, int]] = {}
+        """Rows of pending trajectories, by id: each as a position in the rows it came with."""
         self._batches: dict[int, R] = {}
         """Rows of batches that are not trained yet, by step."""
         self._committing: dict[str, asyncio.Future[None]] = {}
@@ -110,7 +110,7 @@ class BufferService(Generic[R]):
         for place, sample in enumerate(stored.pending):
             if refused[place] is None:
                 accepted.append(sample)
-                self._rows[sample.trajectory_id] = self._format.take(stored.rows, [place])
+                self._rows[sample.trajectory_id] = (stored.rows, place)
         self.index.restore(
             accepted,
             batches=stored.batches,
@@ -184,7 +184,7 @@ class BufferService(Generic[R]):
         for place, sample in enumerate(new):
             by = refused[place]
             if sample.trainable:
-                self._rows[sample.trajectory_id] = self._format.take(rows, [place])
+                self._rows[sample.trajectory_id] = (rows, place)
             self.index.put(sample, refused=None if by is None else Reason.FILTERED, by=by)
             if by is not None and sample.filtered:  # filtered before the reward, so never scored
                 self._committer.report(drop_event(EventKind.DROP, sample, Reason.FILTERED, by=by))
@@ -229,7 +229,7 @@ class BufferService(Generic[R]):
         batch = await self.index.get_batch(step, version, size)
         # A repeated call may come after the step is recorded, when its rows are gone.
         if step not in self._batches and step > self._numbered["steps"].number:
-            rows = self._format.join([self._rows[key] for key in batch.trajectory_ids])
+            rows = self._format.pick([self._rows[key] for key in batch.trajectory_ids])
             self._batches[step] = self._format.with_staleness(rows, batch.staleness)
             self._release_rows()
         return batch

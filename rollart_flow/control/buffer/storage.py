@@ -24,8 +24,8 @@ class RowFormat(Protocol[R]):
         """Return the rows at these positions, in this order."""
         ...
 
-    def join(self, parts: Sequence[R]) -> R:
-        """Return the rows of all parts, in order; there is at least one part."""
+    def pick(self, places: Sequence[tuple[R, int]]) -> R:
+        """Return single rows of several parts, each as (part, position), in this order."""
         ...
 
     def with_staleness(self, rows: R, staleness: Sequence[int]) -> R:
@@ -36,8 +36,8 @@ class RowFormat(Protocol[R]):
         """Name of the filter that refuses each row of `trajectories`, or None."""
         ...
 
-    def group_refusal(self, members: Sequence[R]) -> str | None:
-        """The name of the filter that refuses a complete group, or None; one part per member."""
+    def group_refusal(self, members: Sequence[tuple[R, int]]) -> str | None:
+        """Name of the filter that refuses a complete group, or None; members as in `pick`."""
         ...
 
     def newest(self, rows: R, column: str) -> int:

@@ -1,14 +1,14 @@
 """Input of the scheduler: the tasks of a run, and the requests of sources for attempts.
 
-The invariant: a source that repeats a request with the same index gets the same attempt, so that
+The invariant: a source that repeats a request with the same index gets the same attempts, so that
 a restarted source neither loses nor duplicates an attempt.
 """
 
 import asyncio
 from collections import OrderedDict
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
-from rollart_flow.control.loop.bounded_dict import BoundedDict
 from rollart_flow.errors import RunFailedError
 from rollart_flow.types import Assignment, Task
 
@@ -51,24 +51,39 @@ class TaskSource:
 _Key = tuple[str, int]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class AdmissionRequest:
+    """The request of a source for its next attempts."""
+
+    source: str
+    index: int
+    most: int
+    """Maximum number of attempts."""
+    answer: asyncio.Future[tuple[Assignment, ...]] = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
+
+
 class AdmissionQueue:
     """Open requests in order of arrival, and recent answers.
 
     Args:
-        history: number of remembered answers.
+        history: number of attempts whose answers are remembered.
     """
 
     def __init__(self, history: int) -> None:
-        self._answers: BoundedDict[_Key, Assignment] = BoundedDict(history)
-        self._asks: OrderedDict[_Key, asyncio.Future[Assignment | None]] = OrderedDict()
+        self._history = history
+        self._remembered = 0
+        self._answers: OrderedDict[_Key, tuple[Assignment, ...]] = OrderedDict()
+        self._asks: OrderedDict[_Key, AdmissionRequest] = OrderedDict()
         self._forgotten: dict[str, int] = {}
 
     @property
-    def next_source(self) -> str | None:
-        """The longest-waiting source, or None if the queue is empty."""
-        return next(iter(self._asks))[0] if self._asks else None
+    def oldest(self) -> AdmissionRequest | None:
+        """The longest-waiting request, or None if the queue is empty."""
+        return next(iter(self._asks.values()), None)
 
-    def answered(self, source: str, index: int) -> Assignment | None:
+    def answered(self, source: str, index: int) -> tuple[Assignment, ...] | None:
         """Return the earlier answer to a request, or None if there is none.
 
         Raises:
@@ -76,27 +91,30 @@ class AdmissionQueue:
         """
         if index <= self._forgotten.get(source, -1):
             raise RunFailedError(
-                f"source {source!r} asks again for attempt {index}, which it got too long ago; "
+                f"source {source!r} asks again for block {index}, which it got too long ago; "
                 "start it under a new name"
             )
         return self._answers.get((source, index))
 
-    def ask(self, source: str, index: int) -> asyncio.Future[Assignment | None]:
+    def ask(self, source: str, index: int, most: int) -> asyncio.Future[tuple[Assignment, ...]]:
         """Queue a request; identical requests share one future."""
         key = (source, index)
         if key not in self._asks:
-            self._asks[key] = asyncio.get_running_loop().create_future()
-        return self._asks[key]
+            self._asks[key] = AdmissionRequest(source, index, most)
+        return self._asks[key].answer
 
-    def answer(self, assignment: Assignment) -> None:
+    def answer(self, assignments: tuple[Assignment, ...]) -> None:
         """Answer the oldest request."""
-        key, future = self._asks.popitem(last=False)
-        if (forgotten := self._answers.add(key, assignment)) is not None:
-            (source, index), _ = forgotten
+        key, request = self._asks.popitem(last=False)
+        self._answers[key] = assignments
+        self._remembered += len(assignments)
+        while self._remembered > self._history and len(self._answers) > 1:
+            (source, index), forgotten = self._answers.popitem(last=False)
+            self._remembered -= len(forgotten)
             self._forgotten[source] = max(index, self._forgotten.get(source, -1))
-        future.set_result(assignment)
+        request.answer.set_result(assignments)
 
     def dismiss(self) -> None:
-        """Answer all open requests with None, since no more attempts are assigned."""
+        """Answer all open requests with no attempt, since none is assigned any more."""
         while self._asks:
-            self._asks.popitem()[1].set_result(None)
+            self._asks.popitem()[1].answer.set_result(())

@@ -14,7 +14,11 @@ from rollart_flow.control.loop.waits import Signal, waiting
 from rollart_flow.control.protocols import Cancellation, Change, Emit
 from rollart_flow.control.schedule.selection import AdmissionState, Admit, by_credits
 from rollart_flow.control.schedule.staleness import Bound
-from rollart_flow.control.scheduler.admission_queue import AdmissionQueue, TaskSource
+from rollart_flow.control.scheduler.admission_queue import (
+    AdmissionQueue,
+    AdmissionRequest,
+    TaskSource,
+)
 from rollart_flow.control.scheduler.circuit_breaker import CircuitBreaker
 from rollart_flow.control.scheduler.group_registry import CancellationFeeds, GroupRegistry
 from rollart_flow.control.scheduler.groups import GroupRecord, GroupState
@@ -103,12 +107,12 @@ class RolloutScheduler:
             await self._failed.wait()
         return self._failure
 
-    async def admit(self, source: str, index: int) -> Assignment | None:
-        """Wait for credit and return the index-th attempt for a source; None if the run ends."""
+    async def admit(self, source: str, index: int, most: int = 1) -> tuple[Assignment, ...]:
+        """Wait for credit and return the index-th block of a source; empty if the run ends."""
         answered = self._admissions.answered(source, index)
         if answered is not None or self._stopped:
-            return answered
-        answer = self._admissions.ask(source, index)
+            return answered or ()
+        answer = self._admissions.ask(source, index, most)
         self._pump()
         with waiting(f"admit({source}, {index})"):
             return await asyncio.shield(answer)
@@ -235,12 +239,22 @@ class RolloutScheduler:
 
     def _pump(self) -> None:
         """Assign attempts to waiting sources, and open groups while credits last."""
-        while not self._stopped and (source := self._admissions.next_source) is not None:
-            attempt = self._registry.take(source)
-            if attempt is not None:
-                self._admissions.answer(attempt.assignment)
-            elif not self._open_group():
+        while not self._stopped and (request := self._admissions.oldest) is not None:
+            assignments = self._take(request)
+            if not assignments or self._stopped:
                 return
+            self._admissions.answer(assignments)
+
+    def _take(self, request: AdmissionRequest) -> tuple[Assignment, ...]:
+        """Return the attempts that may start now, as many as a source requests at most."""
+        taken: list[Assignment] = []
+        while len(taken) < request.most:
+            attempt = self._registry.take(request.source)
+            if attempt is not None:
+                taken.append(attempt.assignment)
+            elif not self._open_group():
+                break
+        return tuple(taken)
 
     def _open_group(self) -> bool:
         state = AdmissionState(

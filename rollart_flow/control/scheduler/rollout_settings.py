@@ -34,8 +34,8 @@ class RolloutSettings:
     sampling: Sampling = field(default_factory=Sampling)
     seed: int = 0
     """Seed from which the environments' seeds are derived."""
-    history: int = 10_000
-    """Number of remembered answers to sources."""
+    history: int = 50_000
+    """Number of attempts whose assignment to a source is remembered."""
 
     def __post_init__(self) -> None:
         if self.group_size < 1:

@@ -26,8 +26,8 @@ class TupleRows(ABC, Generic[T]):
     def take(self, rows: tuple[T, ...], places: Sequence[int]) -> tuple[T, ...]:
         return tuple(rows[place] for place in places)
 
-    def join(self, parts: Sequence[tuple[T, ...]]) -> tuple[T, ...]:
-        return tuple(row for part in parts for row in part)
+    def pick(self, places: Sequence[tuple[tuple[T, ...], int]]) -> tuple[T, ...]:
+        return tuple(rows[place] for rows, place in places)
 
     def with_staleness(self, rows: tuple[T, ...], staleness: Sequence[int]) -> tuple[T, ...]:
         return rows
@@ -35,7 +35,7 @@ class TupleRows(ABC, Generic[T]):
     def refusals(self, rows: tuple[T, ...]) -> Sequence[str | None]:
         return [None] * len(rows)
 
-    def group_refusal(self, members: Sequence[tuple[T, ...]]) -> str | None:
+    def group_refusal(self, members: Sequence[tuple[tuple[T, ...], int]]) -> str | None:
         return None
 
 
@@ -69,8 +69,8 @@ class SimulatedRows(TupleRows[SimulatedRow]):
     def newest(self, rows: Rows, column: str) -> int:
         return max(row.step for row in rows)
 
-    def group_refusal(self, members: Sequence[Rows]) -> str | None:
-        rewards = {row.reward for rows in members for row in rows}
+    def group_refusal(self, members: Sequence[tuple[Rows, int]]) -> str | None:
+        rewards = {rows[place].reward for rows, place in members}
         return "zero_variance" if self._filters and len(rewards) == 1 else None
 
 

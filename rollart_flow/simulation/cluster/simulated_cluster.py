@@ -143,7 +143,8 @@ class SimulatedCluster:
         index = 0
         loop = asyncio.get_running_loop()
         admit = self.plane.scheduler.admit
-        while (assignment := await admit(f"{host.name}/{slot}", index)) is not None:
+        while assignments := await admit(f"{host.name}/{slot}", index):
+            (assignment,) = assignments
             index += 1
             script = self._script(assignment)
             await self._machine.start_attempt()

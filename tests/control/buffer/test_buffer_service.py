@@ -41,8 +41,8 @@ class Format:
     def take(self, rows: Rows, places: Sequence[int]) -> Rows:
         return tuple(rows[place] for place in places)
 
-    def join(self, parts: Sequence[Rows]) -> Rows:
-        return tuple(row for part in parts for row in part)
+    def pick(self, places: Sequence[tuple[Rows, int]]) -> Rows:
+        return tuple(rows[place] for rows, place in places)
 
     def with_staleness(self, rows: Rows, staleness: Sequence[int]) -> Rows:
         return tuple(replace(row, staleness=age) for row, age in zip(rows, staleness, strict=True))
@@ -51,8 +51,8 @@ class Format:
         names = [sample.trajectory_id for sample in self.samples(rows)]
         return ["good" if name in self.refused else None for name in names]
 
-    def group_refusal(self, members: Sequence[Rows]) -> str | None:
-        groups = {sample.group_id for sample in self.samples(self.join(members))}
+    def group_refusal(self, members: Sequence[tuple[Rows, int]]) -> str | None:
+        groups = {sample.group_id for sample in self.samples(self.pick(members))}
         return "varied" if groups & set(self.refused) else None
 
     def newest(self, rows: Rows, column: str) -> int:

@@ -193,8 +193,7 @@ class World:
         return [asyncio.create_task(self.host.run(manager)) for manager in managers]
 
     async def manager(self, index: int) -> EnvManager:
-        assignment = await self.scheduler.admit("source", index)
-        assert assignment is not None
+        (assignment,) = await self.scheduler.admit("source", index)
         return EnvManager(
             assignment,
             lambda: CrowdedEnvironment(self.crowd, self._chance),

@@ -112,8 +112,8 @@ class Permits(Admission):
         self.reports: list[tuple[float, str, int]] = []
         self.asked: list[tuple[str, str]] = []
 
-    async def admit(self, source: str, index: int) -> Assignment | None:
-        return None
+    async def admit(self, source: str, index: int, most: int = 1) -> tuple[Assignment, ...]:
+        return ()
 
     async def permit(self, trajectory_id: str, host: str) -> Cancellation | None:
         self.asked.append((trajectory_id, host))

@@ -58,8 +58,7 @@ async def start(
 
     tasks = []
     for index in range(count):
-        assignment = await scheduler.admit("source", index)
-        assert assignment is not None
+        (assignment,) = await scheduler.admit("source", index)
         tasks.append(asyncio.create_task(run(assignment)))
     await asyncio.sleep(100)
     return tasks
@@ -82,8 +81,7 @@ async def test_an_attempt_that_runs_twice_is_cancelled_twice() -> None:
     """A restarted scheduler may hand out an attempt that runs here already."""
     scheduler = make_scheduler()
     host = RolloutWorker("host", scheduler)
-    assignment = await scheduler.admit("source", 0)
-    assert assignment is not None
+    (assignment,) = await scheduler.admit("source", 0)
     doubles = [hanging(assignment, scheduler, "host") for _ in range(2)]
     tasks = [asyncio.create_task(host.run(manager)) for manager in doubles]
     await asyncio.sleep(10)
@@ -130,8 +128,7 @@ async def test_a_broken_connection_is_raised_once_and_then_tried_again() -> None
     scheduler = Flaky(endless_tasks(), RolloutSettings(4, 2), StalenessPolicy(1), EventLog())
     host = RolloutWorker("host", scheduler)
     (first,) = await start(host, scheduler, 1)
-    assignment = await scheduler.admit("source", 1)
-    assert assignment is not None
+    (assignment,) = await scheduler.admit("source", 1)
     with pytest.raises(ConnectionError, match="coordinator gone"):
         await host.run(hanging(assignment, scheduler, "host"))
     scheduler.broken = False

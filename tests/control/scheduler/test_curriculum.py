@@ -138,8 +138,7 @@ async def test_a_scheduler_admits_the_next_task_by_what_was_committed_until_then
     samples = []
     for index in range(0, 120, 2):
         for number in range(2):
-            assignment = await scheduler.admit("source", index + number)
-            assert assignment is not None
+            (assignment,) = await scheduler.admit("source", index + number)
             group_id = assignment.group_id
             change = committed(assignment)
             assert change.committed is not None

@@ -46,8 +46,7 @@ class Bench:
     async def admit(self) -> Assignment:
         """The next attempt, which must be there at once."""
         async with asyncio.timeout(0.001):
-            assignment = await self.scheduler.admit("source", self.index)
-        assert assignment is not None
+            (assignment,) = await self.scheduler.admit("source", self.index)
         self.index += 1
         return assignment
 
@@ -128,6 +127,21 @@ async def test_a_source_that_asks_again_gets_the_same_attempt() -> None:
     assert await scheduler.admit("other", 0) is not first
 
 
+async def test_a_block_holds_what_may_start_now_and_no_more_than_is_asked_for() -> None:
+    bench = Bench(batch_size=4)  # with alpha 0, credits for two groups of two
+    three = await bench.scheduler.admit("source", 0, 3)
+    rest = await bench.scheduler.admit("source", 1, 3)
+    assert [len(three), len(rest)] == [3, 1]
+    assert await bench.scheduler.admit("source", 0, 3) is three
+    waiting = asyncio.create_task(bench.scheduler.admit("source", 2, 3))
+    await asyncio.sleep(1)
+    assert not waiting.done()
+    for each in (*three, *rest):
+        bench.scheduler.apply(committed(each))
+    bench.scheduler.batch_taken(batch_of(1, three[0].group_id))
+    assert len(await waiting) == 2, "the credits of one group are free"
+
+
 async def test_two_questions_about_the_same_index_share_the_answer_when_it_comes() -> None:
     bench = Bench(batch_size=2)
     taken = await bench.admit_all()
@@ -144,7 +158,7 @@ async def test_an_answer_that_was_forgotten_is_an_error_that_says_what_to_do() -
     bench = Bench(batch_size=100, history=3)
     for _ in range(5):
         await bench.admit()
-    with pytest.raises(RunFailedError, match="'source' asks again for attempt 1"):
+    with pytest.raises(RunFailedError, match="'source' asks again for block 1"):
         await bench.scheduler.admit("source", 1)
     await bench.scheduler.admit("source", 2)
 
@@ -396,7 +410,7 @@ async def test_a_domain_that_only_fails_fails_the_run_in_one_line() -> None:
     assert str(await failing) == (
         "domain 'a': 32 attempts in a row failed; the last one: no such map 32"
     )
-    assert await bench.scheduler.admit("source", 10_000) is None
+    assert await bench.scheduler.admit("source", 10_000) == ()
     assert [e.subject for e in bench.log.of(EventKind.RUN)] == ["failed"]
 
 
@@ -456,9 +470,9 @@ async def test_stop_admits_nothing_more_and_cancels_what_is_in_flight() -> None:
     await asyncio.sleep(1)
     bench.scheduler.stop()
     bench.scheduler.stop()
-    assert await waiting is None
-    assert await bench.scheduler.admit("other", 0) is None
-    assert await bench.scheduler.admit("source", 0) is taken[0]
+    assert await waiting == ()
+    assert await bench.scheduler.admit("other", 0) == ()
+    assert await bench.scheduler.admit("source", 0) == (taken[0],)
     assert await bench.cancelled() == {
         taken[0].trajectory_id: (Outcome.CANCELLED, Reason.RUN_STOPPED)
     }
@@ -474,7 +488,7 @@ async def test_tasks_that_end_before_a_batch_is_full_fail_the_run() -> None:
     bench = Bench(batch_size=4, tasks=iter([(Task("only", "a"), 0)]))
     await bench.admit()
     await bench.admit()
-    assert await bench.scheduler.admit("source", 2) is None
+    assert await bench.scheduler.admit("source", 2) == ()
     with pytest.raises(RunFailedError, match="the tasks ended after 1 groups"):
         raise await bench.scheduler.failed()
 
@@ -495,7 +509,7 @@ async def test_tasks_that_raise_fail_the_run() -> None:
     bench = Bench(batch_size=4, tasks=tasks())
     await bench.admit()
     await bench.admit()
-    assert await bench.scheduler.admit("source", 2) is None
+    assert await bench.scheduler.admit("source", 2) == ()
     assert str(bench.scheduler.failure) == "the tasks raised KeyError: 'column'"
 
 
@@ -504,7 +518,7 @@ async def test_cursors_that_do_not_grow_fail_the_run() -> None:
     bench = Bench(batch_size=4, tasks=tasks)
     await bench.admit()
     await bench.admit()
-    assert await bench.scheduler.admit("source", 2) is None
+    assert await bench.scheduler.admit("source", 2) == ()
     assert "cursor went from 3 to 3" in str(bench.scheduler.failure)
 
 
@@ -558,8 +572,7 @@ async def test_cursors_of_an_earlier_incarnation_read_everything() -> None:
     scheduler = RolloutScheduler(
         endless_tasks(), RolloutSettings(2, 2), StalenessPolicy(0), log, incarnation=1
     )
-    first = await scheduler.admit("source", 0)
-    assert first is not None
+    (first,) = await scheduler.admit("source", 0)
     await scheduler.permit(first.trajectory_id, "host")
     scheduler.stop()
     cursor, told = await scheduler.cancellations("host", 123)
@@ -650,7 +663,7 @@ async def test_a_window_counts_groups_that_left_before_a_restart() -> None:
         admission=WithinWindow(2),
     )
     scheduler.restore([GroupRecord("g00000000", Task("t", "a"))], next_cursor=3)
-    assert await scheduler.admit("source", 0) is not None
+    assert await scheduler.admit("source", 0)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(1):
             await scheduler.admit("source", 1)

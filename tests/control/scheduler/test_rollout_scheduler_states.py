@@ -66,11 +66,9 @@ class SchedulerMachine(RuleBasedStateMachine):
     def admit(self, again: bool) -> None:
         if again and self.taken:
             index = len(self.taken) // 2
-            assert self.now(self.scheduler.admit("source", index)) is self.taken[index]
+            assert self.now(self.scheduler.admit("source", index)) == (self.taken[index],)
             return
-        assignment: Assignment | None = self.now(self.scheduler.admit("source", len(self.taken)))
-        if assignment is not None:
-            self.taken.append(assignment)
+        self.taken += self.now(self.scheduler.admit("source", len(self.taken))) or ()
 
     def waiting(self) -> list[str]:
         """Attempts that were taken and run nowhere."""

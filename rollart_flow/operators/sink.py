@@ -1,0 +1,65 @@
+"""The end of a trajectory's way through a process: micro-batches of trajectories for the buffer.
+
+The unit of meaning is the trajectory, the unit of transport is the micro-batch: it leaves when it
+is full, when its oldest trajectory has waited long enough, or when no other attempt of the process
+is running. If the process dies, its attempts run again and their trajectories may be sent twice;
+the buffer stores each trajectory once.
+"""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from rollart_flow.resources import Remote
+from rollart_flow.rows import to_ipc, trajectories_table
+from rollart_flow.types import Trajectory
+
+if TYPE_CHECKING:
+    from rollart_flow.operators.buffer import BufferActor
+
+ROWS = 64
+"""Number of trajectories of a full micro-batch."""
+WAIT_S = 0.01
+"""Longest time that a trajectory waits for others [s]."""
+
+
+class BufferSink:
+    """Sends the trajectories of one process to the buffer."""
+
+    def __init__(self, buffer: "Remote[BufferActor]") -> None:
+        self._buffer = buffer
+        self._waiting: list[Trajectory] = []
+        self._durable: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._sends: set[asyncio.Task[None]] = set()
+
+    def put(self, trajectory: Trajectory) -> asyncio.Future[None]:
+        """Add a trajectory to the next micro-batch; the result is ready once it is durable."""
+        loop = asyncio.get_running_loop()
+        if self._durable is None:
+            self._durable = loop.create_future()
+            self._timer = loop.call_later(WAIT_S, self.flush)
+        durable = self._durable
+        self._waiting.append(trajectory)
+        if len(self._waiting) >= ROWS:
+            self.flush()
+        return durable
+
+    def flush(self) -> None:
+        """Send the trajectories that wait for others, if there are any."""
+        durable, self._durable = self._durable, None
+        if durable is None or self._timer is None:
+            return
+        self._timer.cancel()
+        trajectories, self._waiting = self._waiting, []
+        send = asyncio.ensure_future(self._send(trajectories, durable))
+        self._sends.add(send)
+        send.add_done_callback(self._sends.discard)
+
+    async def _send(self, trajectories: list[Trajectory], durable: asyncio.Future[None]) -> None:
+        try:
+            await self._buffer.call.put.start(to_ipc(trajectories_table(trajectories)))
+        except Exception as error:  # noqa: BLE001  raised in each attempt that waits
+            durable.set_exception(error)
+            durable.exception()  # retrieved here, in case that no attempt waits any more
+        else:
+            durable.set_result(None)
