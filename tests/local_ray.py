@@ -13,7 +13,7 @@ from typing import Any
 import ray
 from ray.cluster_utils import Cluster as RayCluster
 
-from rollart_flow.runner.cluster import ray_cluster
+from rollart_flow.runner.executors.ray_cluster import ray_cluster
 
 
 class SharedRay:

@@ -116,7 +116,7 @@ def plan(
     pipeline = load_pipeline(file, settings_from(changes)).pipeline
     grants = None
     if address is not None:
-        from rollart_flow.runner.cluster import ray_cluster
+        from rollart_flow.runner.executors.ray_cluster import ray_cluster
         from rollart_flow.runner.placement import preview
 
         with ray_cluster(address):

@@ -10,12 +10,10 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING
 
-import ray
-
 from rollart_flow.engines.base import Delivery, EngineFailure
 from rollart_flow.errors import EngineError
 from rollart_flow.resources import WorkerHandle
-from rollart_flow.resources.reasons import reason
+from rollart_flow.resources.reasons import failures, reason
 from rollart_flow.types import Chunk, GenerationRequest
 
 if TYPE_CHECKING:
@@ -79,7 +77,7 @@ class RemoteInference:
         """
         try:
             await self._worker.abort.start((request_id,))
-        except ray.exceptions.RayError as error:
+        except failures() as error:
             raise self._lost(error) from error
 
     def _send(self, request: GenerationRequest) -> None:
@@ -91,13 +89,13 @@ class RemoteInference:
         # A separate task runs after all callbacks that are ready in this turn of the loop.
         try:
             await self._connect()
-        except (ray.exceptions.RayError, EngineError) as error:
+        except failures(EngineError) as error:
             self._fail(self._take_unsent(), error)
             return
         requests = self._take_unsent()
         try:
             await self._worker.submit.start(self._client, self._incarnation, requests)
-        except ray.exceptions.RayError as error:
+        except failures() as error:
             self._fail(requests, error)
 
     def _take_unsent(self) -> tuple[GenerationRequest, ...]:
@@ -125,7 +123,7 @@ class RemoteInference:
                 for delivery in deliveries:
                     if delivery.request_id in self._streams:
                         self._streams[delivery.request_id].put_nowait(delivery)
-        except (ray.exceptions.RayError, EngineError) as error:
+        except failures(EngineError) as error:
             self._incarnation = ""
             self._fail_all(tuple(self._streams), error)
         finally:

@@ -13,7 +13,6 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import ray
 
 from rollart_flow.control.inference.health import HealthLimits
 from rollart_flow.control.loop.waits import Signal, Watchdog, describe, waiting
@@ -31,7 +30,7 @@ from rollart_flow.operators.recovery import RecoveredRun
 from rollart_flow.operators.remote import EventSender, RemoteCommands
 from rollart_flow.operators.tasks import task_stream
 from rollart_flow.resources import Remote, TypedCluster, WorkerHandle, register
-from rollart_flow.resources.reasons import reason
+from rollart_flow.resources.reasons import failures, reason
 from rollart_flow.rows import to_ipc
 from rollart_flow.types import Assignment, Batch, Task
 
@@ -169,7 +168,7 @@ class CoordinatorActor:
         )
         try:
             await rebinding.run()
-        except* (RollartError, ray.exceptions.RayError) as errors:
+        except* failures(RollartError) as errors:
             self._scheduler.fail(f"engine workers cannot be moved: {reason(errors.exceptions[0])}")
 
     def _bound(self, bindings: pa.Table) -> None:

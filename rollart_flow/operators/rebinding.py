@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
-import ray
 
 from rollart_flow.control.inference.engine_group import EngineGroup
 from rollart_flow.control.protocols import Emit
@@ -150,6 +149,8 @@ async def _reserved(wanted: str, units: int, cpus: float, count: int) -> tuple[A
     """
     while True:
         bundle = await asyncio.to_thread(bundle_of, wanted, units, cpus)
+        import ray
+
         group = ray.util.placement_group([bundle] * count, strategy="PACK")
         try:
             await group.ready()

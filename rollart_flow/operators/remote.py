@@ -8,16 +8,16 @@ import asyncio
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-import ray
-
 from rollart_flow.control.protocols import Cancellation, Inference, PullStats
 from rollart_flow.engines.remote import RemoteInference
 from rollart_flow.errors import EngineError, WorkerAwayError, WorkerLostError
 from rollart_flow.resources import Remote, WorkerHandle
-from rollart_flow.resources.reasons import reason
+from rollart_flow.resources.reasons import deaths, failures, reason
 from rollart_flow.types import Assignment, Event
 
 if TYPE_CHECKING:
+    import ray
+
     from rollart_flow.engines.worker import EngineWorker
     from rollart_flow.operators.buffer import BufferActor
     from rollart_flow.operators.coordinator import CoordinatorActor
@@ -84,7 +84,7 @@ class AdmissionClient:
         started, self._started = self._started, []
         try:
             answers = await self._coordinator.call.permit.start(self._worker, [*asked], started)
-        except ray.exceptions.RayError as error:
+        except Exception as error:  # noqa: BLE001  raised in each attempt that waits
             for answer in asked.values():
                 answer.set_exception(error)
             return
@@ -113,7 +113,7 @@ class RemoteRecovery:
         """Wait until the replacements of a lost worker serve: the worker itself, or others."""
         try:
             handles = await self._coordinator.revive(worker.worker)
-        except ray.exceptions.RayError as error:
+        except failures() as error:
             raise EngineError(
                 f"worker {worker.worker} was lost and no replacement is available: "
                 f"{reason(error)}; see events of kind crash"
@@ -174,7 +174,7 @@ class RemoteCommands:
             while not (await asyncio.wait((answer,), timeout=_NODE_S))[0]:
                 await self._check_node()
             await answer
-        except ray.exceptions.RayError as error:
+        except failures() as error:
             await self._check_node()
             raise EngineError(f"worker {self.name} is being restarted: {reason(error)}") from error
         finally:
@@ -183,6 +183,8 @@ class RemoteCommands:
     async def _check_node(self) -> None:
         placement = self._handle.placement
         if placement.group is not None:
+            import ray
+
             table = await asyncio.to_thread(ray.util.placement_group_table, placement.group)
             if table["state"] != "CREATED":
                 raise WorkerAwayError(f"no node has a free {placement.granted} now")
@@ -195,5 +197,5 @@ class RemoteCommands:
     async def _ask(self, answer: "ray.ObjectRef[T]") -> T:
         try:
             return await answer
-        except ray.exceptions.ActorDiedError as error:
+        except deaths() as error:
             raise WorkerLostError(reason(error)) from error

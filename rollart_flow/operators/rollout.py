@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Literal
 from uuid import uuid4
 
 import pyarrow as pa
-import ray
 
 from rollart_flow.control.inference.worker_pool import Recover
 from rollart_flow.control.plane import InferenceClients, RolloutPlane
@@ -33,6 +32,7 @@ from rollart_flow.operators.reward import RewardSettings, RewardStage
 from rollart_flow.operators.sink import BufferSink
 from rollart_flow.operators.sources import read_assignments
 from rollart_flow.resources import Remote, TypedCluster
+from rollart_flow.resources.nodes import node_id
 from rollart_flow.store.cache import local_file
 from rollart_flow.types import Assignment, AttemptLimits, Trajectory
 from rollart_flow.weights.folder_store import local_path
@@ -77,7 +77,7 @@ class Driver:
     def __init__(self, context: RolloutContext, recover: Recover | None = None) -> None:
         self._context = context
         self.events = EventSender(context.buffer)
-        host = f"{ray.get_runtime_context().get_node_id()[:8]}-{uuid4().hex[:8]}"
+        host = f"{node_id()[:8]}-{uuid4().hex[:8]}"
         self._source = None if context.source is None else local_file(context.source)
         ahead = [w for w in context.engines.workers if w.placement.role == EnginePhase.PREFILL]
         workers = [w for w in context.engines.workers if w.placement.role != EnginePhase.PREFILL]

@@ -7,25 +7,27 @@ if it dies again, it is lost.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar, cast
 
-import ray
-from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
-
-from rollart_flow.errors import RunFailedError, SettingsError
+from rollart_flow.errors import RollartError, RunFailedError, SettingsError
 from rollart_flow.resources.classes import CPU, GPU
 from rollart_flow.resources.declarations import declarations
 from rollart_flow.resources.handles import WorkerHandle
+from rollart_flow.resources.local import wait
 from rollart_flow.resources.manager import ResourceManager, free_gangs
 from rollart_flow.resources.methods import BoundMethod
 from rollart_flow.resources.placement import Placement
-from rollart_flow.resources.reasons import reason
+from rollart_flow.resources.reasons import failures, reason
 from rollart_flow.resources.worker import Worker
 
 W = TypeVar("W", bound=Worker, covariant=True)
+
+Spawn = Callable[[type[Worker], Placement, Mapping[str, Any]], Any]
+"""Function that starts a worker of a class with its placement and its other arguments, and returns
+the worker's actor."""
 
 
 class _Methods:
@@ -59,6 +61,7 @@ class TypedCluster(Generic[W]):
         units: int = 1,
         max_concurrency: int = 1,
         max_restarts: int = 1,
+        spawn: Spawn | None = None,
     ) -> None:
         """Spawn the workers without waiting for them; see `wait_until_ready`.
 
@@ -73,6 +76,7 @@ class TypedCluster(Generic[W]):
                 tensor parallelism.
             max_concurrency: number of concurrent calls in a worker with async methods.
             max_restarts: number of times that Ray restarts a worker.
+            spawn: starts a worker; by default as an actor of Ray.
 
         Raises:
             SettingsError: the ranks do not divide the workers.
@@ -90,26 +94,13 @@ class TypedCluster(Generic[W]):
             )
         count = len(granted)
         placements = [replace(p, rank=i, world_size=count) for i, p in enumerate(granted)]
-        remote = ray.remote(worker_class)
+        spawn = spawn or _spawn_with_ray(max_concurrency, max_restarts)
         self.workers = [
-            WorkerHandle(
-                placement,
-                remote.options(
-                    max_concurrency=max_concurrency,
-                    max_restarts=max_restarts,
-                    **_reservation(placement),
-                ).remote(placement, **(arguments or {})),
-            )
+            WorkerHandle(placement, spawn(worker_class, placement, arguments or {}))
             for placement in placements
         ]
         self._methods = {
-            name: BoundMethod(
-                name,
-                self.workers,
-                declared,
-                ranks,
-                getattr(worker_class, name),
-            )
+            name: BoundMethod(name, self.workers, declared, ranks, getattr(worker_class, name))
             for name, declared in declarations(worker_class).items()
         }
 
@@ -133,8 +124,8 @@ class TypedCluster(Generic[W]):
         nodes = []
         for worker in self.workers:
             try:
-                nodes.append(ray.get(worker.actor.node.remote()))
-            except ray.exceptions.RayError as error:
+                nodes.append(wait(worker.actor.node.remote()))
+            except failures(RollartError) as error:
                 raise RunFailedError(
                     f"worker {worker.name} cannot start: {reason(error)}"
                 ) from error
@@ -183,7 +174,7 @@ class Cluster(TypedCluster[W]):
     def execute_all(self, method: str, *args: Any, **kwargs: Any) -> list[Any]:
         """Call a method on every worker and return all results in worker order."""
         calls = [getattr(w.actor, method).remote(*args, **kwargs) for w in self.workers]
-        return list(ray.get(calls))
+        return list(wait(calls))
 
     async def execute_all_async(self, method: str, *args: Any, **kwargs: Any) -> list[Any]:
         """Do the same as `execute_all` from an event loop."""
@@ -200,8 +191,27 @@ class Cluster(TypedCluster[W]):
         return [*super().__dir__(), *self._methods]
 
 
+def _spawn_with_ray(max_concurrency: int, max_restarts: int) -> Spawn:
+    import ray
+
+    def spawn(
+        worker_class: type[Worker], placement: Placement, arguments: Mapping[str, Any]
+    ) -> Any:
+        for name, declared in declarations(worker_class).items():
+            if declared.retries:
+                ray.method(max_task_retries=declared.retries)(getattr(worker_class, name))
+        remote = ray.remote(worker_class).options(
+            max_concurrency=max_concurrency, max_restarts=max_restarts, **_reservation(placement)
+        )
+        return remote.remote(placement, **arguments)
+
+    return spawn
+
+
 def _reservation(placement: Placement) -> dict[str, Any]:
     """Return Ray's options of a worker's actor: its CPUs, accelerators and placement group."""
+    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
     options: dict[str, Any] = {"num_cpus": placement.cpus}
     if not placement.shares:
         part = 0.5 if placement.in_turns else 1.0

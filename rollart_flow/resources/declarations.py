@@ -10,8 +10,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar, cast, overload
 
-import ray
-
 from rollart_flow.errors import SettingsError
 from rollart_flow.resources.declared import ForCollected, ForEach, ForOne
 from rollart_flow.resources.dispatch import MODES, Call, Collect, Dispatch, Mode
@@ -32,6 +30,8 @@ class Declaration:
 
     mode: Mode | None = None
     """How workers run a call; None: one worker if the call is routed, otherwise all of them."""
+    retries: int = 0
+    """Number of times that Ray repeats a call whose worker was restarted; -1 is unlimited."""
     affinity: Mapping[str, str] | None = None
     """Resource class by domain, or None if calls are not routed by domain."""
     tag: str = TAG
@@ -117,10 +117,7 @@ def register(
         raise SettingsError(f"there is no mode {mode!r}; there are {', '.join(MODES)}")
 
     def declare(function: F) -> F:
-        declared = _declare(function, mode=chosen)
-        if retries:
-            ray.method(max_task_retries=retries)(declared)
-        return declared
+        return _declare(function, mode=chosen, retries=retries)
 
     return declare
 

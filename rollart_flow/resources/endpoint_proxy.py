@@ -5,14 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 from datetime import UTC, datetime
-
-import ray
+from typing import TYPE_CHECKING
 
 from rollart_flow.resources.declarations import register
 from rollart_flow.resources.handles import Remote, start_actor
 from rollart_flow.rewards.base import Score
 from rollart_flow.serverless import ServerlessReward
 from rollart_flow.types import Outcome, Sampling, Split, Trajectory
+
+if TYPE_CHECKING:
+    import ray
 
 _CONCURRENT_CALLS = 1000
 """Concurrent calls in one proxy; the endpoint's own policy limits them further."""

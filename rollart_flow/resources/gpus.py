@@ -7,8 +7,6 @@ only the GPU that its share belongs to.
 from collections.abc import Sequence
 from dataclasses import replace
 
-import ray
-
 from rollart_flow.errors import RunFailedError
 from rollart_flow.resources.classes import CPU, GPU
 from rollart_flow.resources.manager import GRACE_S, live_pools
@@ -43,6 +41,8 @@ def on_gpus(placements: Sequence[Placement], share: float) -> list[Placement]:
     moved = [p for p in placements if p.granted == CPU]
     if not moved:
         return list(placements)
+    import ray
+
     group = ray.util.placement_group([{GPU: share, CPU: p.cpus} for p in moved], strategy="PACK")
     if not group.wait(GRACE_S):
         ray.util.remove_placement_group(group)

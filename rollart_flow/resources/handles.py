@@ -1,17 +1,20 @@
-"""Handles of Ray actors: typed calls in place of names and `Any`.
+"""Handles of actors: typed calls in place of names and `Any`.
 
-Invariant: a call costs one Ray call, exactly as through Ray's own handle.
+An actor is a process of Ray, or an object of this process (`resources.local`). Invariant: a call
+costs one call of Ray, exactly as through Ray's own handle.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
-import ray
-
+from rollart_flow.resources.local import LocalActor, wait
 from rollart_flow.resources.placement import Placement
+
+if TYPE_CHECKING:
+    import ray
 
 A = TypeVar("A")
 P = ParamSpec("P")
@@ -26,7 +29,7 @@ class _Call:
         self.start = method.remote
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return ray.get(self.start(*args, **kwargs))
+        return wait(self.start(*args, **kwargs))
 
     async def aio(self, *args: Any, **kwargs: Any) -> Any:
         return await self.start(*args, **kwargs)
@@ -58,7 +61,7 @@ class Remote(Generic[A]):
     """An actor that is the only one of its class; its methods are declared with "rank_zero"."""
 
     actor: Any
-    """Ray's own handle."""
+    """Ray's own handle, or a `LocalActor`."""
 
     @property
     def call(self) -> type[A]:
@@ -82,7 +85,7 @@ class Remote(Generic[A]):
 
     def kill(self) -> None:
         """End the actor's process at once; Ray does not restart it."""
-        ray.kill(self.actor)
+        _end(self.actor)
 
 
 def start_actor(actor_class: Callable[P, A], **options: Any) -> Callable[P, Remote[A]]:
@@ -92,6 +95,8 @@ def start_actor(actor_class: Callable[P, A], **options: Any) -> Callable[P, Remo
         actor_class: class of the actor.
         options: Ray's options of the actor, such as `num_cpus`.
     """
+    import ray
+
     starter = ray.remote(cast("type[Any]", actor_class)).options(**options)
 
     def start(*args: P.args, **kwargs: P.kwargs) -> Remote[A]:
@@ -106,7 +111,7 @@ class WorkerHandle(Generic[A]):
 
     placement: Placement
     actor: Any
-    """Ray's own handle."""
+    """Ray's own handle, or a `LocalActor`."""
 
     @property
     def name(self) -> str:
@@ -126,4 +131,13 @@ class WorkerHandle(Generic[A]):
         Args:
             restart: let Ray start the worker again, if its cluster allows another restart.
         """
-        ray.kill(self.actor, no_restart=not restart)
+        _end(self.actor, restart=restart)
+
+
+def _end(actor: Any, *, restart: bool = False) -> None:
+    if isinstance(actor, LocalActor):
+        actor.end()
+        return
+    import ray
+
+    ray.kill(actor, no_restart=not restart)

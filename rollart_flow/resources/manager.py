@@ -11,8 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import ray
-
 from rollart_flow.errors import RunFailedError, SettingsError
 from rollart_flow.resources.classes import COMPATIBLE, CPU, GPU, KINDS, Kind
 from rollart_flow.resources.declarations import DEFAULT, declarations, wanted_classes
@@ -46,6 +44,8 @@ def live_pools() -> dict[str, ResourcePool]:
     Raises:
         RunFailedError: no Ray cluster is connected.
     """
+    import ray
+
     if not ray.is_initialized():
         raise RunFailedError("no Ray cluster is connected; start the run through `rollart run`")
     available = ray.available_resources()
@@ -127,6 +127,8 @@ class ResourceManager:
             if pools[name].total - (self._granted[name] if self._limits else 0) < workers * units:
                 continue
             bundle = bundle_of(name, units, cpus)
+            import ray
+
             group = ray.util.placement_group([bundle] * workers, strategy="PACK")
             if group.wait(self._grace_s):
                 self._granted[name] += workers * units
@@ -224,6 +226,17 @@ class ResourceManager:
         workers = {name: max(1, limit // units) for name, limit in (self._limits or {}).items()}
         return self.place(worker_class.role, wanted, workers or 1, units=units)
 
+    def to_gpus(self, placements: Sequence[Placement]) -> list[Placement]:
+        """Move the workers on CPUs to equal shares of the free GPUs that Ray counts by itself.
+
+        Raises:
+            RunFailedError: there is no free GPU.
+        """
+        from rollart_flow.resources.gpus import gpu_share, on_gpus
+
+        count = sum(placement.granted == CPU for placement in placements)
+        return on_gpus(placements, gpu_share(count)) if count else list(placements)
+
     def release(self, placements: Sequence[Placement]) -> None:
         """Return the resources of ended workers, so that they can be granted again."""
         free_gangs(placements)
@@ -237,8 +250,10 @@ def devices_of(name: str, units: int) -> float:
 
     The number is 0 if a living node that has the class reports no GPUs.
     """
+    if name == CPU:
+        return 0.0
     pools = live_pools()
-    if name == CPU or name not in pools or GPU not in pools:
+    if name not in pools or GPU not in pools:
         return 0.0
     return float(units) if set(pools[name].nodes) <= set(pools[GPU].nodes) else 0.0
 
@@ -267,4 +282,6 @@ def _units(name: str, units: int | Sequence[int]) -> int:
 def free_gangs(placements: Sequence[Placement]) -> None:
     """Remove the Ray placement groups that were reserved for workers."""
     for group in {p.group.id: p.group for p in placements if p.group is not None}.values():
+        import ray
+
         ray.util.remove_placement_group(group)

@@ -8,15 +8,16 @@ import asyncio
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
-
-import ray
+from typing import TYPE_CHECKING, Any
 
 from rollart_flow.resources.declarations import DEFAULT, Declaration, domain_of
 from rollart_flow.resources.dispatch import MODES, Call, Collect
 from rollart_flow.resources.handles import WorkerHandle
+from rollart_flow.resources.local import wait
+from rollart_flow.resources.reasons import deaths, unreachable
 
-_UNREACHABLE = (ray.exceptions.ActorDiedError, ray.exceptions.ActorUnavailableError)
+if TYPE_CHECKING:
+    import ray
 
 
 class BoundMethod:
@@ -58,14 +59,14 @@ class BoundMethod:
             return asyncio.run(self._at_endpoint(call))
         if not self._declared.routed:
             references, collect = self._start(call)
-            return collect(ray.get(references))
+            return collect(wait(references))
         first, others = self._candidates(call)
         while True:
             worker = self._least_loaded(first or others)
             try:
                 with self._counted(worker):
-                    return ray.get(self._send(worker, call))
-            except _UNREACHABLE as error:
+                    return wait(self._send(worker, call))
+            except unreachable() as error:
                 self._discard(worker, (first, others), error)
 
     async def aio(self, *args: Any, **kwargs: Any) -> Any:
@@ -82,7 +83,7 @@ class BoundMethod:
             try:
                 with self._counted(worker):
                     return await self._send(worker, call)
-            except _UNREACHABLE as error:
+            except unreachable() as error:
                 self._discard(worker, (first, others), error)
 
     def start(self, *args: Any, **kwargs: Any) -> "ray.ObjectRef[Any]":
@@ -152,7 +153,7 @@ class BoundMethod:
         for workers in candidates:
             if worker in workers:
                 workers.remove(worker)
-        if isinstance(error, ray.exceptions.ActorDiedError):
+        if isinstance(error, deaths()):
             self._died.add(worker.name)
         if not any(candidates):
             raise error

@@ -1,6 +1,7 @@
-"""Placement of processes that need no hardware class, and their address."""
+"""Placement of processes that need no hardware class, and their name and address."""
 
-import ray
+import platform
+import sys
 
 LOOPBACK = "127.0.0.1"
 
@@ -10,10 +11,29 @@ def beside_driver() -> dict[str, str]:
 
     A run ends with its driver anyway; on the driver's node, no other node's end can end it.
     """
+    import ray
+
     return {"ray.io/node-id": ray.get_runtime_context().get_node_id()}
+
+
+def node_id() -> str:
+    """Return Ray's id of this process's node, or the name of this machine without Ray."""
+    ray = sys.modules.get("ray")
+    if ray is None or not ray.is_initialized():
+        return platform.node()
+    return str(ray.get_runtime_context().get_node_id())
 
 
 def reachable_host() -> str:
     """Return the address at which other nodes reach this one; loopback if it is the only one."""
+    import ray
+
     alone = len([node for node in ray.nodes() if node["Alive"]]) == 1
-    return LOOPBACK if alone else str(ray.util.get_node_ip_address())
+    return LOOPBACK if alone else node_address()
+
+
+def node_address() -> str:
+    """Return the IP address of this process's node."""
+    import ray
+
+    return str(ray.util.get_node_ip_address())

@@ -1,13 +1,33 @@
-"""One-line reasons of Ray errors: the library's own error inside, or else Ray's message."""
+"""Errors of calls between processes, and their reasons in one line.
+
+Without Ray in this process there are no such errors: actors of this process raise their own.
+"""
 
 import re
-
-import ray
+import sys
 
 from rollart_flow.errors import RollartError
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _END_OF_TRACEBACK = re.compile(r"[A-Za-z_][\w.]*: \S")
+
+
+def failures(*others: type[Exception]) -> tuple[type[Exception], ...]:
+    """Return the class of all errors of Ray, and other classes, for an `except` clause."""
+    ray = sys.modules.get("ray")
+    return others if ray is None else (ray.exceptions.RayError, *others)
+
+
+def deaths() -> tuple[type[Exception], ...]:
+    """Return the class of the errors of calls whose actor has died for good."""
+    ray = sys.modules.get("ray")
+    return () if ray is None else (ray.exceptions.ActorDiedError,)
+
+
+def unreachable() -> tuple[type[Exception], ...]:
+    """Return the classes of the errors of calls that did not reach their actor."""
+    ray = sys.modules.get("ray")
+    return () if ray is None else (*deaths(), ray.exceptions.ActorUnavailableError)
 
 
 def reason(error: BaseException) -> str:
@@ -21,7 +41,7 @@ def reason(error: BaseException) -> str:
         return ours.message
     lines = [line for line in _COLOUR.sub("", str(error)).splitlines() if line.strip()]
     ends = [line for line in lines if _END_OF_TRACEBACK.match(line)]
-    if isinstance(error, ray.exceptions.RayError) and ends:
+    if isinstance(error, failures()) and ends:
         return ends[0]
     return lines[0].strip() if lines else type(error).__name__
 

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from rollart_flow.resources.classes import Kind
 from rollart_flow.resources.declarations import declarations
+from rollart_flow.resources.nodes import node_id
 from rollart_flow.resources.placement import Placement
 
 
@@ -28,10 +29,8 @@ class Worker:
                 setattr(self, declared.attribute, EndpointProxy(declared.url))
 
     def node(self) -> str:
-        """Return the id of the Ray node that the worker runs on."""
-        import ray
-
-        return str(ray.get_runtime_context().get_node_id())
+        """Return the id of the Ray node that the worker runs on, or the name of this machine."""
+        return node_id()
 
 
 class ActorGenCls(Worker):

@@ -1,4 +1,4 @@
-"""The streaming executions of a run: producer, consumer and evaluation, as Ray Data pipelines.
+"""The streams of a run: producer, consumer and evaluation.
 
     producer:    tasks -> rollout (each attempt -> reward -> buffer)
     consumer:    batches -> train
@@ -12,22 +12,13 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
-
-import ray
+from typing import Any, Literal
 
 from rollart_flow.control.inference.health import HealthLimits
 from rollart_flow.control.schedule.declarations import Phase
 from rollart_flow.engines.worker import EngineWorker
 from rollart_flow.operators.coordinator import CoordinatorActor
 from rollart_flow.operators.evaluate import EvaluateContext, EvaluateOperator
-from rollart_flow.operators.ray_data import (
-    NextBlock,
-    drain,
-    map_blocks,
-    read_endless,
-    streaming_context,
-)
 from rollart_flow.operators.recovery import evaluated_versions
 from rollart_flow.operators.reward import RewardSettings
 from rollart_flow.operators.rollout import RolloutContext, RolloutOperator
@@ -35,17 +26,14 @@ from rollart_flow.operators.sources import Admitted, Batches, Versions
 from rollart_flow.operators.train import TrainContext, Trained, TrainOperator, read_trained
 from rollart_flow.pipeline import GeneratingNode, Pipeline
 from rollart_flow.resources import Remote, TypedCluster
+from rollart_flow.resources.reasons import deaths
 from rollart_flow.rewards.composition import single_functions
 from rollart_flow.rows import from_ipc
+from rollart_flow.runner.executors.base import EndlessSource, NextBlock, Stage
 from rollart_flow.runner.processes import RunProcesses
-from rollart_flow.runner.rolling_producer import RollingProducer
 from rollart_flow.runner.settings import named_filters, sampling_of
 from rollart_flow.serverless import ServerlessReward
 from rollart_flow.store.layout import checkpoints_uri, policy_uri
-
-if TYPE_CHECKING:
-    from ray.data import Dataset
-
 
 _BLOCK = 64
 """Maximum number of attempts of a block."""
@@ -66,38 +54,23 @@ class Dataflow:
         """Run attempts until the coordinator admits none; yield counts of committed attempts."""
         coordinator = self._processes.coordinator
 
-        def execute(number: int, limit: int) -> Iterator[int]:
-            admitted = Admitted(coordinator, f"tasks-{number}", limit, self._block_size())
-            stream = self._produce(admitted, ready_first=number > 0)
-            return (block.num_rows for block in drain(stream))
-
-        def more() -> bool:
-            return coordinator.call.admits()
+        def part(number: int, limit: int) -> NextBlock:
+            return Admitted(coordinator, f"tasks-{number}", limit, self._block_size())
 
         def abandon() -> None:
-            # If the coordinator has died, the executions end by themselves: they all call it.
-            with suppress(ray.exceptions.ActorDiedError):
+            # If the coordinator has died, the stream ends by itself: its source calls it.
+            with suppress(*deaths()):
                 coordinator.call.stop()
 
-        in_flight = self._attempts_in_flight()
-        return RollingProducer(execute, more, abandon, in_flight=in_flight).run()
-
-    def _produce(self, next_block: NextBlock, *, ready_first: bool) -> "Dataset":
-        """Build the stream of attempts.
-
-        With `ready_first`, no attempt is admitted before the operators have started.
-        """
         rollout = self._pipeline.rollout
-        with streaming_context(ready_first=ready_first):
-            return map_blocks(
-                read_endless("tasks", next_block),
-                RolloutOperator,
-                self._rollout_context(),
-                self._reward(rollout.workers),
-                rollout.max_concurrent,
-                concurrency=math.ceil(self._attempts_in_flight() / rollout.workers),
-                workers=rollout.workers,
-            )
+        stage = Stage(
+            RolloutOperator,
+            (self._rollout_context(), self._reward(rollout.workers), rollout.max_concurrent),
+            workers=rollout.workers,
+            in_flight=self._attempts_in_flight(),
+        )
+        source = EndlessSource(part, lambda: coordinator.call.admits(), abandon)
+        return self._processes.executor.produce("tasks", source, stage)
 
     def _block_size(self) -> int:
         """Return the maximum number of attempts of a block, with which all workers get blocks."""
@@ -130,11 +103,8 @@ class Dataflow:
             overlap_publish=Phase.UPDATE in self._pipeline.buffer.schedule.before_training,
         )
         batches = Batches(self._processes.coordinator, self._processes.buffer, first)
-        with streaming_context():
-            blocks = map_blocks(
-                read_endless("batches", batches), TrainOperator, context, concurrency=1, here=True
-            )
-        for block in drain(blocks):
+        stage = Stage(TrainOperator, (context,))
+        for block in self._processes.executor.stream("batches", batches, stage):
             yield read_trained(block)
 
     def evaluation(self) -> Iterator[list[dict[str, Any]]]:
@@ -152,10 +122,9 @@ class Dataflow:
             coordinator=self._processes.coordinator,
             health=HealthLimits(answer_s=self._pipeline.rollout.engine_timeout_s),
         )
-        with streaming_context():
-            versions = read_endless("versions", Versions(self._processes.coordinator))
-            blocks = map_blocks(versions, EvaluateOperator, context, concurrency=1, here=True)
-        for block in drain(blocks):
+        versions = Versions(self._processes.coordinator)
+        stage = Stage(EvaluateOperator, (context,))
+        for block in self._processes.executor.stream("versions", versions, stage):
             for scores in block["scores"].to_pylist():
                 yield from_ipc(scores).to_pylist()
 

@@ -21,6 +21,7 @@ from rollart_flow.models.policy import Policy, materialize
 from rollart_flow.operators.train import checkpoint_folder
 from rollart_flow.pipeline import LoadedPipeline, Pipeline
 from rollart_flow.runner.adapters import keep_adapter
+from rollart_flow.runner.executors import DEFAULT
 from rollart_flow.runner.retrain import bring_to, check_version, stored_pipeline, stored_trainer
 from rollart_flow.runner.runs import RunResult, drive
 from rollart_flow.runner.setup import create_run, publish_start
@@ -44,6 +45,7 @@ def fork(
     *,
     store: str | None = None,
     name: str | None = None,
+    executor: str = DEFAULT,
     address: str | None = None,
     on_progress: OnProgress = ignore_progress,
 ) -> RunResult:
@@ -56,6 +58,7 @@ def fork(
             shape and the tokenizer of its model.
         store: address of the run store; $ROLLART_STORE or ./runs by default.
         name: name of the new run; the pipeline's name and a number by default.
+        executor: "ray", or "inline" for this process (see `runner.executors`).
         address: address of the Ray cluster; by default a local one starts (see `ray_cluster`).
         on_progress: callback for progress messages.
 
@@ -69,7 +72,7 @@ def fork(
     """
     uri = prepare_fork(parent_uri, step, loaded, store=store, name=name, on_progress=on_progress)
     with held(uri):
-        return drive(loaded.pipeline, uri, on_progress, address=address)
+        return drive(loaded.pipeline, uri, on_progress, executor=executor, address=address)
 
 
 def prepare_fork(

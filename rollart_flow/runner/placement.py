@@ -21,7 +21,6 @@ from rollart_flow.resources import (
     Request,
     ResourceManager,
 )
-from rollart_flow.resources.gpus import gpu_share, on_gpus
 from rollart_flow.trainers.registry import trainer_capabilities
 from rollart_flow.trainers.worker import TrainWorker
 from rollart_flow.weights.registry import transport_capabilities
@@ -218,7 +217,7 @@ def place_workers(pipeline: Pipeline, manager: ResourceManager) -> Placed:
     evaluation = [] if pipeline.evaluate is None else [Placement(_EVALUATOR, "evaluation", CPU)]
     try:
         if pipeline.policy.device == "cuda":
-            engines, training = _on_gpus(pipeline, engines, training)
+            engines, training = _on_gpus(pipeline, manager, engines, training)
         if turns:
             engines, training = place_in_turns(pipeline, training)
     except RunFailedError:
@@ -231,17 +230,17 @@ def place_workers(pipeline: Pipeline, manager: ResourceManager) -> Placed:
 
 
 def _on_gpus(
-    pipeline: Pipeline, engines: list[Placement], training: list[Placement]
+    pipeline: Pipeline,
+    manager: ResourceManager,
+    engines: list[Placement],
+    training: list[Placement],
 ) -> tuple[list[Placement], list[Placement]]:
     """Move engines and trainers that follow the policy's device from CPUs to shares of GPUs."""
     follows = engine_capabilities(pipeline.policy).follows_policy_device
     generates = engines if follows else []
     trains_there = trainer_capabilities(pipeline.train.backend).follows_policy_device
     trains = training if trains_there else []
-    count = sum(placement.granted == CPU for placement in (*generates, *trains))
-    if not count:
-        return engines, training
-    moved = on_gpus([*generates, *trains], gpu_share(count))
+    moved = manager.to_gpus([*generates, *trains])
     return moved[: len(generates)] or engines, moved[len(generates) :] or training
 
 

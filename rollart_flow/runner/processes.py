@@ -4,13 +4,11 @@ All processes start together, since each takes seconds to import its packages, a
 run's state as recovered from the tables. The placement is committed to `bindings`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal, ParamSpec, TypeVar
-
-import ray
+from typing import Any, Literal
 
 from rollart_flow.engines.worker import EngineWorker
 from rollart_flow.errors import RunFailedError
@@ -18,20 +16,12 @@ from rollart_flow.operators.buffer import BufferActor
 from rollart_flow.operators.coordinator import CoordinatorActor
 from rollart_flow.operators.recovery import RecoveredRun
 from rollart_flow.pipeline import Pipeline
-from rollart_flow.resources import (
-    Placement,
-    Remote,
-    ResourceManager,
-    TypedCluster,
-    Worker,
-    start_actor,
-)
-from rollart_flow.resources.nodes import beside_driver
+from rollart_flow.resources import Placement, Remote, TypedCluster, Worker
+from rollart_flow.resources.local import wait
 from rollart_flow.rows import events_table, to_ipc
-from rollart_flow.runner.liveness import gone
+from rollart_flow.runner.executors import Executor
 from rollart_flow.runner.placement import place_workers
 from rollart_flow.runner.settings import (
-    CONCURRENT_CALLS,
     buffer_settings,
     coordinator_settings,
     evaluation_arguments,
@@ -47,9 +37,6 @@ from rollart_flow.weights import WeightStore, stored_weights
 from rollart_flow.weights.registry import check_placed, start_weight_servers
 from rollart_flow.weights.transport import WeightServers
 
-A = TypeVar("A")
-P = ParamSpec("P")
-
 _Engines = TypedCluster[EngineWorker]
 
 
@@ -57,6 +44,7 @@ _Engines = TypedCluster[EngineWorker]
 class RunProcesses:
     """Handles of all processes of a run, with the recovered state of the run."""
 
+    executor: Executor
     buffer: Remote[BufferActor]
     coordinator: Remote[CoordinatorActor]
     engines: TypedCluster[EngineWorker]
@@ -91,7 +79,7 @@ class RunProcesses:
         A hanging rank of the trainer counts as dead once another rank has lost it.
         """
         actors: dict[str, Remote[Any]] = {"buffer": self.buffer, "coordinator": self.coordinator}
-        died = gone(actors, self.trainers.workers)
+        died = self.executor.gone(actors, self.trainers.workers)
         servers = self.weight_servers
         return died if servers is None or not servers.lost else (*died, servers.name)
 
@@ -116,13 +104,13 @@ class RunProcesses:
             self.weight_servers.close()
 
 
-def start_processes(pipeline: Pipeline, uri: str, *, nodes_may_join: bool = False) -> RunProcesses:
+def start_processes(executor: Executor, pipeline: Pipeline, uri: str) -> RunProcesses:
     """Start every process of a run and wait until all are ready to `RunProcesses.begin`.
 
     Args:
+        executor: executor in its context.
         pipeline: pipeline with its overrides applied.
         uri: address of the run, whose folder is complete.
-        nodes_may_join: whether nodes may join the Ray cluster later.
 
     Raises:
         StoreError: the run cannot be written.
@@ -131,12 +119,16 @@ def start_processes(pipeline: Pipeline, uri: str, *, nodes_may_join: bool = Fals
     """
     with ExitStack() as started:
         weights, servers = _start_servers(pipeline, uri, started)
-        buffer = _start(BufferActor, started)(uri, buffer_settings(pipeline))
+        buffer = executor.start(BufferActor)(uri, buffer_settings(pipeline))
+        started.callback(buffer.kill)
         recovering = buffer.call.start.start()
-        trainers, engines, evaluators = _start_clusters(pipeline, uri, weights, started)
-        settings = coordinator_settings(pipeline, uri, weights, nodes_may_join=nodes_may_join)
-        coordinator = _start(CoordinatorActor, started)(settings)
-        recovered = ray.get(recovering)
+        trainers, engines, evaluators = _start_clusters(executor, pipeline, uri, weights, started)
+        settings = coordinator_settings(
+            pipeline, uri, weights, nodes_may_join=executor.nodes_may_join
+        )
+        coordinator = executor.start(CoordinatorActor)(settings)
+        started.callback(coordinator.kill)
+        recovered = wait(recovering)
         if not _in_turns(trainers):
             _gather(trainers, uri)
         fallbacks = _record_bindings(buffer, [engines, trainers, evaluators])
@@ -144,6 +136,7 @@ def start_processes(pipeline: Pipeline, uri: str, *, nodes_may_join: bool = Fals
             engines.call.release()
         started.pop_all()
     return RunProcesses(
+        executor=executor,
         buffer=buffer,
         coordinator=coordinator,
         engines=engines,
@@ -170,22 +163,24 @@ def _start_servers(
 
 
 def _start_clusters(
-    pipeline: Pipeline, uri: str, weights: str, started: ExitStack
+    executor: Executor, pipeline: Pipeline, uri: str, weights: str, started: ExitStack
 ) -> tuple[TypedCluster[TrainWorker], _Engines, _Engines | None]:
     """Place and start the workers; return the trainers, engines, and evaluators, if any."""
-    placed = place_workers(pipeline, ResourceManager())
+    placed = place_workers(pipeline, executor.resources())
     classes = ({p.granted for p in of} for of in (placed.training, placed.engines))
     check_placed(pipeline.train.weights, *classes)
-    trainers = _trainers(pipeline, uri, weights, placed.training)
+    trainers = _trainers(executor, pipeline, uri, weights, placed.training)
     started.callback(trainers.shutdown)
     if _in_turns(trainers):  # engines measure the free memory of their devices when they start
         _gather(trainers, uri)
         trainers.call.offload()
-    engines = _engines(placed.engines, rollout_arguments(pipeline, uri, weights))
+    arguments = rollout_arguments(pipeline, uri, weights)
+    engines = executor.cluster(placed.engines, EngineWorker, arguments)
     started.callback(engines.shutdown)
     if not placed.evaluation:
         return trainers, engines, None
-    evaluators = _engines(placed.evaluation, evaluation_arguments(pipeline, uri, weights))
+    arguments = evaluation_arguments(pipeline, uri, weights)
+    evaluators = executor.cluster(placed.evaluation, EngineWorker, arguments)
     started.callback(evaluators.shutdown)
     return trainers, engines, evaluators
 
@@ -222,11 +217,6 @@ def _record_bindings(
     return fallbacks
 
 
-def _engines(placed: Sequence[Placement], arguments: dict[str, Any]) -> _Engines:
-    """Start inference workers, for rollout or for evaluation."""
-    return TypedCluster(placed, EngineWorker, arguments=arguments, max_concurrency=CONCURRENT_CALLS)
-
-
 def _affinity(pipeline: Pipeline, engines: _Engines) -> dict[str, str] | Literal["auto"]:
     """Return the requested resource class by domain, or "auto"."""
     if isinstance(pipeline.rollout.hw_affinity, str):
@@ -239,31 +229,14 @@ def _affinity(pipeline: Pipeline, engines: _Engines) -> dict[str, str] | Literal
     }
 
 
-def _start(actor_class: Callable[P, A], started: ExitStack) -> Callable[P, Remote[A]]:
-    """Return a function that starts an actor on the driver's node, to be killed by the stack."""
-    start = start_actor(
-        actor_class,
-        num_cpus=0,
-        max_concurrency=CONCURRENT_CALLS,
-        label_selector=beside_driver(),
-    )
-
-    def begin(*args: P.args, **kwargs: P.kwargs) -> Remote[A]:
-        actor = start(*args, **kwargs)
-        started.callback(actor.kill)
-        return actor
-
-    return begin
-
-
 def _trainers(
-    pipeline: Pipeline, uri: str, weights: str, placed: Sequence[Placement]
+    executor: Executor, pipeline: Pipeline, uri: str, weights: str, placed: Sequence[Placement]
 ) -> TypedCluster[TrainWorker]:
     train = pipeline.train
-    return TypedCluster(
+    return executor.cluster(
         placed,
         TrainWorker,
-        arguments={
+        {
             "settings": rank_settings(pipeline),
             "algorithm": train.algorithm,
             "folder": policy_uri(uri),

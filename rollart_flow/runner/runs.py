@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from rollart_flow.errors import RunFailedError
 from rollart_flow.pipeline import LoadedPipeline, Pipeline
 from rollart_flow.pipeline.loading import load_source
-from rollart_flow.runner.cluster import ray_cluster
+from rollart_flow.runner.executors import DEFAULT, EXECUTORS
 from rollart_flow.runner.session import Session
 from rollart_flow.runner.setup import complete_run, create_run
 from rollart_flow.store import Owner, RunInfo, RunStatus, read_info
@@ -32,6 +32,7 @@ def run(
     *,
     store: str | None = None,
     name: str | None = None,
+    executor: str = DEFAULT,
     address: str | None = None,
     on_progress: OnProgress = ignore_progress,
 ) -> RunResult:
@@ -41,6 +42,7 @@ def run(
         loaded: pipeline as returned by `pipeline.load_pipeline`.
         store: address of the run store; $ROLLART_STORE or ./runs by default.
         name: name of the run; the pipeline's name and a number by default.
+        executor: "ray", or "inline" for this process (see `runner.executors`).
         address: address of the Ray cluster; by default a local one starts (see `ray_cluster`).
         on_progress: callback for progress messages.
 
@@ -51,13 +53,14 @@ def run(
     """
     uri = create_run(loaded, store=store, name=name, on_progress=on_progress)
     with held(uri):
-        return drive(loaded.pipeline, uri, on_progress, address=address)
+        return drive(loaded.pipeline, uri, on_progress, executor=executor, address=address)
 
 
 def resume(
     uri: str,
     *,
     accept_divergence: bool = False,
+    executor: str = DEFAULT,
     address: str | None = None,
     on_progress: OnProgress = ignore_progress,
 ) -> RunResult:
@@ -66,6 +69,7 @@ def resume(
     Args:
         uri: address of the run.
         accept_divergence: continue even if a recomputed step differs from the recorded one.
+        executor: "ray", or "inline" for this process (see `runner.executors`).
         address: address of the Ray cluster; by default a local one starts (see `ray_cluster`).
         on_progress: callback for progress messages.
 
@@ -91,6 +95,7 @@ def resume(
             uri,
             on_progress,
             accept_divergence=accept_divergence,
+            executor=executor,
             address=address,
         )
 
@@ -101,6 +106,7 @@ def drive(
     on_progress: OnProgress,
     *,
     accept_divergence: bool = False,
+    executor: str = DEFAULT,
     address: str | None = None,
 ) -> RunResult:
     """Execute a run with a complete folder to its end, from the state that its tables record.
@@ -108,8 +114,9 @@ def drive(
     Raises:
         RunFailedError: the run failed.
     """
-    with ray_cluster(address) as shared:
-        session = Session(pipeline, uri, pipeline_uri(uri), on_progress, nodes_may_join=shared)
+    with EXECUTORS.load(executor)(address) as entered:
+        entered.check(pipeline)
+        session = Session(entered, pipeline, uri, pipeline_uri(uri), on_progress)
         session.run(accept_divergence=accept_divergence)
     return _result(uri)
 

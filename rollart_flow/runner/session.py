@@ -17,13 +17,12 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any
 
-import ray
-
 from rollart_flow.errors import RollartError, RunFailedError
 from rollart_flow.operators.train import Trained
 from rollart_flow.pipeline import Pipeline
-from rollart_flow.resources.reasons import is_ours, reason
+from rollart_flow.resources.reasons import deaths, failures, is_ours, reason
 from rollart_flow.runner.dataflow import Dataflow, Stream
+from rollart_flow.runner.executors import Executor
 from rollart_flow.runner.processes import RunProcesses, start_processes
 from rollart_flow.runner.retrain import catch_up
 from rollart_flow.store import RunStatus, RunWriter
@@ -46,18 +45,17 @@ class Session:
 
     def __init__(
         self,
+        executor: Executor,
         pipeline: Pipeline,
         uri: str,
         source: str | None,
         on_progress: OnProgress,
-        *,
-        nodes_may_join: bool = False,
     ) -> None:
+        self._executor = executor
         self._pipeline = pipeline
         self._uri = uri
         self._source = source
         self._on_progress = on_progress
-        self._nodes_may_join = nodes_may_join
         self._messages: SimpleQueue[Any] = SimpleQueue()
         self._processes: RunProcesses | None = None
         self._restarts = 0
@@ -81,14 +79,14 @@ class Session:
         except KeyboardInterrupt:
             status, error = RunStatus.INTERRUPTED, None
             raise
-        except (RollartError, ray.exceptions.RayError) as raised:
+        except failures(RollartError) as raised:
             failure = _as_run_failure("run", raised)
             error = str(failure)
             raise failure from raised
         finally:
             try:
                 self._end(self._processes, status, error)
-            except (RollartError, ray.exceptions.RayError) as unrecorded:
+            except failures(RollartError) as unrecorded:
                 if status is RunStatus.FINISHED:
                     raise _as_run_failure("run", unrecorded) from unrecorded
                 # The original error says more; the run reads as interrupted.
@@ -108,9 +106,7 @@ class Session:
         total = self._pipeline.train.steps
         self._messages = SimpleQueue()
         self._on_progress(Progress.phase("starting the workers", total_steps=total))
-        self._processes = processes = start_processes(
-            self._pipeline, self._uri, nodes_may_join=self._nodes_may_join
-        )
+        self._processes = processes = start_processes(self._executor, self._pipeline, self._uri)
         try:
             processes.report_restarted(died)
             for requested, granted in processes.fallbacks:
@@ -118,7 +114,7 @@ class Session:
             catch_up(self._uri, processes, self._on_progress, accept_divergence=accept_divergence)
             processes.begin()
             self._drive(processes)
-        except (RollartError, ray.exceptions.RayError):
+        except failures(RollartError):
             died = processes.dead()
             if not died or self._restarts == RESTARTS:
                 raise
@@ -138,7 +134,7 @@ class Session:
             try:
                 processes.buffer.call.close(status, error)
                 return
-            except ray.exceptions.ActorDiedError:
+            except deaths():
                 if status is RunStatus.FINISHED:
                     raise
         RunWriter.open(self._uri).close(status, error)
@@ -160,7 +156,7 @@ class Session:
                 self._wait(set(named), processes)
             finally:
                 # If the coordinator has died, the streams end by themselves: all of them call it.
-                with suppress(ray.exceptions.ActorDiedError):
+                with suppress(*deaths()):
                     processes.coordinator.call.stop()
 
     def _follow(self, name: str, stream: Stream) -> None:
@@ -176,7 +172,7 @@ class Session:
     def _watch_for_failure(self, processes: RunProcesses) -> None:
         try:
             failure = processes.coordinator.call.failed()
-        except ray.exceptions.RayError as error:
+        except failures() as error:
             failure = f"the coordinator died: {reason(error)}"
         if failure is not None:
             self._messages.put(RunFailedError(failure))

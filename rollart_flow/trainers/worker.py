@@ -14,11 +14,10 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
-import ray
-
 from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.errors import RanksLostError
 from rollart_flow.resources import CPU, ActorTrainCls, Placement, TypedCluster, register
+from rollart_flow.resources.nodes import node_address
 from rollart_flow.rows import from_ipc, to_ipc
 from rollart_flow.trainers.base import StepResult, Trainer
 from rollart_flow.trainers.build import build_trainer
@@ -78,7 +77,7 @@ class TrainWorker(ActorTrainCls):
         """
         from rollart_flow.trainers.ranks import LOOPBACK, Rendezvous
 
-        host = LOOPBACK if loopback else ray.util.get_node_ip_address()
+        host = LOOPBACK if loopback else node_address()
         self._rendezvous = Rendezvous(host, self.placement.world_size, self._timeout_s)
         return self._rendezvous.address
 

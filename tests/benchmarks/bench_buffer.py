@@ -21,7 +21,7 @@ import ray
 from rollart_flow.control.schedule.schedules import rollart
 from rollart_flow.operators.buffer import BufferActor, BufferSettings
 from rollart_flow.rows import from_ipc, to_ipc
-from rollart_flow.runner.cluster import ray_cluster
+from rollart_flow.runner.executors.ray_cluster import ray_cluster
 from rollart_flow.store import RunInfo, RunStatus, RunWriter
 from tests.benchmarks.bench_store import dictionaries, seconds, some_rows, through_jsonl
 from tests.benchmarks.records import Record, record

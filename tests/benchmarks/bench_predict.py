@@ -10,7 +10,7 @@ from pathlib import Path
 from rollart_flow import runner
 from rollart_flow.control.schedule.schedules import sync_plus
 from rollart_flow.pipeline.loading import load_source
-from rollart_flow.runner.cluster import ray_cluster
+from rollart_flow.runner.executors.ray_cluster import ray_cluster
 from rollart_flow.simulation.cluster.simulated_cluster import simulate
 from rollart_flow.simulation.report.report import report
 from rollart_flow.simulation.stored.recorded import Recorded, recorded_scenario

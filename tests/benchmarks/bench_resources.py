@@ -7,7 +7,7 @@ from collections.abc import Callable
 import ray
 
 from rollart_flow.resources import CPU, Cluster, Placement, Worker, hw_mapping, register
-from rollart_flow.runner.cluster import ray_cluster
+from rollart_flow.runner.executors.ray_cluster import ray_cluster
 from tests.benchmarks.records import Record, record
 
 WORKERS, CALLS, ROUNDS = 4, 200, 7

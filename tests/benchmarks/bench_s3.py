@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from rollart_flow.runner.cluster import ray_cluster
+from rollart_flow.runner.executors.ray_cluster import ray_cluster
 from rollart_flow.store import Run, RunInfo, RunWriter
 from tests.benchmarks.bench_buffer import PUTS, ROWS, some_tables, through_buffer
 from tests.benchmarks.bench_store import seconds, some_rows

@@ -19,7 +19,7 @@ import psutil
 from rollart_flow import runner
 from rollart_flow.operators import ray_data
 from rollart_flow.pipeline.loading import load_source
-from rollart_flow.runner.cluster import ray_cluster
+from rollart_flow.runner.executors.ray_cluster import ray_cluster
 from rollart_flow.store import Run, open_run
 from rollart_flow.telemetry import Progress, ProgressKind
 from tests.benchmarks.records import Record, record

@@ -11,7 +11,7 @@ import ray
 from rollart_flow.errors import RunFailedError, StoreError
 from rollart_flow.resources import CPU, Cluster, Placement, Request, Worker, register
 from rollart_flow.resources.reasons import is_ours, reason
-from rollart_flow.runner.cluster import ray_cluster
+from rollart_flow.runner.executors.ray_cluster import ray_cluster
 from tests.local_ray import own_ray
 
 H20 = "H20"

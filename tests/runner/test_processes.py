@@ -7,6 +7,7 @@ import ray
 
 from rollart_flow.errors import RunFailedError
 from rollart_flow.pipeline.loading import load_source
+from rollart_flow.runner.executors.ray import RayExecutor
 from rollart_flow.runner.processes import start_processes
 from rollart_flow.runner.setup import create_run
 from rollart_flow.store.layout import policy_uri
@@ -26,7 +27,8 @@ def test_nothing_stays_reserved_where_a_worker_cannot_start(tmp_path: Path) -> N
     (Path(policy_uri(uri)) / "model.safetensors").write_bytes(b"damaged")
     resources = {"H20": 1.0, "H800": 1.0}
     with own_ray(resources=resources):
-        with pytest.raises(RunFailedError, match="worker engine-h20-0 cannot start: "):
-            start_processes(loaded.pipeline, uri)
+        failing = pytest.raises(RunFailedError, match="worker engine-h20-0 cannot start: ")
+        with failing, RayExecutor() as executor:
+            start_processes(executor, loaded.pipeline, uri)
         groups = ray.util.placement_group_table().values()
         assert [group["state"] for group in groups] == ["REMOVED", "REMOVED"]

@@ -7,7 +7,7 @@ from itertools import islice
 import pytest
 
 from rollart_flow.errors import RunFailedError
-from rollart_flow.runner.rolling_producer import RollingProducer
+from rollart_flow.runner.executors.rolling_producer import RollingProducer
 
 IN_FLIGHT = 4
 ROWS = 40

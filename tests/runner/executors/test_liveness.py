@@ -9,8 +9,8 @@ import pytest
 import ray
 
 from rollart_flow.resources import Placement, WorkerHandle, start_actor
-from rollart_flow.runner import liveness
-from rollart_flow.runner.liveness import gone
+from rollart_flow.runner.executors import liveness
+from rollart_flow.runner.executors.liveness import gone
 from tests.local_ray import own_ray
 
 pytestmark = pytest.mark.whole

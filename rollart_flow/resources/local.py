@@ -1,0 +1,157 @@
+"""Actors in this process, behind the same handles as actors of Ray (`resources.handles`).
+
+An object whose class has async methods lives on one event loop, which it shares with the other such
+objects; an object with plain methods lives in a thread of its own. The invariant: an object is
+created and called in its own thread only, so that libraries with settings by thread see one thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import Any, TypeVar
+
+R = TypeVar("R")
+
+
+def has_async_methods(kind: Callable[..., object]) -> bool:
+    """Whether the calls of an actor of this class share an event loop."""
+    return bool(inspect.getmembers(kind, inspect.iscoroutinefunction))
+
+
+class LoopThread:
+    """An event loop in a thread of its own."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="actors", daemon=True)
+        self._thread.start()
+
+    @property
+    def here(self) -> bool:
+        """Whether the caller runs in this loop."""
+        return threading.current_thread() is self._thread
+
+    def start(self, work: Coroutine[Any, Any, R]) -> asyncio.Future[R] | Future[R]:
+        """Start a coroutine in the loop; the result can be awaited in the loop only."""
+        if self.here:
+            return _kept(asyncio.ensure_future(work))
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def wrap(self, future: Future[R]) -> asyncio.Future[R] | Future[R]:
+        """Return a future of another thread in the form in which the caller can wait for it."""
+        return _kept(asyncio.wrap_future(future, loop=self._loop)) if self.here else future
+
+    def close(self) -> None:
+        """Cancel all tasks of the loop, then end the loop and the thread."""
+        asyncio.run_coroutine_threadsafe(_cancel_all(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+_running: set[asyncio.Future[Any]] = set()
+
+
+def _kept(future: asyncio.Future[R]) -> asyncio.Future[R]:
+    """Keep a future until it is done; an error that no caller waits for is not reported."""
+    _running.add(future)
+    future.add_done_callback(_drop)
+    return future
+
+
+def _drop(future: asyncio.Future[Any]) -> None:
+    _running.discard(future)
+    if not future.cancelled():
+        future.exception()
+
+
+async def _cancel_all() -> None:
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class LocalMethod:
+    """One method of an actor in this process, with the interface of Ray's own methods."""
+
+    __slots__ = ("_start",)
+
+    def __init__(self, start: Callable[..., Any]) -> None:
+        self._start = start
+
+    def remote(self, *args: Any, **kwargs: Any) -> Any:
+        """Start a call; the result is a future."""
+        return self._start(*args, **kwargs)
+
+
+class LocalActor:
+    """An object of this process with the interface of Ray's own handle.
+
+    Args:
+        loop: the loop of the objects with async methods.
+        make: class of the object, with the arguments of its constructor.
+    """
+
+    def __init__(self, loop: LoopThread, make: partial[Any]) -> None:
+        self._loop = loop
+        self._thread: ThreadPoolExecutor | None = None
+        if not has_async_methods(make.func):
+            self._thread = ThreadPoolExecutor(1, thread_name_prefix=make.func.__name__)
+        self._made: Future[object] = Future()
+        self._do(partial(self._make, make))
+
+    def _make(self, make: partial[Any]) -> None:
+        try:
+            self._made.set_result(make())
+        except Exception as error:  # noqa: BLE001  raised in every caller instead
+            self._made.set_exception(error)
+
+    def _do(self, work: Callable[[], R]) -> asyncio.Future[R] | Future[R]:
+        """Run a plain function in the object's own thread."""
+        if self._thread is not None:
+            return self._loop.wrap(self._thread.submit(work))
+        return self._loop.start(_call(work))
+
+    def __getattr__(self, name: str) -> LocalMethod:
+        return LocalMethod(partial(self._start, name))
+
+    def _start(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        def call() -> Any:
+            return getattr(self._made.result(), name)(*args, **kwargs)
+
+        return self._do(call) if self._thread is not None else self._loop.start(_call(call))
+
+    def end(self) -> None:
+        """Let the object release what it holds, if it has a method `end`, and end its thread."""
+        if self._made.exception() is None and hasattr(self._made.result(), "end"):
+            wait(self._start("end"))
+        if self._thread is not None:
+            self._thread.shutdown()
+
+
+async def _call(call: Callable[[], R | Awaitable[R]]) -> Any:
+    result = call()
+    return await result if inspect.isawaitable(result) else result
+
+
+def wait(answer: Any) -> Any:
+    """Wait for the result of a call, or of each call of a list, of Ray or of this process."""
+    if isinstance(answer, list):
+        return [wait(each) for each in answer] if _local(answer) else _ray_get(answer)
+    return answer.result() if isinstance(answer, Future) else _ray_get(answer)
+
+
+def _local(answers: list[Any]) -> bool:
+    return all(isinstance(each, Future) for each in answers)
+
+
+def _ray_get(answer: Any) -> Any:
+    import ray
+
+    return ray.get(answer)
