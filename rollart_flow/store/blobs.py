@@ -1,15 +1,20 @@
 """A folder of named blobs: the small files of a run, on a local disk or in S3.
 
 Guarantees of every variant: a blob that can be read is complete; of any number of processes that
-write an exclusive name at the same time, one succeeds.
+write an exclusive name at the same time, one succeeds; a write that has returned survives a power
+failure. On a local disk that takes fsync, which `ROLLART_FSYNC=0` turns off where it is too slow.
 """
 
 import os
 import shutil
 import tempfile
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import BinaryIO
+
+FSYNC_VARIABLE = "ROLLART_FSYNC"
 
 
 class Blobs(ABC):
@@ -36,6 +41,14 @@ class Blobs(ABC):
         """Names of the subfolders, sorted; empty if the folder does not exist."""
 
     @abstractmethod
+    def names(self) -> list[str]:
+        """Names of the blobs of the folder and its subfolders, sorted; empty if there is none."""
+
+    @abstractmethod
+    def remove_all(self, names: Sequence[str]) -> None:
+        """Remove blobs in this order; missing ones are not an error."""
+
+    @abstractmethod
     def clear(self) -> None:
         """Remove the folder with all its contents."""
 
@@ -60,6 +73,7 @@ class LocalBlobs(Blobs):
         try:
             with os.fdopen(handle, "wb") as stream:
                 stream.write(data)
+                _sync(stream)
             os.chmod(temporary, 0o644)
             if exclusive:
                 os.link(temporary, target)
@@ -71,6 +85,7 @@ class LocalBlobs(Blobs):
             if exclusive and isinstance(error, FileExistsError):
                 return False
             raise
+        _sync_folder(target.parent)
         return True
 
     def write_new(self, name: str, data: memoryview) -> None:
@@ -79,6 +94,8 @@ class LocalBlobs(Blobs):
         try:
             with stream:
                 stream.write(data)
+                _sync(stream)
+            _sync_folder(target.parent)
         except OSError:
             with suppress(OSError):
                 os.unlink(target)
@@ -94,6 +111,37 @@ class LocalBlobs(Blobs):
         with os.scandir(self._folder) as entries:
             return sorted(entry.name for entry in entries if entry.is_dir())
 
+    def names(self) -> list[str]:
+        found = [
+            path.relative_to(self._folder) for path in self._folder.rglob("*") if path.is_file()
+        ]
+        return sorted(map(str, found))
+
+    def remove_all(self, names: Sequence[str]) -> None:
+        for name in names:
+            self.remove(name)
+
     def clear(self) -> None:
         with suppress(FileNotFoundError):
             shutil.rmtree(self._folder)
+
+
+def _sync(stream: BinaryIO) -> None:
+    """Bring what was written to the disk."""
+    stream.flush()
+    if _syncs():
+        os.fsync(stream.fileno())
+
+
+def _sync_folder(folder: Path) -> None:
+    """Bring the names in a folder to the disk."""
+    if _syncs():
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _syncs() -> bool:
+    return os.environ.get(FSYNC_VARIABLE) != "0"

@@ -7,7 +7,7 @@ states the guarantees of both. Tables go through deltalake and polars, with `sto
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
@@ -181,6 +181,18 @@ def remove(uri: str) -> None:
     folder, name = split(uri)
     with converting(f"cannot remove {uri}"):
         blobs_at(folder).remove(name)
+
+
+def remove_all(folder: str, names: Sequence[str]) -> None:
+    """Remove files of a folder, in this order; missing files are not an error."""
+    with converting(f"cannot remove files of {folder}"):
+        blobs_at(folder).remove_all(names)
+
+
+def names(folder: str) -> list[str]:
+    """Paths of all files in a folder and its subfolders, sorted; empty if there is no folder."""
+    with converting(f"cannot list {folder}"):
+        return blobs_at(folder).names()
 
 
 def folders(uri: str) -> list[str]:

@@ -1,116 +1,193 @@
-"""Maintenance of a live run's tables: compaction, vacuum and log checkpoints, beside the writer.
+"""Maintenance of a run's tables beside its writer: merging, vacuum, checkpoints of the log.
 
 Small files that are adjacent in seq are merged into one, in order, so that the files of a table
-never overlap in seq and a batch is read from few of them. Maintenance never changes a row, moves
-one of the writer's marks, or touches rows of an incomplete group; commits and readers continue.
+never overlap in seq and a batch is read from few of them. Files are merged by size tiers: a merge
+moves its rows up by a tier at least, so that a row is rewritten a few times however long the run
+is. What no reader needs is removed after a retention: replaced files, files that an earlier writer
+left behind, and log entries before a checkpoint. Maintenance never changes a row, moves one of the
+writer's marks, or touches rows of an incomplete group; commits and readers continue.
 """
 
+import re
+import time
+from collections import deque
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import DeltaTable
 
 from rollart_flow.errors import StoreError
 from rollart_flow.schema import stored_schema
 from rollart_flow.store import files
-from rollart_flow.store.encoding import STATISTICS, row_group_rows, statistics, writer_options
-from rollart_flow.store.layout import table_uri
-from rollart_flow.store.table import (
-    commit_actions,
-    data_files,
-    delta_errors,
+from rollart_flow.store.encoding import (
+    STATISTICS,
+    data_file,
     file_name,
-    new_file,
-    open_table,
-    removal,
+    row_group_rows,
+    writer_options,
 )
+from rollart_flow.store.table import DataFile, delta_errors, open_table
+from rollart_flow.store.table_log import TableLog, log_entry
 
-RETENTION = timedelta(days=1)
-"""How long compacted files are kept for readers that still hold a snapshot of them."""
+RETENTION = timedelta(minutes=10)
+"""How long replaced files and log entries are kept for readers that use them."""
 
-_TARGET_BYTES = 64 << 20
+_TIERS = (64 << 10, 1 << 20, 16 << 20, 64 << 20)
+"""Sizes that separate the tiers of files [bytes]; files of the last size stay as they are."""
 _LEAST_FILES = 8
-_CHECKPOINT_AFTER = 20
+_CHECKPOINT_AFTER = 50
+_LEAST_ENTRIES = 20
+"""Versions that the last checkpoint of a run is worth."""
 _GATHER_BYTES = 16 << 20
+_LOG_FILE = re.compile(r"_delta_log/(\d{20})\..*")
+_CHECKPOINT = re.compile(r"_delta_log/(\d{20})\.checkpoint\.parquet")
 
 
 @dataclass(frozen=True, slots=True)
 class Maintained:
-    """Result of the maintenance of one table."""
+    """Numbers of files of one table that maintenance handled."""
 
     merged: int
     """Files that were merged into larger ones."""
     vacuumed: int
-    """Files whose bytes were removed."""
-    checkpoint: int
-    """Delta version of the newest known checkpoint."""
+    """Data files and log files that were removed."""
 
 
-def maintain_table(
-    run: str, table: str, complete: int, retention: timedelta, checkpoint: int
-) -> Maintained:
-    """Merge small files, vacuum if any were merged, and checkpoint the log if it has grown.
+class TableMaintenance:
+    """Maintains one table of the writer's run. One thread at a time may call it.
 
     Args:
-        run: address of the run.
-        table: name of the table.
-        complete: highest seq to compact; files with later rows are left alone.
-        retention: how long merged files are kept.
-        checkpoint: Delta version of the newest known checkpoint.
-
-    Raises:
-        StoreError: storage failed; the rows of the table are unchanged.
+        log: the table, as its writer sees it; the writer has just taken over.
+        lock: the writer's lock, held while the log is changed.
     """
-    handle = open_table(run, table)
-    uri = table_uri(run, table)
-    merged = 0
-    with delta_errors(f"{table}: cannot compact {uri}"):
-        settled = [file for file in data_files(handle) if file["max.seq"] <= complete]
-        for neighbours in mergeable(settled):
-            _merge(handle, uri, table, neighbours)
-            merged += len(neighbours)
-    vacuumed = _vacuum(handle, uri, table, retention) if merged else 0
-    with delta_errors(f"{table}: cannot checkpoint {uri}"):
-        newest = open_table(run, table)
-        if newest.version() - checkpoint >= _CHECKPOINT_AFTER:
-            newest.create_checkpoint()
-            checkpoint = newest.version()
-    return Maintained(merged, vacuumed, checkpoint)
 
-
-def _vacuum(handle: DeltaTable, uri: str, table: str, retention: timedelta) -> int:
-    """Remove files past retention.
-
-    With a retention of an hour or more, files that were never committed are removed too: the
-    files of a commit in progress are younger than that.
-    """
-    with delta_errors(f"{table}: cannot vacuum {uri}"):
-        removed = handle.vacuum(
-            retention_hours=int(retention / timedelta(hours=1)),
-            dry_run=False,
-            enforce_retention_duration=False,
-            full=retention >= timedelta(hours=1),
+    def __init__(self, log: TableLog, lock: AbstractContextManager[object]) -> None:
+        self._log = log
+        self._lock = lock
+        self._made: deque[tuple[float, int]] = deque()
+        """Time and version of the checkpoints whose earlier log files are there too."""
+        live = {file.path for file in log.files}
+        names = files.names(log.uri)
+        now = time.monotonic()
+        self._unused = deque((now, name) for name in names if name not in live and "/" not in name)
+        """Time since which a data file is not part of the table, and its path."""
+        versions = [int(found[1]) for name in names if (found := _LOG_FILE.fullmatch(name))]
+        self._first = min(versions, default=0)
+        """The oldest version whose log entry may be there."""
+        self._checkpoints = sorted(
+            int(found[1]) for name in names if (found := _CHECKPOINT.fullmatch(name))
         )
-    return len(removed)
+        """Versions of the checkpoints that are there."""
+
+    def run(self, complete: int, retention: timedelta, *, final: bool = False) -> Maintained:
+        """Merge small files, checkpoint the log if it has grown, and remove what is not used.
+
+        Args:
+            complete: highest seq to merge; files with later rows are left alone.
+            retention: how long files are kept after they were replaced.
+            final: no rows will follow, so merge and checkpoint what otherwise would wait for more.
+
+        Raises:
+            FencedError: another writer has taken over.
+            StoreError: storage failed; the rows of the table are unchanged.
+        """
+        merged = 0
+        while found := mergeable(self._settled(complete), final=final):
+            for neighbours in found:
+                self._merge(neighbours)
+                merged += len(neighbours)
+        newest = self._checkpoints[-1] if self._checkpoints else 0
+        if self._log.version - newest >= (_LEAST_ENTRIES if final else _CHECKPOINT_AFTER):
+            self._checkpoint()
+        return Maintained(merged, self._vacuum(retention))
+
+    def _settled(self, complete: int) -> list[DataFile]:
+        with self._lock:
+            return [file for file in self._log.files if file.last_seq <= complete]
+
+    def _merge(self, neighbours: Sequence[DataFile]) -> None:
+        log = self._log
+        with delta_errors(f"{log.table}: cannot merge files of {log.uri}"):
+            new = _merged(log.uri, log.table, neighbours)
+        with self._lock:
+            log.replace(neighbours, new)
+        now = time.monotonic()
+        self._unused.extend((now, file.path) for file in neighbours)
+
+    def _checkpoint(self) -> None:
+        log = self._log
+        with delta_errors(f"{log.table}: cannot checkpoint {log.uri}"):
+            handle = open_table(log.run, log.table)
+            handle.create_checkpoint()
+        self._checkpoints.append(handle.version())
+        self._made.append((time.monotonic(), handle.version()))
+
+    def _vacuum(self, retention: timedelta) -> int:
+        """Remove files that have not been used for `retention`; return how many."""
+        before = time.monotonic() - retention.total_seconds()
+        names = []
+        while self._unused and self._unused[0][0] <= before:
+            names.append(self._unused.popleft()[1])
+        while self._made and self._made[0][0] <= before:
+            _, version = self._made.popleft()
+            # In ascending order, as `TableLog` relies on.
+            names += map(log_entry, range(self._first, version))
+            names += (_checkpoint_file(each) for each in self._checkpoints if each < version)
+            self._checkpoints = [each for each in self._checkpoints if each >= version]
+            self._first = version
+        if names:
+            files.remove_all(self._log.uri, names)
+        return len(names)
 
 
-def mergeable(live: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    """Sequences of adjacent files, in order of seq, that are each worth merging into one file."""
-    runs: list[list[dict[str, Any]]] = []
-    current: list[dict[str, Any]] = []
+def mergeable(live: Sequence[DataFile], *, final: bool = False) -> list[list[DataFile]]:
+    """Sequences of adjacent files, in order of seq, that are each worth merging into one file.
+
+    Files below the size of a tier are merged if they are larger than it together, so that every
+    merge moves its rows up a tier; or if there are many of the lowest tier.
+
+    Args:
+        live: files in order of seq.
+        final: merge all small neighbours, since no files will follow.
+    """
+    if final:
+        return [run for run in _neighbours(live, _TIERS[-2]) if len(run) > 1]
+    for tier_bytes in _TIERS:
+        found = [
+            run
+            for run in _neighbours(live, tier_bytes)
+            if (len(run) > 1 and _size(run) >= tier_bytes)
+            or (len(run) >= _LEAST_FILES and tier_bytes == _TIERS[0])
+        ]
+        if found:
+            return found
+    return []
+
+
+def _neighbours(live: Sequence[DataFile], tier_bytes: int) -> list[list[DataFile]]:
+    """Sequences of adjacent files below `tier_bytes`, each ended when it has the largest size."""
+    runs: list[list[DataFile]] = [[]]
     size = 0
     for file in live:
-        if current and size + file["size_bytes"] > _TARGET_BYTES:
-            runs.append(current)
-            current, size = [], 0
-        current.append(file)
-        size += file["size_bytes"]
-    runs.append(current)
-    return [run for run in runs if len(run) >= _LEAST_FILES]
+        small = file.size_bytes < tier_bytes
+        if not small or size >= _TIERS[-1]:
+            runs.append([])
+            size = 0
+        if small:
+            runs[-1].append(file)
+            size += file.size_bytes
+    return runs
+
+
+def _size(run: Sequence[DataFile]) -> int:
+    return sum(file.size_bytes for file in run)
+
+
+def _checkpoint_file(version: int) -> str:
+    return f"_delta_log/{version:020d}.checkpoint.parquet"
 
 
 def _read(uri: str, schema: pa.Schema) -> pa.Table:
@@ -120,15 +197,15 @@ def _read(uri: str, schema: pa.Schema) -> pa.Table:
     return pq.read_table(pa.BufferReader(data), schema=schema)
 
 
-def _merge(handle: DeltaTable, uri: str, table: str, small: Sequence[dict[str, Any]]) -> None:
-    """Rewrite adjacent files as one, with a few row groups in memory at a time."""
+def _merged(uri: str, table: str, small: Sequence[DataFile]) -> DataFile:
+    """Write the rows of adjacent files as one, with a few row groups in memory at a time."""
     schema = stored_schema(table)
     sink = pa.BufferOutputStream()
     gathered: list[pa.Table] = []
     described: list[pa.Table] = []
     with pq.ParquetWriter(sink, schema, **writer_options(table)) as writer:
         for number, file in enumerate(small, start=1):
-            gathered.append(_read(files.join(uri, file["path"]), schema))
+            gathered.append(_read(files.join(uri, file.path), schema))
             gathered_bytes = sum(rows.nbytes for rows in gathered)
             if gathered_bytes >= _GATHER_BYTES or number == len(small):
                 rows = pa.concat_tables(gathered)
@@ -138,6 +215,4 @@ def _merge(handle: DeltaTable, uri: str, table: str, small: Sequence[dict[str, A
     data = sink.getvalue()
     path = file_name()
     files.write_new(files.join(uri, path), memoryview(data))
-    merged = new_file(data.size, path, statistics(pa.concat_tables(described)), data_change=False)
-    commit_actions(handle, table, [merged, *(removal(f, data_change=False) for f in small)])
-    handle.update_incremental()
+    return data_file(path, data.size, pa.concat_tables(described))

@@ -14,16 +14,13 @@ Application transactions in each table's log carry the guarantees of the writer
 """
 
 import json
-import time
-import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
 from deltalake.exceptions import DeltaError, TableNotFoundError
-from deltalake.transaction import AddAction, RemoveAction
 
 from rollart_flow.errors import SchemaError, StoreError
 from rollart_flow.schema import delta_schema, stored_schema
@@ -38,7 +35,7 @@ CALLER = "rollart.caller"
 
 _CONFIGURATION = {
     "delta.enableExpiredLogCleanup": "false",
-    "delta.deletedFileRetentionDuration": "interval 1 days",
+    "delta.deletedFileRetentionDuration": "interval 1 minutes",
     "delta.dataSkippingStatsColumns": "seq",
 }
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
@@ -149,53 +146,25 @@ def mark(handle: DeltaTable, app: str) -> int:
     return handle.transaction_version(app) or 0
 
 
-def data_files(handle: DeltaTable) -> list[dict[str, Any]]:
-    """path, size_bytes, num_records, min.seq and max.seq of every live file, sorted by seq."""
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A data file of a table."""
+
+    path: str
+    size_bytes: int
+    first_seq: int
+    last_seq: int
+    statistics: str = field(default="", compare=False)
+    """Statistics of the Delta log (JSON); empty in a file that was read from the log."""
+
+
+def data_files(handle: DeltaTable) -> list[DataFile]:
+    """All live files, sorted by seq."""
     actions = pa.table(handle.get_add_actions(flatten=True))
     if actions.num_rows == 0:
         return []
-    columns = ["path", "size_bytes", "num_records", "min.seq", "max.seq"]
-    return sorted(actions.select(columns).to_pylist(), key=lambda file: file["min.seq"])
-
-
-def new_file(size_bytes: int, path: str, statistics: str, *, data_change: bool) -> AddAction:
-    """The log entry of a data file that was just written."""
-    return AddAction(path, size_bytes, {}, int(time.time() * 1000), data_change, statistics)
-
-
-def file_name() -> str:
-    """A unique name for a data file."""
-    return f"part-{uuid.uuid4()}.parquet"
-
-
-def removal(file: Mapping[str, Any], *, data_change: bool) -> RemoveAction:
-    """The log entry that removes a live file; vacuum deletes its bytes later."""
-    return RemoveAction(file["path"], data_change, int(time.time() * 1000), size=file["size_bytes"])
-
-
-def commit_actions(
-    handle: DeltaTable,
-    table: str,
-    actions: Sequence[AddAction | RemoveAction],
-    marks: Mapping[str, int] | None = None,
-    note: Mapping[str, Any] | None = None,
-) -> None:
-    """Commit actions to the table, on top of the state of `handle`.
-
-    Raises:
-        CommitFailedError: another writer changed one of `marks`, or removed one of these files.
-    """
-    handle.create_write_transaction(
-        list(actions),
-        "append",
-        delta_schema(table),
-        commit_properties=CommitProperties(
-            custom_metadata=None if note is None else {"rollart": json.dumps(note)},
-            max_commit_retries=100,
-            app_transactions=[Transaction(app, version) for app, version in (marks or {}).items()],
-        ),
-        post_commithook_properties=_NO_HOOKS,
-    )
+    columns = actions.select(["path", "size_bytes", "min.seq", "max.seq"]).to_pydict().values()
+    return sorted(map(DataFile, *columns), key=lambda file: file.first_seq)
 
 
 def recorded(handle: DeltaTable, transaction: int) -> dict[str, tuple[int, int]] | None:

@@ -1,36 +1,42 @@
-"""The log of one Delta table, as held by the only writer of its run.
+"""The Delta log of one table, as the only writer of its run writes it.
+
+A log entry is a small JSON file, written in place of deltalake's transactions, which take several
+milliseconds each because they read the log before they add to it. This writer knows the newest
+version: whatever it does not know takes the next number first, and then an exclusive write fails.
 
 Invariant: of two writers that hold the same table, one cannot commit and gets an error. The marks
 are explained in `table`.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+import json
+import time
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from deltalake.transaction import AddAction, RemoveAction
+from deltalake import DeltaTable
 
 from rollart_flow.errors import FencedError, StoreError
 from rollart_flow.store import files
+from rollart_flow.store.layout import table_uri
 from rollart_flow.store.table import (
+    CALLER,
+    CLOCK,
+    COMPLETE,
     EPOCH,
     WRITER,
+    DataFile,
     add_missing_columns,
-    commit_actions,
     create_table,
     data_files,
     delta_errors,
     is_missing,
     mark,
+    missing_columns,
     open_table,
-    removal,
 )
 
-_REOPEN_AFTER = 50
-"""Commits after which a handle is reopened, because it slows down as its history grows."""
-
-_TAKE_OVER_ATTEMPTS = 1000
+_ATTEMPTS = 1000
 
 
 class TableLog:
@@ -39,146 +45,190 @@ class TableLog:
     def __init__(self, run: str, table: str) -> None:
         self.run = run
         self.table = table
-        try:
-            self.handle = open_table(run, table)
-        except StoreError as error:
-            if not is_missing(error):
-                raise
-            create_table(run, table)
-            self.handle = open_table(run, table)
-        self._options = files.storage_options(run)
+        self.uri = table_uri(run, table)
         self.epoch = 0
-        self._commits = 0
+        self.version = 0
+        """The newest version that this writer knows."""
+        self.files: list[DataFile] = []
+        """The live files of that version, in order of seq."""
         self._marks: dict[str, int] = {}
-        self._behind = False
-        """Whether this writer has committed since the last refresh.
-
-        `_marks` are correct unless another writer has committed too.
-        """
 
     def mark(self, app: str) -> int:
-        """Version of an application transaction in the held state; 0 if none.
-
-        A look-up in the log takes milliseconds, so the marks that this writer set are cached.
-        """
-        if app not in self._marks:
-            self._marks[app] = mark(self.handle, app)
+        """Version of an application transaction in the known version; 0 if there is none."""
         return self._marks[app]
+
+    def load(self) -> DeltaTable:
+        """Read the newest version, and return its handle."""
+        handle = open_table(self.run, self.table)
+        self.version = handle.version()
+        self.files = data_files(handle)
+        self._marks = {app: mark(handle, app) for app in (EPOCH, WRITER, COMPLETE, CLOCK, CALLER)}
+        return handle
 
     def take_over(self) -> None:
         """Start a new epoch, so that the next commit of any other writer is refused.
 
         Raises:
-            StoreError: the log cannot be written.
+            StoreError: the log cannot be read or written.
         """
-        for _ in range(_TAKE_OVER_ATTEMPTS):
-            before = self.handle.version()
+        try:
+            handle = self.load()
+        except StoreError as error:
+            if not is_missing(error):
+                raise
+            create_table(self.run, self.table)
+            handle = self.load()
+        for _ in range(_ATTEMPTS):
             self.epoch = self.mark(EPOCH) + 1
-            try:
-                self._commit([], {}, "cannot take over")
-            except StoreError:
-                self.refresh(reopen=True)
-                if before == self.handle.version():
-                    raise
-                continue
-            self.refresh()
-            with delta_errors(f"{self.table}: cannot add columns to {self.handle.table_uri}"):
-                if add_missing_columns(self.handle, self.table, self.epoch):
-                    self.refresh()
-            return
-        raise StoreError(f"{self.table}: another writer commits too fast to be taken over")
+            if self._put(_entry((), {EPOCH: self.epoch})):
+                self._marks[EPOCH] = self.epoch
+                break
+            handle = self.load()
+        else:
+            raise StoreError(f"{self.table}: another writer commits too fast to be taken over")
+        if missing_columns(self.table, handle):
+            with delta_errors(f"{self.table}: cannot add columns to {self.uri}"):
+                add_missing_columns(self.load(), self.table, self.epoch)
+            self.load()
 
     def verify(self) -> None:
-        """Raise FencedError if another writer has taken over in the held state."""
+        """Raise FencedError if another writer has taken over in the known version."""
         if self.mark(EPOCH) != self.epoch:
-            raise FencedError(
-                f"{self.table}: another writer has taken over the run at {self.run};"
-                " this one must stop"
-            )
+            raise self._fenced()
 
-    def refresh(self, *, reopen: bool = False) -> None:
-        """Bring the held state up to date; reopening is slower but drops the accumulated history.
+    def refresh(self) -> None:
+        """Read the newest version if there is one that this writer has not written."""
+        if self._read(self.version + 1) is not None or self._read(self.version) is None:
+            self.load()
 
-        A handle keeps the credentials that it was opened with, so it is also reopened when the
-        credentials have been renewed.
-        """
-        self._marks.clear()
-        options = files.storage_options(self.run)
-        with delta_errors(f"{self.table}: cannot read the Delta log"):
-            if reopen or self._commits >= _REOPEN_AFTER or options != self._options:
-                self.handle = open_table(self.run, self.table)
-                self._options, self._commits = options, 0
-            else:
-                self.handle.update_incremental()
-        self._behind = False
-
-    def catch_up(self) -> None:
-        """Refresh the held state if this writer has committed since the last refresh.
-
-        A refresh makes requests, so it is deferred until the next commit is prepared. Cached marks
-        of this writer are kept unless another writer has committed too. Renewed credentials are
-        always picked up.
-        """
-        if not self._behind and files.storage_options(self.run) == self._options:
-            return
-        remembered, before = self._marks, self.handle.version()
-        self._marks = {}
-        self.refresh()
-        if self.handle.version() == before + 1:
-            self._marks = remembered
-
-    def append(self, file: AddAction, marks: Mapping[str, int], note: Mapping[str, Any]) -> None:
+    def append(self, file: DataFile, marks: Mapping[str, int], note: Mapping[str, Any]) -> None:
         """Commit one written file under new marks, WRITER among them.
-
-        An error of the object store may hide a commit that took place, so the log is read again.
 
         Raises:
             FencedError: another writer has taken over.
             StoreError: the file was not committed, or the log cannot be read to find out.
         """
-        self.catch_up()
-        self.verify()
-        try:
-            self._commit([file], marks, "cannot commit to", note)
-        except StoreError:
-            self.refresh(reopen=True)
-            self.verify()
-            if self.mark(WRITER) != marks[WRITER]:
-                raise
-        else:
-            self._marks |= marks
-            self._behind = True
-        self._commits += 1
+        self._commit([_added(file, data_change=True)], marks, note)
+        self.files.append(file)
+
+    def replace(self, old: Sequence[DataFile], new: DataFile) -> None:
+        """Commit a file that holds the rows of adjacent live files in their place.
+
+        Raises:
+            FencedError: another writer has taken over.
+            StoreError: the log cannot be written.
+        """
+        removed = [_removed(file, data_change=False) for file in old]
+        self._commit([_added(new, data_change=False), *removed])
+        gone = set(old)
+        self.files = sorted(
+            [new, *(file for file in self.files if file not in gone)],
+            key=lambda file: file.first_seq,
+        )
 
     def roll_back(self, complete: int) -> None:
         """Remove the files of a group that was never closed: those with rows past `complete`."""
-        half = [file for file in data_files(self.handle) if file["max.seq"] > complete]
+        half = [file for file in self.files if file.last_seq > complete]
         if half:
-            actions = [removal(file, data_change=True) for file in half]
-            self._commit(actions, {}, "cannot roll back")
-            self.refresh()
+            self._commit([_removed(file, data_change=True) for file in half])
+            self.files = [file for file in self.files if file.last_seq <= complete]
 
     def _commit(
         self,
-        actions: Sequence[AddAction | RemoveAction],
-        marks: Mapping[str, int],
-        doing: str,
+        actions: Iterable[Mapping[str, Any]],
+        marks: Mapping[str, int] | None = None,
         note: Mapping[str, Any] | None = None,
     ) -> None:
-        with delta_errors(f"{self.table}: {doing} {self.handle.table_uri}"):
-            marks = {EPOCH: self.epoch, **marks}
-            commit_actions(self.handle, self.table, actions, marks, note)
+        marks = {EPOCH: self.epoch, **(marks or {})}
+        entry = _entry(actions, marks, note)
+        for _ in range(_ATTEMPTS):
+            if self._put(entry):
+                self._marks |= marks
+                return
+            self.load()
+            self.verify()
+        raise StoreError(f"{self.table}: another program commits too fast to {self.uri}")
+
+    def _put(self, entry: bytes) -> bool:
+        """Write the entry of the next version; False if that version is there already.
+
+        A stopped writer may write below a checkpoint, where entries have been removed, from the
+        oldest on: then the entry before its own is gone too.
+        """
+        following = self.version + 1
+        try:
+            written = files.write(self._entry_uri(following), entry, exclusive=True)
+        except StoreError as error:  # which may hide that the entry was written
+            if self._read(following) != entry:
+                raise StoreError(f"{self.table}: {error}") from error
+            written = True
+        if not written and self._read(following) != entry:
+            return False
+        if self._read(self.version) is None:
+            raise self._fenced()
+        self.version = following
+        return True
+
+    def _read(self, version: int) -> bytes | None:
+        return files.read(self._entry_uri(version))
+
+    def _entry_uri(self, version: int) -> str:
+        return files.join(self.uri, log_entry(version))
+
+    def _fenced(self) -> FencedError:
+        return FencedError(
+            f"{self.table}: another writer has taken over the run at {self.run}; this one must stop"
+        )
 
 
-@contextmanager
-def catching_up(logs: Sequence[TableLog]) -> Iterator[None]:
-    """Refresh logs in background threads while the files to be committed to them are written.
+def log_entry(version: int) -> str:
+    """Path of the log entry of a version within the folder of its table."""
+    return f"_delta_log/{version:020d}.json"
 
-    Raises:
-        StoreError: a log cannot be read.
-    """
-    with ThreadPoolExecutor(len(logs), thread_name_prefix="catch-up") as threads:
-        looking = [threads.submit(log.catch_up) for log in logs]
-        yield
-    for look in looking:
-        look.result()
+
+def _entry(
+    actions: Iterable[Mapping[str, Any]],
+    marks: Mapping[str, int],
+    note: Mapping[str, Any] | None = None,
+) -> bytes:
+    """The lines of one log entry, as the Delta protocol has them; no two entries are equal."""
+    information: dict[str, Any] = {
+        "timestamp": _now_ms(),
+        "operation": "WRITE",
+        "operationParameters": {"mode": "Append", "partitionBy": "[]"},
+        "engineInfo": "rollart_flow",
+        "txnId": uuid.uuid4().hex,
+    }
+    if note:
+        information["rollart"] = json.dumps(note)
+    transactions = [{"txn": {"appId": app, "version": n}} for app, n in marks.items()]
+    lines = [{"commitInfo": information}, *actions, *transactions]
+    return "".join(json.dumps(line) + "\n" for line in lines).encode()
+
+
+def _added(file: DataFile, *, data_change: bool) -> dict[str, Any]:
+    action = {
+        "path": file.path,
+        "partitionValues": {},
+        "size": file.size_bytes,
+        "modificationTime": _now_ms(),
+        "dataChange": data_change,
+        "stats": file.statistics,
+    }
+    return {"add": action}
+
+
+def _removed(file: DataFile, *, data_change: bool) -> dict[str, Any]:
+    action = {
+        "path": file.path,
+        "deletionTimestamp": _now_ms(),
+        "dataChange": data_change,
+        "extendedFileMetadata": True,
+        "partitionValues": {},
+        "size": file.size_bytes,
+    }
+    return {"remove": action}
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)

@@ -24,10 +24,10 @@ from rollart_flow.schema import SCHEMA_VERSION, TABLES, check
 from rollart_flow.store import files
 from rollart_flow.store.encoding import Span, in_closing_order, number, stamp, write_files
 from rollart_flow.store.info import RunInfo, RunStatus, info_uri, read_info, write_info
-from rollart_flow.store.maintenance import RETENTION, Maintained, maintain_table
+from rollart_flow.store.maintenance import RETENTION, Maintained, TableMaintenance
 from rollart_flow.store.owner import Owner
-from rollart_flow.store.table import CALLER, CLOCK, COMPLETE, WRITER, recorded
-from rollart_flow.store.table_log import TableLog, catching_up
+from rollart_flow.store.table import CALLER, CLOCK, COMPLETE, WRITER, open_table, recorded
+from rollart_flow.store.table_log import TableLog
 
 _MAINTAIN_AFTER = 50
 
@@ -45,11 +45,11 @@ class RunWriter:
         self._commits = 0
         self._seq = self._complete = self._clock_us = 0
         self._in_doubt = False
-        self._maintained: dict[str, Maintained] = {}
         self._logs = {table: TableLog(uri, table) for table in TABLES}
         for log in self._logs.values():
             log.take_over()
         self._settle()
+        self._maintenance = {t: TableMaintenance(log, self._lock) for t, log in self._logs.items()}
 
     @classmethod
     def create(cls, uri: str, info: RunInfo) -> Self:
@@ -147,8 +147,7 @@ class RunWriter:
     ) -> None:
         """Write all data files, then commit them table by table; the last closes the group."""
         self._clock_us = max(self._clock_us, time.time_ns() // 1000)
-        with catching_up([self._logs[table] for table in rows]):
-            added = write_files(self.uri, stamp(rows, spans, self._clock_us))
+        added = write_files(self.uri, stamp(rows, spans, self._clock_us))
         closing = next(reversed(added))
         last = spans[closing][1]
         self._in_doubt = True
@@ -171,8 +170,7 @@ class RunWriter:
         log = self._logs[closing]
         if transaction > log.mark(CALLER):
             return None
-        log.catch_up()
-        found = recorded(log.handle, transaction)
+        found = recorded(open_table(self.uri, closing), transaction)
         if found is None:
             raise StoreError(
                 f"{closing}: transaction {transaction} comes after {log.mark(CALLER)};"
@@ -188,7 +186,7 @@ class RunWriter:
             raise StoreError(f"the writer of the run at {self.uri} is closed")
         if self._in_doubt:
             for log in self._logs.values():
-                log.refresh(reopen=True)
+                log.load()
             self._settle()
 
     def _settle(self) -> None:
@@ -204,45 +202,47 @@ class RunWriter:
         self._in_doubt = False
 
     def maintain(self, *, retention: timedelta = RETENTION) -> dict[str, Maintained]:
-        """Compact, vacuum and checkpoint every table; run it in a thread that is joined.
+        """Merge files, checkpoint logs and remove what is not used; run it in a joined thread.
 
         Commits continue meanwhile; a second call waits for the first.
 
         Args:
-            retention: how long compacted files are kept for readers that hold them.
+            retention: how long replaced files are kept for readers that use them.
 
         Raises:
             StoreError: storage failed; the rows of the tables are unchanged.
         """
+        return self._maintain(retention, final=False)
+
+    def _maintain(self, retention: timedelta, *, final: bool) -> dict[str, Maintained]:
         with self._maintaining:
             complete = self._complete
             self._commits = 0
-            for table in TABLES:
-                last = self._maintained.get(table)
-                checkpoint = 0 if last is None else last.checkpoint
-                self._maintained[table] = maintain_table(
-                    self.uri, table, complete, retention, checkpoint
-                )
-            return dict(self._maintained)
+            return {
+                table: maintenance.run(complete, retention, final=final)
+                for table, maintenance in self._maintenance.items()
+            }
 
     def close(self, status: RunStatus = RunStatus.FINISHED, error: str | None = None) -> None:
         """Record how the run ended, and refuse further commits. A fenced writer records nothing.
 
+        What only readers of a running run need is removed at once: a reader that has held a
+        snapshot since before the end may have to take another one.
+
         Raises:
-            StoreError: the status cannot be written.
+            StoreError: the status cannot be written, or, once it is, the last maintenance failed.
         """
-        with self._maintaining, self._lock:
-            if self._closed:
-                return
-            self._closed = True
-            try:
+        with suppress(FencedError):
+            with self._maintaining, self._lock:
+                if self._closed:
+                    return
+                self._closed = True
                 for log in self._logs.values():
                     log.refresh()
                     log.verify()
-            except FencedError:
-                return
-            self.info = replace(self.info, status=status, error=error)
-            write_info(self.uri, self.info)
+                self.info = replace(self.info, status=status, error=error)
+                write_info(self.uri, self.info)
+            self._maintain(timedelta(0), final=True)
 
     def __enter__(self) -> Self:
         return self

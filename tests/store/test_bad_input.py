@@ -149,7 +149,7 @@ def test_a_folder_without_permission(open_folder: Path) -> None:
 
     read, opened, created = as_nobody("read", "open", "create")
     assert read == "3"
-    assert opened.startswith("StoreError: trajectories: cannot take over ")
+    assert opened.startswith("StoreError: trajectories: cannot write ")
     assert "ermission denied" in opened
     assert created == f"StoreError: cannot write {open_folder}/b/run.json: Permission denied"
 

@@ -4,14 +4,15 @@ import threading
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from random import Random
 
 import polars as pl
 import pytest
 
-from rollart_flow.errors import StoreError
+from rollart_flow.errors import FencedError, StoreError
 from rollart_flow.store import RunWriter, open_run
 from rollart_flow.store.maintenance import mergeable
-from rollart_flow.store.table import data_files, open_table
+from rollart_flow.store.table import DataFile, data_files, open_table
 from tests.builders import batches, events, step_row, trajectories
 from tests.runs import ids, new_writer, seqs
 from tests.store.failing import failing_append
@@ -28,7 +29,7 @@ def fill(writer: RunWriter, start: int, commits: int) -> None:
 def spans(uri: str, table: str = "trajectories") -> Iterator[tuple[int, int]]:
     """(least, greatest) seq of each live file, in order."""
     for file in data_files(open_table(uri, table)):
-        yield file["min.seq"], file["max.seq"]
+        yield file.first_seq, file.last_seq
 
 
 def test_small_files_become_one_in_the_order_of_seq(tmp_path: Path) -> None:
@@ -149,12 +150,122 @@ def test_a_checkpoint_bounds_what_a_reader_replays(tmp_path: Path) -> None:
     assert RunWriter.open(writer.uri).commit("events", events("y")) == (51, 51)
 
 
-def test_files_are_merged_only_with_neighbours_and_up_to_a_size() -> None:
-    small = [{"size_bytes": 1 << 20, "path": str(n)} for n in range(8)]
-    large = {"size_bytes": 64 << 20, "path": "large"}
-    assert mergeable([]) == []
-    assert mergeable(small[:7]) == []
-    assert mergeable(small) == [small]
-    assert mergeable([large, *small]) == [small]
-    assert mergeable([*small[:4], large, *small[4:]]) == []
-    assert [len(run) for run in mergeable(small * 20)] == [64, 64, 32]
+def files_of(*sizes: int) -> list[DataFile]:
+    """Adjacent files of these sizes, with one row each."""
+    return [DataFile(f"{n}", size, n, n) for n, size in enumerate(sizes)]
+
+
+def merged_sizes(*sizes: int, final: bool = False) -> list[list[int]]:
+    """Sizes of the files that are merged into each new one."""
+    return [[file.size_bytes for file in run] for run in mergeable(files_of(*sizes), final=final)]
+
+
+def test_files_are_merged_with_neighbours_when_they_move_up_a_tier() -> None:
+    kib, mib = 1 << 10, 1 << 20
+    assert merged_sizes() == []
+    assert merged_sizes(*[kib] * 7) == []
+    assert merged_sizes(*[kib] * 8) == [[kib] * 8]
+    assert merged_sizes(60 * kib, 5 * kib) == [[60 * kib, 5 * kib]]
+    assert merged_sizes(*[100 * kib] * 10) == []
+    assert merged_sizes(*[100 * kib] * 11) == [[100 * kib] * 11]
+    assert merged_sizes(*[kib] * 7, 100 * kib, *[kib] * 7) == []
+    assert merged_sizes(80 * mib, 20 * mib, 80 * mib, 20 * mib) == []
+    assert merged_sizes(*[40 * mib] * 4) == [[40 * mib] * 2] * 2
+
+
+def test_the_last_maintenance_merges_all_small_neighbours() -> None:
+    kib, mib = 1 << 10, 1 << 20
+    assert merged_sizes(40 * mib, mib, kib, kib, final=True) == [[mib, kib, kib]]
+    assert merged_sizes(kib, 40 * mib, kib, final=True) == []
+
+
+@pytest.mark.parametrize("largest", [10, 300, 3000])
+def test_a_row_is_rewritten_a_few_times_and_files_stay_few(largest: int) -> None:
+    """Commits of random sizes, maintained after every 50 of them."""
+    random = Random(largest)
+    live: list[DataFile] = []
+    written = rewritten = 0
+    for _ in range(200):
+        for _ in range(50):
+            size = random.randint(2, largest) << 10
+            live.append(DataFile("", size, written, written))
+            written += size
+        while found := mergeable(live):
+            for run in found:
+                size = sum(file.size_bytes for file in run)
+                rewritten += size
+                first = live.index(run[0])
+                live[first : first + len(run)] = [DataFile("", size, run[0].first_seq, 0)]
+    assert rewritten <= 4 * written
+    assert len(live) < 100 + written / (64 << 20)
+
+
+def log_files(uri: str, table: str = "trajectories") -> list[str]:
+    """Names in the Delta log of a table."""
+    return sorted(path.name for path in Path(uri, "tables", table, "_delta_log").iterdir())
+
+
+def test_log_entries_before_a_checkpoint_are_removed(tmp_path: Path) -> None:
+    writer = new_writer(tmp_path)
+    run = open_run(writer.uri)
+    for start in range(0, 150, 50):
+        fill(writer, start, 50)
+        assert len(ids(run.trajectories)) == 2 * (start + 50)
+        writer.maintain(retention=timedelta(0))
+    assert len(log_files(writer.uri)) < 10
+    assert len(ids(run.trajectories)) == len(ids(open_run(writer.uri).trajectories)) == 300
+    again = RunWriter.open(writer.uri)
+    fill(again, 150, 1)
+    assert len(ids(run.trajectories)) == 302
+
+
+def test_log_entries_are_kept_for_readers_for_the_retention(tmp_path: Path) -> None:
+    writer = new_writer(tmp_path)
+    fill(writer, 0, 60)
+    writer.maintain()
+    assert f"{0:020d}.json" in log_files(writer.uri)
+
+
+def test_an_older_writer_cannot_commit_below_a_checkpoint(tmp_path: Path) -> None:
+    older = new_writer(tmp_path)
+    fill(older, 0, 1)
+    newer = RunWriter.open(older.uri)
+    fill(newer, 1, 60)
+    newer.maintain(retention=timedelta(0))
+    with pytest.raises(FencedError):
+        fill(older, 90, 1)
+    assert len(ids(open_run(older.uri).trajectories)) == 2 * 61
+
+
+def test_the_end_of_a_run_leaves_one_file_a_table_and_one_checkpoint(tmp_path: Path) -> None:
+    writer = new_writer(tmp_path)
+    fill(writer, 0, 30)
+    writer.maintain()
+    fill(writer, 30, 30)
+    before = open_run(writer.uri).trajectories.sort("seq").collect()
+    writer.close()
+    run = open_run(writer.uri)
+    assert run.trajectories.sort("seq").collect().equals(before)
+    for table in ("trajectories", "events"):
+        folder = tmp_path / "a" / "tables" / table
+        (live,) = data_files(open_table(writer.uri, table))
+        assert [path.name for path in folder.glob("*.parquet")] == [live.path]
+        newest = f"{open_table(writer.uri, table).version():020d}"
+        assert log_files(writer.uri, table) == [
+            f"{newest}.checkpoint.parquet",
+            f"{newest}.json",
+            "_last_checkpoint",
+        ]
+
+
+def test_files_that_a_killed_writer_left_are_removed(tmp_path: Path) -> None:
+    writer = new_writer(tmp_path)
+    fill(writer, 0, 8)
+    writer.maintain()  # the replaced files are left, since the writer is not closed
+    folder = tmp_path / "a" / "tables" / "trajectories"
+    (folder / "part-of-no-commit.parquet").write_bytes(b"torn")
+    assert len(list(folder.glob("*.parquet"))) == 10
+    with RunWriter.open(writer.uri) as again:
+        assert len(list(folder.glob("*.parquet"))) == 10, "readers may use them for a while"
+        again.maintain(retention=timedelta(0))
+    assert len(list(folder.glob("*.parquet"))) == 1

@@ -17,8 +17,8 @@ from rollart_flow.errors import (
     StoreError,
 )
 from rollart_flow.schema import row_schema
-from rollart_flow.store import RunStatus, RunWriter, open_run, read_info
-from rollart_flow.store.table import commit_actions, data_files, open_table
+from rollart_flow.store import RunStatus, RunWriter, files, open_run, read_info
+from rollart_flow.store.table import data_files, open_table
 from rollart_flow.store.table_log import TableLog
 from tests.builders import events, step_row, trajectories
 from tests.runs import ids, info, new_writer, seqs
@@ -91,7 +91,7 @@ def test_half_a_group_of_a_dead_writer_is_taken_away_by_the_next(tmp_path: Path)
 def file_spans(uri: str) -> list[tuple[int, int]]:
     """(least, greatest) seq of the live files of `trajectories`."""
     found = data_files(open_table(uri, "trajectories"))
-    return [(file["min.seq"], file["max.seq"]) for file in found]
+    return [(file.first_seq, file.last_seq) for file in found]
 
 
 @pytest.mark.parametrize("fresh", [False, True])
@@ -113,12 +113,14 @@ def test_an_error_that_hides_a_commit_is_seen_through(
 ) -> None:
     writer = new_writer(tmp_path)
 
-    def commit_then_fail(*arguments: object) -> None:
-        commit_actions(*arguments)  # type: ignore[arg-type]
-        raise OSError("connection reset after the commit")
+    real = files.write
+
+    def commit_then_fail(uri: str, data: bytes, *, exclusive: bool = False) -> bool:
+        real(uri, data, exclusive=exclusive)
+        raise StoreError("connection reset after the commit")
 
     with monkeypatch.context() as patch:
-        patch.setattr("rollart_flow.store.table_log.commit_actions", commit_then_fail)
+        patch.setattr(files, "write", commit_then_fail)
         assert writer.commit("trajectories", trajectories(range(3))) == (1, 3)
     assert writer.commit("trajectories", trajectories(range(3, 4))) == (4, 4)
     assert seqs(open_run(writer.uri).trajectories) == [1, 2, 3, 4]

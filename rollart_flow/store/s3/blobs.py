@@ -5,7 +5,7 @@ accepts one of several concurrent ones. boto3 retries after a fault although the
 succeeded; the stored bytes tell, since every writer of a conditional put writes different bytes.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
@@ -109,27 +109,24 @@ class S3Blobs(Blobs):
         return sorted(prefix[start:-1] for prefix in found)
 
     def names(self) -> list[str]:
-        """Names of all blobs in all folders, sorted."""
         start = len(self._prefix)
         keys = [each["Key"] for page in self._pages() for each in page.get("Contents", ())]
         return sorted(key[start:] for key in keys)
 
     def clear(self) -> None:
-        names = self.names()
-        for first in range(0, len(names), _REMOVED_AT_ONCE):
-            self.remove_all(names[first : first + _REMOVED_AT_ONCE])
+        self.remove_all(self.names())
 
-    def remove_all(self, names: list[str]) -> None:
-        """Remove up to a thousand blobs in one request."""
-        if not names:
-            return
-        keys = [{"Key": self._prefix + name} for name in names]
-        with self._calling():
-            answer = self._client.delete_objects(
-                Bucket=self._bucket.name, Delete={"Objects": keys, "Quiet": True}
-            )
-        for failed in answer.get("Errors", ()):
-            raise OSError(f"{failed['Key']} was not removed: {failed.get('Message', 'no reason')}")
+    def remove_all(self, names: Sequence[str]) -> None:
+        for first in range(0, len(names), _REMOVED_AT_ONCE):
+            chunk = names[first : first + _REMOVED_AT_ONCE]
+            keys = [{"Key": self._prefix + name} for name in chunk]
+            with self._calling():
+                answer = self._client.delete_objects(
+                    Bucket=self._bucket.name, Delete={"Objects": keys, "Quiet": True}
+                )
+            for failed in answer.get("Errors", ()):
+                said = failed.get("Message", "no reason")
+                raise OSError(f"{failed['Key']} was not removed: {said}")
 
     def upload(self, name: str, path: Path) -> None:
         """Write a local file as a blob; large files in concurrent parts."""
