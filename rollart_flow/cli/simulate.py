@@ -13,7 +13,7 @@ from rollart_flow.errors import SettingsError
 if TYPE_CHECKING:
     from rollart_flow.control.schedule.schedule import Schedule
     from rollart_flow.simulation.report.comparison import Case, Row
-    from rollart_flow.simulation.report.timeline import Timeline
+    from rollart_flow.simulation.report.gantt import Timeline
     from rollart_flow.simulation.stored.recorded import Recorded
 
 
@@ -158,7 +158,7 @@ def _scenario_cases(
 
     found = [one for word in words for one in load_scenarios(word)]
     schedules = asked or [named_schedule(text) for text in DEFAULT_SCHEDULES]
-    return list(cases(found, schedules, seeds, steps))
+    return cases(found, schedules, seeds, steps)
 
 
 def _run_cases(
@@ -173,7 +173,7 @@ def _run_cases(
 
     changed = recorded.changed(**changes)
     schedules = asked or [recorded.schedule]
-    return list(cases([changed.scenario], schedules, seeds, steps or recorded.steps))
+    return cases([changed.scenario], schedules, seeds, steps or recorded.steps)
 
 
 def _recorded(run: str, store: str | None) -> "Recorded":
@@ -203,7 +203,7 @@ def _run_all(
     """Run all cases one after the other, and append their rows and timelines."""
     from rollart_flow.cli.comparison import showing_cases
     from rollart_flow.simulation.report.comparison import measure, simulate_case
-    from rollart_flow.simulation.report.timeline import timeline
+    from rollart_flow.simulation.report.gantt import timeline
 
     try:
         with showing_cases(len(cases), cases[0].steps, quiet=quiet) as on_start:

@@ -29,15 +29,12 @@ class RemoteMethod(Protocol[P, R, C]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> C:
         """Call the method and wait for the result."""
-        ...
 
     def aio(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, C]:
         """Call the method from an event loop."""
-        ...
 
     def start(self, *args: P.args, **kwargs: P.kwargs) -> ObjectRef[R]:
         """Start the call on one actor and return a reference to its result. Does not wait."""
-        ...
 
 
 class Declared(Protocol[P, B, R, C]):

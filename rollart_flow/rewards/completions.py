@@ -35,7 +35,6 @@ class Completes(Protocol):
     @property
     def model(self) -> str:
         """Name of the model; different weights must have different names."""
-        ...
 
     async def complete(self, prompt: str) -> str:
         """Return the completion of one prompt.
@@ -43,7 +42,6 @@ class Completes(Protocol):
         Raises:
             RewardFailedError: the request failed.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True)

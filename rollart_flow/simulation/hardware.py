@@ -48,7 +48,6 @@ class LanguageModel:
 
     @property
     def per_token(self) -> float:
-        """Parameters that one token uses."""
         return self.parameters if self.active is None else self.active
 
     @property
@@ -90,31 +89,30 @@ class EngineModel(Protocol):
     @property
     def hardware(self) -> str:
         """Hardware class."""
-        ...
 
     @property
     def devices(self) -> int:
         """Accelerators of the worker."""
-        ...
 
     @property
     def kv_tokens(self) -> int:
         """Tokens of KV cache that the worker has room for."""
-        ...
 
     def request_s(self, tokens: int) -> float:
         """Time of one request with this many new tokens, outside of the passes [s]."""
-        ...
 
     def prefill_s(
         self, tokens: float, context: float, decoding: int = 0, kv_tokens: float = 0.0
     ) -> float:
-        """Time of one pass over new tokens, beside `decoding` sequences [s]."""
-        ...
+        """Time of one pass over new tokens that see `context` tokens each, on average [s].
+
+        Args:
+            decoding: sequences that sample a token in the same pass.
+            kv_tokens: tokens in the KV caches of these sequences.
+        """
 
     def decode_line(self, batch: int, kv_tokens: float) -> tuple[float, float]:
         """(a, b) such that one token for each of `batch` sequences takes a + b * KV [s]."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,12 +137,10 @@ class Roofline:
 
     @property
     def hardware(self) -> str:
-        """Hardware class."""
         return self.device.name
 
     @property
     def devices(self) -> int:
-        """Accelerators of the worker."""
         return self.degree
 
     def request_s(self, tokens: int) -> float:
@@ -168,10 +164,7 @@ class Roofline:
         return int((room - self.model.weight_bytes) / self.model.kv_bytes)
 
     def reduce_s(self, tokens: float) -> float:
-        """Time of the all-reduces of one pass over `tokens` tokens [s].
-
-        A ring, with half of the link in each direction.
-        """
+        """Time of the all-reduces of one pass, in a ring with half of the link each way [s]."""
         if self.degree == 1:
             return 0.0
         sent = 2 * (self.degree - 1) / self.degree * tokens * self.model.hidden * 2
@@ -180,12 +173,6 @@ class Roofline:
     def prefill_s(
         self, tokens: float, context: float, decoding: int = 0, kv_tokens: float = 0.0
     ) -> float:
-        """Time of one pass over `tokens` new tokens that see `context` tokens each, on average [s].
-
-        Args:
-            decoding: sequences that sample a token in the same pass.
-            kv_tokens: tokens in the KV caches of these sequences.
-        """
         model = self.model
         flops = model.forward_flops(tokens, context) + decoding * 2 * model.per_token
         flops += 4 * model.layers * model.query_dim * kv_tokens
@@ -194,22 +181,13 @@ class Roofline:
         return self.pass_s + seconds + self.reduce_s(tokens + decoding)
 
     def decode_line(self, batch: int, kv_tokens: float) -> tuple[float, float]:
-        """(a, b) such that one token for each of `batch` sequences takes a + b * KV [s].
-
-        The line holds near `kv_tokens`, the tokens in the KV caches of the batch.
-        """
+        """The line holds near `kv_tokens`, the tokens in the KV caches of the batch."""
         model = self.model
-        fixed = self.pass_s + self.reduce_s(batch)
-        memory = (
-            model.weights_read(batch) / self.bandwidth,
-            model.kv_bytes / self.bandwidth,
-        )
-        compute = (
-            batch * 2 * model.per_token / self.flops,
-            4 * model.layers * model.query_dim / self.flops,
-        )
+        memory = model.weights_read(batch) / self.bandwidth, model.kv_bytes / self.bandwidth
+        flops = batch * 2 * model.per_token, 4 * model.layers * model.query_dim
+        compute = flops[0] / self.flops, flops[1] / self.flops
         a, b = max(memory, compute, key=lambda line: line[0] + line[1] * kv_tokens)
-        return fixed + a, b
+        return self.pass_s + self.reduce_s(batch) + a, b
 
     def decode_s(self, batch: int, kv_tokens: float) -> float:
         """Time of one token for each of `batch` sequences with `kv_tokens` in their caches [s]."""

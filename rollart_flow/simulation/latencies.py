@@ -15,7 +15,6 @@ class Distribution(Protocol):
 
     def draw(self, chance: Random) -> float:
         """One random value, 0 or more."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +24,6 @@ class FixedLatency:
     value: float
 
     def draw(self, chance: Random) -> float:
-        """The value."""
         return self.value
 
 
@@ -37,7 +35,6 @@ class Uniform:
     high: float
 
     def draw(self, chance: Random) -> float:
-        """One value."""
         return chance.uniform(self.low, self.high)
 
 
@@ -49,7 +46,6 @@ class Gaussian:
     sigma: float
 
     def draw(self, chance: Random) -> float:
-        """One value."""
         return max(0.0, chance.gauss(self.mu, self.sigma))
 
 
@@ -63,7 +59,6 @@ class LogNormal:
     """Larger values are cut to this one."""
 
     def draw(self, chance: Random) -> float:
-        """One value."""
         return min(self.most, self.median * math.exp(chance.gauss(0.0, self.sigma)))
 
 
@@ -74,9 +69,8 @@ class LatencyMixture:
     parts: tuple[tuple[float, Distribution], ...]
 
     def draw(self, chance: Random) -> float:
-        """One random value of a random part."""
-        weights = [weight for weight, _ in self.parts]
-        part = chance.choices([part for _, part in self.parts], weights)[0]
+        weights, parts = zip(*self.parts, strict=True)
+        part: Distribution = chance.choices(parts, weights)[0]
         return part.draw(chance)
 
 

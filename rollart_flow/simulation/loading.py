@@ -67,40 +67,31 @@ def load_scenarios(word: str) -> tuple[Scenario, ...]:
     if word in SCENARIOS:
         return (SCENARIOS[word](),)
     if not (word.endswith(".py") or Path(word).is_file()):
-        raise SettingsError(_unknown(word))
+        close = get_close_matches(word, SCENARIOS, n=1)
+        meant = f" (did you mean {close[0]}?)" if close else ""
+        raise SettingsError(
+            f"no scenario {word!r}{meant}: take one of {', '.join(SCENARIOS)}, or a Python file "
+            "with a module-level `scenario`"
+        )
     try:
         return _defined(run_source(read_source(word, "scenario"), word), word)
     except PipelineError as error:
         raise SettingsError(str(error)) from error
 
 
-def _unknown(word: str) -> str:
-    close = get_close_matches(word, SCENARIOS, n=1)
-    meant = f" (did you mean {close[0]}?)" if close else ""
-    return (
-        f"no scenario {word!r}{meant}: take one of {', '.join(SCENARIOS)}, or a Python file with a "
-        "module-level `scenario`"
-    )
-
-
 def _defined(names: Mapping[str, object], path: str) -> tuple[Scenario, ...]:
-    """The `scenario` or the `scenarios` of a file."""
-    if "scenario" in names:
-        found: object = (names["scenario"],)
-    elif "scenarios" in names:
-        found = names["scenarios"]
-    else:
+    found = (names["scenario"],) if "scenario" in names else names.get("scenarios")
+    if "scenario" not in names and "scenarios" not in names:
         raise SettingsError(
             f"{path}: no `scenario` at module level; end the file with scenario = Scenario(...), "
             "or scenarios = [...]"
         )
     if not isinstance(found, Iterable):
         raise SettingsError(f"{path}: `scenarios` is a {type(found).__name__}, not a list of them")
-    scenarios = []
-    for one in found:
+    scenarios = tuple(found)
+    for one in scenarios:
         if not isinstance(one, Scenario):
             raise SettingsError(f"{path}: a scenario is a {type(one).__name__}, not a Scenario")
-        scenarios.append(one)
     if not scenarios:
         raise SettingsError(f"{path}: `scenarios` is empty")
-    return tuple(scenarios)
+    return scenarios

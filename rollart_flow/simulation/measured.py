@@ -9,7 +9,7 @@ the seed.
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, cycle
 from random import Random
 
 from rollart_flow.control.ids import group_cursor
@@ -33,9 +33,8 @@ class Series:
             raise SettingsError("a series of measured values needs at least one")
 
     def play(self, seed: str) -> Iterator[float]:
-        """An endless repetition of the values, from an offset that the seed chooses."""
         first = Random(seed).randrange(len(self.values))
-        return (self.values[(first + index) % len(self.values)] for index in count())
+        return cycle(self.values[first:] + self.values[:first])
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +54,6 @@ class MeasuredEngine:
     """Practically unlimited: runs do not record it, so that nothing is ever preempted."""
 
     def request_s(self, tokens: int) -> float:
-        """Time of one request with this many new tokens, outside of the passes [s]."""
         return self.fixed_s + tokens * self.prompt_token_s
 
     def prefill_s(
@@ -130,13 +128,11 @@ class RecordedWorkload:
             self._by_domain[group.domain].extend(group.scripts)
 
     def tasks(self) -> Iterator[tuple[Task, int]]:
-        """An endless sequence of tasks, each with its cursor."""
         for cursor in count():
             domain = self._group(cursor).domain
             yield Task(f"{domain}-{cursor}", domain), cursor
 
     def script(self, group_id: str, domain: str, attempt: int) -> Script:
-        """The script of an attempt."""
         recorded = self._group(group_cursor(group_id)).scripts
         if attempt < len(recorded):
             return recorded[attempt]

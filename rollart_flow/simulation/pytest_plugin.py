@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 import pytest
 
-from rollart_flow.simulation.loop.virtual_time import run
+from rollart_flow.simulation.virtual_time import run
 
 T = TypeVar("T")
 

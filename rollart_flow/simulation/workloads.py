@@ -13,7 +13,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, cycle
 from random import Random
 from typing import Protocol
 
@@ -60,11 +60,10 @@ class Script:
     @property
     def tokens(self) -> int:
         """Length of the chain of observations and actions."""
-        return sum(turn.observation_tokens + turn.action_tokens for turn in self.turns)
+        return self._ends[-1] if self._ends else 0
 
     @property
     def action_tokens(self) -> int:
-        """Generated tokens."""
         return sum(turn.action_tokens for turn in self.turns)
 
     @property
@@ -169,11 +168,9 @@ class Attempts(Protocol):
 
     def tasks(self) -> Iterator[tuple[Task, int]]:
         """An endless sequence of tasks, each with its cursor."""
-        ...
 
     def script(self, group_id: str, domain: str, attempt: int) -> Script:
         """The script of an attempt."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -196,15 +193,10 @@ class Workload:
         object.__setattr__(self, "_by_name", by_name)
 
     def tasks(self) -> Iterator[tuple[Task, int]]:
-        """An endless sequence of tasks, uniform over the domains, each with its cursor."""
-        cursor = 0
-        while True:
-            domain = self.domains[cursor % len(self.domains)]
+        for cursor, domain in enumerate(cycle(self.domains)):
             yield Task(f"{domain.name}-{cursor}", domain.name), cursor
-            cursor += 1
 
     def script(self, group_id: str, domain: str, attempt: int) -> Script:
-        """The script of an attempt."""
         kind = self._by_name[domain]
         task = Random(f"{self.seed}/{group_id}")
         chance = Random(f"{self.seed}/{group_id}/{attempt}")
@@ -225,13 +217,12 @@ def draw_script(
     """Draw one attempt of a domain, cut at the context limit but never without a turn."""
     reset_s = domain.reset_s.draw(chance)
     count = max(1, round(domain.turns.draw(chance)))
-    fails_at = None
-    if chance.random() < domain.failure:
-        fails_at = chance.randrange(-1, count)
+    fails_at = chance.randrange(-1, count) if chance.random() < domain.failure else None
     turns: list[ScriptedTurn] = []
     room, truncated = context_tokens, False
     for turn in range(count):
-        observed = _tokens((domain.observation if turn else domain.prompt), chance)
+        lengths = domain.observation if turn else domain.prompt
+        observed = max(1, round(lengths.draw(chance)))
         if turn == 0:
             observed = min(observed, context_tokens - 1)
         wanted = max(1, round(domain.response.draw(chance) * factor))
@@ -247,10 +238,6 @@ def draw_script(
             break
     reward = float(chance.random() < solved)
     return Script(reset_s, tuple(turns), reward, domain.judged, truncated, fails_at)
-
-
-def _tokens(lengths: Distribution, chance: Random) -> int:
-    return max(1, round(lengths.draw(chance)))
 
 
 Domain = SimulatedDomain

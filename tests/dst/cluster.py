@@ -13,7 +13,7 @@ from rollart_flow.control.inference.health import HealthLimits
 from rollart_flow.control.loop.waits import describe
 from rollart_flow.control.plane import ControlPlane
 from rollart_flow.control.protocols import Inference
-from rollart_flow.simulation.loop.virtual_time import run
+from rollart_flow.simulation.virtual_time import run
 from rollart_flow.types import Event, EventKind
 from tests.dst.coordinator import Coordinator
 from tests.dst.engines import FaultyEngine

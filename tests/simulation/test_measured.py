@@ -1,10 +1,6 @@
 """Measurements of a stored run: series, and the groups of its workload."""
 
-from rollart_flow.simulation.measured import (
-    RecordedGroup,
-    RecordedWorkload,
-    Series,
-)
+from rollart_flow.simulation.measured import RecordedGroup, RecordedWorkload, Series
 from rollart_flow.simulation.workloads import Script, ScriptedTurn
 
 

@@ -6,14 +6,7 @@ import pytest
 
 from rollart_flow.control.schedule.schedules import areal, rollart, sync_plus
 from rollart_flow.errors import SettingsError
-from rollart_flow.simulation.hardware import (
-    H20,
-    H800,
-    QWEN3_8B,
-    QWEN3_32B,
-    Roofline,
-    TrainingCost,
-)
+from rollart_flow.simulation.hardware import H20, H800, QWEN3_8B, QWEN3_32B, Roofline, TrainingCost
 from rollart_flow.simulation.scenario import Pool, PrefillDecode, Scenario
 from rollart_flow.simulation.workloads import GEM_MATH
 

@@ -14,10 +14,9 @@ from rollart_flow.simulation.models.engine import SimulatedEngine
 
 
 class SharedMachine:
-    """The delays that a stored run adds to attempts and steps.
+    """The delays that a stored run adds to attempts and steps; none without measurements.
 
     Args:
-        measured: measurements of the run; None: no delays.
         engines: the engines that are slower while a step trains.
         seed: chooses where the measured series begin.
     """
@@ -44,7 +43,6 @@ class SharedMachine:
             self._changed.notify()
 
     def end_attempt(self) -> None:
-        """Count an attempt that has ended."""
         self._running -= 1
         if self._running == 0:
             self._changed.notify()

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from itertools import islice
+from itertools import compress, islice
 
 from rollart_flow.control.buffer.buffer_service import BufferService
 from rollart_flow.control.inference.profiler import AUTO
@@ -19,18 +19,18 @@ from rollart_flow.control.plane import InferenceClients, PlaneSettings, RolloutP
 from rollart_flow.control.schedule.declarations import Swap
 from rollart_flow.control.schedule.schedule import Schedule
 from rollart_flow.simulation.cluster.buffer import SimulatedCommitter, SimulatedRow, SimulatedRows
-from rollart_flow.simulation.cluster.equipment import make_scoring, make_workers
 from rollart_flow.simulation.cluster.shared_machine import SharedMachine
-from rollart_flow.simulation.cluster.workers import SimulatedPlane
+from rollart_flow.simulation.cluster.workers import SimulatedPlane, make_workers
 from rollart_flow.simulation.hardware import EngineModel
-from rollart_flow.simulation.loop.virtual_time import run
 from rollart_flow.simulation.models.batching import ContinuousBatch
 from rollart_flow.simulation.models.engine import SimulatedEngine
 from rollart_flow.simulation.models.environments import RunLengthCodec, ScriptedEnvironment
+from rollart_flow.simulation.models.scoring import make_scoring
 from rollart_flow.simulation.record import AttemptRecord, Record, StepTimes
 from rollart_flow.simulation.scenario import Scenario
+from rollart_flow.simulation.virtual_time import run
 from rollart_flow.simulation.workloads import Script
-from rollart_flow.types import TRAINABLE, Assignment, AttemptLimits, Sample, Task, Trajectory
+from rollart_flow.types import TRAINABLE, AttemptLimits, Sample, Task, Trajectory
 
 DAWN = datetime(2026, 1, 1, tzinfo=UTC)
 HOST_SLOTS = 128
@@ -39,7 +39,6 @@ UNLIMITED = 1 << 40
 
 
 def wall(seconds: float) -> datetime:
-    """Convert loop time to UTC."""
     return DAWN + timedelta(seconds=seconds)
 
 
@@ -95,7 +94,6 @@ class SimulatedCluster:
         return self._scripts[trajectory_id].left(position)
 
     async def run(self) -> Record:
-        """Train all steps, and return the record."""
         feed = asyncio.create_task(self.plane.follow(), name="feed")
         hosts = [asyncio.create_task(self._host(i, n)) for i, n in enumerate(self._host_slots())]
         try:
@@ -146,7 +144,10 @@ class SimulatedCluster:
         while assignments := await admit(f"{host.name}/{slot}", index):
             (assignment,) = assignments
             index += 1
-            script = self._script(assignment)
+            script = self._workload.script(
+                assignment.group_id, assignment.task.domain, assignment.attempt
+            )
+            self._scripts[assignment.trajectory_id] = script
             await self._machine.start_attempt()
             started = loop.time()
             self._running += 1
@@ -159,13 +160,6 @@ class SimulatedCluster:
             self._scored.add(task)
             task.add_done_callback(self._committed)
 
-    def _script(self, assignment: Assignment) -> Script:
-        script = self._workload.script(
-            assignment.group_id, assignment.task.domain, assignment.attempt
-        )
-        self._scripts[assignment.trajectory_id] = script
-        return script
-
     def _committed(self, task: "asyncio.Task[None]") -> None:
         self._scored.discard(task)
         if not self._scored:
@@ -174,7 +168,6 @@ class SimulatedCluster:
     async def _commit(
         self, trajectory: Trajectory, script: Script, host: str, started: float
     ) -> None:
-        """Score a trajectory, commit it to the buffer, and record it."""
         loop = asyncio.get_running_loop()
         ended = loop.time()
         trainable = trajectory.outcome in TRAINABLE and trajectory.policy_version_start is not None
@@ -198,17 +191,10 @@ class SimulatedCluster:
             reason=trajectory.reason,
             version=trajectory.policy_version_start,
             tokens=tokens,
-            sampled_tokens=self._sampled_tokens(trajectory),
+            sampled_tokens=sum(compress(trajectory.token_ids, trajectory.action_mask))
+            + self._lost.pop(trajectory.trajectory_id, 0),
             script=script,
         )
-
-    def _sampled_tokens(self, trajectory: Trajectory) -> int:
-        finished = sum(
-            count
-            for count, action in zip(trajectory.token_ids, trajectory.action_mask, strict=True)
-            if action
-        )
-        return finished + self._lost.pop(trajectory.trajectory_id, 0)
 
     async def _train(self) -> None:
         loop = asyncio.get_running_loop()
@@ -229,8 +215,7 @@ class SimulatedCluster:
             pushed = loop.time()
             await self._buffer.commit({"steps": (SimulatedRow(step=step),)})
             await self.plane.controller.trained(step, None)
-            times = StepTimes(step, asked, formed, trained, pushed, loop.time())
-            self.record.steps.append(times)
+            self.record.steps.append(StepTimes(step, asked, formed, trained, pushed, loop.time()))
             self.record.pools.append(self._workers.times())
         with waiting("the end of the run"):
             await self.plane.controller.next_batch(self.steps + 1)

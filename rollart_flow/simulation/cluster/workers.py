@@ -12,8 +12,9 @@ from typing import TypeVar
 from rollart_flow.control.inference.engine_group import EngineGroup
 from rollart_flow.control.inference.llm_proxy import LLMProxy
 from rollart_flow.control.plane import ControlPlane, EngineWorkers
-from rollart_flow.control.protocols import EngineCommands, PullStats
-from rollart_flow.simulation.models.engine import SimulatedEngine
+from rollart_flow.control.protocols import EngineCommands, Inference, PullStats
+from rollart_flow.simulation.hardware import Roofline
+from rollart_flow.simulation.models.engine import DisaggregatedEngine, MakeEngine, SimulatedEngine
 from rollart_flow.simulation.record import Activity, ActivitySpan, PoolTimes
 from rollart_flow.simulation.scenario import Scenario
 
@@ -21,12 +22,7 @@ T = TypeVar("T")
 
 
 class WeightTransfers:
-    """The times of all transfers of weights, which it records.
-
-    Args:
-        scenario: gives the times.
-        workers: number of workers that read a version.
-    """
+    """The times of all transfers of weights, which it records; `workers` read each version."""
 
     def __init__(self, scenario: Scenario, workers: int) -> None:
         self._scenario = scenario
@@ -57,19 +53,16 @@ class WeightTransfers:
         return PullStats(scenario.pull_s / self._workers, scenario.exposed_s)
 
     def suspended(self) -> None:
-        """Record that the workers are suspended now."""
         if self._suspended_at is None:
             self._suspended_at = asyncio.get_running_loop().time()
 
     def resumed(self) -> None:
-        """Record the suspension of the workers that ends now."""
         if self._suspended_at is not None:
             now = asyncio.get_running_loop().time()
             self.spans.append(ActivitySpan(Activity.SUSPEND, self._suspended_at, now))
             self._suspended_at = None
 
     async def _spend(self, activity: Activity, seconds: float) -> None:
-        """Let time pass, and record the activity."""
         start = asyncio.get_running_loop().time()
         await asyncio.sleep(seconds)
         self.spans.append(ActivitySpan(activity, start, start + seconds))
@@ -150,13 +143,7 @@ class SimulatedPlane(ControlPlane):
 
 
 class SimulatedWorkers:
-    """All inference workers of a run.
-
-    Args:
-        engines: the engines that serve all the time.
-        sliding: the engines whose devices are lent by training.
-        scenario: gives the times of transfers.
-    """
+    """All inference workers of a run; training lends the devices of the `sliding` ones."""
 
     def __init__(
         self,
@@ -164,13 +151,13 @@ class SimulatedWorkers:
         sliding: Sequence[SimulatedEngine],
         scenario: Scenario,
     ) -> None:
-        self.engines = list(engines)
-        self.sliding = list(sliding)
+        self.engines = engines
+        self.sliding = sliding
+        self._all = (*engines, *sliding)
         self._proxies: list[LLMProxy] = []
-        everything = (*engines, *sliding)
-        self.transfers = WeightTransfers(scenario, len(everything))
+        self.transfers = WeightTransfers(scenario, len(self._all))
         self.commanded = EngineWorkers(
-            [SimulatedCommands(each, self.transfers, self._proxies) for each in everything],
+            [SimulatedCommands(each, self.transfers, self._proxies) for each in self._all],
             sliding=[engine.worker for engine in sliding],
         )
 
@@ -184,7 +171,7 @@ class SimulatedWorkers:
     def times(self) -> dict[str, PoolTimes]:
         """Counters of all engines up to now, by hardware class."""
         pools: dict[str, list[SimulatedEngine]] = defaultdict(list)
-        for engine in (*self.engines, *self.sliding):
+        for engine in self._all:
             engine.settle()
             pools[engine.hardware].append(engine)
         return {
@@ -199,3 +186,24 @@ class SimulatedWorkers:
             )
             for hardware, members in pools.items()
         }
+
+
+def make_workers(scenario: Scenario, make: MakeEngine) -> tuple[SimulatedWorkers, list[Inference]]:
+    """All inference workers, and those of them that requests go to."""
+    parts = scenario.disaggregated
+    engines: list[SimulatedEngine] = []
+    for part, (model, count) in enumerate(scenario.workers()):
+        first = len(engines)
+        stored = parts is not None and part == 0
+        engines += [
+            make(f"{model.hardware}-{first + i:04d}", model, stored=stored) for i in range(count)
+        ]
+    count = scenario.sliding // scenario.tensor_parallel
+    roofline = Roofline(scenario.model, scenario.training.device, scenario.tensor_parallel)
+    sliding = [make(f"sliding-{i:04d}", roofline, stored=False) for i in range(count)]
+    serving: list[Inference] = [*engines, *sliding]
+    if parts is not None:
+        split = parts.prefill.devices // parts.degree
+        ends = engines[:split], engines[split:]
+        serving = [DisaggregatedEngine(*ends, parts.link_gb_s, scenario.model.kv_bytes)]
+    return SimulatedWorkers(engines, sliding, scenario), serving

@@ -23,8 +23,6 @@ class ContinuousBatch:
     """The sequences of one inference worker.
 
     Args:
-        model: how long passes take.
-        version: policy version that the worker serves.
         stored: prefixes lie in a store beside the devices and are never evicted.
     """
 
@@ -45,12 +43,10 @@ class ContinuousBatch:
         self._submitted = 0
 
     def __len__(self) -> int:
-        """Number of sequences, waiting ones included."""
         return len(self._waiting) + len(self._prefill) + len(self._decode.jobs)
 
     @property
     def version(self) -> int:
-        """Policy version that the worker serves."""
         return self._decode.version
 
     @property
@@ -65,7 +61,6 @@ class ContinuousBatch:
 
     @property
     def busy_s(self) -> float:
-        """Seconds of passes so far."""
         return self.prefill_s + self.decode_s
 
     @property
@@ -106,7 +101,6 @@ class ContinuousBatch:
         return changed
 
     def suspend(self, now: float) -> list[Job]:
-        """Stop; the jobs that changed until now."""
         changed = self.advance(now)
         self.suspended = True
         return changed
@@ -130,38 +124,29 @@ class ContinuousBatch:
 
     def next_event(self) -> float | None:
         """Time of the next event; None if the worker is idle or suspended."""
-        if self.suspended:
-            return None
-        if self._prefill:
+        if self._prefill and not self.suspended:
             return self._prefill_end
-        if not self._decode.jobs:
+        if self.suspended or not self._decode.jobs:
             return None
         return self._now + self._decode.seconds_to_event()
 
     def advance(self, now: float) -> list[Job]:
         """Move on; the jobs that sampled their first token here, and those that are done."""
         changed: list[Job] = []
-        if self.suspended:
-            self._now = now
-            return changed
         while (event := self.next_event()) is not None and event <= now:
             if self._prefill:
                 self._end_prefill(changed)
             else:
                 self._end_passes(event, changed)
             self._start_prefill()
-        self._run_until(now)
-        return changed
-
-    def _run_until(self, now: float) -> None:
-        """Make the passes between two events."""
-        elapsed = now - self._now
+        elapsed = 0.0 if self.suspended else now - self._now
         if elapsed > 0 and self._prefill:
             self.prefill_s += elapsed
         elif elapsed > 0 and self._decode.jobs:
             self._decode.run(elapsed)
             self.decode_s += elapsed
         self._now = now
+        return changed
 
     def _end_passes(self, event: float, changed: list[Job]) -> None:
         """Sample up to the event, then finish the jobs that are done, or make room."""

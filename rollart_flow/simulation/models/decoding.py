@@ -48,7 +48,6 @@ class PrefixCache:
         self._total = 0
 
     def get(self, key: str) -> int:
-        """Cached tokens of a prefix, 0 if there are none."""
         return self._tokens.get(key, 0)
 
     def add(self, key: str, tokens: int) -> None:
@@ -58,7 +57,6 @@ class PrefixCache:
         self._total += tokens
 
     def drop(self, key: str) -> None:
-        """Forget a prefix, if it is cached."""
         self._total -= self._tokens.pop(key, 0)
 
     def evict(self, used: float, capacity: int) -> None:
@@ -68,18 +66,12 @@ class PrefixCache:
             self._total -= freed
 
     def clear(self) -> None:
-        """Drop all prefixes."""
         self._tokens.clear()
         self._total = 0
 
 
 class SimulatedDecodeBatch:
-    """The sequences that run, and how far they are.
-
-    Args:
-        model: how long passes take.
-        version: policy version that the worker serves.
-    """
+    """The sequences that run under one policy version, and how far they are."""
 
     def __init__(self, model: EngineModel, version: int) -> None:
         self.model = model
@@ -104,7 +96,6 @@ class SimulatedDecodeBatch:
         return self._base + self._passes * len(self.jobs) + self.prompts
 
     def set_slowdown(self, slowdown: float) -> None:
-        """Let passes from now on take so many times as long."""
         self._slowdown = slowdown
         self._line = None
 
@@ -168,7 +159,6 @@ class SimulatedDecodeBatch:
         return job
 
     def newest(self) -> Job:
-        """The running job that arrived last."""
         return max(self.jobs.values(), key=lambda job: job.sequence)
 
     def leave(self, job: Job) -> None:

@@ -6,9 +6,12 @@ event loop sees a few events per generation, independent of its length.
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from typing import Protocol
 
+from rollart_flow.control.loop.bounded_dict import BoundedDict
 from rollart_flow.errors import WorkerLeftError
+from rollart_flow.simulation.hardware import EngineModel
 from rollart_flow.simulation.models.batching import ContinuousBatch
 from rollart_flow.simulation.models.decoding import Job
 from rollart_flow.simulation.workloads import shared
@@ -39,8 +42,11 @@ class SimulatedEngine:
         *,
         first_chunks: bool = False,
     ) -> None:
-        self._worker = worker
+        self.worker = worker
         self.batch = batch
+        self.hardware = batch.model.hardware
+        self.stands_for = frozenset((self.hardware,))
+        self.devices = batch.model.devices
         self._left = left
         self._lost = lost
         self._first_chunks = first_chunks
@@ -51,26 +57,6 @@ class SimulatedEngine:
         self.suspended_s = 0.0
         self.away_at: float | None = None
         self.away_s = 0.0
-
-    @property
-    def worker(self) -> str:
-        """Name of the worker."""
-        return self._worker
-
-    @property
-    def hardware(self) -> str:
-        """Hardware class."""
-        return self.batch.model.hardware
-
-    @property
-    def stands_for(self) -> frozenset[str]:
-        """The worker's own hardware class."""
-        return frozenset((self.hardware,))
-
-    @property
-    def devices(self) -> int:
-        """Number of accelerators that the worker occupies."""
-        return self.batch.model.devices
 
     async def generate(
         self, request: GenerationRequest, *, prefilled: bool = False
@@ -93,7 +79,8 @@ class SimulatedEngine:
         try:
             done = self._submit(job)
             if self._first_chunks or len(request.prompt_ids) == 1:
-                await self._first_token(job)
+                self._first[job] = asyncio.get_running_loop().create_future()
+                await self._first[job]
                 if job.spans:
                     yield _chunk(request, 0, 1, job.spans[0][0], None)
                     sent = offset = 1
@@ -106,7 +93,7 @@ class SimulatedEngine:
             if not spans and job.left == 0:
                 yield _chunk(request, offset, 0, self.batch.version, FinishReason.STOP)
             if job.left:
-                raise WorkerLeftError(f"{self._worker} has left")
+                raise WorkerLeftError(f"{self.worker} has left")
         finally:
             self._give_up(job)
             if job.left:
@@ -135,24 +122,18 @@ class SimulatedEngine:
 
     def _submit(self, job: Job) -> "asyncio.Future[None]":
         if self.away_at is not None:
-            raise WorkerLeftError(f"{self._worker} has left")
+            raise WorkerLeftError(f"{self.worker} has left")
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._done[job] = done
         self._happened(self.batch.submit(self._now(), job))
         return done
 
-    async def _first_token(self, job: Job) -> None:
-        first: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._first[job] = first
-        await first
-
     def _happened(self, changed: Iterable[Job]) -> None:
         """Wake the waiters of changed jobs, and set the timer for the next event."""
         for job in changed:
-            if (first := self._first.pop(job, None)) is not None and not first.done():
-                first.set_result(None)
-            if job.done and (done := self._done.pop(job, None)) is not None and not done.done():
-                done.set_result(None)
+            _end(self._first.pop(job, None))
+            if job.done:
+                _end(self._done.pop(job, None))
         event = self.batch.next_event()
         if self._timer is not None:
             if self._timer.when() == event:
@@ -167,7 +148,6 @@ class SimulatedEngine:
         self._happened(self.batch.advance(self._now()))
 
     def settle(self) -> None:
-        """Bring all counters up to now."""
         now = self._now()
         self._happened(self.batch.advance(now))
         if self.suspended_at is not None:
@@ -178,7 +158,6 @@ class SimulatedEngine:
             self.away_at = now
 
     def pace(self, slowdown: float) -> None:
-        """Let passes from now on take so many times as long."""
         self._happened(self.batch.pace(self._now(), slowdown))
 
     def suspend(self) -> None:
@@ -201,10 +180,8 @@ class SimulatedEngine:
         self._happened(self.batch.advance(self._now()))
         for job, done in list(self._done.items()):
             self.batch.remove(self._now(), job)
-            if (first := self._first.pop(job, None)) is not None and not first.done():
-                first.set_result(None)
-            if not done.done():
-                done.set_result(None)
+            _end(self._first.pop(job, None))
+            _end(done)
         self._done.clear()
         self._happened(())
 
@@ -216,6 +193,17 @@ class SimulatedEngine:
         self.batch.suspend(self._now())
         self.batch.resume(self._now(), version)
         self._happened(())
+
+
+class MakeEngine(Protocol):
+    """A factory of inference workers; `stored`: their prefixes lie in a store beside them."""
+
+    def __call__(self, name: str, model: EngineModel, *, stored: bool) -> SimulatedEngine: ...
+
+
+def _end(waiter: "asyncio.Future[None] | None") -> None:
+    if waiter is not None and not waiter.done():
+        waiter.set_result(None)
 
 
 def _without(spans: list[tuple[int, int]], sent: int) -> list[tuple[int, int]]:
@@ -230,19 +218,60 @@ def _without(spans: list[tuple[int, int]], sent: int) -> list[tuple[int, int]]:
 
 
 def _chunk(
-    request: GenerationRequest,
-    offset: int,
-    tokens: int,
-    version: int,
-    reason: FinishReason | None,
+    request: GenerationRequest, offset: int, tokens: int, version: int, reason: FinishReason | None
 ) -> Chunk:
     """A chunk with one id that stands for `tokens` tokens, or without an id if there are none."""
-    some = tokens > 0
-    return Chunk(
-        request_id=request.request_id,
-        offset=offset,
-        token_ids=(shared(tokens),) if some else (),
-        logprobs=(0.0,) if some else (),
-        versions=(version,) if some else (),
-        finish_reason=reason,
-    )
+    ids, logprobs, versions = ((shared(tokens),), (0.0,), (version,)) if tokens else ((), (), ())
+    return Chunk(request.request_id, offset, ids, logprobs, versions, reason)
+
+
+_REMEMBERED = 65_536
+"""Trajectories whose pair is remembered."""
+
+
+class DisaggregatedEngine:
+    """Prefill and decode on separate workers behind one interface (ROLLART section 6.3).
+
+    Prefixes lie in a store in host memory (Mooncake), from which a prefill worker loads them layer
+    by layer beside its arithmetic; KV caches of new tokens go to the decode worker over the
+    network. The invariant: every token is sampled by a decode worker that has the KV cache of all
+    tokens before it; a trajectory keeps its pair of workers.
+
+    Args:
+        link_gb_s: bandwidth from prefill to decode, per worker [GB/s].
+        kv_bytes: KV cache of one token.
+    """
+
+    def __init__(
+        self,
+        prefill: Sequence[SimulatedEngine],
+        decode: Sequence[SimulatedEngine],
+        link_gb_s: float,
+        kv_bytes: float,
+    ) -> None:
+        self._prefill = prefill
+        self._decode = decode
+        self._token_s = kv_bytes / (link_gb_s * 1e9)
+        self.worker = f"{len(prefill)}P{len(decode)}D"
+        self.hardware, self.stands_for = decode[0].hardware, decode[0].stands_for
+        self._pairs: BoundedDict[str, tuple[SimulatedEngine, SimulatedEngine, int]] = BoundedDict(
+            _REMEMBERED
+        )
+
+    async def generate(self, request: GenerationRequest) -> AsyncIterator[Chunk]:
+        position = sum(request.prompt_ids)
+        pair = self._pairs.get(request.trajectory_id)
+        prefill, decode, shipped = pair or (_least(self._prefill), _least(self._decode), 0)
+        await prefill.run(request.trajectory_id, position, 0)
+        fresh = position - min(shipped, position)
+        await asyncio.sleep(fresh * self._token_s)
+        self._pairs.add(request.trajectory_id, (prefill, decode, position))
+        async for chunk in decode.generate(request, prefilled=True):
+            yield chunk
+
+    async def abort(self, request_id: str) -> None:
+        """Do nothing: closing the stream of a request ends it."""
+
+
+def _least(engines: Sequence[SimulatedEngine]) -> SimulatedEngine:
+    return min(engines, key=lambda engine: len(engine.batch))

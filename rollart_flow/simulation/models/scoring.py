@@ -10,8 +10,8 @@ from typing import Protocol
 
 from rollart_flow.control.loop.waits import waiting
 from rollart_flow.simulation.measured import Measured
-from rollart_flow.simulation.models.engine import SimulatedEngine
-from rollart_flow.simulation.scenario import Dedicated, Serverless
+from rollart_flow.simulation.models.engine import MakeEngine, SimulatedEngine
+from rollart_flow.simulation.scenario import Dedicated, Scenario, Serverless
 from rollart_flow.simulation.workloads import Script
 
 RULE_S = 0.05
@@ -24,42 +24,36 @@ class Scoring(Protocol):
     @property
     def busy_s(self) -> float:
         """Device seconds in which the reward model worked."""
-        ...
 
     @property
     def paid_s(self) -> float:
         """Device seconds that were paid for it until now."""
-        ...
 
     async def score(self, trajectory_id: str, script: Script) -> None:
         """Wait for as long as the reward of a trajectory takes."""
-        ...
 
 
 class RuleScoring:
-    """Scoring by rules and small programs only."""
+    """Scoring by rules and small programs, which occupies no device of a reward model."""
 
     busy_s = 0.0
     paid_s = 0.0
 
     async def score(self, trajectory_id: str, script: Script) -> None:
-        """Wait for the time of a rule."""
         await asyncio.sleep(RULE_S)
 
 
-class ServerlessScoring:
+class ServerlessScoring(RuleScoring):
     """Scoring on instances that scale with the calls, and to zero between them."""
 
     def __init__(self, settings: Serverless) -> None:
         self._settings = settings
         self._idle: deque[float] = deque()
-        self.busy_s = 0.0
-        self.paid_s = 0.0
 
     async def score(self, trajectory_id: str, script: Script) -> None:
         """Call a warm instance if one is idle; start a new one if not."""
         if not script.judged:
-            await asyncio.sleep(RULE_S)
+            await super().score(trajectory_id, script)
             return
         settings, now = self._settings, asyncio.get_running_loop().time()
         while self._idle and self._idle[0] < now - settings.keep_alive_s:
@@ -78,10 +72,9 @@ class ServerlessScoring:
 
     def _judge_s(self, script: Script) -> float:
         judge, batch = self._settings.judge, self._settings.concurrency
-        prefill = judge.prefill_s(script.tokens, script.tokens / 2)
-        return prefill + self._settings.verdict_tokens * judge.decode_s(
-            batch, script.tokens * batch
-        )
+        token_s = judge.decode_s(batch, script.tokens * batch)
+        prefill_s = judge.prefill_s(script.tokens, script.tokens / 2)
+        return prefill_s + self._settings.verdict_tokens * token_s
 
 
 class DedicatedScoring:
@@ -103,7 +96,6 @@ class DedicatedScoring:
         return len(self._workers) * asyncio.get_running_loop().time()
 
     async def score(self, trajectory_id: str, script: Script) -> None:
-        """Judge a trajectory on the least loaded worker."""
         if not script.judged:
             await asyncio.sleep(RULE_S)
             return
@@ -118,11 +110,8 @@ class DedicatedScoring:
             self._load[index] -= 1
 
 
-class MeasuredScoring:
+class MeasuredScoring(RuleScoring):
     """Reward and commit together, for as long as they took in a stored run."""
-
-    busy_s = 0.0
-    paid_s = 0.0
 
     def __init__(self, measured: Measured, seed: int) -> None:
         self._scored_s = measured.scored_s
@@ -130,9 +119,21 @@ class MeasuredScoring:
         self._commit_ends: float | None = None
 
     async def score(self, trajectory_id: str, script: Script) -> None:
-        """Wait until the trajectory would be committed."""
         await asyncio.sleep(self._scored_s)
         now = asyncio.get_running_loop().time()
         if self._commit_ends is None or self._commit_ends <= now:
             self._commit_ends = now + next(self._commit_s)
         await asyncio.sleep(self._commit_ends - now)
+
+
+def make_scoring(scenario: Scenario, seed: int, make: MakeEngine) -> Scoring:
+    """The model of scoring that a scenario asks for."""
+    if scenario.measured is not None:
+        return MeasuredScoring(scenario.measured, seed)
+    reward = scenario.reward
+    if isinstance(reward, Serverless):
+        return ServerlessScoring(reward)
+    if isinstance(reward, Dedicated):
+        workers = [make(f"reward-{i}", reward.judge, stored=False) for i in range(reward.workers)]
+        return DedicatedScoring(reward, workers)
+    return RuleScoring()

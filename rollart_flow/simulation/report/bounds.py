@@ -122,22 +122,18 @@ def bound(
     training = [scenario.training_s([attempt.tokens for attempt in step]) for step in steps]
     serial = is_serial(schedule)
     began = record.steps[warmup - 1].ended if warmup and not serial else 0.0
-    chains = [[chain_s(attempt.script, scenario) for attempt in step] for step in steps]
-    shares = [
-        [_share(attempt, chain, began) for attempt, chain in zip(step, of_step, strict=True)]
-        for step, of_step in zip(steps, chains, strict=True)
-    ]
-    left = [
-        [c * s for c, s in zip(*pair, strict=True)] for pair in zip(chains, shares, strict=True)
-    ]
+    work: list[tuple[Script, float]] = []
+    left: list[list[float]] = []
+    for step in steps:
+        left.append([])
+        for attempt in step:
+            chain = chain_s(attempt.script, scenario)
+            share = _share(attempt, chain, began)
+            work.append((attempt.script, share))
+            left[-1].append(chain * share)
     slots = scenario.slots(schedule)
     spread = math.fsum(map(max, left)) / _span(schedule)
     filled = math.fsum(map(math.fsum, left)) / slots
-    work = [
-        (attempt.script, share)
-        for step, of_step in zip(steps, shares, strict=True)
-        for attempt, share in zip(step, of_step, strict=True)
-    ]
     count = len(batches)
     rollout = _rollout_s(work, scenario, slots) / count
     # Where weights are exchanged beside training, the first step has none to push.
@@ -172,12 +168,9 @@ def _rollout_s(work: Work, scenario: Scenario, in_flight: int) -> float:
     workers = _workers(scenario)
     if scenario.disaggregated is not None:
         (one, ones), (two, twos) = scenario.workers()
-        prefill = math.fsum(
-            share * _prefill_s(s, one, batch_of(in_flight / ones)) for s, share in work
-        )
-        decode = math.fsum(
-            share * _decode_s(s, two, batch_of(in_flight / twos)) for s, share in work
-        )
+        batches = batch_of(in_flight / ones), batch_of(in_flight / twos)
+        prefill = math.fsum(share * _prefill_s(s, one, batches[0]) for s, share in work)
+        decode = math.fsum(share * _decode_s(s, two, batches[1]) for s, share in work)
         return max(prefill / ones, decode / twos)
     if len(workers) != 2:
         # Each attempt where it costs least, as if all workers were of that kind.

@@ -4,18 +4,19 @@ The invariant: schedules are compared under equal conditions: the same attempts 
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import product
 
 from rollart_flow.control.schedule.schedule import Schedule
 from rollart_flow.errors import DeadlockError, RunFailedError
 from rollart_flow.simulation.cluster.simulated_cluster import SimulatedCluster
-from rollart_flow.simulation.loop.virtual_time import run
 from rollart_flow.simulation.record import Record
 from rollart_flow.simulation.report.bounds import batch_of, work_s
 from rollart_flow.simulation.report.report import Report, report
 from rollart_flow.simulation.scenario import Scenario
+from rollart_flow.simulation.virtual_time import run
 from rollart_flow.simulation.workloads import Script
 
 
@@ -92,17 +93,11 @@ class Row:
 
 
 def cases(
-    scenarios: Iterable[Scenario],
-    schedules: Iterable[Schedule],
-    seeds: Iterable[int],
-    steps: int,
-) -> Iterator[Case]:
+    scenarios: Iterable[Scenario], schedules: Iterable[Schedule], seeds: Iterable[int], steps: int
+) -> list[Case]:
     """Every combination; the schedules of one scenario and seed are consecutive."""
-    schedules, seeds = list(schedules), list(seeds)
-    for scenario in scenarios:
-        for seed in seeds:
-            for schedule in schedules:
-                yield Case(scenario, schedule, seed, steps)
+    every = product(scenarios, seeds, schedules)
+    return [Case(scenario, schedule, seed, steps) for scenario, seed, schedule in every]
 
 
 def simulate_case(case: Case, on_start: OnStart = lambda case, record: None) -> Record:

@@ -14,7 +14,7 @@ from rollart_flow.control.schedule.schedule import Schedule
 from rollart_flow.simulation.record import AttemptRecord, PoolTimes, Record, StepTimes
 from rollart_flow.simulation.report.bounds import StepTimeBound, bound, is_serial
 from rollart_flow.simulation.scenario import Scenario
-from rollart_flow.types import Outcome, Reason
+from rollart_flow.types import Outcome
 
 WARMUP = 2
 """Steps until an overlapping pipeline is full."""
@@ -101,6 +101,7 @@ def report(
         t: record.attempts[t] for times in steps for t in record.batches[times.step].trajectory_ids
     }
     batches = [record.batches[times.step] for times in steps]
+    push_s = _mean([times.pushed - times.trained for times in steps])
     return Report(
         scenario=scenario.name,
         schedule=schedule.name,
@@ -110,13 +111,17 @@ def report(
         throughput=sum(attempt.tokens for attempt in trained.values()) / window_s,
         bound=bound(record, scenario, schedule, warmup=warmup),
         utilization=_utilization(record, scenario, steps, warmup, window_s),
-        bubbles_s=_bubbles(steps, scenario),
+        bubbles_s={
+            "batch and weights": _mean([times.formed - times.asked for times in steps]),
+            "push": push_s,
+            "update": _mean([times.ended - times.pushed for times in steps]),
+        },
         staleness=dict(sorted(Counter(s for b in batches for s in b.staleness).items())),
         wasted=_wasted(record, trained, began),
         represented=_represented(record, trained),
         slow_represented=_slow_represented(record, trained, began),
         exposed_pull_s=_mean(record.exposed_pull_s),
-        push_s=_mean([times.pushed - times.trained for times in steps]),
+        push_s=push_s,
         reward_utilization=(
             record.reward_busy_s / record.reward_paid_s if record.reward_paid_s else None
         ),
@@ -144,15 +149,6 @@ def _utilization(
     return found
 
 
-def _bubbles(steps: list[StepTimes], scenario: Scenario) -> dict[str, float]:
-    """Time per step in which the training pool did not train, by cause [s]."""
-    return {
-        "batch and weights": _mean([times.formed - times.asked for times in steps]),
-        "push": _mean([times.pushed - times.trained for times in steps]),
-        "update": _mean([times.ended - times.pushed for times in steps]),
-    }
-
-
 def _wasted(record: Record, trained: Mapping[str, AttemptRecord], began: float) -> dict[str, float]:
     """Wasted shares by reason, without attempts that the end of the run cut off or left waiting."""
     lost: defaultdict[str, int] = defaultdict(int)
@@ -178,10 +174,9 @@ def _reason(record: Record, attempt: AttemptRecord) -> str | None:
     """Why an attempt was not trained on; None if the run ended before."""
     if attempt.outcome is Outcome.CANCELLED:
         return None
-    reason: Reason | None = record.left.get(attempt.trajectory_id, attempt.reason)
-    if attempt.outcome in (Outcome.COMPLETED, Outcome.TRUNCATED):
-        reason = record.left.get(attempt.trajectory_id)
-    return None if reason is None else str(reason)
+    ended_itself = attempt.outcome in (Outcome.COMPLETED, Outcome.TRUNCATED)
+    unseen = None if ended_itself else attempt.reason
+    return record.left.get(attempt.trajectory_id, unseen)
 
 
 def _represented(record: Record, trained: Mapping[str, AttemptRecord]) -> dict[str, float]:

@@ -9,14 +9,16 @@ from dataclasses import dataclass
 from datetime import datetime
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from rollart_flow.control.schedule.declarations import Phase
 from rollart_flow.control.schedule.schedule import Schedule
 from rollart_flow.errors import SettingsError
-from rollart_flow.simulation.stored.regression import Floats
 from rollart_flow.store.snapshot import Snapshot
 from rollart_flow.types import Split
+
+Floats = npt.NDArray[np.float64]
 
 _MOMENTS = {"created_at": "started", "finished_at": "ended", "committed_at": "committed"}
 

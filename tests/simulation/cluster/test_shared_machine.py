@@ -6,7 +6,6 @@ from collections import Counter
 import pytest
 
 from rollart_flow.simulation.cluster.shared_machine import SharedMachine
-from rollart_flow.simulation.loop.virtual_time import run
 from rollart_flow.simulation.measured import (
     Measured,
     MeasuredEngine,
@@ -17,6 +16,7 @@ from rollart_flow.simulation.measured import (
 from rollart_flow.simulation.models.batching import ContinuousBatch
 from rollart_flow.simulation.models.engine import SimulatedEngine
 from rollart_flow.simulation.models.scoring import MeasuredScoring
+from rollart_flow.simulation.virtual_time import run
 from rollart_flow.simulation.workloads import Script, ScriptedTurn
 
 

@@ -13,8 +13,7 @@ from rollart_flow.control.schedule.schedules import named_schedule
 from rollart_flow.simulation.cluster.simulated_cluster import simulate
 from rollart_flow.simulation.hardware import H20, H800, QWEN3_8B
 from rollart_flow.simulation.record import Activity, Record
-from rollart_flow.simulation.report.gantt import render, tick_s
-from rollart_flow.simulation.report.timeline import Bar, Fate, Timeline, pack, timeline
+from rollart_flow.simulation.report.gantt import Bar, Fate, Timeline, pack, render, tick_s, timeline
 from rollart_flow.simulation.scenario import Pool, Scenario
 from rollart_flow.simulation.workloads import FROZEN_LAKE, GEM_MATH
 

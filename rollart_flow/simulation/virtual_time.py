@@ -2,20 +2,113 @@
 
 The invariant: a run in this loop is a function of its seed alone. When everything waits and no
 timer is left, the loop raises DeadlockError with the names of the waits instead of hanging.
+
+Timers are kept on the pages of a calendar, 32 for each second. Setting a timer puts it on a page,
+and only the page of the present is sorted: the cost of a timer does not grow with their number.
 """
 
 import asyncio
 import contextvars
 import gc
+import heapq
 import random
+from bisect import insort
 from collections import deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
+from operator import attrgetter
 from typing import Any, TypeVar, TypeVarTuple
 
 from rollart_flow.control.loop import waits
 from rollart_flow.errors import DeadlockError
-from rollart_flow.simulation.loop.calendar import Calendar
+
+_PAGES_PER_S = 32
+_MOST_CANCELLED = 100
+"""Cancelled timers that may stay, even if fewer others are set."""
+
+_when = attrgetter("_when")
+"""The time of a timer, read without a Python call for each comparison."""
+
+
+class Calendar:
+    """The timers that have not fired, in the order of their time and then of their setting."""
+
+    def __init__(self) -> None:
+        self._page = -1
+        """Number of the present page."""
+        self._present: list[asyncio.TimerHandle] = []
+        """Timers of that page and of the pages before it, in order."""
+        self._later: dict[int, list[asyncio.TimerHandle]] = {}
+        """Timers by page, in the order in which they were set."""
+        self._pages: list[int] = []
+        """Heap of the pages that have timers."""
+        self._count = 0
+        self._cancelled = 0
+        """Upper bound of the cancelled timers among them."""
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, when: float, timer: asyncio.TimerHandle) -> None:
+        self._count += 1
+        page = int(when * _PAGES_PER_S)
+        if page <= self._page:
+            insort(self._present, timer, key=_when)
+        elif (others := self._later.get(page)) is not None:
+            others.append(timer)
+        else:
+            self._later[page] = [timer]
+            heapq.heappush(self._pages, page)
+
+    def next(self) -> float | None:
+        """Time at which the next timer fires; None if no timer is set."""
+        while True:
+            while self._present:
+                timer = self._present[0]
+                if not timer.cancelled():
+                    return timer.when()
+                del self._present[0]
+                self._count -= 1
+                self._cancelled -= 1
+            if not self._pages:
+                return None
+            self._turn()
+
+    def _turn(self) -> None:
+        """Turn to the next page that has timers."""
+        self._page = heapq.heappop(self._pages)
+        timers = self._later.pop(self._page)
+        self._present = sorted(_alive(timers), key=_when)
+        cancelled = len(timers) - len(self._present)
+        self._count -= cancelled
+        self._cancelled -= cancelled
+
+    def take(self, now: float) -> list[asyncio.TimerHandle]:
+        """Remove and return the timers that fire by `now`, which is not after `next()`."""
+        taken: list[asyncio.TimerHandle] = []
+        while self._present and self._present[0].when() <= now:
+            taken.append(self._present.pop(0))
+        self._count -= len(taken)
+        return taken
+
+    def cancelled(self) -> None:
+        """Count one more cancelled timer; drop all cancelled ones when they outnumber the others.
+
+        Timeouts are set and cancelled all the time.
+        """
+        self._cancelled += 1
+        if self._cancelled > _MOST_CANCELLED and self._cancelled > self._count // 2:
+            self._present = _alive(self._present)
+            later = ((page, _alive(timers)) for page, timers in self._later.items())
+            self._later = {page: alive for page, alive in later if alive}
+            self._pages = sorted(self._later)
+            self._count = len(self._present) + sum(map(len, self._later.values()))
+            self._cancelled = 0
+
+
+def _alive(timers: list[asyncio.TimerHandle]) -> list[asyncio.TimerHandle]:
+    return [timer for timer in timers if not timer.cancelled()]
+
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -45,7 +138,7 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
 
     @property
     def timers(self) -> int:
-        """Number of timers in the calendar, cancelled ones included."""
+        """Number of timers that are set, cancelled ones included."""
         return len(self._calendar)
 
     def call_at(
@@ -75,7 +168,11 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
             DeadlockError: no callback is ready and no timer is set.
         """
         if not self._ready and not self._stopping:
-            self._jump()
+            if (when := self._calendar.next()) is None:
+                raise DeadlockError(
+                    f"everything waits and nothing can wake it: {self._who_waits()}"
+                )
+            self._now = max(self._now, when)
         self._ready.extend(self._calendar.take(self._now))
         if self._shuffle is not None and len(self._ready) > 1:
             handles = list(self._ready)
@@ -86,17 +183,9 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
             if not handle.cancelled():
                 handle._run()
 
-    def _jump(self) -> None:
-        if (when := self._calendar.next()) is not None:
-            self._now = max(self._now, when)
-            return
-        raise DeadlockError(f"everything waits and nothing can wake it: {self._who_waits()}")
-
     def _who_waits(self) -> str:
-        named = waits.describe(self)
-        if named:
-            return named
-        return ", ".join(sorted(task.get_name() for task in asyncio.all_tasks(self)))
+        tasks = (task.get_name() for task in asyncio.all_tasks(self))
+        return waits.describe(self) or ", ".join(sorted(tasks))
 
     def _write_to_self(self) -> None:
         """Do nothing: this loop never sleeps, so that it need not be woken."""
@@ -112,7 +201,6 @@ def run(main: Coroutine[Any, Any, T], *, seed: int = 0, shuffle: bool = False) -
     """Run a coroutine to its end under virtual time, like `asyncio.run`.
 
     Args:
-        main: the coroutine.
         seed: seed of Python's `random`, which is restored afterwards, and of `shuffle`.
         shuffle: whether the order of callbacks that are ready together is permuted.
 

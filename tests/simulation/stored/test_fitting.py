@@ -3,12 +3,7 @@
 import numpy as np
 import pytest
 
-from rollart_flow.simulation.stored.regression import (
-    nonnegative,
-    open_intervals,
-    outside,
-    stretched,
-)
+from rollart_flow.simulation.stored.fitting import nonnegative, open_intervals, outside, stretched
 
 
 def test_open_intervals_are_counted_over_time() -> None:

@@ -1,1 +1,0 @@
-"""The event loop of simulations, whose clock jumps to the next timer."""
