@@ -25,7 +25,7 @@ FORMER_MODULES = {
     "rollart_flow.algorithms.losses.gspo": "rollart_flow.algorithms.recipes.gspo",
     "rollart_flow.algorithms.losses.ipa": "rollart_flow.algorithms.recipes.ipa",
     "rollart_flow.algorithms.losses.kimi": "rollart_flow.algorithms.recipes.kimi",
-    "rollart_flow.algorithms.losses.ppo": "rollart_flow.algorithms.losses.clipped",
+    "rollart_flow.algorithms.losses.ppo": "rollart_flow.algorithms.losses.surrogates",
     "rollart_flow.algorithms.losses.topr": "rollart_flow.algorithms.recipes.topr",
     "rollart_flow.algorithms.staleness": "rollart_flow.algorithms.parts.staleness",
     "rollart_flow.control.curriculum": "rollart_flow.control.scheduler.curriculum",
@@ -37,6 +37,16 @@ FORMER_MODULES = {
     "rollart_flow.rewards.judgements": "rollart_flow.rewards.judge",
     "rollart_flow.rewards.numbers": "rollart_flow.rewards.text",
 }
+for _package, _names in {
+    "advantages": (
+        "batch_normalized centered chunk_returns constant gae gigpo group leave_one_out "
+        "step_returns vtrace"
+    ),
+    "losses": "clipped ratio truncated vanilla",
+}.items():
+    for _name in _names.split():
+        _today = f"rollart_flow.algorithms.{_package}"
+        FORMER_MODULES[f"{_today}.{_name}"] = _today
 """Former name of each module that a pipeline file may import, and its name today."""
 
 

@@ -5,9 +5,46 @@ An error message is one line with the setting, its value and the permitted value
 
 import math
 from collections.abc import Collection
-from typing import TypeGuard
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeGuard, Union, get_args, get_origin
 
 from rollart_flow.errors import SettingsError
+from rollart_flow.fields import Within, field_types
+
+
+class CheckedSettings:
+    """Base of frozen dataclasses whose annotations say what each setting permits.
+
+    Numbers have a `Within`; choices are literals; other types than those and bool are not checked.
+    Values are not converted: a text is no number.
+
+    Raises:
+        SettingsError: names the first wrong setting, its value and what is permitted.
+    """
+
+    __slots__ = ()
+
+    def __post_init__(self) -> None:
+        kind: Any = type(self)
+        for name, hint in field_types(kind).items():
+            check_declared(name, getattr(self, name), hint)
+
+
+def check_declared(setting: str, value: object, hint: Any) -> None:
+    """Refuse a value that the annotation of its setting does not permit, see `CheckedSettings`."""
+    kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    if value is None and NoneType in kinds:
+        return
+    if kinds[0] is bool:
+        check_flag(setting, value)
+    elif get_origin(kinds[0]) is Literal:
+        check_choice(setting, value, get_args(kinds[0]))
+    for within in getattr(kinds[0], "__metadata__", ()):
+        if isinstance(within, Within) and kinds[0].__origin__ is int:
+            check_count(setting, value, low=int(within.low))
+        elif isinstance(within, Within):
+            low, high, open_low = within.low, within.high, within.open_low
+            check_number(setting, value, low=low, high=high, open_low=open_low)
 
 
 def check_number(

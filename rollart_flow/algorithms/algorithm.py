@@ -8,7 +8,7 @@ between the behavior policy and the trained one is corrected for once.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Annotated
 
 from rollart_flow.algorithms.base import (
     COMPUTED,
@@ -16,6 +16,7 @@ from rollart_flow.algorithms.base import (
     Advantages,
     Correction,
     Estimator,
+    Exact,
     Floats,
     Loss,
     TokenLoss,
@@ -28,10 +29,10 @@ from rollart_flow.algorithms.parts.aggregation import (
 )
 from rollart_flow.algorithms.parts.critic import Critic
 from rollart_flow.algorithms.parts.divergence import KLEstimator, divergence
-from rollart_flow.algorithms.parts.exact import Exact
 from rollart_flow.algorithms.parts.staleness import Decayed
 from rollart_flow.errors import SettingsError
-from rollart_flow.validation import check_choice, check_count, check_kind, check_number
+from rollart_flow.fields import NotNegative, Within
+from rollart_flow.validation import CheckedSettings, check_kind
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Algorithm:
+class Algorithm(CheckedSettings):
     """One policy gradient algorithm, with all of its parts."""
 
     name: str
@@ -48,19 +49,18 @@ class Algorithm:
     advantage: Estimator
     aggregation: Aggregation = "token"
     """Mean of the token losses, see `parts.aggregation`."""
-    kl: float = 0.0
+    kl: Annotated[float, Within(0)] = 0.0
     """Factor of the divergence from the reference policy; 0 needs no reference."""
-    entropy: float = 0.0
+    entropy: Annotated[float, Within(0)] = 0.0
     """Factor of the entropy bonus; 0 gives none."""
     kl_estimator: KLEstimator = "k3"
     """Estimator of the divergence, see `parts.divergence`."""
-    reference: int = 0
+    reference: NotNegative = 0
     """Version of the policy that is the reference. If it is later than the version that the run
     starts from, there is no penalty until the run reaches it."""
     correction: Correction | None = None
     """Factor in place of pi_old / mu. None means the exact weight for a loss with a ratio to
-    pi_old,
-    and no factor for other losses."""
+    pi_old, and no factor for other losses."""
     critic: Critic | None = None
     """Value head that the estimator needs; None if it needs none."""
     staleness: Decayed | None = None
@@ -74,28 +74,16 @@ class Algorithm:
         check_kind("correction", self.correction, Correction, optional=True)
         check_kind("critic", self.critic, Critic, optional=True)
         check_kind("staleness", self.staleness, Decayed, optional=True)
-        self._check_numbers()
-        self._check_corrections()
-        self._check_critic()
-
-    def _check_numbers(self) -> None:
+        CheckedSettings.__post_init__(self)
         check_aggregation(self.aggregation, self.constant_tokens)
-        check_number("kl", self.kl, low=0)
-        check_number("entropy", self.entropy, low=0)
-        check_choice("kl_estimator", self.kl_estimator, get_args(KLEstimator))
-        check_count("reference", self.reference, low=0)
         if self.kl == 0 and (self.kl_estimator != "k3" or self.reference != 0):
             raise SettingsError(f"{self.name}: kl_estimator and reference need kl above 0")
-
-    def _check_corrections(self) -> None:
         if self.correction is not None and self.loss.anchor == "behavior":
             raise SettingsError(
                 f"{self.name}: correction={self.correction} would correct twice, since "
                 f"{type(self.loss).__name__} reaches the behavior policy by itself; take one of "
                 "them, or a ratio_to='old' where the loss has it"
             )
-
-    def _check_critic(self) -> None:
         if self.advantage.needs_values and self.critic is None:
             raise SettingsError(
                 f"{self.name}: {type(self.advantage).__name__} needs values; give critic=Critic()"

@@ -10,9 +10,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, TypeAlias
 
 from rollart_flow.errors import TrainerError
+from rollart_flow.fields import Within
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,6 +21,12 @@ if TYPE_CHECKING:
     import torch
 
 Floats: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.float64]]"
+
+Discount: TypeAlias = Annotated[float, Within(0, 1)]
+"""Factor on what comes one place later."""
+
+ClipBelow: TypeAlias = Annotated[float, Within(0, 1, open_low=True)]
+"""Distance below 1 at which a ratio is cut."""
 
 Rows: TypeAlias = "tuple[np.ndarray[tuple[int], np.dtype[np.float32]], ...]"
 """An array of numbers for each trajectory of a batch, in order."""
@@ -164,3 +171,13 @@ class Correction(ABC):
     @abstractmethod
     def __call__(self, tokens: Tokens) -> torch.Tensor:
         """Return the factor of each action token [action tokens], without gradient."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exact(Correction):
+    """The exact weight sg[pi_old / mu], unbiased and with unbounded variance; the default."""
+
+    def __call__(self, tokens: Tokens) -> torch.Tensor:
+        import torch
+
+        return torch.exp(tokens.need("old_logprobs") - tokens.behavior_logprobs)

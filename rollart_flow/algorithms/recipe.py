@@ -45,6 +45,20 @@ class Common(TypedDict, total=False):
     """Factor on the loss of a stale trajectory, see `algorithms.parts.staleness`."""
 
 
+class WithRatio(Common, total=False):
+    """Keywords of every recipe whose loss has an importance ratio."""
+
+    ratio_to: RatioTo | None
+    """Denominator of the ratio, `behavior` or `old`; by default `old` with a correction, else
+    `behavior`."""
+
+
+def ratio_to(keywords: WithRatio) -> RatioTo:
+    """Take the denominator of the ratio out of the keywords of a recipe."""
+    given = keywords.pop("ratio_to", None)
+    return given or ("behavior" if keywords.get("correction") is None else "old")
+
+
 def compose(
     name: str,
     loss: Loss,
@@ -68,10 +82,3 @@ def compose(
     given: Common = {"advantage": advantage, "aggregation": aggregation, "critic": critic}
     given.update(common)
     return Algorithm(name, loss, **given)
-
-
-def ratio_of(ratio_to: RatioTo | None, common: Common) -> RatioTo:
-    """Return the given denominator of a ratio; by default pi_old with a correction, else mu."""
-    if ratio_to is None:
-        return "behavior" if common.get("correction") is None else "old"
-    return ratio_to

@@ -17,9 +17,9 @@ from typing import Any
 import pyarrow as pa
 from safetensors import SafetensorError
 
-from rollart_flow.algorithms.advantages.constant import Constant
+from rollart_flow.algorithms.advantages import Constant
 from rollart_flow.algorithms.algorithm import Algorithm
-from rollart_flow.algorithms.losses.vanilla import Vanilla
+from rollart_flow.algorithms.losses import Vanilla
 from rollart_flow.envs.base import Domain, Environment
 from rollart_flow.errors import SettingsError, TrainerError
 from rollart_flow.models.folder import load_folder

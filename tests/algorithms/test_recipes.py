@@ -86,7 +86,9 @@ OTHER: dict[str, Any] = {
 
 def own_keywords(recipe: Recipe) -> list[str]:
     kinds = inspect.signature(recipe).parameters.items()
-    return [name for name, p in kinds if p.kind is inspect.Parameter.KEYWORD_ONLY]
+    own = [name for name, p in kinds if p.kind is inspect.Parameter.KEYWORD_ONLY]
+    with_ratio = "WithRatio" in str(inspect.signature(recipe).parameters["common"].annotation)
+    return [*own, "ratio_to"] if with_ratio else own
 
 
 def test_defaults_are_those_of_the_papers() -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rollart_flow.algorithms.base import Floats
+from rollart_flow.algorithms.base import Floats, Rows
 from rollart_flow.errors import TrainerError
 
 Places = np.ndarray[tuple[int], np.dtype[np.int64]]
@@ -36,31 +36,31 @@ def groups_of(batch: pa.Table) -> Iterator[Places]:
         yield np.flatnonzero(group_of == group)
 
 
-def varied_groups(batch: pa.Table, rewards: Floats) -> tuple[list[Places], int]:
-    """Return the groups whose rewards differ, and the number of other groups.
+def in_groups(batch: pa.Table, estimate: Callable[[Floats], Floats]) -> tuple[Floats, int]:
+    """Return values estimated from the rewards of each group [trajectories].
 
-    Estimators give the others exactly 0, although their mean may differ by a rounding error.
-    """
-    groups = list(groups_of(batch))
-    varied = [places for places in groups if np.ptp(rewards[places]) > 0]
-    return varied, len(groups) - len(varied)
-
-
-def centered_in_groups(batch: pa.Table) -> tuple[Floats, int]:
-    """Return rewards less the mean of their group [trajectories], and the number of equal groups.
+    A group of equal rewards has values of exactly 0, although its mean may differ from them by a
+    rounding error; the second part of the result is the number of these groups.
 
     Raises:
         TrainerError: a reward is missing or not finite.
     """
     rewards = rewards_of(batch)
-    values = np.zeros(len(rewards))
-    varied, constant = varied_groups(batch, rewards)
-    for members in varied:
-        values[members] = rewards[members] - rewards[members].mean()
+    values, constant = np.zeros(len(rewards)), 0
+    for members in groups_of(batch):
+        if np.ptp(rewards[members]) > 0:
+            values[members] = estimate(rewards[members])
+        else:
+            constant += 1
     return values, constant
 
 
-def one_each(values: Floats) -> tuple[np.ndarray[tuple[int], np.dtype[np.float32]], ...]:
+def equal_groups(batch: pa.Table) -> int:
+    """Return the number of groups whose rewards are all equal."""
+    return in_groups(batch, np.zeros_like)[1]
+
+
+def one_each(values: Floats) -> Rows:
     """Return one number for all action tokens of each trajectory, as in `Advantages`."""
     return tuple(np.array([value], dtype=np.float32) for value in values)
 

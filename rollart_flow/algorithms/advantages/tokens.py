@@ -6,6 +6,7 @@ The invariant: the rewards of a chain add up to the trajectory's reward.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rollart_flow.algorithms.advantages.columns import Places, rewards_of
-from rollart_flow.algorithms.base import Floats
+from rollart_flow.algorithms.base import Floats, Rows
 from rollart_flow.errors import TrainerError
 
 
@@ -27,8 +28,7 @@ class Actions:
     """Chunk of each action token [action tokens], from 0; no observation lies within a chunk."""
     rewards: Floats
     """Reward of each turn [turns], given by the environment; the last one also has the difference
-    of
-    the trajectory's reward from their sum."""
+    of the trajectory's reward from their sum."""
     observations: tuple[str, ...]
     """Observation at the start of each turn."""
 
@@ -50,13 +50,8 @@ def actions_of(batch: pa.Table) -> list[Actions]:
     Raises:
         TrainerError: a trajectory has no reward, no action token, or one outside its turns.
     """
-    masks = _rows(batch, "action_mask")
-    turns = _rows(batch, "turns")
-    rewards = rewards_of(batch)
-    return [
-        _actions(place, mask, of_row, reward)
-        for place, (mask, of_row, reward) in enumerate(zip(masks, turns, rewards, strict=True))
-    ]
+    rows = zip(_rows(batch, "action_mask"), _rows(batch, "turns"), rewards_of(batch), strict=True)
+    return [_actions(place, *row) for place, row in enumerate(rows)]
 
 
 def _actions(place: int, mask: pa.Array, turns: pa.Array, reward: float) -> Actions:
@@ -115,6 +110,11 @@ def behavior_logprobs(batch: pa.Table) -> list[Floats]:
 def _floats(values: pa.Array) -> Floats:
     floats: Floats = values.to_numpy(zero_copy_only=False).astype(np.float64)
     return floats
+
+
+def float32(values: Iterable[Floats]) -> Rows:
+    """Return numbers of each trajectory in the type of `Advantages`."""
+    return tuple(value.astype(np.float32) for value in values)
 
 
 def discounted(rewards: Floats, gamma: float) -> Floats:

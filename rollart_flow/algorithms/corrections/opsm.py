@@ -11,29 +11,29 @@ Source: DeepSeek-V3.2 (2512.02556) section 3.1; slime's default of 1e-4.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from rollart_flow.algorithms.base import Correction, Tokens
+from rollart_flow.algorithms.base import Correction, Exact, Tokens
 from rollart_flow.algorithms.losses.segments import segment_means
-from rollart_flow.algorithms.parts.exact import Exact
 from rollart_flow.errors import SettingsError
-from rollart_flow.validation import check_number
+from rollart_flow.fields import Within
+from rollart_flow.validation import CheckedSettings
 
 if TYPE_CHECKING:
     import torch
 
 
 @dataclass(frozen=True, slots=True)
-class OPSM(Correction):
+class OPSM(CheckedSettings, Correction):
     """A correction, and 0 for failures that have become too unlikely."""
 
-    delta: float = 1e-4
+    delta: Annotated[float, Within(0)] = 1e-4
     """Mean log-ratio beyond which a trajectory's failures are dropped [nats per token]."""
     weight: Correction = field(default_factory=Exact)
     """Correction for pi_old / mu of tokens that are not dropped."""
 
     def __post_init__(self) -> None:
-        check_number("delta", self.delta, low=0)
+        CheckedSettings.__post_init__(self)
         if not isinstance(self.weight, Correction) or isinstance(self.weight, OPSM):
             raise SettingsError(f"weight={self.weight!r}: expected a correction such as tis()")
 
@@ -51,8 +51,6 @@ def opsm(delta: float = 1e-4, *, weight: Correction | None = None) -> OPSM:
     """Off-policy sequence masking as a correction: `grpo(correction=opsm(weight=tis()))`.
 
     Args:
-        delta: mean of log pi_old - log pi_theta over a trajectory's action tokens beyond which its
-            tokens with a negative advantage are dropped.
         weight: correction for pi_old / mu of tokens that are not dropped; `Exact` by default.
 
     Raises:

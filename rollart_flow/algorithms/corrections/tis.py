@@ -9,34 +9,27 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rollart_flow.algorithms.base import Correction, Tokens
-from rollart_flow.validation import check_number
+from rollart_flow.algorithms.base import Exact, Tokens
+from rollart_flow.fields import Positive
+from rollart_flow.validation import CheckedSettings
 
 if TYPE_CHECKING:
     import torch
 
 
 @dataclass(frozen=True, slots=True)
-class TIS(Correction):
+class TIS(CheckedSettings, Exact):
     """The importance weight, truncated at a cap."""
 
-    cap: float = 2.0
+    cap: Positive = 2.0
     """Largest weight pi_old / mu of a token."""
 
-    def __post_init__(self) -> None:
-        check_number("cap", self.cap, low=0, open_low=True)
-
     def __call__(self, tokens: Tokens) -> torch.Tensor:
-        import torch
-
-        return torch.exp(tokens.need("old_logprobs") - tokens.behavior_logprobs).clamp(max=self.cap)
+        return Exact.__call__(self, tokens).clamp(max=self.cap)
 
 
 def tis(cap: float = 2.0) -> TIS:
     """Truncated importance sampling as a correction: `grpo(correction=tis(cap=2.0))`.
-
-    Args:
-        cap: largest weight pi_old / mu of a token.
 
     Raises:
         SettingsError: the cap is not above 0.

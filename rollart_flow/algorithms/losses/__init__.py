@@ -3,11 +3,8 @@
 The loss of a single recipe is in the file of the recipe, see `rollart_flow.algorithms.recipes`.
 """
 
-from rollart_flow.algorithms.losses.clipped import Clipped
-from rollart_flow.algorithms.losses.ratio import RatioLoss
 from rollart_flow.algorithms.losses.segments import segment_maxima, segment_means
-from rollart_flow.algorithms.losses.truncated import Truncated
-from rollart_flow.algorithms.losses.vanilla import Vanilla
+from rollart_flow.algorithms.losses.surrogates import Clipped, RatioLoss, Truncated, Vanilla
 from rollart_flow.exports import lazy_exports
 
 __all__ = ["Clipped", "RatioLoss", "Truncated", "Vanilla", "segment_maxima", "segment_means"]

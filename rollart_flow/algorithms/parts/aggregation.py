@@ -24,8 +24,7 @@ trajectory does not weaken what its tokens teach (Dr.GRPO, 2503.20783)."""
 
 
 def check_aggregation(aggregation: object, constant_tokens: object) -> None:
-    """Refuse an unknown aggregation, and a divisor without the aggregation `constant` or vice
-    versa.
+    """Refuse an unknown aggregation, a divisor with another one than `constant`, or vice versa.
 
     Raises:
         SettingsError: names the setting, its value and the allowed values.

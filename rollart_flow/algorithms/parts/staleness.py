@@ -8,36 +8,28 @@ trajectory has the full weight, and an older one never more than a younger one.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from rollart_flow.algorithms.base import Floats
 from rollart_flow.errors import TrainerError
-from rollart_flow.validation import check_count, check_number
+from rollart_flow.fields import NotNegative, Within
+from rollart_flow.validation import CheckedSettings
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
 @dataclass(frozen=True, slots=True)
-class Decayed:
+class Decayed(CheckedSettings):
     """factor^max(0, staleness - after): each version of lag multiplies the weight by `factor`."""
 
-    factor: float = 0.9
+    factor: Annotated[float, Within(0, 1, open_low=True)] = 0.9
     """Factor on a trajectory's weight for each version; 1 changes nothing."""
-    after: int = 0
+    after: NotNegative = 0
     """Staleness up to which the weight is unchanged [versions]."""
 
-    def __post_init__(self) -> None:
-        check_number("factor", self.factor, low=0, high=1, open_low=True)
-        check_count("after", self.after, low=0)
-
     def __call__(self, batch: pa.Table) -> Floats:
-        """Return factors [trajectories] in (0, 1] from the column `staleness` of a batch
-        [versions].
-
-        Raises:
-            TrainerError: a trajectory has no staleness.
-        """
+        """Return factors [trajectories] in (0, 1] from the column `staleness` [versions]."""
         import numpy as np
 
         lag = np.maximum(staleness_of(batch) - self.after, 0.0)

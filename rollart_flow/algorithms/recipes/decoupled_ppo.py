@@ -20,13 +20,14 @@ has the interpolation (docs/algorithms/prox_approx.md).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Unpack, get_args
+from typing import TYPE_CHECKING, Literal, Unpack
 
-from rollart_flow.algorithms.advantages.group import GroupNormalized
+from rollart_flow.algorithms.advantages.groups import GroupNormalized
 from rollart_flow.algorithms.algorithm import Algorithm
-from rollart_flow.algorithms.base import Loss, RatioTo, TokenLoss, Tokens
+from rollart_flow.algorithms.base import ClipBelow, Loss, RatioTo, TokenLoss, Tokens
 from rollart_flow.algorithms.recipe import Common, compose
-from rollart_flow.validation import check_choice, check_number
+from rollart_flow.fields import Positive
+from rollart_flow.validation import CheckedSettings
 
 if TYPE_CHECKING:
     import torch
@@ -35,22 +36,17 @@ Proximal = Literal["recomputed", "interpolated"]
 
 
 @dataclass(frozen=True, slots=True)
-class Decoupled(Loss):
+class Decoupled(CheckedSettings, Loss):
     """Weighted clipped surrogate; ratio and weight together correct for the behavior policy."""
 
-    clip: float = 0.2
+    clip: ClipBelow = 0.2
     """Distance below 1 at which the gradient of the ratio to the proximal policy is cut."""
-    clip_high: float = 0.2
+    clip_high: Positive = 0.2
     """Distance above 1."""
-    cap: float = 5.0
+    cap: Positive = 5.0
     """Weight beyond which a token is dropped."""
     proximal: Proximal = "recomputed"
-
-    def __post_init__(self) -> None:
-        check_number("clip", self.clip, low=0, high=1, open_low=True)
-        check_number("clip_high", self.clip_high, low=0, open_low=True)
-        check_number("cap", self.cap, low=0, open_low=True)
-        check_choice("proximal", self.proximal, get_args(Proximal))
+    """`recomputed` costs one more forward pass where a batch is cut into minibatches."""
 
     @property
     def anchor(self) -> RatioTo:
@@ -90,18 +86,6 @@ def decoupled_ppo(
     proximal: Proximal = "recomputed",
     **common: Unpack[Common],
 ) -> Algorithm:
-    """Decoupled PPO for `train`.
-
-    Args:
-        clip: distance below 1 at which the gradient of the ratio is cut.
-        clip_high: distance above 1.
-        cap: weight beyond which a token is dropped.
-        proximal: `recomputed` (pi_old, one more forward pass where a batch is cut into minibatches)
-            or `interpolated` between the behavior policy and the trained one.
-        **common: see `Common`.
-
-    Raises:
-        SettingsError: a value is out of its range, or settings contradict each other.
-    """
+    """Decoupled PPO for `train`, with the settings of its loss and of `Common`."""
     loss = Decoupled(clip, clip_high, cap, proximal)
     return compose("decoupled_ppo", loss, common, advantage=GroupNormalized())

@@ -14,31 +14,26 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Unpack
 
-from rollart_flow.algorithms.advantages.group import GroupNormalized
+from rollart_flow.algorithms.advantages.groups import GroupNormalized
 from rollart_flow.algorithms.algorithm import Algorithm
-from rollart_flow.algorithms.base import Loss, RatioTo, TokenLoss, Tokens
+from rollart_flow.algorithms.base import ClipBelow, Loss, RatioTo, TokenLoss, Tokens
 from rollart_flow.algorithms.losses.segments import segment_maxima
 from rollart_flow.algorithms.recipe import Common, compose
-from rollart_flow.validation import check_count, check_number
+from rollart_flow.fields import NotNegative, Positive
+from rollart_flow.validation import CheckedSettings
 
 
 @dataclass(frozen=True, slots=True)
-class DoubleSided(Loss):
+class DoubleSided(CheckedSettings, Loss):
     """Weighted log-likelihood of each action token, masked outside of the window."""
 
-    clip: float = 0.2
+    clip: ClipBelow = 0.2
     """Distance below 1 at which the window of the ratio ends."""
-    clip_high: float = 0.28
+    clip_high: Positive = 0.28
     """Distance above 1."""
-    max_lag: int | None = None
+    max_lag: NotNegative | None = None
     """Largest number of versions from a trajectory's oldest token to the weights that the step
     starts from; None for no limit."""
-
-    def __post_init__(self) -> None:
-        check_number("clip", self.clip, low=0, high=1, open_low=True)
-        check_number("clip_high", self.clip_high, low=0, open_low=True)
-        if self.max_lag is not None:
-            check_count("max_lag", self.max_lag, low=0)
 
     @property
     def anchor(self) -> RatioTo:
@@ -67,16 +62,6 @@ def double_sided(
     max_lag: int | None = None,
     **common: Unpack[Common],
 ) -> Algorithm:
-    """Double-sided masking for `train`.
-
-    Args:
-        clip: distance below 1 at which the window of the ratio ends.
-        clip_high: distance above 1.
-        max_lag: largest lag of a trajectory's oldest token [versions]; None for no limit.
-        **common: see `Common`.
-
-    Raises:
-        SettingsError: a value is out of its range, or settings contradict each other.
-    """
+    """Double-sided masking for `train`, with the settings of its loss and of `Common`."""
     loss = DoubleSided(clip, clip_high, max_lag)
     return compose("double_sided", loss, common, advantage=GroupNormalized())

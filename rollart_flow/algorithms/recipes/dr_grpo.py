@@ -9,32 +9,21 @@ Source: 2503.20783, section 3.2.
 
 from typing import Unpack
 
-from rollart_flow.algorithms.advantages.centered import GroupCentered
+from rollart_flow.algorithms.advantages.groups import GroupCentered
 from rollart_flow.algorithms.algorithm import Algorithm
-from rollart_flow.algorithms.base import RatioTo
-from rollart_flow.algorithms.losses.clipped import Clipped
-from rollart_flow.algorithms.recipe import Common, compose, ratio_of
+from rollart_flow.algorithms.losses.surrogates import Clipped
+from rollart_flow.algorithms.recipe import WithRatio, compose, ratio_to
 
 
 def dr_grpo(
     *,
     clip: float = 0.2,
     clip_high: float = 0.2,
-    ratio_to: RatioTo | None = None,
-    **common: Unpack[Common],
+    **common: Unpack[WithRatio],
 ) -> Algorithm:
-    """Dr.GRPO for `train`.
+    """Dr.GRPO for `train`; keywords as in `grpo`.
 
-    Args:
-        clip: distance below 1 at which the gradient of the ratio is cut.
-        clip_high: distance above 1.
-        ratio_to: denominator of the ratio, `behavior` or `old`; by default `old` with a correction,
-            else `behavior`.
-        **common: see `Common`; `constant_tokens` must be given, such as the most tokens that a
-            trajectory may have.
-
-    Raises:
-        SettingsError: a value is out of its range, or settings contradict each other.
+    `constant_tokens` must be given, such as the most tokens that a trajectory may have.
     """
-    loss = Clipped(clip, clip_high, ratio_to=ratio_of(ratio_to, common))
+    loss = Clipped(clip, clip_high, ratio_to=ratio_to(common))
     return compose("dr_grpo", loss, common, advantage=GroupCentered(), aggregation="constant")

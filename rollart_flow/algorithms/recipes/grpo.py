@@ -8,11 +8,10 @@ clip and the mean over all tokens.
 
 from typing import Unpack
 
-from rollart_flow.algorithms.advantages.group import GroupNormalized
+from rollart_flow.algorithms.advantages.groups import GroupNormalized
 from rollart_flow.algorithms.algorithm import Algorithm
-from rollart_flow.algorithms.base import RatioTo
-from rollart_flow.algorithms.losses.clipped import Clipped
-from rollart_flow.algorithms.recipe import Common, compose, ratio_of
+from rollart_flow.algorithms.losses.surrogates import Clipped
+from rollart_flow.algorithms.recipe import WithRatio, compose, ratio_to
 from rollart_flow.errors import SettingsError
 
 
@@ -22,8 +21,7 @@ def grpo(
     clip_high: float = 0.28,
     dual: float | None = None,
     eps: float | None = None,
-    ratio_to: RatioTo | None = None,
-    **common: Unpack[Common],
+    **common: Unpack[WithRatio],
 ) -> Algorithm:
     """GRPO for `train`.
 
@@ -32,15 +30,10 @@ def grpo(
         clip_high: distance above 1; larger than `clip` lets unlikely tokens grow (DAPO).
         dual: ratio beyond which a negative advantage has no gradient; None for no bound.
         eps: term added to the standard deviation of a group's rewards; 1e-6 by default.
-        ratio_to: denominator of the ratio, `behavior` or `old`; by default `old` with a correction,
-            else `behavior`.
-        **common: see `Common`.
-
-    Raises:
-        SettingsError: a value is out of its range, or settings contradict each other.
+        **common: see `WithRatio`.
     """
     if eps is not None and "advantage" in common:
         raise SettingsError(f"eps={eps!r} is of GRPO's own advantage; leave it or advantage= out")
-    loss = Clipped(clip, clip_high, dual, ratio_to=ratio_of(ratio_to, common))
+    loss = Clipped(clip, clip_high, dual, ratio_to=ratio_to(common))
     normalized = GroupNormalized() if eps is None else GroupNormalized(eps)
     return compose("grpo", loss, common, advantage=normalized)

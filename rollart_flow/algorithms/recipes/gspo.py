@@ -14,13 +14,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Unpack
 
-from rollart_flow.algorithms.advantages.group import GroupNormalized
+from rollart_flow.algorithms.advantages.groups import GroupNormalized
 from rollart_flow.algorithms.algorithm import Algorithm
-from rollart_flow.algorithms.base import RatioTo, TokenLoss, Tokens
-from rollart_flow.algorithms.losses.ratio import RatioLoss
+from rollart_flow.algorithms.base import ClipBelow, TokenLoss, Tokens
 from rollart_flow.algorithms.losses.segments import segment_means
-from rollart_flow.algorithms.recipe import Common, compose, ratio_of
-from rollart_flow.validation import check_number
+from rollart_flow.algorithms.losses.surrogates import RatioLoss
+from rollart_flow.algorithms.recipe import WithRatio, compose, ratio_to
+from rollart_flow.fields import Positive
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,15 +29,10 @@ class GSPO(RatioLoss):
 
     reads: ClassVar[frozenset[str]] = frozenset({"rows"})
 
-    clip: float = 3e-4
+    clip: ClipBelow = 3e-4
     """Distance below 1 at which the gradient of a trajectory's ratio is cut."""
-    clip_high: float = 4e-4
+    clip_high: Positive = 4e-4
     """Distance above 1."""
-
-    def __post_init__(self) -> None:
-        RatioLoss.__post_init__(self)
-        check_number("clip", self.clip, low=0, high=1, open_low=True)
-        check_number("clip_high", self.clip_high, low=0, open_low=True)
 
     def __call__(self, tokens: Tokens) -> TokenLoss:
         import torch
@@ -54,20 +49,8 @@ def gspo(
     *,
     clip: float = 3e-4,
     clip_high: float = 4e-4,
-    ratio_to: RatioTo | None = None,
-    **common: Unpack[Common],
+    **common: Unpack[WithRatio],
 ) -> Algorithm:
-    """GSPO for `train`.
-
-    Args:
-        clip: distance below 1 at which the gradient of a trajectory's ratio is cut.
-        clip_high: distance above 1.
-        ratio_to: denominator of the ratio, `behavior` or `old`; by default `old` with a correction,
-            else `behavior`.
-        **common: see `Common`.
-
-    Raises:
-        SettingsError: a value is out of its range, or settings contradict each other.
-    """
-    loss = GSPO(clip, clip_high, ratio_to=ratio_of(ratio_to, common))
+    """GSPO for `train`, with the settings of its loss and the keywords of `WithRatio`."""
+    loss = GSPO(clip, clip_high, ratio_to=ratio_to(common))
     return compose("gspo", loss, common, advantage=GroupNormalized(), aggregation="sequence")

@@ -19,23 +19,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Unpack
 
-from rollart_flow.algorithms.advantages.chunk_returns import ChunkReturns
+from rollart_flow.algorithms.advantages.turns import ChunkReturns
 from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.algorithms.base import Loss, RatioTo, TokenLoss, Tokens
 from rollart_flow.algorithms.losses.segments import segment_means
 from rollart_flow.algorithms.recipe import Common, compose
-from rollart_flow.validation import check_number
+from rollart_flow.fields import Positive
+from rollart_flow.validation import CheckedSettings
 
 
 @dataclass(frozen=True, slots=True)
-class IPA(Loss):
+class IPA(CheckedSettings, Loss):
     """Masked log-likelihood of each action token; needs no further correction."""
 
-    high: float = 5.0
+    high: Positive = 5.0
     """Mean ratio of pi_old to the behavior policy beyond which a chunk is dropped."""
-
-    def __post_init__(self) -> None:
-        check_number("high", self.high, low=0, open_low=True)
 
     @property
     def anchor(self) -> RatioTo:
@@ -58,14 +56,9 @@ class IPA(Loss):
 
 
 def ipa(*, gamma: float = 0.95, high: float = 5.0, **common: Unpack[Common]) -> Algorithm:
-    """IPA for `train`.
+    """IPA for `train`, with the settings of its loss and the keywords of `Common`.
 
     Args:
         gamma: discount of one chunk.
-        high: mean ratio of pi_old to the behavior policy beyond which a chunk is dropped.
-        **common: see `Common`.
-
-    Raises:
-        SettingsError: a value is out of its range, or settings contradict each other.
     """
     return compose("ipa", IPA(high), common, advantage=ChunkReturns(gamma))

@@ -11,24 +11,22 @@ Source: Kimi k1.5 (2501.12599) section 2.3.2, Kimi K2 (2507.20534) section 3.2.2
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Unpack
+from typing import Annotated, Unpack
 
-from rollart_flow.algorithms.advantages.centered import GroupCentered
+from rollart_flow.algorithms.advantages.groups import GroupCentered
 from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.algorithms.base import Loss, TokenLoss, Tokens
 from rollart_flow.algorithms.recipe import Common, compose
-from rollart_flow.validation import check_number
+from rollart_flow.fields import Within
+from rollart_flow.validation import CheckedSettings
 
 
 @dataclass(frozen=True, slots=True)
-class Kimi(Loss):
+class Kimi(CheckedSettings, Loss):
     """Log-likelihood times the advantage, and the penalty."""
 
-    tau: float = 0.1
+    tau: Annotated[float, Within(0)] = 0.1
     """Factor of the squared log-ratio."""
-
-    def __post_init__(self) -> None:
-        check_number("tau", self.tau, low=0)
 
     @property
     def needs(self) -> frozenset[str]:
@@ -44,13 +42,5 @@ class Kimi(Loss):
 
 
 def kimi(*, tau: float = 0.1, **common: Unpack[Common]) -> Algorithm:
-    """Kimi's loss for `train`.
-
-    Args:
-        tau: factor of the squared log-ratio.
-        **common: see `Common`.
-
-    Raises:
-        SettingsError: a value is out of its range, or settings contradict each other.
-    """
+    """Kimi's loss for `train`, with the settings of its loss and the keywords of `Common`."""
     return compose("kimi", Kimi(tau), common, advantage=GroupCentered())

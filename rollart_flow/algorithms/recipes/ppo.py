@@ -9,12 +9,11 @@ Sources: 1707.06347; 1506.02438 for the advantages; ROLL Flash (2510.11345) sect
 
 from typing import Unpack
 
-from rollart_flow.algorithms.advantages.gae import GAE
+from rollart_flow.algorithms.advantages.critics import GAE
 from rollart_flow.algorithms.algorithm import Algorithm
-from rollart_flow.algorithms.base import RatioTo
-from rollart_flow.algorithms.losses.clipped import Clipped
+from rollart_flow.algorithms.losses.surrogates import Clipped
 from rollart_flow.algorithms.parts.critic import Critic
-from rollart_flow.algorithms.recipe import Common, compose, ratio_of
+from rollart_flow.algorithms.recipe import WithRatio, compose, ratio_to
 
 
 def ppo(
@@ -24,23 +23,13 @@ def ppo(
     dual: float | None = None,
     gamma: float = 1.0,
     lam: float = 0.95,
-    ratio_to: RatioTo | None = None,
-    **common: Unpack[Common],
+    **common: Unpack[WithRatio],
 ) -> Algorithm:
-    """PPO for `train`.
+    """PPO for `train`; further keywords as in `grpo`.
 
     Args:
-        clip: distance below 1 at which the gradient of the ratio is cut.
-        clip_high: distance above 1.
-        dual: ratio beyond which a negative advantage has no gradient; None for no bound.
         gamma: discount of one token.
         lam: weight of later errors; 0 uses the critic's next value, 1 the whole return.
-        ratio_to: denominator of the ratio, `behavior` or `old`; by default `old` with a correction,
-            else `behavior`.
-        **common: see `Common`.
-
-    Raises:
-        SettingsError: a value is out of its range, or settings contradict each other.
     """
-    loss = Clipped(clip, clip_high, dual, ratio_to=ratio_of(ratio_to, common))
+    loss = Clipped(clip, clip_high, dual, ratio_to=ratio_to(common))
     return compose("ppo", loss, common, advantage=GAE(gamma, lam), critic=Critic())

@@ -8,31 +8,18 @@ Source: 2501.03262. Its penalty is `kl=..., kl_estimator="k2"`.
 
 from typing import Unpack
 
-from rollart_flow.algorithms.advantages.batch_normalized import BatchNormalized
+from rollart_flow.algorithms.advantages.groups import BatchNormalized
 from rollart_flow.algorithms.algorithm import Algorithm
-from rollart_flow.algorithms.base import RatioTo
-from rollart_flow.algorithms.losses.clipped import Clipped
-from rollart_flow.algorithms.recipe import Common, compose, ratio_of
+from rollart_flow.algorithms.losses.surrogates import Clipped
+from rollart_flow.algorithms.recipe import WithRatio, compose, ratio_to
 
 
 def reinforce_plus_plus(
     *,
     clip: float = 0.2,
     clip_high: float = 0.2,
-    ratio_to: RatioTo | None = None,
-    **common: Unpack[Common],
+    **common: Unpack[WithRatio],
 ) -> Algorithm:
-    """REINFORCE++ for `train`.
-
-    Args:
-        clip: distance below 1 at which the gradient of the ratio is cut.
-        clip_high: distance above 1.
-        ratio_to: denominator of the ratio, `behavior` or `old`; by default `old` with a correction,
-            else `behavior`.
-        **common: see `Common`.
-
-    Raises:
-        SettingsError: a value is out of its range, or settings contradict each other.
-    """
-    loss = Clipped(clip, clip_high, ratio_to=ratio_of(ratio_to, common))
+    """REINFORCE++ for `train`; keywords as in `grpo`."""
+    loss = Clipped(clip, clip_high, ratio_to=ratio_to(common))
     return compose("reinforce_plus_plus", loss, common, advantage=BatchNormalized())

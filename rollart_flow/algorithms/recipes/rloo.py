@@ -10,19 +10,12 @@ Source: 2402.14740.
 
 from typing import Unpack
 
-from rollart_flow.algorithms.advantages.leave_one_out import LeaveOneOut
+from rollart_flow.algorithms.advantages.groups import LeaveOneOut
 from rollart_flow.algorithms.algorithm import Algorithm
-from rollart_flow.algorithms.losses.vanilla import Vanilla
+from rollart_flow.algorithms.losses.surrogates import Vanilla
 from rollart_flow.algorithms.recipe import Common, compose
 
 
 def rloo(**common: Unpack[Common]) -> Algorithm:
-    """RLOO for `train`.
-
-    Args:
-        **common: see `Common`.
-
-    Raises:
-        SettingsError: a value is out of its range, or settings contradict each other.
-    """
+    """RLOO for `train`, with the keywords of `Common`."""
     return compose("rloo", Vanilla(), common, advantage=LeaveOneOut())

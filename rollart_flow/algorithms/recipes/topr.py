@@ -13,14 +13,14 @@ Source: 2503.14286, eq. 6; ROLL for the weights.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Unpack
+from typing import Annotated, ClassVar, Unpack
 
-from rollart_flow.algorithms.advantages.group import GroupNormalized
+from rollart_flow.algorithms.advantages.groups import GroupNormalized
 from rollart_flow.algorithms.algorithm import Algorithm
-from rollart_flow.algorithms.base import RatioTo, TokenLoss, Tokens
-from rollart_flow.algorithms.losses.ratio import RatioLoss
-from rollart_flow.algorithms.recipe import Common, compose, ratio_of
-from rollart_flow.validation import check_number
+from rollart_flow.algorithms.base import TokenLoss, Tokens
+from rollart_flow.algorithms.losses.surrogates import RatioLoss
+from rollart_flow.algorithms.recipe import WithRatio, compose, ratio_to
+from rollart_flow.fields import Within
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,15 +29,10 @@ class TOPR(RatioLoss):
 
     reads: ClassVar[frozenset[str]] = frozenset({"reward"})
 
-    positive: float = 1.0
+    positive: Annotated[float, Within(0)] = 1.0
     """Weight of trajectories whose final reward is above 0."""
-    negative: float = 1.0
+    negative: Annotated[float, Within(0)] = 1.0
     """Weight of all others."""
-
-    def __post_init__(self) -> None:
-        RatioLoss.__post_init__(self)
-        check_number("positive", self.positive, low=0)
-        check_number("negative", self.negative, low=0)
 
     def __call__(self, tokens: Tokens) -> TokenLoss:
         import torch
@@ -54,20 +49,8 @@ def topr(
     *,
     positive: float = 1.0,
     negative: float = 1.0,
-    ratio_to: RatioTo | None = None,
-    **common: Unpack[Common],
+    **common: Unpack[WithRatio],
 ) -> Algorithm:
-    """TOPR for `train`.
-
-    Args:
-        positive: weight of trajectories whose final reward is above 0.
-        negative: weight of all others.
-        ratio_to: denominator of the ratio, `behavior` or `old`; by default `old` with a correction,
-            else `behavior`.
-        **common: see `Common`.
-
-    Raises:
-        SettingsError: a value is out of its range, or settings contradict each other.
-    """
-    loss = TOPR(positive, negative, ratio_to=ratio_of(ratio_to, common))
+    """TOPR for `train`, with the settings of its loss and the keywords of `WithRatio`."""
+    loss = TOPR(positive, negative, ratio_to=ratio_to(common))
     return compose("topr", loss, common, advantage=GroupNormalized())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Unpack
 
-from rollart_flow.algorithms.advantages.group import GroupNormalized
+from rollart_flow.algorithms.advantages import GroupNormalized
 from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.algorithms.base import Loss, TokenLoss, Tokens
 from rollart_flow.algorithms.recipe import Common, compose

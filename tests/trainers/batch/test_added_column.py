@@ -26,7 +26,7 @@ RECIPE = '''"""A recipe whose loss reads the added column."""
 
 import torch
 
-from rollart_flow.algorithms.advantages.group import GroupNormalized
+from rollart_flow.algorithms.advantages import GroupNormalized
 from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.algorithms.base import Loss, TokenLoss, Tokens
 
