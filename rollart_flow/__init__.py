@@ -28,33 +28,17 @@ if TYPE_CHECKING:
     from rollart_flow.store import open_run
 
 __all__ = [
-    "Pipeline",
-    "Policy",
-    "buffer",
-    "errors",
-    "evaluate",
-    "filter",
-    "open_run",
-    "reward",
-    "rollout",
-    "tasks",
-    "train",
-]
+    "Pipeline", "Policy", "buffer", "errors", "evaluate", "filter", "open_run", "reward",
+    "rollout", "tasks", "train",
+]  # fmt: skip
 
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
-        "Pipeline": "pipeline",
-        "Policy": "models.policy",
-        "buffer": "pipeline",
-        "errors": "",
-        "evaluate": "pipeline",
-        "filter": "pipeline",
-        "open_run": "store.run",
-        "reward": "pipeline",
-        "rollout": "pipeline",
-        "tasks": "pipeline",
-        "train": "pipeline",
+        "pipeline": "Pipeline buffer evaluate filter reward rollout tasks train",
+        "models.policy": "Policy",
+        "": "errors",
+        "store.run": "open_run",
     },
 )
 

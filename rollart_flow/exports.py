@@ -1,6 +1,6 @@
 """Names that a package exports and imports when they are first used (PEP 562).
 
-    __getattr__, __dir__ = lazy_exports(__name__, {"Run": "run", "open_run": "run"})
+    __getattr__, __dir__ = lazy_exports(__name__, {"run": "Run open_run"})
 
 A process that uses only the light modules of a package never loads the libraries of the others. A
 name that is also the name of its module must be imported eagerly instead, because the import system
@@ -14,14 +14,15 @@ from typing import Any
 
 
 def lazy_exports(
-    package: str, homes: Mapping[str, str]
+    package: str, exports: Mapping[str, str]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return `__getattr__` and `__dir__` of a package.
 
     Args:
         package: `__name__` of the package.
-        homes: module within the package that defines each exported name; "" for a module itself.
+        exports: the names that each module within the package defines; "" for modules themselves.
     """
+    homes = {name: home for home, names in exports.items() for name in names.split()}
 
     def load(name: str) -> Any:
         if name not in homes:

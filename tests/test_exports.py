@@ -8,7 +8,7 @@ import pytest
 PACKAGE = """
 from rollart_flow.exports import lazy_exports
 
-__getattr__, __dir__ = lazy_exports(__name__, {"answer": "deep", "other": ""})
+__getattr__, __dir__ = lazy_exports(__name__, {"deep": "answer", "": "other"})
 here = 1
 """
 

@@ -1,7 +1,6 @@
 """Renders simulated runs as tables, JSON objects and a progress line."""
 
 import math
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -9,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.console import Group, RenderableType
-from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from rollart_flow.cli.output import console, duration, sparkline
+from rollart_flow.cli.output import console, duration, live, sparkline
 
 if TYPE_CHECKING:
     from rollart_flow.simulation.record import Record
@@ -36,17 +34,11 @@ divided by that of all. pull: time that rollout waits for weights in each step."
 def as_object(
     row: "Row", *, ratio: float | None = None, published: float | None = None
 ) -> dict[str, Any]:
-    """A row as an object for JSON.
-
-    Args:
-        ratio: the simulated value of a figure; None if the row belongs to no figure of a paper.
-        published: the published value; None if there is none.
-    """
+    """A row as an object for JSON, with a figure's simulated and published value, if there are."""
     report = row.report
-    figures = {name: getattr(report, name) for name in ("scenario", "schedule", "seed")}
+    named = ("scenario", "schedule", "seed", "step_s", "throughput")
+    figures = {name: getattr(report, name) for name in named}
     figures |= {
-        "step_s": report.step_s,
-        "throughput": report.throughput,
         "bound_step_s": report.bound.step_s,
         "staleness_max": report.staleness_max,
         "wasted_fraction": report.wasted_fraction,
@@ -93,7 +85,6 @@ def _ages(staleness: Mapping[int, int]) -> str:
 
 
 def render_details(row: "Row") -> RenderableType:
-    """The times, the wasted tokens and the bounds of one run."""
     report = row.report
     table = Table.grid(padding=(0, 2))
     table.add_row("training waits", _listed(report.bubbles_s, ".1f", " s") + " of each step")
@@ -120,14 +111,11 @@ def _listed(values: Mapping[str, float], form: str, unit: str = "") -> str:
 
 
 def _bound(report: "Report") -> str:
-    bound = report.bound
-    parts = {
-        "rollout": bound.rollout_s,
-        "longest chain": bound.chain_s,
-        "push of weights": bound.push_s,
-    }
-    how = "then" if bound.serial else "beside"
-    return f"{_listed(parts, '.1f', ' s')}; {how} training {bound.training_s:.1f} s"
+    bound, how = report.bound, "then" if report.bound.serial else "beside"
+    return (
+        f"rollout {bound.rollout_s:.1f} s, longest chain {bound.chain_s:.1f} s, "
+        f"push of weights {bound.push_s:.1f} s; {how} training {bound.training_s:.1f} s"
+    )
 
 
 def _upper_bounds(upper: "Propositions") -> str:
@@ -151,7 +139,6 @@ class ComparisonProgress:
     """Record of the current run; it grows with each step."""
 
     def start(self, case: "Case", record: "Record") -> None:
-        """Count a run that begins."""
         self.begun += 1
         self.title, self.record = case.title, record
 
@@ -176,14 +163,8 @@ def showing_cases(runs: int, steps: int, *, quiet: bool) -> "Iterator[OnStart]":
     if quiet or not out.is_terminal:
         yield progress.start
         return
-    began = time.monotonic()
     spinner = Spinner("dots")
-    with Live(
-        get_renderable=lambda: render_progress(progress, spinner, time.monotonic() - began),
-        console=out,
-        refresh_per_second=4,
-        transient=True,
-    ):
+    with live(lambda elapsed_s: render_progress(progress, spinner, elapsed_s), out):
         yield progress.start
 
 

@@ -13,14 +13,12 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from itertools import chain, zip_longest
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import typer
-from rich import box
-from rich.table import Table
 
 from rollart_flow.cli.arguments import AsJson, Store
-from rollart_flow.cli.output import console, print_json
+from rollart_flow.cli.output import console, grid, print_json
 from rollart_flow.engines.registry import ENGINES
 from rollart_flow.envs.registry import ENVIRONMENTS
 from rollart_flow.errors import MissingExtraError, SettingsError
@@ -55,20 +53,14 @@ def doctor(store: Store = None, as_json: AsJson = False) -> None:
     """Check this machine; exit code 1 if something that every run needs is missing."""
     findings = list(examine(store))
     if as_json:
-        print_json(
-            [
-                {"name": f.name, "version": f.version, "usable": f.usable, "hint": f.hint}
-                for f in findings
-            ]
-        )
+        names = ("name", "version", "usable", "hint")
+        print_json([{name: getattr(f, name) for name in names} for f in findings])
     else:
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-        for heading in ("", "name", "version", "hint"):
-            table.add_column(heading, overflow="fold")
-        for f in findings:
-            mark = "ok" if f.usable else "MISSING" if f.required else "-"
-            table.add_row(mark, f.name, f.version or "", f.hint)
-        console().print(table)
+        marks = ("ok" if f.usable else "MISSING" if f.required else "-" for f in findings)
+        rows = (
+            (mark, f.name, f.version or "", f.hint) for mark, f in zip(marks, findings, strict=True)
+        )
+        console().print(grid(("", "name", "version", "hint"), rows))
     if any(f.required and not f.usable for f in findings):
         raise typer.Exit(1)
 
@@ -94,9 +86,8 @@ def examine(store: str | None = None) -> Iterator[Finding]:
 
 def _variants(*, gpu: bool) -> Iterator[Finding]:
     """Yield the packages that variants need, then the variants that cannot be loaded."""
-    declared = [v.requirements for _, v in _loadable(ENGINES)]
-    declared += [v.requirements for _, v in _loadable(TRAINERS)]
-    declared += [v.requirements for _, v in _loadable(WEIGHT_TRANSPORTS)]
+    families: tuple[Registry[Any], ...] = (ENGINES, TRAINERS, WEIGHT_TRANSPORTS)
+    declared = [v.requirements for family in families for _, v in _loadable(family)]
     remote = [v.requirements for _, v in _loadable(REWARD_TRANSPORTS)]
     in_turn = (*chain.from_iterable(zip_longest(*declared)), _STORE, *chain.from_iterable(remote))
     needed: dict[str, Requirement] = {}

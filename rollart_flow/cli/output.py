@@ -3,14 +3,20 @@
 import json
 import math
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
 from datetime import datetime
 from enum import Enum
 from io import StringIO
 from typing import Any
 
+from rich import box
 from rich.console import Console, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
 
 _PIPE_COLUMNS = 120
 
@@ -38,15 +44,39 @@ def as_text(renderable: RenderableType) -> str:
     return captured.get()
 
 
+def grid(
+    headings: Iterable[str], rows: Iterable[Iterable[str | Text]] = (), right: str = ""
+) -> Table:
+    """Return a table with folded columns; `right` names those that are aligned to the right."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in headings:
+        numbers = heading in right.split()
+        table.add_column(heading, justify="right" if numbers else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+@contextmanager
+def live(render: Callable[[float], RenderableType], out: Console) -> Iterator[Live]:
+    """Show what `render` makes of the seconds since the beginning, while the block runs."""
+    began = time.monotonic()
+    shown = Live(
+        get_renderable=lambda: render(time.monotonic() - began),
+        console=out,
+        refresh_per_second=4,
+        transient=True,
+    )
+    with shown:
+        yield shown
+
+
 def print_json(value: object) -> None:
-    """Print one JSON document on standard output."""
     sys.stdout.write(json.dumps(plain(value), ensure_ascii=False, indent=2) + "\n")
 
 
 def plain(value: Any) -> Any:
-    """Convert a value to JSON types: times become ISO 8601, numbers that are not finite become
-    null.
-    """
+    """Convert to JSON types: times become ISO 8601, numbers that are not finite become null."""
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, float):

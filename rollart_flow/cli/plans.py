@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from rollart_flow.cli.output import grid
 from rollart_flow.pipeline.plan import CONSUMER, EVALUATION, PRODUCER, Plan, Stage
 
 if TYPE_CHECKING:
@@ -41,32 +41,23 @@ def _picture(plan: Plan) -> Text:
 
 
 def _table(plan: Plan) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in ("node", "stream", "carried out by", "parallel", "resources", "what"):
-        table.add_column(heading, overflow="fold", no_wrap=heading == "resources")
-    for stage in plan.stages:
-        table.add_row(
-            stage.node,
-            stage.stream,
-            stage.operator,
-            stage.parallel,
-            _resources(stage),
-            stage.settings,
-        )
+    table = grid(("node", "stream", "carried out by", "parallel", "resources", "what"))
+    table.columns[4].no_wrap = True
+    for each in plan.stages:
+        what = _resources(each), each.settings
+        table.add_row(each.node, each.stream, each.operator, each.parallel, *what)
     return table
 
 
 def _resources(stage: Stage) -> str:
-    """Return the resources that a stage requests by domain, with their fallbacks."""
     asked = [want for want in stage.wants if want.resource != want.fallback]
     return "\n".join(f"{w.domain}: {w.resource}, else {w.fallback}" for w in asked) or "CPU"
 
 
 def render_grants(grants: "Sequence[Grant]") -> RenderableType:
     """A table of the resources that the connected Ray cluster would grant now."""
-    table = Table(title="granted now", box=box.SIMPLE_HEAD, pad_edge=False, title_justify="left")
-    for heading in ("role", "domain", "asks for", "gets", "workers"):
-        table.add_column(heading)
+    table = grid(("role", "domain", "asks for", "gets", "workers"))
+    table.title, table.title_justify = "granted now", "left"
     for grant in grants:
         gets = f"{grant.granted} (fallback)" if grant.fallback else grant.granted
         table.add_row(grant.role, grant.domain, grant.requested, gets, str(grant.workers))

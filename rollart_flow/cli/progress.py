@@ -9,13 +9,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from rich.console import Console, Group, RenderableType
-from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from rollart_flow.cli.output import console, duration, sparkline
+from rollart_flow.cli.output import console, duration, live, sparkline
 from rollart_flow.telemetry import OnProgress, Progress, ProgressKind, ignore_progress
 
 PHASES = ("wait_s", "suspend_s", "update_s", "resume_s", "train_s", "publish_s")
@@ -48,7 +47,6 @@ class View:
     trajectories, or trained ones if the messages lack the number of committed ones."""
 
     def take(self, progress: Progress, now: float) -> None:
-        """Update the view with one message."""
         self.total_steps = progress.total_steps or self.total_steps
         match progress.kind:
             case ProgressKind.PHASE:
@@ -109,20 +107,14 @@ def showing_progress(name: str, *, quiet: bool = False) -> Iterator[OnProgress]:
 @contextmanager
 def _live(name: str, out: Console) -> Iterator[OnProgress]:
     view = View(name)
-    began = time.monotonic()
     spinner = Spinner("dots")
-    with Live(
-        get_renderable=lambda: _display(view, spinner, time.monotonic() - began),
-        console=out,
-        refresh_per_second=4,
-        transient=True,
-    ) as live:
+    with live(lambda elapsed_s: _display(view, spinner, elapsed_s), out) as shown:
 
         def on_progress(progress: Progress) -> None:
             view.take(progress, time.monotonic())
             if progress.kind is ProgressKind.NOTE:
-                live.console.print(progress.text, style="dim")
-            live.refresh()
+                shown.console.print(progress.text, style="dim")
+            shown.refresh()
 
         yield on_progress
 
@@ -142,7 +134,6 @@ def _display(view: View, spinner: Spinner, elapsed_s: float) -> RenderableType:
 
 
 def _domains(view: View) -> RenderableType:
-    """Reward and success of each domain."""
     table = Table.grid(padding=(0, 2))
     for domain in sorted({*view.rewards, *view.success}):
         reward = view.rewards.get(domain)
@@ -156,12 +147,17 @@ def _domains(view: View) -> RenderableType:
     return table
 
 
+def _rates(view: View) -> list[str]:
+    parts = [f"staleness up to {view.staleness}"]
+    if view.per_second is not None:
+        parts.append(f"{view.per_second:.1f} trajectories/s")
+    return parts
+
+
 def _figures(view: View) -> Text:
     """Staleness, throughput, and the longest phases."""
     parts = [] if view.reward is None else [f"mean reward {view.reward:.2f}"]
-    parts.append(f"staleness up to {view.staleness}")
-    if view.per_second is not None:
-        parts.append(f"{view.per_second:.1f} trajectories/s")
+    parts += _rates(view)
     total = sum(view.phase_seconds.values())
     if total > 0:
         longest = sorted(view.phase_seconds.items(), key=lambda item: -item[1])[:3]
@@ -183,7 +179,7 @@ def _lines(name: str, out: Console) -> OnProgress:
 
 
 def _line(view: View, progress: Progress) -> str:
-    """Return the line for a message in a pipe; empty for most steps."""
+    """The line for a message in a pipe; empty for most steps."""
     match progress.kind:
         case ProgressKind.STEP:
             return _step_line(view)
@@ -204,9 +200,7 @@ def _step_line(view: View) -> str:
     if view.step % often and view.step not in (1, view.total_steps):
         return ""
     parts = [f"step {view.step}/{view.total_steps or '?'}", f"reward {view.reward:.2f}"]
-    parts.append(f"staleness up to {view.staleness}")
-    if view.per_second is not None:
-        parts.append(f"{view.per_second:.1f} trajectories/s")
+    parts += _rates(view)
     if view.left_s:
         parts.append(f"{duration(view.left_s)} left")
     return ", ".join(parts)

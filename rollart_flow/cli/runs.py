@@ -4,22 +4,18 @@ import shutil
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich import box
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from rollart_flow.cli.arguments import AsJson, RunName, Store
-from rollart_flow.cli.output import console, print_json
+from rollart_flow.cli.output import console, grid, print_json
 from rollart_flow.errors import SettingsError
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from rollart_flow.analysis.redteam import RedTeamReport, Suspect
     from rollart_flow.replay import StepReplay, TrajectoryReplay
 
-_NUMBERS = ("step", "version", "reward")
+_NUMBERS = "step version reward"
 """Columns of a report with numbers, aligned to the right."""
 
 
@@ -44,12 +40,8 @@ def runs(store: Store = None, as_json: AsJson = False) -> None:
     if not found:
         console().print(f"no runs in {store_uri(store)}; `rollart run FILE` makes one")
         return
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in ("name", "status", "steps", "uri"):
-        table.add_column(heading, overflow="fold")
-    for run in found:
-        table.add_row(*(str(run[column]) for column in ("name", "status", "steps", "uri")))
-    console().print(table)
+    columns = ("name", "status", "steps", "uri")
+    console().print(grid(columns, ((str(run[column]) for column in columns) for run in found)))
 
 
 def show(
@@ -82,12 +74,6 @@ def show(
         console().print(transcript.render_trajectory(row, transcript.speller(opened)))
 
 
-def _named(filters: list[str]) -> list["pl.Expr"]:
-    from rollart_flow.algorithms.filters import named_filter
-
-    return [named_filter(text) for text in filters]
-
-
 def query(
     run: RunName,
     sql: Annotated[str, typer.Argument(help="SQL over the tables of the run.")],
@@ -105,11 +91,13 @@ def query(
     """Run SQL over trajectories, batches, steps, weights, events, bindings and evaluations."""
     import polars as pl
 
+    from rollart_flow.algorithms.filters import named_filter
     from rollart_flow.errors import StoreError
     from rollart_flow.store import open_run
 
     try:
-        rows = open_run(run, store=store).sql(sql, where=_named(filters or []))
+        where = [named_filter(text) for text in filters or ()]
+        rows = open_run(run, store=store).sql(sql, where=where)
     except StoreError as error:
         if isinstance(error.__cause__, pl.exceptions.PolarsError):
             raise SettingsError(str(error)) from error
@@ -152,13 +140,8 @@ def render_report(report: "RedTeamReport", run: str) -> RenderableType:
     scored = f"{report.suspicious} of {report.scored} scored trajectories are suspicious"
     if not report.trajectories:
         return Text(scored)
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in ("trajectory", "domain", *_NUMBERS, "rules that fired"):
-        table.add_column(
-            heading, justify="right" if heading in _NUMBERS else "left", overflow="fold"
-        )
-    for suspect in report.trajectories:
-        table.add_row(*_cells(suspect))
+    headings = ("trajectory", "domain", *_NUMBERS.split(), "rules that fired")
+    table = grid(headings, map(_cells, report.trajectories), right=_NUMBERS)
     why = [f"{rule.name} ({rule.trajectories}): {rule.why}" for rule in report.rules]
     fired = [line for line, rule in zip(why, report.rules, strict=True) if rule.trajectories]
     first = report.trajectories[0].trajectory_id
@@ -218,15 +201,8 @@ def replay(
 
 def _show_step(replayed: "StepReplay", as_json: bool) -> bool:
     if as_json:
-        print_json(
-            {
-                "step": replayed.step,
-                "equal": replayed.equal,
-                "recorded": replayed.recorded,
-                "recomputed": replayed.recomputed,
-                "difference": replayed.difference,
-            }
-        )
+        names = ("step", "equal", "recorded", "recomputed", "difference")
+        print_json({name: getattr(replayed, name) for name in names})
         return replayed.equal
     out = console()
     for name, recorded in replayed.recorded.items():
@@ -242,14 +218,8 @@ def _show_step(replayed: "StepReplay", as_json: bool) -> bool:
 
 def _show_trajectory(replayed: "TrajectoryReplay", as_json: bool) -> bool:
     if as_json:
-        print_json(
-            {
-                "trajectory_id": replayed.trajectory_id,
-                "equal": replayed.equal,
-                "divergence": replayed.divergence,
-                "turns": replayed.turns,
-            }
-        )
+        names = ("trajectory_id", "equal", "divergence", "turns")
+        print_json({name: getattr(replayed, name) for name in names})
     elif replayed.equal:
         turns = len(replayed.turns)
         console().print(f"trajectory {replayed.trajectory_id}: {turns} turns, all equal")

@@ -3,12 +3,11 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from rollart_flow.cli.output import duration, sparkline
+from rollart_flow.cli.output import duration, grid, sparkline
 from rollart_flow.cli.progress import PHASES
 from rollart_flow.types import Split
 
@@ -64,12 +63,10 @@ class Summary:
     """A trajectory of the last batch."""
 
     def as_json(self) -> dict[str, Any]:
-        """Fields by name."""
         return {**self.__dict__, "curves": [curve.__dict__ for curve in self.curves]}
 
     @property
     def next_commands(self) -> tuple[str, ...]:
-        """Commands to try on this run."""
         commands = [f'rollart query {self.name} "{_BY_OUTCOME}"']
         if self.example is not None:
             commands.append(f"rollart show {self.name} --trajectory {self.example}")
@@ -79,7 +76,6 @@ class Summary:
 
 
 def summarize(run: "Run") -> Summary:
-    """Return the figures of a run as it is now."""
     import polars as pl
 
     info, tables = run.info, run.snapshot()
@@ -207,9 +203,7 @@ def _head(summary: Summary) -> Text:
 
 
 def _success(curves: tuple[Curve, ...]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in ("domain", "metric", "first", "last", "curve", "episodes"):
-        table.add_column(heading, justify="right" if heading in ("first", "last") else "left")
+    table = grid(("domain", "metric", "first", "last", "curve", "episodes"), right="first last")
     for curve in curves:
         table.add_row(
             curve.domain,

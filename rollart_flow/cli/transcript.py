@@ -3,11 +3,11 @@
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from rollart_flow.cli.output import grid
 from rollart_flow.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -70,7 +70,6 @@ def speller(run: "Run") -> Spell:
 
 
 def render_trajectory(row: Mapping[str, Any], spell: Spell) -> RenderableType:
-    """Render the head of a trajectory and its turns."""
     parts: list[RenderableType] = [_head(row)]
     for index, turn in enumerate(row["turns"], start=1):
         parts += ["", _turn_line(index, turn), _said(turn), _tokens(row, turn, spell)]
@@ -120,22 +119,17 @@ def _said(turn: Mapping[str, Any]) -> RenderableType:
 
 def _tokens(row: Mapping[str, Any], turn: Mapping[str, Any], spell: Spell) -> Table:
     """The generated tokens of a turn, and the number of its observation tokens."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
     positions = range(turn["start"], turn["end"])
     generated = [at for at in positions if row["action_mask"][at]]
-    table.title = (
-        f"{len(positions) - len(generated)} observation tokens, {len(generated)} generated"
+    seen = len(positions) - len(generated)
+    headings = ("position", "token", "text", "logprob", "version")
+    table = grid(headings, right="position token logprob version")
+    table.title, table.title_justify = (
+        f"{seen} observation tokens, {len(generated)} generated",
+        "left",
     )
-    table.title_justify = "left"
-    for heading in ("position", "token", "text", "logprob", "version"):
-        table.add_column(heading, justify="left" if heading == "text" else "right")
     for at in generated:
-        token = row["token_ids"][at]
-        table.add_row(
-            str(at),
-            str(token),
-            Text(repr(spell(token))),
-            f"{row['logprobs'][at]:.4f}",
-            str(row["token_versions"][at]),
-        )
+        token, version = row["token_ids"][at], row["token_versions"][at]
+        text = Text(repr(spell(token)))
+        table.add_row(str(at), str(token), text, f"{row['logprobs'][at]:.4f}", str(version))
     return table

@@ -13,10 +13,5 @@ __all__ = ["Arithmetic", "Domain", "Environment", "FrozenLake"]
 
 __getattr__, __dir__ = lazy_exports(
     __name__,
-    {
-        "Arithmetic": "arithmetic",
-        "Domain": "base",
-        "Environment": "base",
-        "FrozenLake": "frozen_lake",
-    },
+    {"arithmetic": "Arithmetic", "base": "Domain Environment", "frozen_lake": "FrozenLake"},
 )

@@ -66,7 +66,6 @@ class ArithmeticEnvironment(Environment):
     version = "arithmetic/1"
 
     def __init__(self, *, instructions: str, format_penalty: float, near_reward: float) -> None:
-        """Hold no problem yet: each task brings its own."""
         self._instructions = instructions
         self._format_penalty = format_penalty
         self._near_reward = near_reward
@@ -79,7 +78,6 @@ class ArithmeticEnvironment(Environment):
         return self._instructions + problem, {}
 
     def step(self, action: str) -> tuple[str, float, bool, bool, Info]:
-        """Judge the answer; always the last turn."""
         if self._answer is None:
             raise EnvironmentFailedError("arithmetic: step before reset; call reset first")
         given = parse_answer(action)
@@ -134,7 +132,6 @@ class Arithmetic(Domain):
     """Put before the problem; a pretrained policy needs to be told what to do."""
 
     def __post_init__(self) -> None:
-        """Refuse settings without problems."""
         unknown = [sign for sign in self.ops if sign not in OPERATIONS]
         if unknown or not self.ops or len(set(self.ops)) < len(self.ops):
             raise SettingsError(

@@ -19,11 +19,9 @@ class EnvironmentHandler:
     """Holds at most one environment."""
 
     def __init__(self) -> None:
-        """Create a handler without an environment."""
         self._environment: Environment | None = None
 
     def __call__(self, request: Mapping[str, Any]) -> object:
-        """Answer one request, which has one key."""
         calls: dict[str, Callable[[Any], object]] = {
             "open": self._open,
             "reset": self._reset,

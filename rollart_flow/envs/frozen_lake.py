@@ -48,7 +48,6 @@ class FrozenLakeEnvironment(Environment):
     def __init__(
         self, *, slippery: bool, max_turns: int, instructions: str, brief: bool = False
     ) -> None:
-        """Import Gymnasium and hold no map yet: each task brings its own."""
         import gymnasium
 
         self._make = gymnasium.make
@@ -90,7 +89,6 @@ class FrozenLakeEnvironment(Environment):
         return self._seen(), reward, terminated, truncated, {"success": reward > 0}
 
     def _seen(self) -> str:
-        """The observation of a later turn."""
         return "{},{}".format(*self._place()) if self._brief else self._grid()
 
     def _place(self) -> tuple[int, int]:
@@ -128,7 +126,6 @@ class FrozenLake(Domain):
     """Put before the first observation; a pretrained policy needs to be told what to do."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be played."""
         if not self.random_maps and self.size not in _FIXED_SIZES:
             raise SettingsError(
                 f"FrozenLake: no fixed map of size {self.size}; "
@@ -143,7 +140,6 @@ class FrozenLake(Domain):
             )
 
     def make(self) -> FrozenLakeEnvironment:
-        """A new environment; it holds no map until its reset."""
         return FrozenLakeEnvironment(
             brief=self.brief,
             slippery=self.slippery,

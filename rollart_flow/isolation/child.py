@@ -41,7 +41,6 @@ def serve(line: socket.socket, handler_name: str) -> None:
 
 
 def main() -> None:
-    """Serve the inherited socket."""
     descriptor, handler_name, parent = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
     sys.path[:] = [path for path in sys.path if path != os.path.dirname(os.path.abspath(__file__))]
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

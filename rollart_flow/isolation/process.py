@@ -34,7 +34,6 @@ class Isolated:
     """One process and its connection. One call at a time."""
 
     def __init__(self, process: subprocess.Popen[bytes], pidfd: int) -> None:
-        """Watch a process that `start` has started."""
         self._process = process
         self._pidfd = pidfd
         self._loop = asyncio.get_running_loop()
@@ -44,12 +43,9 @@ class Isolated:
 
     @classmethod
     async def start(cls, handler: str) -> "Isolated":
-        """Start a process for a handler, which is a callable from JSON to JSON.
+        """Start a process for a handler, the `module:Class` of a callable from JSON to JSON.
 
         The start takes some 20 ms of CPU before the handler's own imports.
-
-        Args:
-            handler: class of the handler, as `module:Class`.
 
         Raises:
             IsolatedError: this system has no pidfd, or no process can be started.

@@ -26,11 +26,9 @@ _MAIN_COPY = "__rollart_main__"
 
 
 def reference(target: object, source: Path | None = None) -> dict[str, str]:
-    """Return a JSON reference to a class, a function or an instance.
+    """Return a JSON reference to a class, a function, or an instance that pickles.
 
-    Args:
-        target: a class, a function, or an instance that pickles.
-        source: file of its module, if this process received the target by value.
+    `source` is the file of its module, if this process received the target by value.
     """
     if not hasattr(target, "__qualname__"):
         return _instance(target, source)

@@ -21,26 +21,7 @@ from rollart_flow.pipeline.producing import (
 )
 
 __all__ = [
-    "Buffer",
-    "Evaluate",
-    "Filter",
-    "GeneratingNode",
-    "LoadedPipeline",
-    "Node",
-    "Pipeline",
-    "Plan",
-    "Reward",
-    "Rollout",
-    "Tasks",
-    "Train",
-    "Trajectories",
-    "buffer",
-    "evaluate",
-    "filter",
-    "load_pipeline",
-    "load_source",
-    "reward",
-    "rollout",
-    "tasks",
-    "train",
-]
+    "Buffer", "Evaluate", "Filter", "GeneratingNode", "LoadedPipeline", "Node", "Pipeline",
+    "Plan", "Reward", "Rollout", "Tasks", "Train", "Trajectories", "buffer", "evaluate",
+    "filter", "load_pipeline", "load_source", "reward", "rollout", "tasks", "train",
+]  # fmt: skip

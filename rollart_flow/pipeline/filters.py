@@ -61,10 +61,6 @@ class Filter(Trajectories):
 def check_expression(expression: Any, *, scored: bool) -> None:
     """Refuse an expression that is not one boolean per trajectory, or looks beyond its group.
 
-    Args:
-        expression: the given expression; must be a `pl.Expr`.
-        scored: whether reward stands before the filter.
-
     Raises:
         SettingsError: names the fault: a column, the type, or the comparison.
     """

@@ -33,12 +33,7 @@ class Graph:
     """Every node, upstream before downstream."""
 
     def __init__(self, name: str, *outputs: Node, seed: int = 0) -> None:
-        """Build and check a graph.
-
-        Args:
-            name: name of the pipeline.
-            outputs: the nodes that `train` and `evaluate` returned.
-            seed: seed of environments and sampling.
+        """Build and check the graph of what `train` and `evaluate` returned.
 
         Raises:
             PipelineError: an output is of another kind, or the graph is not a valid pipeline.
@@ -92,12 +87,10 @@ class Graph:
 
     @property
     def tasks(self) -> Tasks:
-        """The node that takes tasks from its sources."""
         return self._only(Tasks)
 
     @property
     def rollout(self) -> Rollout:
-        """The node that makes trajectories."""
         return self._only(Rollout)
 
     @property
@@ -110,27 +103,22 @@ class Graph:
 
     @property
     def reward(self) -> Reward:
-        """The node that scores trajectories."""
         return self._only(Reward)
 
     @property
     def buffer(self) -> Buffer:
-        """The node that commits trajectories and forms batches."""
         return self._only(Buffer)
 
     @property
     def train(self) -> Train:
-        """The node that trains."""
         return self._only(Train)
 
     @property
     def evaluate(self) -> Evaluate | None:
-        """The node that evaluates, if there is one."""
         return next((node for node in self.nodes if isinstance(node, Evaluate)), None)
 
     @property
     def policy(self) -> Policy:
-        """The policy that is rolled out, trained and evaluated."""
         return self.train.policy
 
 

@@ -33,8 +33,6 @@ def setting(
     """A setting without a default, or one that is not given as it is held.
 
     Args:
-        default: value if it is not given; otherwise it must be given.
-        kw_only: whether the setting must be given by its name.
         read: converts a setting that is given as a text, e.g. the name of a schedule.
     """
     return field(default=default, kw_only=kw_only, metadata={"read": read})
@@ -51,8 +49,6 @@ def part(
     """A field that holds a part of the graph or code, and so is no setting to override.
 
     Args:
-        default: value of a field that is not given.
-        kw_only: whether the field must be given by its name.
         init: whether a type checker takes the field for a keyword.
         many: whether all further positional arguments are given to this field.
     """
@@ -139,7 +135,6 @@ def _hints(kind: Any, *, include_extras: bool = True) -> dict[str, Any]:
 
 @cache
 def _signature(kind: Any) -> inspect.Signature:
-    """The call of a node class."""
     plain = {name: _hints(each, include_extras=False) for name, each in nested_values(kind).items()}
     plain[""] = _hints(kind, include_extras=False)
     shape = inspect.Parameter

@@ -129,11 +129,9 @@ class Node:
         self._check()
 
     def _hold(self, name: str, value: object) -> None:
-        """Set a field while the node is built."""
         object.__setattr__(self, name, value)
 
     def _expect(self, up: object) -> None:
-        """Refuse an upstream of another kind."""
         if not (isinstance(up, Node) and up.kind in self.takes):
             wanted = " or ".join(f"{kind}(...)" for kind in self.takes)
             got = f"{up.kind}(...)" if isinstance(up, Node) else type(up).__name__

@@ -51,7 +51,6 @@ class Setting:
 
     @property
     def key(self) -> str:
-        """The key by which the setting is known."""
         return ".".join((self.owner, *self.path))
 
     @property
@@ -86,7 +85,6 @@ def override(pipeline: G, changes: Mapping[str, str]) -> G:
 
 
 def _of_node(node: Node) -> list[Setting]:
-    """Settings of a node and of its nested values."""
     found: list[Setting] = []
     for name, keyword in keywords(type(node)).items():
         value = getattr(node, name)
@@ -101,7 +99,6 @@ def _of_node(node: Node) -> list[Setting]:
 
 
 def _leaves(owner: str, path: tuple[str, ...], value: Any) -> list[Setting]:
-    """Settings below a settings object."""
     hints = _hints(value)
     found: list[Setting] = []
     for name, item in fields_of(value).items():

@@ -11,13 +11,7 @@ from rollart_flow.pipeline.filters import Filter
 from rollart_flow.pipeline.graph import Graph
 from rollart_flow.pipeline.learning import Buffer, Evaluate, Train
 from rollart_flow.pipeline.node import Node
-from rollart_flow.pipeline.producing import (
-    GeneratingNode,
-    Reward,
-    Rollout,
-    Tasks,
-    Trajectories,
-)
+from rollart_flow.pipeline.producing import GeneratingNode, Reward, Rollout, Tasks, Trajectories
 from rollart_flow.rewards.composition import name_of
 
 CPU = "CPU"
@@ -75,7 +69,6 @@ class Plan:
 
 
 def make_plan(pipeline: Graph) -> Plan:
-    """Make the plan of a pipeline."""
     stages = tuple(_stage(node) for node in pipeline.nodes)
     edges = [
         Edge(up.name, node.name, _carries(up)) for node in pipeline.nodes for up in node.upstream
@@ -104,7 +97,6 @@ def _stage(node: Node) -> Stage:
 
 
 def _words(node: Node) -> tuple[str, str, str, str]:
-    """Stream, operator, parallelism and main settings of a node."""
     match node:
         case Tasks():
             mixed = ", ".join(node.domain_names)

@@ -89,7 +89,6 @@ class Tasks(Node):
 
     @property
     def domain_names(self) -> tuple[str, ...]:
-        """Names of the domains."""
         return tuple(domain.name for domain in self.domains)
 
 
@@ -130,7 +129,6 @@ class GeneratingNode(Node, _Attempts):
         return domain.max_turns if self.max_turns is None else self.max_turns
 
     def attempt_limits(self, domain: Domain, policy: Policy) -> AttemptLimits:
-        """The limits of an attempt in a domain."""
         return AttemptLimits(
             max_turns=self.turns(domain),
             context_tokens=policy.max_context,

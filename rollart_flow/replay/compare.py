@@ -37,7 +37,6 @@ class Replay:
     """The trajectory with its recomputed reward, or None if it never had a reward."""
 
     def drawn(self, turn: int) -> list[ScoredToken]:
-        """Return the generated tokens of a turn."""
         recorded = self.trajectory.turns[turn]
         return [t for t in self.tokens if recorded.start <= t.position < recorded.end]
 

@@ -56,8 +56,6 @@ async def run_again(
     """Run the environment through the turns of a trajectory, until it ends or fails.
 
     Args:
-        domain: domain of the trajectory.
-        trajectory: the stored trajectory.
         timeout_s: time limit of the reset and of each step [s].
         source: pipeline file, for a domain that cannot be imported by name.
     """

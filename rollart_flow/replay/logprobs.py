@@ -93,7 +93,6 @@ def _adapted(
 
 
 def _logprobs(run: Run, tensors: Mapping[str, torch.Tensor], trajectory: Trajectory) -> list[float]:
-    """Compute the logprobs of all generated tokens under one version's weights."""
     model = Qwen3(read_config(local_path(policy_uri(run.uri))))
     model.load_state_dict({name: tensor.float() for name, tensor in tensors.items()})
     if trajectory.sampling.temperature == 0:

@@ -38,10 +38,6 @@ def replay_step(run_uri: str, step: int) -> StepReplay:
     The replay uses the recorded number of threads. If the result differs and the kernels do too
     (another torch version, another processor), the message about the difference says so.
 
-    Args:
-        run_uri: address of the run.
-        step: number of a recorded step.
-
     Raises:
         RunNotFoundError: there is no such run.
         SettingsError: the step is not recorded.

@@ -88,7 +88,6 @@ def _read(run: Run, trajectory_id: str) -> Trajectory:
 
 
 def _domain(pipeline: Pipeline, trajectory: Trajectory) -> tuple[Domain, GeneratingNode]:
-    """Return the trajectory's domain and the pipeline node that generated the trajectory."""
     found: tuple[Domain, ...] = pipeline.tasks.domains
     node: GeneratingNode = pipeline.rollout
     if trajectory.split is Split.EVALUATION and pipeline.evaluate is not None:

@@ -53,7 +53,6 @@ class Declaration:
 
     @property
     def routed(self) -> bool:
-        """Whether one worker runs each call."""
         return self.mode is None and (self.affinity is not None or self.attribute is not None)
 
 

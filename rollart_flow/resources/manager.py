@@ -238,7 +238,6 @@ class ResourceManager:
         return on_gpus(placements, gpu_share(count)) if count else list(placements)
 
     def release(self, placements: Sequence[Placement]) -> None:
-        """Return the resources of ended workers, so that they can be granted again."""
         free_gangs(placements)
         for placement in placements:
             if placement.granted != CPU:
@@ -265,7 +264,6 @@ def bundle_of(name: str, units: int, cpus: float) -> dict[str, float]:
 
 
 def _limits(pools: Sequence[Mapping[str, int | Sequence[int]]]) -> dict[str, int]:
-    """Return the units of all classes together."""
     given = Counter(name for pool in pools for name in pool)
     if repeated := [name for name, times in given.items() if times > 1]:
         raise SettingsError(f"the pool {repeated[0]} is given twice; name each class once")

@@ -17,35 +17,17 @@ if TYPE_CHECKING:
     from rollart_flow.rewards.rules import exact, numeric, regex
 
 __all__ = [
-    "ChatCompletions",
-    "Completes",
-    "Judge",
-    "Judgements",
-    "Part",
-    "RewardFunction",
-    "Score",
-    "compose",
-    "environment_reward",
-    "exact",
-    "majority",
-    "numeric",
-    "regex",
-]
+    "ChatCompletions", "Completes", "Judge", "Judgements", "Part", "RewardFunction", "Score",
+    "compose", "environment_reward", "exact", "majority", "numeric", "regex",
+]  # fmt: skip
 
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
-        "ChatCompletions": "completions",
-        "Completes": "completions",
-        "Judge": "judge",
-        "Judgements": "judgements",
-        "Part": "composition",
-        "RewardFunction": "base",
-        "Score": "base",
-        "compose": "composition",
-        "environment_reward": "base",
-        "exact": "rules",
-        "numeric": "rules",
-        "regex": "rules",
+        "completions": "ChatCompletions Completes",
+        "judge": "Judge Judgements",
+        "composition": "Part compose",
+        "base": "RewardFunction Score environment_reward",
+        "rules": "exact numeric regex",
     },
 )

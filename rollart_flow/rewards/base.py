@@ -35,7 +35,6 @@ class RemoteReward(Protocol):
 
 
 def as_remote(function: object) -> RemoteReward | None:
-    """Return the function if it is a remote one, else None."""
     return function if isinstance(function, RemoteReward) else None
 
 

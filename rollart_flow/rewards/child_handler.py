@@ -19,7 +19,6 @@ class RewardHandler:
     """A handler that scores one trajectory per request; functions are imported once."""
 
     def __init__(self) -> None:
-        """Create a handler without loaded functions."""
         self._functions: dict[str, Any] = {}
 
     def __call__(self, request: Mapping[str, Any]) -> object:

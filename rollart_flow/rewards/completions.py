@@ -169,13 +169,10 @@ class ChatCompletions:
 
 
 def wait_s(attempt: int, backoff_s: float, headers: Mapping[str, str], now: datetime) -> float:
-    """Return the seconds to wait before the next attempt: from Retry-After, or exponential backoff.
+    """Return the seconds to wait after the failed attempt, from 0: Retry-After, or a backoff.
 
-    Args:
-        attempt: number of the failed attempt, from 0.
-        backoff_s: the first wait.
-        headers: headers of the response; Retry-After is in seconds or a date (RFC 9110, 10.2.3).
-        now: current time, from which a date is counted.
+    Retry-After is in seconds or a date (RFC 9110, 10.2.3), which is counted from `now`. The backoff
+    doubles from `backoff_s`.
     """
     told = headers.get("Retry-After", "")
     if told.isascii() and told.isdigit():

@@ -70,7 +70,6 @@ async def call_here(function: RewardFunction, trajectory: Trajectory) -> Checked
 
 
 def is_async(function: RewardFunction) -> bool:
-    """Return whether a function or a callable instance is async."""
     called = getattr(function, "__call__", None)  # noqa: B004  the method itself is looked at
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
 
@@ -140,7 +139,6 @@ class Composition(Combined):
         return self.outcome, *(part.fn for part in self.process)
 
     async def combine(self, trajectory: Trajectory, call: Call) -> Score:
-        """Return the composed reward and its parts; they are called one after the other."""
         value, inner = await call(self.outcome, trajectory)
         stored = {OUTCOME: finite(value, f"part {OUTCOME!r}"), **_prefixed(OUTCOME, inner)}
         total = 0.0

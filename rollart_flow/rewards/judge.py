@@ -78,7 +78,6 @@ class Judgements:
         return self._turns.setdefault(key, asyncio.Lock())
 
     def get(self, key: str) -> Judgement | None:
-        """Return the judgement stored under a key, or None."""
         found = self._newest.get(key) or self._read(key)
         if found is not None:
             self._remember(found)

@@ -3,7 +3,7 @@
 Invariant: the reward equals that of all k runs, although runs that cannot change it are skipped.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rollart_flow.errors import SettingsError
 from rollart_flow.rewards.base import RewardFunction, Score, finite
@@ -13,11 +13,22 @@ from rollart_flow.types import Trajectory
 
 @dataclass(frozen=True, slots=True)
 class Majority(Combined):
-    """Settings of a majority; see `majority`."""
+    """Reward 1 if most of k runs of a check pass, else 0; stop as soon as that is decided.
+
+    `reward_parts` has the votes "passed" and "failed". A run that raises is not a vote: its error
+    is the error of the reward. A judge returns the same score from its cache on every run, so a
+    majority of judge calls has no effect.
+
+    Raises:
+        SettingsError: k is even or below 1.
+    """
 
     fn: RewardFunction
-    k: int
-    threshold: float
+    """Plain or async function; its runs are sequential."""
+    k: int = 3
+    """Number of runs, odd."""
+    threshold: float = field(default=0.5, kw_only=True)
+    """Smallest reward with which a run passes."""
 
     def __post_init__(self) -> None:
         if self.k < 1 or self.k % 2 == 0:
@@ -29,7 +40,6 @@ class Majority(Combined):
         return (self.fn,)
 
     async def combine(self, trajectory: Trajectory, call: Call) -> Score:
-        """Return 1 if more than half of the runs reach the threshold; the votes are the parts."""
         votes = {"passed": 0, "failed": 0}
         while max(votes.values()) <= self.k // 2:
             value, _ = await call(self.fn, trajectory)
@@ -37,19 +47,4 @@ class Majority(Combined):
         return float(votes["passed"] > votes["failed"]), votes
 
 
-def majority(fn: RewardFunction, k: int = 3, *, threshold: float = 0.5) -> Majority:
-    """Reward 1 if most of k runs of a check pass, else 0; stop as soon as that is decided.
-
-    `reward_parts` has the votes "passed" and "failed". A run that raises is not a vote: its error
-    is the error of the reward. A judge returns the same score from its cache on every run, so a
-    majority of judge calls has no effect.
-
-    Args:
-        fn: plain or async function; its runs are sequential.
-        k: number of runs, odd.
-        threshold: smallest reward with which a run passes.
-
-    Raises:
-        SettingsError: k is even or below 1.
-    """
-    return Majority(fn, k, threshold)
+majority = Majority

@@ -23,11 +23,7 @@ START_S = 300.0
 
 
 class Deadline:
-    """A time limit that can be paused.
-
-    Args:
-        limit: timeout that has been entered already.
-    """
+    """A timeout, entered already, that can be paused."""
 
     def __init__(self, limit: asyncio.Timeout) -> None:
         self._limit = limit
@@ -90,7 +86,6 @@ class Processes:
             return await self._start(where)
 
     def give(self, process: Loaded) -> None:
-        """Return a process to the pool, unless it has ended."""
         if process.isolated.alive:
             self._idle.append(process)
         self._freed.notify()
@@ -140,7 +135,6 @@ class Processes:
             self._freed.notify()
 
     async def _loaded(self, where: Mapping[str, str]) -> Loaded:
-        """Load the function in an idle process, or in a new one."""
         key = _key(where)
         process = self._pick(lambda process: key not in process.functions)
         if process is None:

@@ -9,7 +9,7 @@ other call.
 
 import math
 import re
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from fractions import Fraction
 
 from rollart_flow.errors import RewardFailedError, SettingsError
@@ -40,7 +40,6 @@ class ExactMatch:
         check_inside("exact", self.inside)
 
     def __call__(self, trajectory: Trajectory) -> Score:
-        """Return 1 if the answer is one of the expected texts, else 0."""
         answer = answer_of(trajectory, self.inside)
         expected = self.expected or _texts(from_task(trajectory, self.key, "exact"))
         right = {self.ignoring(text) for text in expected}
@@ -49,13 +48,26 @@ class ExactMatch:
 
 @dataclass(frozen=True, slots=True)
 class Numeric:
-    """Settings of a numeric check; see `numeric`."""
+    r"""Reward 1 if the last number of the answer is the expected one, else 0: `numeric(...)`.
+
+    Numbers are compared exactly, as fractions; "1,234.50", "-3/4" and "\frac{3}{4}" are numbers.
+    Text after a number, such as a percent sign, is ignored.
+
+    Raises:
+        SettingsError: a tolerance is negative, or `expected` or `inside` is not valid.
+    """
 
     expected: float | str | None = None
+    """A number, or a text whose last number is used; None: the value of `key` of the payload."""
+    _: KW_ONLY
     relative: float = 0.0
+    """Largest accepted difference, as a fraction of the expected number."""
     absolute: float = 0.0
+    """Largest accepted difference; the larger of both tolerances applies."""
     key: str = "answer"
+    """Key of the task's payload."""
     inside: str = ""
+    """Part of the last action that is the answer, as in `exact`."""
 
     def __post_init__(self) -> None:
         for name in ("relative", "absolute"):
@@ -68,7 +80,6 @@ class Numeric:
         check_inside("numeric", self.inside)
 
     def __call__(self, trajectory: Trajectory) -> Score:
-        """Return 1 if the answer's last number is within the expected one's tolerance, else 0."""
         value = self.expected
         wanted = from_task(trajectory, self.key, "numeric") if value is None else value
         expected = _number(wanted)
@@ -84,12 +95,21 @@ class Numeric:
 
 @dataclass(frozen=True, slots=True)
 class Regex:
-    """Settings of a check by pattern; see `regex`."""
+    """Reward 1 if the answer matches a pattern of Python's `re`, else 0: `regex(...)`.
+
+    Raises:
+        SettingsError: the pattern or `inside` is not valid.
+    """
 
     pattern: str | None = None
+    """Pattern, which may have flags such as "(?i)yes"; None: the value of `key` of the payload."""
+    _: KW_ONLY
     full: bool = False
+    """Whether the whole answer must match, not only a part."""
     key: str = "pattern"
+    """Key of the task's payload."""
     inside: str = ""
+    """Part of the last action that is the answer, as in `exact`."""
 
     def __post_init__(self) -> None:
         if self.pattern is not None:
@@ -100,11 +120,9 @@ class Regex:
         check_inside("regex", self.inside)
 
     def __call__(self, trajectory: Trajectory) -> Score:
-        """Return 1 if the answer contains the pattern, or matches it whole with `full`, else 0."""
         answer = answer_of(trajectory, self.inside)
-        pattern = self.pattern
-        if pattern is None:
-            pattern = str(from_task(trajectory, self.key, "regex"))
+        given = self.pattern
+        pattern = str(from_task(trajectory, self.key, "regex")) if given is None else given
         if answer is None:
             return 0.0
         matcher = re.compile(pattern)
@@ -139,49 +157,8 @@ def exact(
     return ExactMatch(expected or None, key, inside, Normal(not case, not space, not form))
 
 
-def numeric(
-    expected: float | str | None = None,
-    *,
-    relative: float = 0.0,
-    absolute: float = 0.0,
-    key: str = "answer",
-    inside: str = "",
-) -> Numeric:
-    r"""Reward 1 if the last number of the answer is the expected one, else 0.
-
-    Numbers are compared exactly, as fractions; "1,234.50", "-3/4" and "\frac{3}{4}" are numbers.
-    Text after a number, such as a percent sign, is ignored.
-
-    Args:
-        expected: a number, or a text whose last number is used; None: the value of `key` of the
-            task's payload.
-        relative: largest accepted difference, as a fraction of the expected number.
-        absolute: largest accepted difference; the larger of both tolerances applies.
-        key: key of the payload.
-        inside: as in `exact`.
-
-    Raises:
-        SettingsError: a tolerance is negative, or `expected` or `inside` is not valid.
-    """
-    return Numeric(expected, relative, absolute, key, inside)
-
-
-def regex(
-    pattern: str | None = None, *, full: bool = False, key: str = "pattern", inside: str = ""
-) -> Regex:
-    """Reward 1 if the answer matches a pattern of Python's `re`, else 0.
-
-    Args:
-        pattern: the pattern, which may contain flags such as "(?i)yes"; None: the value of `key` of
-            the task's payload.
-        full: whether the whole answer must match, not only a part.
-        key: key of the payload.
-        inside: as in `exact`.
-
-    Raises:
-        SettingsError: the pattern or `inside` is not valid.
-    """
-    return Regex(pattern, full, key, inside)
+numeric, regex = Numeric, Regex
+"""The rules as pipelines name them."""
 
 
 def _texts(value: object) -> list[str]:

@@ -61,12 +61,7 @@ class Scorer:
     """
 
     def __init__(self, function: RewardFunction, source: Path | None = None) -> None:
-        """Create a scorer; no process is started.
-
-        Args:
-            function: plain or async.
-            source: pipeline file with the function, if it cannot be imported by name.
-        """
+        """Start no process; `source` is the pipeline file of a function that no name imports."""
         self._function = function
         self._source = source
         self._processes = Processes()
@@ -127,7 +122,6 @@ class Scorer:
             await self._processes.warm(reference(function, self._source), count)
 
     async def warm_remotes(self, count: int) -> None:
-        """Prepare the remote functions for `count` concurrent calls."""
         await asyncio.gather(*(remote.warm(count) for remote in self.remotes))
 
     async def close(self) -> None:
@@ -159,7 +153,6 @@ class Scorer:
 
 
 def _runs_in_a_process(function: RewardFunction) -> bool:
-    """Return whether a function that is not combined is a plain one that may hang."""
     return function is not environment_reward and not is_async(function)
 
 

@@ -40,12 +40,9 @@ def check_inside(rule: str, inside: str) -> None:
 
 
 def answer_of(trajectory: Trajectory, inside: str = "") -> str | None:
-    r"""Return the text of the last action, or its last marked part; None if there is none.
+    """Return the text of the last action, or its last marked part; None if there is none.
 
-    Args:
-        trajectory: any trajectory.
-        inside: part of the action. Empty: the whole action; `BOXED`: the content of `\boxed{...}`;
-            else the name of a tag: the text between `<name>` and `</name>`.
+    `inside` is empty for the whole action, `BOXED`, or the name of a tag: `<name>...</name>`.
     """
     if not trajectory.turns:
         return None
@@ -101,7 +98,6 @@ class Normal:
     """Ignore Unicode forms by NFKC: full width, ligatures, composed accents."""
 
     def __call__(self, text: str) -> str:
-        """Return the normalized text."""
         if self.form:
             text = unicodedata.normalize("NFKC", text)
         if self.case:
@@ -140,11 +136,7 @@ def last_number(text: str) -> Fraction | None:
 def is_close(given: Fraction, expected: Fraction, relative: float, absolute: float) -> bool:
     """Return whether two numbers differ by at most the larger of two tolerances, exactly.
 
-    Args:
-        given: the answer.
-        expected: the expected number, to which `relative` applies.
-        relative: relative tolerance, from 0.
-        absolute: absolute tolerance, from 0.
+    The relative tolerance is a fraction of the expected number.
     """
     allowed = max(Fraction(str(relative)) * abs(expected), Fraction(str(absolute)))
     return abs(given - expected) <= allowed

@@ -19,24 +19,16 @@ if TYPE_CHECKING:
     from rollart_flow.serverless.server import http_app, http_target, lambda_handler, serve_app
 
 __all__ = [
-    "CallPolicy",
-    "Endpoint",
-    "ServerlessReward",
-    "http_app",
-    "http_target",
-    "lambda_handler",
+    "CallPolicy", "Endpoint", "ServerlessReward", "http_app", "http_target", "lambda_handler",
     "serve_app",
-]
+]  # fmt: skip
 
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
-        "CallPolicy": "policy",
-        "Endpoint": "endpoint",
-        "ServerlessReward": "client",
-        "http_app": "server",
-        "http_target": "server",
-        "lambda_handler": "server",
-        "serve_app": "server",
+        "policy": "CallPolicy",
+        "endpoint": "Endpoint",
+        "client": "ServerlessReward",
+        "server": "http_app http_target lambda_handler serve_app",
     },
 )

@@ -34,7 +34,6 @@ class EndpointBreaker:
 
     @property
     def open(self) -> bool:
-        """Whether the endpoint is considered broken."""
         return self._open_until is not None
 
     @asynccontextmanager
@@ -146,7 +145,6 @@ class Caller:
         return self.chance.uniform(0.0, min(longest, self.policy.backoff_cap_s))
 
     async def _hedged(self, body: bytes) -> bytes:
-        """Make one attempt: a request, and a second one if the first takes long."""
         limit_s = self.policy.attempt_timeout_s or self.policy.deadline_s
         patience_s = self.policy.hedge_after_s
         if patience_s is None or patience_s >= limit_s:

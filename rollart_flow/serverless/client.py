@@ -40,7 +40,6 @@ class ServerlessReward:
         Args:
             url: `http(s)://...`, `fc://...`, `lambda://name?region=...`, `serve://app` or
                 `local://module:function?processes=N`.
-            policy: retries, timeouts and limits of the calls.
 
         Raises:
             SettingsError: no transport supports such an address.
@@ -102,7 +101,6 @@ class ServerlessReward:
 
 
 def _score(answer: Answer) -> Score:
-    """Return the score of an answer, or raise its failure."""
     if answer.reward is not None:
         return answer.reward if answer.parts is None else (answer.reward, answer.parts)
     said = answer.error or f"the endpoint answered {answer.failure} without an error"

@@ -68,17 +68,14 @@ class Answer:
     error: str | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """Return the message for `encode`."""
         parts = self.parts
         return {
             "schema_version": SCHEMA_VERSION,
             "request_id": self.request_id,
             "reward": None if self.reward is None else _number_out(self.reward),
-            "parts": None
-            if parts is None
-            else {_text_out(k): _number_out(v) for k, v in parts.items()},
+            "parts": parts and {_text_out(k): _number_out(v) for k, v in parts.items()},
             "failure": self.failure,
-            "error": None if self.error is None else _text_out(self.error),
+            "error": self.error and _text_out(self.error),
         }
 
     @classmethod
@@ -125,17 +122,13 @@ def encode_call(trajectory: Trajectory, deadline: datetime) -> tuple[str, bytes]
     Raises:
         ContractError: the trajectory holds a non-finite number or text that is not valid Unicode.
     """
+    cannot = f"trajectory {trajectory.trajectory_id} cannot be sent as JSON:"
     if not math.isfinite(_total(trajectory)):
-        raise ContractError(
-            f"trajectory {trajectory.trajectory_id} cannot be sent as JSON: a number of it is NaN "
-            "or infinite"
-        )
+        raise ContractError(f"{cannot} a number of it is NaN or infinite")
     try:
         body = encode(trajectory)
     except UnicodeEncodeError as error:
-        raise ContractError(
-            f"trajectory {trajectory.trajectory_id} cannot be sent as JSON: {error}"
-        ) from error
+        raise ContractError(f"{cannot} {error}") from error
     request_id = f"{trajectory.trajectory_id}:{hashlib.sha256(body).hexdigest()[:24]}"
     head = {
         "schema_version": SCHEMA_VERSION,
@@ -190,15 +183,6 @@ def decode(body: bytes) -> dict[str, Any]:
             f"{body[:_SHOWN_CHARACTERS]!r} is no message of the reward contract; "
             "is this the address of a rollart reward endpoint?"
         )
-    return check_version(message)
-
-
-def check_version(message: dict[str, Any]) -> dict[str, Any]:
-    """Return the message after checking its version.
-
-    Raises:
-        ContractError: the version differs.
-    """
     version = message.get("schema_version")
     if version != SCHEMA_VERSION:
         raise ContractError(

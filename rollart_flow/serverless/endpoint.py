@@ -47,19 +47,13 @@ class Endpoint:
     """
 
     def __init__(self, function: RewardFunction, *, max_concurrent: int = 64) -> None:
-        """Store the function without starting processes.
-
-        Args:
-            function: a plain or async function.
-            max_concurrent: maximum number of concurrent evaluations; further calls wait.
-        """
+        """Start nothing yet; evaluations beyond `max_concurrent` wait."""
         self._scorer = Scorer(function)
         self._places = asyncio.Semaphore(max_concurrent)
         self._running: dict[str, asyncio.Task[bytes]] = {}
         self._answers: BoundedDict[str, bytes] = BoundedDict(REMEMBERED)
 
     async def __call__(self, body: bytes) -> bytes:
-        """Return the answer to any message."""
         return await asyncio.shield(self.begin(body))
 
     async def answer(self, message: dict[str, Any]) -> dict[str, Any]:

@@ -3,13 +3,9 @@
 A policy is immutable; `caller` executes it.
 """
 
-import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
-from rollart_flow.errors import SettingsError
-
-_COUNTS = frozenset({"attempts", "max_concurrent", "breaker_failures"})
-_OPTIONAL = frozenset({"attempt_timeout_s", "hedge_after_s"})
+from rollart_flow.fields import Count, Positive, check_fields
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,45 +16,29 @@ class CallPolicy:
         SettingsError: a value is out of its range.
     """
 
-    deadline_s: float = 30.0
+    deadline_s: Positive = 30.0
     """Seconds for one trajectory after it has a slot, including all attempts, pauses and waits for
-    a broken endpoint.
-
-    A call without an answer by then times out.
-    """
-    attempt_timeout_s: float | None = None
+    a broken endpoint. A call without an answer by then times out."""
+    attempt_timeout_s: Positive | None = None
     """Seconds after which an attempt, including its hedge, is abandoned and repeated; None means
     that it may take all the time until the deadline."""
-    attempts: int = 8
+    attempts: Count = 8
     """Maximum number of attempts per trajectory; a hedge belongs to the attempt that it hedges."""
-    backoff_s: float = 0.2
-    """Maximum pause after the first failed attempt; it doubles with each attempt.
-
-    The pause is uniformly random between zero and this value, so that calls that failed together
-    are not repeated together.
-    """
-    backoff_cap_s: float = 10.0
+    backoff_s: Positive = 0.2
+    """Maximum pause after the first failed attempt; it doubles with each attempt. The pause is
+    uniformly random between zero and this value, so that calls that failed together are not
+    repeated together."""
+    backoff_cap_s: Positive = 10.0
     """Longest pause; a Retry-After time of the endpoint is added to it."""
-    hedge_after_s: float | None = 5.0
+    hedge_after_s: Positive | None = 5.0
     """Seconds without an answer after which the same request is sent a second time; the first
-    answer wins.
-
-    None means never.
-    """
-    max_concurrent: int = 64
+    answer wins. None means never."""
+    max_concurrent: Count = 64
     """Maximum number of concurrent trajectories from this process; hedges are not counted."""
-    breaker_failures: int = 5
+    breaker_failures: Count = 5
     """Number of consecutive failed attempts after which the endpoint is considered broken."""
-    breaker_reset_s: float = 5.0
+    breaker_reset_s: Positive = 5.0
     """Seconds during which a broken endpoint gets no calls; then one attempt tries it."""
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if field.name in _COUNTS:
-                if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                    raise SettingsError(f"{field.name} should be a whole number >= 1, not {value}")
-            elif value is None and field.name in _OPTIONAL:
-                continue
-            elif not isinstance(value, int | float) or not 0 < value < math.inf:
-                raise SettingsError(f"{field.name} should be seconds > 0, not {value}")
+        check_fields(self)

@@ -21,7 +21,6 @@ class RewardReplica:
     """A replica that evaluates up to `max_concurrent` calls at a time, of any messages."""
 
     def __init__(self, function: RewardFunction, max_concurrent: int) -> None:
-        """Create the endpoint without starting processes."""
         self._endpoint = Endpoint(function, max_concurrent=max_concurrent)
         self._max_concurrent = max_concurrent
         self._calls = 0

@@ -114,7 +114,6 @@ def serve_http(
     There is no authentication: any client that reaches the address can have trajectories scored.
 
     Args:
-        function: plain or async.
         host: address to listen on; the default is reachable only from this machine.
         port: port to listen on; 0 selects a free one.
         on_listening: called with the URL once connections are accepted.
@@ -143,8 +142,7 @@ def serve_http(
 
 
 def lambda_handler(function: RewardFunction) -> Callable[[dict[str, Any], object], dict[str, Any]]:
-    """Create an AWS Lambda handler: `handler = lambda_handler(function)` in the function's
-    module."""
+    """Create an AWS Lambda handler: `handler = lambda_handler(function)` in its module."""
     endpoint, loop = Endpoint(function), BackgroundLoop()
 
     def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
@@ -174,7 +172,6 @@ def serve_app(
     """Create a Ray Serve application that scales to zero (ROLLART section 7.3, R3).
 
     Args:
-        function: plain or async.
         max_replicas: maximum number of replicas; there is none while no call is pending.
         max_concurrent: concurrent evaluations in a replica; another replica is started beyond that.
         idle_s: seconds without a call after which the replicas end.

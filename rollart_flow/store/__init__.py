@@ -17,36 +17,18 @@ if TYPE_CHECKING:
     from rollart_flow.store.writer import RunWriter
 
 __all__ = [
-    "Owner",
-    "Parent",
-    "Run",
-    "RunInfo",
-    "RunStatus",
-    "RunWriter",
-    "Snapshot",
-    "list_runs",
-    "new_run_uri",
-    "open_run",
-    "read_info",
-    "resolve",
-    "store_uri",
-]
+    "Owner", "Parent", "Run", "RunInfo", "RunStatus", "RunWriter", "Snapshot", "list_runs",
+    "new_run_uri", "open_run", "read_info", "resolve", "store_uri",
+]  # fmt: skip
 
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
-        "Owner": "owner",
-        "Parent": "info",
-        "Run": "run",
-        "RunInfo": "info",
-        "RunStatus": "info",
-        "RunWriter": "writer",
-        "Snapshot": "snapshot",
-        "list_runs": "layout",
-        "new_run_uri": "layout",
-        "open_run": "run",
-        "read_info": "info",
-        "resolve": "layout",
-        "store_uri": "layout",
+        "owner": "Owner",
+        "info": "Parent RunInfo RunStatus read_info",
+        "run": "Run open_run",
+        "writer": "RunWriter",
+        "snapshot": "Snapshot",
+        "layout": "list_runs new_run_uri resolve store_uri",
     },
 )

@@ -27,25 +27,7 @@ from rollart_flow.types.trajectories import (
 )
 
 __all__ = [
-    "TRAINABLE",
-    "Assignment",
-    "AttemptLimits",
-    "Batch",
-    "Chunk",
-    "Event",
-    "EventKind",
-    "FinishReason",
-    "Generation",
-    "GenerationRequest",
-    "Limits",
-    "Outcome",
-    "Prefix",
-    "Reason",
-    "Sample",
-    "Sampling",
-    "Split",
-    "Task",
-    "Trajectory",
-    "Turn",
-    "solved_by",
-]
+    "TRAINABLE", "Assignment", "AttemptLimits", "Batch", "Chunk", "Event", "EventKind",
+    "FinishReason", "Generation", "GenerationRequest", "Limits", "Outcome", "Prefix", "Reason",
+    "Sample", "Sampling", "Split", "Task", "Trajectory", "Turn", "solved_by",
+]  # fmt: skip

@@ -19,29 +19,15 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
-    "WEIGHT_TRANSPORTS",
-    "LocalWeightStore",
-    "Manifest",
-    "TensorEntry",
-    "WeightCapabilities",
-    "WeightStore",
-    "check_weights",
-    "fingerprint",
-    "open_weights",
-    "stored_weights",
-]
+    "WEIGHT_TRANSPORTS", "LocalWeightStore", "Manifest", "TensorEntry", "WeightCapabilities",
+    "WeightStore", "check_weights", "fingerprint", "open_weights", "stored_weights",
+]  # fmt: skip
 
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
-        "LocalWeightStore": "local",
-        "Manifest": "base",
-        "TensorEntry": "base",
-        "WEIGHT_TRANSPORTS": "registry",
-        "WeightCapabilities": "base",
-        "WeightStore": "base",
-        "check_weights": "registry",
-        "open_weights": "registry",
-        "stored_weights": "registry",
+        "local": "LocalWeightStore",
+        "base": "Manifest TensorEntry WeightCapabilities WeightStore",
+        "registry": "WEIGHT_TRANSPORTS check_weights open_weights stored_weights",
     },
 )

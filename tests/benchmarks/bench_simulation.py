@@ -23,9 +23,9 @@ from rollart_flow.control.schedule.schedules import rollart
 from rollart_flow.simulation.cluster.simulated_cluster import SimulatedCluster, simulate
 from rollart_flow.simulation.hardware import H800, QWEN3_32B
 from rollart_flow.simulation.latencies import LogNormal, Uniform
-from rollart_flow.simulation.virtual_time import run as run_simulation
 from rollart_flow.simulation.record import Record as Simulated
 from rollart_flow.simulation.scenario import Pool, Scenario
+from rollart_flow.simulation.virtual_time import run as run_simulation
 from rollart_flow.simulation.workloads import SimulatedDomain
 from tests.benchmarks.records import Record, record
 

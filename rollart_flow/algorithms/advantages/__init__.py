@@ -11,14 +11,6 @@ from rollart_flow.algorithms.advantages.groups import (
 from rollart_flow.algorithms.advantages.turns import ChunkReturns, GiGPO, StepReturns
 
 __all__ = [
-    "GAE",
-    "BatchNormalized",
-    "ChunkReturns",
-    "Constant",
-    "GiGPO",
-    "GroupCentered",
-    "GroupNormalized",
-    "LeaveOneOut",
-    "StepReturns",
-    "VTrace",
-]
+    "GAE", "BatchNormalized", "ChunkReturns", "Constant", "GiGPO", "GroupCentered",
+    "GroupNormalized", "LeaveOneOut", "StepReturns", "VTrace",
+]  # fmt: skip

@@ -12,13 +12,13 @@ __all__ = ["Clipped", "RatioLoss", "Truncated", "Vanilla", "segment_maxima", "se
 __getattr__, _ = lazy_exports(
     "rollart_flow.algorithms",
     {
-        "CISPO": "recipes.cispo",
-        "Decoupled": "recipes.decoupled_ppo",
-        "DoubleSided": "recipes.double_sided",
-        "GSPO": "recipes.gspo",
-        "IPA": "recipes.ipa",
-        "Kimi": "recipes.kimi",
-        "TOPR": "recipes.topr",
+        "recipes.cispo": "CISPO",
+        "recipes.decoupled_ppo": "Decoupled",
+        "recipes.double_sided": "DoubleSided",
+        "recipes.gspo": "GSPO",
+        "recipes.ipa": "IPA",
+        "recipes.kimi": "Kimi",
+        "recipes.topr": "TOPR",
     },
 )
 """Losses of single recipes under the names that earlier versions gave them here."""

@@ -15,12 +15,7 @@ from typing import Any
 from rollart_flow.control.inference.generation_builder import GenerationFailedError
 from rollart_flow.control.inference.llm_proxy import LLMProxy
 from rollart_flow.control.loop.waits import waiting
-from rollart_flow.control.protocols import (
-    Admission,
-    AsyncEnvironment,
-    Cancellation,
-    Codec,
-)
+from rollart_flow.control.protocols import Admission, AsyncEnvironment, Cancellation, Codec
 from rollart_flow.control.rollout.dispatch import FREE, Dispatch, StageSlot
 from rollart_flow.control.rollout.guarded_env import GuardedEnvironment
 from rollart_flow.control.rollout.interrupts import (

@@ -37,12 +37,7 @@ class VllmEngine(Engine):
     """A token-in-token-out engine; see `Engine` for the contract of each method."""
 
     def __init__(self, folder: str | Path, settings: VllmSettings, *, version: int = 0) -> None:
-        """Start vLLM with the model of a folder; takes seconds to minutes.
-
-        Args:
-            folder: a Hugging Face folder.
-            settings: how the engine serves the model.
-            version: policy version of the folder's weights.
+        """Start vLLM with the model of a Hugging Face folder; takes seconds to minutes.
 
         Raises:
             SettingsError: the folder holds no Qwen3 model that vLLM supports, or a setting is
@@ -205,7 +200,6 @@ class VllmEngine(Engine):
         )
 
     async def _answer(self, stream: VllmStream) -> None:
-        """Have vLLM answer a stream; any error ends the stream."""
         try:
             await self._begin()
             await self._generation.answer(stream)
@@ -220,7 +214,6 @@ class VllmEngine(Engine):
         await asyncio.wait((task,))
 
     async def _begin(self) -> None:
-        """Initialize vLLM once, in the event loop that uses it."""
         if self._ready is None:
             self._ready = asyncio.create_task(self._ask(self._introduce()))
         if not self._ready.done():

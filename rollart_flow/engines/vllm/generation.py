@@ -19,13 +19,9 @@ from rollart_flow.types import FinishReason, Prefix
 
 
 class VllmGeneration:
-    """Submits the requests of one engine to vLLM.
+    """Submits the requests of one engine to vLLM; tokens are sampled under `version`.
 
-    Args:
-        llm: vLLM's asynchronous engine.
-        limits: longest chain in tokens, and number of token ids.
-        settings: the settings of the engine.
-        version: policy version that samples the next token.
+    `limits` are the longest chain in tokens, and the number of token ids.
     """
 
     def __init__(
@@ -93,7 +89,6 @@ class VllmGeneration:
                 stream.take(output.outputs[0], self.version)
 
     async def _hold(self, stream: VllmStream) -> None:
-        """Compute a prompt for another engine."""
         from vllm.inputs import tokens_input
 
         request, asked = stream.request, prefixes.prefill_parameters()

@@ -52,11 +52,7 @@ class Receiver:
             return False
 
     async def take(self, llm: Any, version: int) -> None:
-        """Have vLLM receive the version that was offered.
-
-        Args:
-            llm: vLLM's asynchronous engine, paused.
-            version: version number under which vLLM serves the weights.
+        """Have vLLM, which is paused, receive the version that was offered.
 
         Raises:
             EngineError: the trainer disconnected or failed during the transfer.

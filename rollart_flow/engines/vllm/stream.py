@@ -114,7 +114,6 @@ class VllmStream:
         self._inbox: asyncio.Queue[Chunk | EngineError] = asyncio.Queue()
 
     def take(self, output: CompletionOutput, version: int) -> None:
-        """Take the tokens that vLLM has sampled since the last call, under a version."""
         self.fetching = False
         if output.token_ids:
             self._tokens += output.token_ids
@@ -128,7 +127,6 @@ class VllmStream:
             self._send(None)
 
     def flush(self) -> None:
-        """Deliver the tokens sampled so far."""
         if self._tokens:
             self._send(None)
 

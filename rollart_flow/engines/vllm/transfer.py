@@ -53,7 +53,6 @@ class FileTransfer(WeightTransferEngine):  # type: ignore[misc]
     supports_draft_weight_update = False
 
     def __init__(self, *arguments: Any) -> None:
-        """Take the arguments that vLLM's factory passes."""
         super().__init__(*arguments)
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
@@ -78,7 +77,6 @@ class FileTransfer(WeightTransferEngine):  # type: ignore[misc]
             torch.accelerator.synchronize()
 
     def receive_weights(self, update_info: FileUpdate) -> None:
-        """Load every tensor of the file."""
         with safe_open(update_info.path, framework="pt") as file:
             self.model.load_weights((name, file.get_tensor(name)) for name in file.keys())  # noqa: SIM118
 
@@ -111,7 +109,6 @@ class SentTransfer(FileTransfer):
     """The class of vLLM's receiving engine."""
 
     def __init__(self, *arguments: Any) -> None:
-        """Take the arguments that vLLM's factory passes."""
         super().__init__(*arguments)
         self._within: WeightTransferEngine = self.within_cls(*arguments)
         self._received = False
@@ -138,7 +135,6 @@ class SentTransfer(FileTransfer):
             super().finish_weight_update()
 
     def shutdown(self) -> None:
-        """Disconnect from the sender."""
         self._within.shutdown()
 
 

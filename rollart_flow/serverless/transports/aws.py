@@ -89,7 +89,6 @@ def open_transport(url: str, policy: CallPolicy) -> LambdaTransport:
 
 
 def _refusal(error: Any) -> ServerlessError:
-    """Convert an error response of the Invoke API."""
     about: Mapping[str, Any] = error.response.get("ResponseMetadata", {})
     status = about.get("HTTPStatusCode", _SERVER_ERROR)
     if status != _TOO_MANY and status < _SERVER_ERROR:

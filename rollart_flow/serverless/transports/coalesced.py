@@ -39,7 +39,6 @@ class Coalescer:
     """A sender that coalesces the calls of one client. Used by one event loop."""
 
     def __init__(self, open_message: Open) -> None:
-        """Store the message function without sending anything."""
         self._open = open_message
         self._most = FIRST
         self._unsent: list[tuple[bytes, asyncio.Future[bytes]]] = []
@@ -63,7 +62,6 @@ class Coalescer:
         return await answer
 
     async def close(self) -> None:
-        """Cancel all messages. May be called twice."""
         messages = tuple(self._messages)
         for message in messages:
             message.cancel()

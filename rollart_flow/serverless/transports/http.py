@@ -46,7 +46,6 @@ class HttpTransport(Transport):
 
 
 def open_transport(url: str, policy: CallPolicy) -> HttpTransport:
-    """Create the transport to a web address."""
     if url.startswith("fc://"):
         local = urlsplit(url).hostname in _LOCAL_HOSTS
         url = ("http://" if local else "https://") + url.removeprefix("fc://")

@@ -25,7 +25,6 @@ class LocalTransport(Transport):
             return await self._endpoint(body)
 
     async def warm(self, count: int) -> None:
-        """Start up to `count` processes."""
         await self._endpoint.warm(min(count, self._processes))
 
     async def close(self) -> None:

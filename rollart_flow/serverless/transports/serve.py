@@ -36,7 +36,6 @@ class ServeTransport(Transport):
         await self._calls.close()
 
     def _message(self, calls: list[bytes]) -> AsyncIterator[Answers]:
-        """Send a message, immediately if the application has been found."""
         return self._answers(calls, None if self._handle is None else self._sent(calls))
 
     def _sent(self, calls: list[bytes]) -> Any:

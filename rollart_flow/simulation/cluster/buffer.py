@@ -53,12 +53,7 @@ Rows = tuple[SimulatedRow, ...]
 
 
 class SimulatedRows(TupleRows[SimulatedRow]):
-    """Operations on the rows.
-
-    Args:
-        zero_variance_filter: whether a group whose rewards are all equal is refused, since its
-            advantages are all 0 (dynamic sampling of DAPO).
-    """
+    """Operations on the rows; with the filter, groups of equal rewards are refused (DAPO)."""
 
     def __init__(self, *, zero_variance_filter: bool) -> None:
         self._filters = zero_variance_filter
@@ -75,13 +70,7 @@ class SimulatedRows(TupleRows[SimulatedRow]):
 
 
 class SimulatedCommitter:
-    """Takes the time of commits; implements `control.buffer.storage.RowCommitter`.
-
-    Args:
-        commit_s: time of committing a trajectory [s]. A row of `steps` takes no time beyond that
-            of its training step.
-        emit: receives the reported events.
-    """
+    """Takes the time of commits; implements `control.buffer.storage.RowCommitter`."""
 
     def __init__(self, commit_s: float, emit: Callable[[Event], None]) -> None:
         self._commit_s = commit_s

@@ -14,12 +14,7 @@ from rollart_flow.simulation.models.engine import SimulatedEngine
 
 
 class SharedMachine:
-    """The delays that a stored run adds to attempts and steps; none without measurements.
-
-    Args:
-        engines: the engines that are slower while a step trains.
-        seed: chooses where the measured series begin.
-    """
+    """The delays that a stored run adds to attempts and steps; none without measurements."""
 
     def __init__(
         self, measured: Measured | None, engines: Sequence[SimulatedEngine], seed: int

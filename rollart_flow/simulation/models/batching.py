@@ -20,11 +20,7 @@ PREFILL_TOKENS = 16_384
 
 
 class ContinuousBatch:
-    """The sequences of one inference worker.
-
-    Args:
-        stored: prefixes lie in a store beside the devices and are never evicted.
-    """
+    """The sequences of one inference worker; prefixes that are `stored` are never evicted."""
 
     def __init__(self, model: EngineModel, *, version: int = 0, stored: bool = False) -> None:
         self.model = model

@@ -36,11 +36,7 @@ class Job:
 
 
 class PrefixCache:
-    """Tokens of the cached prefixes, by key, the least recently used first.
-
-    Args:
-        stored: the prefixes lie in a store beside the devices and are never evicted.
-    """
+    """Tokens of the cached prefixes, the least recently used first; never evicted if `stored`."""
 
     def __init__(self, *, stored: bool) -> None:
         self._stored = stored

@@ -25,8 +25,6 @@ class SimulatedEngine:
     """One inference worker.
 
     Args:
-        worker: name of the worker.
-        batch: the sequences of the worker.
         left: lengths of actions.
         lost: counts, by trajectory, the tokens of actions that did not end.
         first_chunks: whether the first token of every request has its own chunk, which a profiler
@@ -65,9 +63,6 @@ class SimulatedEngine:
 
         Args:
             prefilled: whether the KV cache of the prompt comes from another worker.
-
-        Raises:
-            WorkerLeftError: the worker has left; the tokens sampled before are yielded first.
         """
         position = sum(request.prompt_ids)
         left = self._left(request.trajectory_id, position)

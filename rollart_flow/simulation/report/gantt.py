@@ -212,11 +212,7 @@ def _legend(domains: Sequence[str]) -> tuple[list[str], float]:
 
 
 def _draw(one: Timeline, domains: Sequence[str], scale: float, seconds: float) -> list[str]:
-    """All shapes of one run, its left edge at x = 0.
-
-    Args:
-        scale: pixels per second.
-    """
+    """All shapes of one run, its left edge at x = 0; `scale` is in pixels per second."""
     parts = [f'<text y="22" font-size="13" font-weight="bold">{escape(one.title)}</text>']
     y = float(_TITLE)
     for label, spans in (("training", one.training), ("weights", one.weights)):

@@ -59,13 +59,10 @@ def _open_after(moments: Floats, starts: Floats, ends: Floats) -> npt.NDArray[np
 
 
 def nonnegative(columns: Floats, times: Floats) -> Floats:
-    """Weights of 0 or more such that `columns @ weights` is close to `times`.
+    """Weights of 0 or more such that `columns @ weights` is close to `times` [samples].
 
-    Columns whose weight comes out negative are left out, the most negative first.
-
-    Args:
-        columns: [samples, columns].
-        times: [samples].
+    Columns [samples, columns] whose weight comes out negative are left out, the most negative
+    first.
     """
     fitted = list(range(columns.shape[1]))
     weights = np.zeros(columns.shape[1])
@@ -81,14 +78,13 @@ def nonnegative(columns: Floats, times: Floats) -> Floats:
 def stretched(columns: Floats, times: Floats, shared: Floats) -> tuple[Floats, float]:
     """Weights and stretch such that `columns @ weights * (1 + stretch * shared)` is close to times.
 
+    The stretch is 0 if the samples do not determine it: if all were shared for most of their time,
+    or all for little of it.
+
     Args:
         columns: [samples, columns].
         times: [samples].
         shared: share of each sample's time in which the machine was shared, 0 to 1 [samples].
-
-    Returns:
-        The stretch is 0 if the samples do not determine it: if all were shared for most of their
-        time, or all for little of it.
     """
     if not (shared.min() < 0.5 < shared.max()):
         return nonnegative(columns, times), 0.0
@@ -114,7 +110,6 @@ def measure(tables: RunTables, *, limit: int, slots: int) -> Measured:
     """Fit all figures of a run.
 
     Args:
-        tables: the rows of the run.
         limit: number of groups that may hold a credit at once.
         slots: number of attempts that may run at once.
     """

@@ -47,10 +47,7 @@ class DistributedTrainer(CoreTrainer):
         """Start at version 0.
 
         Args:
-            config: shape of the model.
             tensors: initial weights in Hugging Face names, whole and the same in every rank.
-            algorithm: the loss.
-            settings: how a batch is cut, how the ranks share the model, the optimizer, threads.
             ranks: the ranks of the trainer; by default this process alone, which then has the whole
                 model whatever `settings.ranks` is.
 

@@ -33,11 +33,8 @@ class EmbeddedTrainer(CoreTrainer):
         """Start at version 0.
 
         Args:
-            config: shape of the model.
             tensors: initial weights in Hugging Face names, copied and trained in float32; also
                 the reference policy if the algorithm needs one.
-            algorithm: the loss.
-            settings: settings of batches, optimizer, threads, device and dtype.
 
         Raises:
             SettingsError: the device is a GPU, and this process sees none.

@@ -88,13 +88,8 @@ def read_shards(
     """Read and verify a checkpoint; every rank calls this together.
 
     Args:
-        folder: of the checkpoint.
-        state: whose layout the tensors get; it is not changed.
-        ranks: who reads.
+        state: whose layout the optimizer's tensors get; weights are whole.
         check_shape: refuses a model of another shape.
-
-    Returns:
-        Weights whole; the optimizer's tensors as `state` has them.
 
     Raises:
         TrainerError: there is no checkpoint, or it is damaged or of a newer format.

@@ -49,7 +49,6 @@ class Capabilities:
 
     @property
     def summary(self) -> str:
-        """One line for people."""
         both = "dense models and mixtures of experts, tensor, pipeline and data parallel"
         if not self.stack:
             return f"here on CPUs: {both}"

@@ -77,12 +77,6 @@ def layer_spec(config: ModelConfig, made: Any, machine: Capabilities, stage: int
     """Return the modules of the layers: those of Transformer Engine on a GPU, else Megatron's own.
 
     Megatron's own attention needs a GPU and process-wide state; torch's attention replaces it.
-
-    Args:
-        config: shape of the model.
-        made: `transformer_config` of the model.
-        machine: capabilities of the rank.
-        stage: pipeline stage of the layers.
     """
     engine = machine.cuda and machine.transformer_engine
     if config.experts is not None:

@@ -102,7 +102,6 @@ class Distributed(MegatronState):
         self._updates += 1
 
     def forget_gradient(self) -> None:
-        """Zero the gradient buffers."""
         self._chunk.zero_grad_buffer()
 
     def remember(self) -> Callable[[], None]:
@@ -202,7 +201,6 @@ class Distributed(MegatronState):
         return isinstance(self.optimizer, torch.optim.AdamW)
 
     def _count(self, updates: int) -> None:
-        """Set the number of updates made so far."""
         self._updates = updates
         if not self._counts_each:
             for group in self.optimizer.param_groups:

@@ -89,7 +89,6 @@ class Everywhere(MoEAllGatherTokenDispatcher):  # type: ignore[misc]
         return states, weights
 
     def token_combine(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        """Sum over the ranks."""
         summed: torch.Tensor = reduce_from_tensor_model_parallel_region(
             hidden_states, group=self._splitting
         )

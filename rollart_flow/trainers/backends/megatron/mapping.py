@@ -50,11 +50,9 @@ class Padded(Entry):
     """Number of tokens of this rank."""
 
     def parts(self, local: torch.Tensor) -> Sequence[torch.Tensor]:
-        """Return the tensor without its padding rows."""
         return (local[: self.tokens],)
 
     def joined(self, parts: Sequence[torch.Tensor]) -> torch.Tensor:
-        """Return the part with zeros for its padding rows."""
         (part,) = parts
         return torch.cat([part, part.new_zeros(self.rows - len(part), part.shape[1])])
 
@@ -68,7 +66,6 @@ class Grouped(Entry):
     head_dim: int
 
     def parts(self, local: torch.Tensor) -> Sequence[torch.Tensor]:
-        """Return the queries, keys and values."""
         grouped = local.view(self.groups, -1, self.head_dim, local.shape[1])
         return [
             grouped[:, which].flatten(0, -2)
@@ -76,7 +73,6 @@ class Grouped(Entry):
         ]
 
     def joined(self, parts: Sequence[torch.Tensor]) -> torch.Tensor:
-        """Return queries, keys and values as one matrix."""
         width = parts[0].shape[1]
         grouped = [part.view(self.groups, -1, width) for part in parts]
         return torch.cat(grouped, 1).view(-1, width)
@@ -87,11 +83,9 @@ class Stacked(Entry):
     """Gate and up projection, this rank's rows of one below those of the other."""
 
     def parts(self, local: torch.Tensor) -> Sequence[torch.Tensor]:
-        """Return the gate and the up projection."""
         return local.chunk(2)
 
     def joined(self, parts: Sequence[torch.Tensor]) -> torch.Tensor:
-        """Return gate and up projection as one matrix."""
         return torch.cat(list(parts))
 
 
@@ -116,13 +110,10 @@ def local_rows(rows: int, rank: int, ranks: int) -> range:
 def entries(
     config: ModelConfig, names: Iterable[str], rank: int, ranks: int, first_layer: int = 0
 ) -> dict[str, Entry]:
-    """Return the Hugging Face tensors that each Megatron parameter corresponds to.
+    """Return the Hugging Face tensors that each Megatron parameter corresponds to, of either spec.
 
     Args:
-        config: shape of the model.
-        names: names of Megatron's parameters, of either spec.
-        rank: rank among those that split the layers.
-        ranks: number of these ranks.
+        rank: rank among the `ranks` that split the layers.
         first_layer: index in the model of Megatron's layer 0 here.
 
     Raises:

@@ -70,7 +70,6 @@ class MicroBatchFeed:
         return self
 
     def __next__(self) -> Pass:
-        """Return the next micro-batch to compute."""
         found = self._ahead.popleft() if self._ahead else next(self._passes)
         self._computed.append(self._shape_of(found.micro.token_ids))
         return found
@@ -99,31 +98,26 @@ class Exchange(P2PCommunicator):  # type: ignore[misc]
         self._feed, self._device = feed, device
 
     def recv_forward(self, _: Any, is_first_stage: bool) -> list[torch.Tensor | None]:
-        """Receive the next hidden states."""
         if is_first_stage:
             return [None]
         return [self._swap(self.prev_rank, None, self._feed.coming())]
 
     def recv_backward(self, _: Any, is_last_stage: bool) -> list[torch.Tensor | None]:
-        """Receive the next gradient."""
         if is_last_stage:
             return [None]
         return [self._swap(self.next_rank, None, self._feed.returning())]
 
     def send_forward(self, sent: list[torch.Tensor], is_last_stage: bool) -> None:
-        """Send hidden states."""
         if not is_last_stage:
             self._swap(self.next_rank, sent[0], None)
 
     def send_backward(self, sent: list[torch.Tensor], is_first_stage: bool) -> None:
-        """Send a gradient."""
         if not is_first_stage:
             self._swap(self.prev_rank, sent[0], None)
 
     def send_forward_recv_backward(
         self, sent: list[torch.Tensor], _: Any, is_last_stage: bool
     ) -> list[torch.Tensor | None]:
-        """Send hidden states and receive a gradient in one exchange."""
         if is_last_stage:
             return [None]
         return [self._swap(self.next_rank, sent[0], self._feed.returning())]
@@ -131,7 +125,6 @@ class Exchange(P2PCommunicator):  # type: ignore[misc]
     def send_backward_recv_forward(
         self, sent: list[torch.Tensor], _: Any, is_first_stage: bool
     ) -> list[torch.Tensor | None]:
-        """Send a gradient and receive hidden states in one exchange."""
         if is_first_stage:
             return [None]
         return [self._swap(self.prev_rank, sent[0], self._feed.coming())]

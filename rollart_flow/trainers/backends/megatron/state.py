@@ -97,7 +97,6 @@ class MegatronState(ShardedState):
         return _PROJECTION if tied and self._groups.last and not self._groups.first else None
 
     def _tied(self) -> list[torch.nn.Parameter]:
-        """Return the embedding at either end of the pipeline, if both ends have it."""
         if not self._config.tie_word_embeddings:
             return []
         return [p for own, p in self._trained.items() if own == self._copied or own == _EMBEDDING]
@@ -107,7 +106,6 @@ class MegatronState(ShardedState):
         return self._summed(_squares(split), self._groups.layout.tensor, self._groups.tensor)
 
     def _of_stages(self, value: float) -> float:
-        """Return the sum over all stages."""
         return self._summed(value, self._groups.layout.pipeline, self._groups.pipeline)
 
     def _summed(self, value: float, ranks: int, group: dist.ProcessGroup) -> float:
@@ -189,7 +187,6 @@ class MegatronState(ShardedState):
 
 
 def _squares(parameters: Iterable[torch.nn.Parameter]) -> float:
-    """Return the sum of the squares of gradients, in float64."""
     norms = [float(torch.linalg.vector_norm(p.grad)) for p in parameters if p.grad is not None]
     return math.fsum(norm**2 for norm in norms)
 
