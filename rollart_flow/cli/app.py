@@ -9,6 +9,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated
 
@@ -57,16 +58,13 @@ app.command("doctor")(doctor.doctor)
 
 
 def _show_version(wanted: bool) -> None:
-    if wanted:
-        print(_installed_version())
-        raise typer.Exit
-
-
-def _installed_version() -> str:
+    if not wanted:
+        return
     try:
-        return version("rollart-flow")
+        print(version("rollart-flow"))
     except PackageNotFoundError:
-        return "not installed: run from its sources"
+        print("not installed: run from its sources")
+    raise typer.Exit
 
 
 @app.callback()
@@ -103,11 +101,7 @@ def serve(
     sys.path.insert(0, "")  # modules of the current folder, as for `python -m`
     loaded = load_function(function)
     with suppress(KeyboardInterrupt):  # Ctrl-C is the normal end
-        serve_http(loaded, host=host, port=port, on_listening=_print_url)
-
-
-def _print_url(url: str) -> None:
-    print(url, flush=True)
+        serve_http(loaded, host=host, port=port, on_listening=partial(print, flush=True))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -136,10 +130,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         return _failed(error, said, FAILED)
     if code == INTERRUPTED:  # Typer may have caught the interrupt before
-        return fail(
-            "interrupted; `rollart resume RUN` continues a run",
-            INTERRUPTED,
-        )
+        return fail("interrupted; `rollart resume RUN` continues a run", INTERRUPTED)
     return code if isinstance(code, int) else 0
 
 

@@ -62,6 +62,7 @@ def render_rows(rows: "Sequence[Row]") -> RenderableType:
 
 
 def _cells(report: "Report") -> tuple[str, ...]:
+    ages = [float(report.staleness.get(age, 0)) for age in range(report.staleness_max + 1)]
     return (
         report.scenario,
         report.schedule,
@@ -71,17 +72,11 @@ def _cells(report: "Report") -> tuple[str, ...]:
         f"{report.bound.step_s:.1f}",
         f"{report.step_s / report.bound.step_s:.2f}",
         "\n".join(f"{pool} {used.busy:.0%}" for pool, used in report.utilization.items()),
-        f"{report.staleness_max} {_ages(report.staleness)}",
+        f"{report.staleness_max} {sparkline(ages, high=max(ages))}",
         f"{report.wasted_fraction:.1%}",
         f"{report.slow_represented:.2f}",
         f"{report.exposed_pull_s:.1f}",
     )
-
-
-def _ages(staleness: Mapping[int, int]) -> str:
-    """Frequency of each staleness from 0 on, as bars."""
-    counts = [float(staleness.get(age, 0)) for age in range(max(staleness, default=0) + 1)]
-    return sparkline(counts, high=max(counts))
 
 
 def render_details(row: "Row") -> RenderableType:

@@ -111,7 +111,10 @@ def simulate(
     if run is None:
         todo = _scenario_cases(scenarios or [], asked, seeds or [0], steps or 5)
     else:
-        recorded = _recorded(run, store)
+        from rollart_flow.simulation.stored.recorded import recorded_scenario
+        from rollart_flow.store import open_run
+
+        recorded = recorded_scenario(open_run(run, store=store))
         measured = f"measured: {recorded.measured_step_s:.2f} s under {recorded.schedule.name}"
         todo = _run_cases(recorded, changes, asked, seeds or [0], steps)
     rows: list[Row] = []
@@ -174,13 +177,6 @@ def _run_cases(
     changed = recorded.changed(**changes)
     schedules = asked or [recorded.schedule]
     return cases([changed.scenario], schedules, seeds, steps or recorded.steps)
-
-
-def _recorded(run: str, store: str | None) -> "Recorded":
-    from rollart_flow.simulation.stored.recorded import recorded_scenario
-    from rollart_flow.store import open_run
-
-    return recorded_scenario(open_run(run, store=store))
 
 
 def _check_plot(plot: Path | None) -> None:

@@ -12,7 +12,7 @@ from rollart_flow.cli.progress import PHASES
 from rollart_flow.types import Split
 
 if TYPE_CHECKING:
-    from rollart_flow.store import Run, RunInfo, Snapshot
+    from rollart_flow.store import Run, Snapshot
 
 _METRICS = ("success_sampled", "success")
 
@@ -79,6 +79,8 @@ def summarize(run: "Run") -> Summary:
     import polars as pl
 
     info, tables = run.info, run.snapshot()
+    nodes = info.settings.get("nodes", {}).values()
+    bound = next((node["alpha"] for node in nodes if node.get("kind") == "buffer"), None)
     steps = tables.steps.sort("step").select("step", "step_s", *PHASES).collect()
     staleness = _staleness(tables)
     outcomes = _outcomes(tables)
@@ -99,7 +101,7 @@ def summarize(run: "Run") -> Summary:
         curves=_curves(tables),
         staleness=staleness,
         staleness_max=max(staleness, default=None),
-        alpha=_alpha(info),
+        alpha=None if bound is None else float(bound),
         outcomes=outcomes,
         seconds={"step": total_s} | {phase[:-2]: float(steps[phase].sum()) for phase in PHASES},
         trajectories_per_s=attempts / total_s if total_s else None,
@@ -116,14 +118,6 @@ def handle(run: "Run") -> str:
         return run.info.name if resolve(run.info.name) == run.uri else run.uri
     except RunNotFoundError:
         return run.uri
-
-
-def _alpha(info: "RunInfo") -> float | None:
-    """The staleness bound of the run, from its recorded settings."""
-    for node in info.settings.get("nodes", {}).values():
-        if node.get("kind") == "buffer":
-            return float(node["alpha"])
-    return None
 
 
 def _staleness(tables: "Snapshot") -> dict[int, int]:
@@ -221,7 +215,8 @@ def _figures(summary: Summary) -> Table:
     ages = ", ".join(f"{age}: {count}" for age, count in summary.staleness.items())
     bound = "" if summary.alpha is None else f" (alpha {summary.alpha:g})"
     table.add_row("staleness", f"at most {summary.staleness_max}{bound}; {ages}" if ages else "-")
-    table.add_row("outcomes", _listed(summary.outcomes))
+    outcomes = ", ".join(f"{name} {count}" for name, count in summary.outcomes.items())
+    table.add_row("outcomes", outcomes or "-")
     if summary.trajectories_per_s is not None:
         table.add_row("throughput", f"{summary.trajectories_per_s:.1f} trajectories/s")
     whole = summary.seconds["step"]
@@ -232,7 +227,3 @@ def _figures(summary: Summary) -> Table:
     )
     table.add_row("time", f"{duration(whole)} in steps: {times}" if whole else "-")
     return table
-
-
-def _listed(counts: dict[str, int]) -> str:
-    return ", ".join(f"{name} {count}" for name, count in counts.items()) or "-"

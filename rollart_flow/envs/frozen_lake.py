@@ -86,10 +86,8 @@ class FrozenLakeEnvironment(Environment):
             _, gain, terminated, _, _ = self._lake.step(number)
             reward = float(gain)
         truncated = not terminated and self._turns >= self._max_turns
-        return self._seen(), reward, terminated, truncated, {"success": reward > 0}
-
-    def _seen(self) -> str:
-        return "{},{}".format(*self._place()) if self._brief else self._grid()
+        seen = "{},{}".format(*self._place()) if self._brief else self._grid()
+        return seen, reward, terminated, truncated, {"success": reward > 0}
 
     def _place(self) -> tuple[int, int]:
         return divmod(int(self._lake.s), len(self._map[0]))

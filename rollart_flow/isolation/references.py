@@ -52,7 +52,10 @@ def resolve(where: Mapping[str, str]) -> object:
         AttributeError: the module does not have the name.
     """
     if "pickled" in where:
-        return _unpickled(where["pickled"])
+        from ray import cloudpickle
+
+        found: object = cloudpickle.loads(base64.b64decode(where["pickled"]))
+        return found
     if "instance" in where:
         return _Resolving(io.BytesIO(base64.b64decode(where["instance"]))).load()
     module = _module(where["module"], where["source"])
@@ -130,10 +133,3 @@ def _pickled(target: object) -> str:
     from ray import cloudpickle
 
     return base64.b64encode(cloudpickle.dumps(target)).decode()
-
-
-def _unpickled(data: str) -> object:
-    from ray import cloudpickle
-
-    found: object = cloudpickle.loads(base64.b64decode(data))
-    return found

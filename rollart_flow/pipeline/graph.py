@@ -65,10 +65,11 @@ class Graph:
         if "train" not in kinds:
             raise PipelineError(f"{self.name}: no train(...) among the outputs, so nothing learns")
         names = [node.name for node in self.nodes]
+        owners = {"policy", "pipeline", *(domain.name for domain in self.tasks.domains)}
         for name in names:
             if names.count(name) > 1:
                 raise PipelineError(f"{name}: two nodes have this name; give one another name=")
-            if name in self._reserved():
+            if name in owners:
                 raise PipelineError(f"{name}: a node cannot have this name; give another name=")
         for node in self.nodes:
             if getattr(node, "policy", self.policy) != self.policy:
@@ -76,10 +77,6 @@ class Graph:
                     f"{node.name}: its policy differs from that of {self.train.name}; "
                     "give both the same"
                 )
-
-    def _reserved(self) -> frozenset[str]:
-        """Owners of settings other than nodes, see `rollart_flow.pipeline.overrides`."""
-        return frozenset({"policy", "pipeline", *(domain.name for domain in self.tasks.domains)})
 
     def _only(self, kind: type[N]) -> N:
         (node,) = (node for node in self.nodes if isinstance(node, kind))

@@ -99,7 +99,10 @@ def _of_node(node: Node) -> list[Setting]:
 
 
 def _leaves(owner: str, path: tuple[str, ...], value: Any) -> list[Setting]:
-    hints = _hints(value)
+    try:
+        hints = get_type_hints(type(value), include_extras=True)
+    except NameError:  # the class uses a type that only a type checker imports
+        hints = {}
     found: list[Setting] = []
     for name, item in fields_of(value).items():
         if is_settings(item):
@@ -107,14 +110,6 @@ def _leaves(owner: str, path: tuple[str, ...], value: Any) -> list[Setting]:
         else:
             found.append(Setting(owner, (*path, name), hints.get(name, type(item))))
     return found
-
-
-def _hints(value: Any) -> dict[str, Any]:
-    try:
-        return get_type_hints(type(value), include_extras=True)
-    except NameError:
-        # The class uses a type that only a type checker imports: use the types of the values.
-        return {}
 
 
 def _resolve(key: str, known: Mapping[str, Setting]) -> Setting:

@@ -11,7 +11,7 @@ from rollart_flow.pipeline.filters import Filter
 from rollart_flow.pipeline.graph import Graph
 from rollart_flow.pipeline.learning import Buffer, Evaluate, Train
 from rollart_flow.pipeline.node import Node
-from rollart_flow.pipeline.producing import GeneratingNode, Reward, Rollout, Tasks, Trajectories
+from rollart_flow.pipeline.producing import Reward, Rollout, Tasks, Trajectories
 from rollart_flow.rewards.composition import name_of
 
 CPU = "CPU"
@@ -108,19 +108,16 @@ def _words(node: Node) -> tuple[str, str, str, str]:
             if node.prefill_workers:
                 parallel += f", {node.prefill_workers} for prefill"
             surplus = f", {node.redundancy} redundant" if node.redundancy else ""
-            return PRODUCER, "Ray Data actors + engines", parallel, _sampling(node) + surplus
+            turn = f"temperature {node.temperature:g}, {_count(node.max_tokens, 'token')} a turn"
+            return PRODUCER, "Ray Data actors + engines", parallel, turn + surplus
         case Filter():
             where = "with the buffer" if node.scored else "with reward"
             whole = ", whole groups" if node.of_groups else ""
             return PRODUCER, where, "1", f"{node.expression}{whole}"
         case Reward():
             scored_by = "the environment" if node.fn is None else name_of(node.fn)
-            return (
-                PRODUCER,
-                "Ray Data actors",
-                f"{node.max_concurrent} at a time",
-                f"by {scored_by}",
-            )
+            at_once = f"{node.max_concurrent} at a time"
+            return PRODUCER, "Ray Data actors", at_once, f"by {scored_by}"
         case Buffer():
             bound = (
                 f"{node.batch_size} a batch, {node.schedule.name}, "
@@ -143,10 +140,6 @@ def _count(number: float, what: str) -> str:
     """A number of things, e.g. "1 step" or "0.5 versions"."""
     shown = number if isinstance(number, int) else f"{number:g}"
     return f"{shown} {what}{'' if number == 1 else 's'}"
-
-
-def _sampling(node: GeneratingNode) -> str:
-    return f"temperature {node.temperature:g}, {_count(node.max_tokens, 'token')} a turn"
 
 
 def _wants(node: Node) -> tuple[Wanted, ...]:

@@ -63,7 +63,9 @@ def score_again(run: Run, pipeline: Pipeline, trajectory: Trajectory) -> list[Sc
     drawn = [at for at, generated in enumerate(trajectory.action_mask) if generated]
     if not drawn:
         return []
-    adapter = _adapter(run, pipeline, trajectory)
+    adapter = None
+    if trajectory.split is Split.EVALUATION and pipeline.evaluate is not None:
+        adapter = kept_adapter(run, pipeline.evaluate.name)
     by_version = {
         version: _logprobs(run, _adapted(_weights(run, pipeline, version), adapter), trajectory)
         for version in sorted({trajectory.token_versions[at] for at in drawn})
@@ -77,13 +79,6 @@ def score_again(run: Run, pipeline: Pipeline, trajectory: Trajectory) -> list[Sc
         )
         for index, at in enumerate(drawn)
     ]
-
-
-def _adapter(run: Run, pipeline: Pipeline, trajectory: Trajectory) -> Adapter | None:
-    """Return the LoRA adapter that a trajectory was sampled with, or None if there was none."""
-    if trajectory.split is not Split.EVALUATION or pipeline.evaluate is None:
-        return None
-    return kept_adapter(run, pipeline.evaluate.name)
 
 
 def _adapted(

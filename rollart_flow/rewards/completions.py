@@ -26,6 +26,7 @@ _PATH = "/chat/completions"
 _LONGEST_WAIT_S = 60.0
 _SHOWN_CHARACTERS = 200
 _SECRET = re.compile("key|token|secret|sig|pass", re.IGNORECASE)
+_TOO_MANY, _SERVER_ERROR = HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.INTERNAL_SERVER_ERROR
 _ABOUT_THE_KEY = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 
 
@@ -116,8 +117,10 @@ class ChatCompletions:
                     if last:
                         raise self._failed(f"{type(error).__name__} {error}".strip()) from None
                     response = None
-                if response is not None and (last or not _passing(response.status_code)):
-                    return self._answer(response)
+                if response is not None:
+                    status = response.status_code
+                    if last or not (status == _TOO_MANY or status >= _SERVER_ERROR):
+                        return self._answer(response)
                 told = {} if response is None else response.headers
                 await asyncio.sleep(wait_s(attempt, self.backoff_s, told, datetime.now(UTC)))
         raise AssertionError("the last attempt returned or raised")
@@ -183,10 +186,6 @@ def wait_s(attempt: int, backoff_s: float, headers: Mapping[str, str], now: date
     except (ValueError, TypeError):  # no date, or one without a time zone
         longest = min(backoff_s * 2**attempt, _LONGEST_WAIT_S)
         return uniform(0.75 * longest, longest)
-
-
-def _passing(status: int) -> bool:
-    return status == HTTPStatus.TOO_MANY_REQUESTS or status >= HTTPStatus.INTERNAL_SERVER_ERROR
 
 
 def _httpx2() -> Any:

@@ -41,8 +41,9 @@ class ExactMatch:
 
     def __call__(self, trajectory: Trajectory) -> Score:
         answer = answer_of(trajectory, self.inside)
-        expected = self.expected or _texts(from_task(trajectory, self.key, "exact"))
-        right = {self.ignoring(text) for text in expected}
+        given = self.expected or from_task(trajectory, self.key, "exact")
+        expected = given if isinstance(given, list | tuple) else (given,)
+        right = {self.ignoring(str(text)) for text in expected}
         return float(answer is not None and self.ignoring(answer) in right)
 
 
@@ -159,10 +160,6 @@ def exact(
 
 numeric, regex = Numeric, Regex
 """The rules as pipelines name them."""
-
-
-def _texts(value: object) -> list[str]:
-    return [str(item) for item in value] if isinstance(value, list) else [str(value)]
 
 
 def _number(value: object) -> Fraction | None:

@@ -104,7 +104,8 @@ class Scorer:
         except Exception as error:  # noqa: BLE001  the user's code ends here: its error is data
             if isinstance(error, TimeoutError) and limit.expired():
                 return self._none(Reason.REWARD_TIMEOUT, f"no reward within {timeout_s:g} s")
-            return self._none(_reason(error), _message(error))
+            said = str(error) if isinstance(error, RollartError) else error_line(error)
+            return self._none(_reason(error), said)
         if (infinite := infinite_number(score)) is not None:
             return self._none(Reason.REWARD_NOT_FINITE, infinite)
         return Verdict(*score)
@@ -163,10 +164,6 @@ def _reason(error: Exception) -> Reason:
     return (
         Reason.REWARD_NOT_FINITE if isinstance(error, RewardNotFiniteError) else Reason.REWARD_ERROR
     )
-
-
-def _message(error: Exception) -> str:
-    return str(error) if isinstance(error, RollartError) else error_line(error)
 
 
 async def score(

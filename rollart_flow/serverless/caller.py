@@ -9,7 +9,7 @@ sent. Other attempts wait, and no attempt fails because of the breaker.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import count
@@ -158,16 +158,13 @@ class Caller:
             requests.append(self._send(body, limit_s - patience_s))
             return await _first_answer(requests)
         finally:
-            await _give_up([request for request in requests if not request.done()])
+            left = [request for request in requests if not request.done()]
+            for request in left:
+                request.cancel()
+            await asyncio.gather(*left, return_exceptions=True)
 
     def _send(self, body: bytes, timeout_s: float) -> asyncio.Task[bytes]:
         return asyncio.ensure_future(self.transport.send(body, timeout_s))
-
-
-async def _give_up(requests: Sequence[asyncio.Task[bytes]]) -> None:
-    for request in requests:
-        request.cancel()
-    await asyncio.gather(*requests, return_exceptions=True)
 
 
 async def _first_answer(requests: Iterable[asyncio.Task[bytes]]) -> bytes:

@@ -44,8 +44,12 @@ class VllmGeneration:
             await self._hold(stream)
         else:
             prefix = request.prefix
-            if prefix is not None and not self._wants(stream, prefix):
-                await self._decline(request.request_id, prefix)
+            wanted = self.fetches and not stream.unwanted
+            if prefix is not None and not (wanted and prefix.version == self.version):
+                # The engine that holds the prompt is told that it will not be fetched.
+                await self.llm.notify_kv_transfer_request_rejected(
+                    f"{request.request_id}/declined", prefixes.address(prefix)
+                )
                 prefix = None
             # No other task may run before vLLM has the request, or `stop_fetching` would miss it.
             await self._answer(stream, prefix)
@@ -66,9 +70,6 @@ class VllmGeneration:
         """Free the prompt of a request if the engine holds it; no engine will fetch it."""
         if self._phase is EnginePhase.PREFILL:
             await self.llm.collective_rpc("give_up_prefix", args=(request_id,))
-
-    def _wants(self, stream: VllmStream, prefix: Prefix) -> bool:
-        return self.fetches and prefix.version == self.version and not stream.unwanted
 
     async def _answer(self, stream: VllmStream, prefix: Prefix | None) -> None:
         """Deliver tokens as they arrive, so that they carry the version being served."""
@@ -100,9 +101,3 @@ class VllmGeneration:
         answers = self.llm.generate(prompt, asked, request.request_id, lora_request=self._lora)
         async for output in answers:
             stream.hand_over(prefixes.held(output))
-
-    async def _decline(self, request_id: str, prefix: Prefix) -> None:
-        """Tell the engine that holds a prompt that it will not be fetched."""
-        await self.llm.notify_kv_transfer_request_rejected(
-            f"{request_id}/declined", prefixes.address(prefix)
-        )

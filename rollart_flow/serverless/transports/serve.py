@@ -52,7 +52,10 @@ class ServeTransport(Transport):
                     yield answers
         except asyncio.CancelledError as error:
             response.cancel()
-            if _given_up():
+            task = asyncio.current_task()
+            if (
+                task is not None and task.cancelling()
+            ):  # a replica that ends also cancels its requests
                 raise
             raise EndpointTroubleError("the application cancelled the calls") from error
 
@@ -74,12 +77,6 @@ def _as_trouble() -> Iterator[None]:
     except (RayServeException, ray.exceptions.RayError) as error:
         said = f"{type(error).__name__}: {str(error).strip().splitlines()[-1]}"
         raise EndpointTroubleError(f"the application broke off: {said}") from error
-
-
-def _given_up() -> bool:
-    """Return whether this task was cancelled; a replica that ends also cancels its requests."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
 
 
 def open_transport(url: str, policy: CallPolicy) -> ServeTransport:

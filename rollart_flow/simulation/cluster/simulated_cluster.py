@@ -7,7 +7,6 @@ a function of scenario, schedule and seed.
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import compress, islice
@@ -30,7 +29,7 @@ from rollart_flow.simulation.record import AttemptRecord, Record, StepTimes
 from rollart_flow.simulation.scenario import Scenario
 from rollart_flow.simulation.virtual_time import run
 from rollart_flow.simulation.workloads import Script
-from rollart_flow.types import TRAINABLE, AttemptLimits, Sample, Task, Trajectory
+from rollart_flow.types import TRAINABLE, AttemptLimits, Sample, Trajectory
 
 DAWN = datetime(2026, 1, 1, tzinfo=UTC)
 HOST_SLOTS = 128
@@ -69,7 +68,7 @@ class SimulatedCluster:
         self.plane = SimulatedPlane(
             PlaneSettings(schedule, scenario.settings(seed), steps),
             self._workers.commanded,
-            self._tasks,
+            lambda cursor: islice(self._workload.tasks(), cursor, None),
             self._buffer,
             self.record,
         )
@@ -82,16 +81,11 @@ class SimulatedCluster:
         self._scored: set[asyncio.Task[None]] = set()
         self._none_left = Signal()
 
-    def _tasks(self, cursor: int) -> Iterator[tuple[Task, int]]:
-        return islice(self._workload.tasks(), cursor, None)
-
     def _make_engine(self, name: str, model: EngineModel, *, stored: bool) -> SimulatedEngine:
         batch = ContinuousBatch(model, stored=stored)
         metered = self.scenario.hw_affinity == AUTO
-        return SimulatedEngine(name, batch, self._left, self._lost, first_chunks=metered)
-
-    def _left(self, trajectory_id: str, position: int) -> int:
-        return self._scripts[trajectory_id].left(position)
+        left = lambda name, position: self._scripts[name].left(position)  # noqa: E731
+        return SimulatedEngine(name, batch, left, self._lost, first_chunks=metered)
 
     async def run(self) -> Record:
         feed = asyncio.create_task(self.plane.follow(), name="feed")
@@ -107,8 +101,12 @@ class SimulatedCluster:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             await self.plane.controller.close()
-        self._finish()
-        return self.record
+        record = self.record
+        record.seconds = asyncio.get_running_loop().time()
+        record.reward_busy_s, record.reward_paid_s = self._scoring.busy_s, self._scoring.paid_s
+        record.exposed_pull_s = self._workers.transfers.exposed_s
+        record.weights = self._workers.transfers.spans
+        return record
 
     def _host_slots(self) -> list[int]:
         """Environments by rollout worker; all share one if they wait for each other."""
@@ -227,13 +225,6 @@ class SimulatedCluster:
         began = loop.time()
         await self._workers.transfers.push()
         self.plane.controller.published(version, loop.time() - began)
-
-    def _finish(self) -> None:
-        record = self.record
-        record.seconds = asyncio.get_running_loop().time()
-        record.reward_busy_s, record.reward_paid_s = self._scoring.busy_s, self._scoring.paid_s
-        record.exposed_pull_s = self._workers.transfers.exposed_s
-        record.weights = self._workers.transfers.spans
 
 
 def simulate(scenario: Scenario, schedule: Schedule, *, seed: int = 0, steps: int = 5) -> Record:

@@ -149,8 +149,11 @@ class ContinuousBatch:
         full = self._decode.run_to_event()
         self.decode_s += event - self._now
         self._now = event
-        if full:
-            self._preempt()
+        if full:  # the newest sequence goes back to the queue; its KV is computed again
+            job = self._decode.newest()
+            self._decode.leave(job)
+            self.recomputed_tokens += job.context
+            self._waiting.appendleft(job)
         else:
             self._finish(changed)
 
@@ -161,13 +164,6 @@ class ContinuousBatch:
             self._cache.add(job.key, job.context)
             self._cache.evict(self._decode.kv, self._decode.capacity)
             changed.append(job)
-
-    def _preempt(self) -> None:
-        """Send the newest sequence back to the queue; its KV is computed again."""
-        job = self._decode.newest()
-        self._decode.leave(job)
-        self.recomputed_tokens += job.context
-        self._waiting.appendleft(job)
 
     def _start_prefill(self) -> None:
         """Begin a pass over the waiting prompts that fit; prefill goes before decode."""

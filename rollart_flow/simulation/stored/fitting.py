@@ -259,11 +259,7 @@ def _scripts(tables: RunTables) -> dict[int, Script]:
             truncated = outcome == Outcome.TRUNCATED
             found[row] = Script(resets[row], tuple(turns[row]), reward or 0.0, False, truncated)
         elif outcome in _FAILED:
-            found[row] = _failing(turns.get(row, []), resets.get(row, ended - started))
+            made = tuple(turns.get(row, ()))  # the environment fails in the last turn, or in reset
+            reset_s, some = resets.get(row, ended - started), made or (ScriptedTurn(1, 1, 0.0),)
+            found[row] = Script(reset_s, some, 0.0, False, fails_at=len(made) - 1)
     return found
-
-
-def _failing(turns: list[ScriptedTurn], reset_s: float) -> Script:
-    """The script of an attempt whose environment fails in its last turn, or in reset."""
-    made = tuple(turns) or (ScriptedTurn(1, 1, 0.0),)
-    return Script(reset_s, made, 0.0, False, fails_at=len(turns) - 1)

@@ -43,7 +43,7 @@ from rollart_flow.simulation.measured import Measured
 from rollart_flow.simulation.report.report import warmup_of
 from rollart_flow.simulation.scenario import Pool, Scenario
 from rollart_flow.simulation.stored.fitting import measure
-from rollart_flow.simulation.stored.tables import RunTables, read_tables
+from rollart_flow.simulation.stored.tables import read_tables
 from rollart_flow.store import Run
 
 LEAST_STEPS = 3
@@ -115,12 +115,14 @@ def recorded_scenario(run: Run) -> Recorded:
     """
     info = run.info
     nodes = _nodes(info.settings, info.name)
-    schedule = _schedule(nodes["buffer"])
+    said = nodes["buffer"].get("schedule")
+    schedule = rollart(nodes["buffer"]["alpha"]) if said is None else named_schedule(said["name"])
     batch_size, group_size = nodes["buffer"]["batch_size"], nodes["tasks"]["group_size"]
     rollout = nodes["rollout"]
     tables = read_tables(run.snapshot(), info.name, schedule, LEAST_STEPS)
     groups = schedule.bound.capacity(batch_size) // group_size + rollout["extra_groups"]
-    environments = _environments(rollout)
+    most = rollout["max_concurrent"]
+    environments = None if most is None else int(most * rollout["workers"])
     slots = environments or groups * (group_size + rollout["redundancy"])
     measured = measure(tables, limit=groups, slots=slots)
     scenario = Scenario(
@@ -140,7 +142,9 @@ def recorded_scenario(run: Run) -> Recorded:
         commit_s=0.0,
         measured=measured,
     )
-    return Recorded(scenario, schedule, len(tables.steps), _mean_step_s(tables, schedule))
+    warmup = min(warmup_of(schedule), len(tables.steps) - 1)
+    seconds = [step.step_s for step in tables.steps[warmup:]]
+    return Recorded(scenario, schedule, len(tables.steps), sum(seconds) / len(seconds))
 
 
 def _nodes(settings: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -151,21 +155,3 @@ def _nodes(settings: Mapping[str, Any], name: str) -> Mapping[str, Any]:
             f"run {name} has no {missing[0]} node in its settings; a prediction needs one"
         )
     return nodes
-
-
-def _schedule(buffer: Mapping[str, Any]) -> Schedule:
-    """The schedule of a run; `rollart(alpha)` if its settings name none."""
-    said = buffer.get("schedule")
-    return rollart(buffer["alpha"]) if said is None else named_schedule(said["name"])
-
-
-def _environments(rollout: Mapping[str, Any]) -> int | None:
-    """Limit of attempts that ran at once; None: as many as the bound allows."""
-    most = rollout["max_concurrent"]
-    return None if most is None else int(most * rollout["workers"])
-
-
-def _mean_step_s(tables: RunTables, schedule: Schedule) -> float:
-    warmup = min(warmup_of(schedule), len(tables.steps) - 1)
-    seconds = [step.step_s for step in tables.steps[warmup:]]
-    return sum(seconds) / len(seconds)

@@ -65,7 +65,9 @@ class MegatronState(ShardedState):
         for own, parameter in self._trained.items():
             if own != self._copied:
                 (whole if self._entries[own].dim is None else split).append(parameter)
-        norm = math.sqrt(self._of_stages(self._summed_squares(split) + _squares(whole)))
+        layout, groups = self._groups.layout, self._groups
+        squares = self._summed(_squares(split), layout.tensor, groups.tensor) + _squares(whole)
+        norm = math.sqrt(self._summed(squares, layout.pipeline, groups.pipeline))
         largest = self._settings.clip_norm or math.inf
         torch.nn.utils.clip_grads_with_norm_(
             self.parameters, largest, torch.tensor(norm), foreach=False
@@ -100,13 +102,6 @@ class MegatronState(ShardedState):
         if not self._config.tie_word_embeddings:
             return []
         return [p for own, p in self._trained.items() if own == self._copied or own == _EMBEDDING]
-
-    def _summed_squares(self, split: Sequence[torch.nn.Parameter]) -> float:
-        """Sum the squared gradients over all ranks that split the layers."""
-        return self._summed(_squares(split), self._groups.layout.tensor, self._groups.tensor)
-
-    def _of_stages(self, value: float) -> float:
-        return self._summed(value, self._groups.layout.pipeline, self._groups.pipeline)
 
     def _summed(self, value: float, ranks: int, group: dist.ProcessGroup) -> float:
         if ranks == 1:
