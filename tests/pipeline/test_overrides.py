@@ -97,7 +97,7 @@ def test_a_default_that_depends_on_another_setting_follows_it() -> None:
         ("alpha", "-1", r"^buffer.alpha should be greater than or equal to 0"),
         ("rollout.hw_affinity", "{", r"^rollout.hw_affinity is wrong: Invalid JSON.*got '\{'"),
         ("optimizer.schedule", "steep", r"^train.optimizer.schedule should be 'constant'"),
-        ("clip", "-1", r"clip=-1.0"),
+        ("clip", "-1", r"^train.algorithm.loss.clip should be greater than 0, got -1.0"),
         ("expression", "x", r"^no setting 'expression'"),
     ],
 )  # fmt: skip
