@@ -132,6 +132,7 @@ def plan(
 
 
 def _report(result: "RunResult", as_json: bool) -> None:
+    """Say what a run that has ended left behind; exit code 1 unless it finished."""
     from rollart_flow.cli.summary import show_summary, summarize
     from rollart_flow.store import open_run
 

@@ -25,6 +25,7 @@ class InlineEnvironment:
     """Implements `control.protocols.AsyncEnvironment`. Reset and step return without awaiting."""
 
     def __init__(self, domain: Domain) -> None:
+        """Create the adapter; the first reset makes the environment."""
         self._domain = domain
         self._name = domain.environment.__name__
         self._environment: Environment | None = None
@@ -39,6 +40,7 @@ class InlineEnvironment:
         )
 
     async def step(self, action: str) -> tuple[str, float, bool, bool, Info]:
+        """Apply one action."""
         environment = self._environment
         if environment is None:
             raise EnvironmentFailedError(f"{self._name}: step before reset; call reset first")

@@ -61,7 +61,12 @@ class Scorer:
     """
 
     def __init__(self, function: RewardFunction, source: Path | None = None) -> None:
-        """Start no process; `source` is the pipeline file of a function that no name imports."""
+        """Create a scorer; no process is started.
+
+        Args:
+            function: plain or async.
+            source: pipeline file with the function, if it cannot be imported by name.
+        """
         self._function = function
         self._source = source
         self._processes = Processes()
@@ -104,8 +109,7 @@ class Scorer:
         except Exception as error:  # noqa: BLE001  the user's code ends here: its error is data
             if isinstance(error, TimeoutError) and limit.expired():
                 return self._none(Reason.REWARD_TIMEOUT, f"no reward within {timeout_s:g} s")
-            said = str(error) if isinstance(error, RollartError) else error_line(error)
-            return self._none(_reason(error), said)
+            return self._none(_reason(error), _message(error))
         if (infinite := infinite_number(score)) is not None:
             return self._none(Reason.REWARD_NOT_FINITE, infinite)
         return Verdict(*score)
@@ -123,6 +127,7 @@ class Scorer:
             await self._processes.warm(reference(function, self._source), count)
 
     async def warm_remotes(self, count: int) -> None:
+        """Prepare the remote functions for `count` concurrent calls."""
         await asyncio.gather(*(remote.warm(count) for remote in self.remotes))
 
     async def close(self) -> None:
@@ -154,6 +159,7 @@ class Scorer:
 
 
 def _runs_in_a_process(function: RewardFunction) -> bool:
+    """Return whether a function that is not combined is a plain one that may hang."""
     return function is not environment_reward and not is_async(function)
 
 
@@ -164,6 +170,10 @@ def _reason(error: Exception) -> Reason:
     return (
         Reason.REWARD_NOT_FINITE if isinstance(error, RewardNotFiniteError) else Reason.REWARD_ERROR
     )
+
+
+def _message(error: Exception) -> str:
+    return str(error) if isinstance(error, RollartError) else error_line(error)
 
 
 async def score(
