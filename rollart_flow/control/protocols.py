@@ -92,9 +92,9 @@ class EngineCommands(Protocol):
         ...
 
     def prefetch(self, version: int) -> None:
-        """Begin to read a version while generation continues, without waiting.
+        """Begin to read a version, which may be being published, while generation continues.
 
-        A failed read shows in `update`, which reads the version again.
+        This does not wait. `update` reads the version again if the read failed.
         """
         ...
 

@@ -1,6 +1,6 @@
 """Prefetching of weights for one engine during generation (ROLLART section 6.3).
 
-The next version is read as soon as it is announced, so that the engine is suspended only for the
+The next version is read while it is being published, so that the engine is suspended only for the
 swap. The invariant: at most one version is read or held ahead; a version that could not be read
 ahead is read on request, so prefetching affects only the duration.
 """
@@ -10,11 +10,13 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from rollart_flow.control.protocols import PullStats
 from rollart_flow.errors import WeightsError
 from rollart_flow.weights import WeightStore
+from rollart_flow.weights.following import Following
 
 if TYPE_CHECKING:
     import torch
@@ -22,18 +24,39 @@ if TYPE_CHECKING:
     Tensors: TypeAlias = dict[str, torch.Tensor]
 
 
+@dataclass(frozen=True, slots=True)
+class _Ahead:
+    """The read of a version ahead of the request for it."""
+
+    version: int
+    following: Following
+    reading: asyncio.Task[tuple[Tensors, float]]
+
+    @property
+    def failed(self) -> bool:
+        return self.reading.done() and self.reading.exception() is not None
+
+
 class WeightPrefetcher:
     """A reader of versions in a thread of the event loop; one caller at a time may `take`."""
 
     def __init__(self, store: WeightStore) -> None:
         self._store = store
-        self._ahead: tuple[int, asyncio.Task[tuple[Tensors, float]]] | None = None
+        self._ahead: _Ahead | None = None
 
     def begin(self, version: int) -> None:
-        """Start to read a version ahead, in place of an older one, without waiting."""
-        if self._ahead is None or self._ahead[0] < version:
-            before = None if self._ahead is None else self._ahead[1]
-            self._ahead = version, asyncio.create_task(self._read(version, before))
+        """Start to read a version ahead, in place of an older one, without waiting.
+
+        A version that is not published yet is read as its parts appear.
+        """
+        before = self._ahead
+        if before is not None and before.version >= version + before.failed:
+            return
+        if before is not None:
+            before.following.end()
+        following = Following()
+        reading = asyncio.create_task(self._follow(version, following, before))
+        self._ahead = _Ahead(version, following, reading)
 
     async def take(self, version: int) -> tuple[Tensors, PullStats]:
         """Return the tensors of a version, which the caller owns, and the read statistics.
@@ -42,22 +65,26 @@ class WeightPrefetcher:
             WeightsError: the version cannot be read.
         """
         asked = time.monotonic()
-        if self._ahead is not None and self._ahead[0] == version:
-            (_, reading), self._ahead = self._ahead, None
+        if self._ahead is not None and self._ahead.version == version:
+            ahead, self._ahead = self._ahead, None
             with suppress(WeightsError):
-                tensors, seconds = await reading
+                tensors, seconds = await ahead.reading
                 return tensors, PullStats(seconds, time.monotonic() - asked)
-        tensors, seconds = await self._read(version)
-        return tensors, PullStats(seconds, time.monotonic() - asked)
+        tensors = await asyncio.to_thread(self._store.read, version)
+        seconds = time.monotonic() - asked
+        return tensors, PullStats(seconds, seconds)
 
-    async def _read(
-        self, version: int, before: asyncio.Task[tuple[Tensors, float]] | None = None
+    async def _follow(
+        self, version: int, following: Following, before: _Ahead | None
     ) -> tuple[Tensors, float]:
-        """Return tensors and the read time in seconds, after another read has ended and its result
-        is dropped."""
+        """Return tensors and the seconds of reading them, after another read has ended and its
+        result is dropped."""
         if before is not None:
-            await asyncio.gather(before, return_exceptions=True)
+            await asyncio.gather(before.reading, return_exceptions=True)
             del before
         started = time.monotonic()
-        tensors = await asyncio.to_thread(self._store.read, version)
-        return tensors, time.monotonic() - started
+        try:
+            tensors = await asyncio.to_thread(self._store.follow, version, following)
+        finally:
+            following.end()  # the thread goes on if this task is cancelled
+        return tensors, time.monotonic() - started - following.waited_s

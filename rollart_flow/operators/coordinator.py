@@ -221,6 +221,11 @@ class CoordinatorActor:
         return frozenset(self._unevaluated)
 
     @register("rank_zero")
+    async def publishing(self, version: int) -> None:
+        """Mark a version as being published."""
+        self._controller.publishing(version)
+
+    @register("rank_zero")
     async def published(self, version: int, push_s: float) -> None:
         """Mark a version as readable from the weight store; publishing took `push_s` seconds."""
         self._controller.published(version, push_s)

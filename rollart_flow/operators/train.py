@@ -173,6 +173,7 @@ class TrainOperator:
         context = self._context
         # A separate call: in the one that gathers the weights, the other ranks could time out.
         context.trainers.call.finish_publish()
+        context.coordinator.call.publishing.start(step)
         lasting = checkpoint or step in context.evaluated
         if lasting or not context.overlap_publish:
             published = context.trainers.call.publish(lasting=lasting)

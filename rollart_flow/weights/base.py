@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from rollart_flow.errors import WeightsError
 from rollart_flow.weights.fingerprint import dtype_name, fingerprint
+from rollart_flow.weights.following import Following
 
 if TYPE_CHECKING:
     import torch
@@ -133,6 +134,18 @@ class WeightStore(ABC):
         Raises:
             WeightsError: the version is missing, incomplete or damaged.
         """
+
+    def follow(self, version: int, following: Following) -> dict[str, torch.Tensor]:
+        """Return all tensors of a version, as `read`, which may not be published yet.
+
+        A store that can read a version in parts does so while later parts are being published, and
+        returns once the whole version is. By default the version is then read.
+
+        Raises:
+            WeightsError: as for `read`; the version does not appear, or `following` is ended.
+        """
+        following.wait_for(lambda: version in self.versions() or None, f"version {version}")
+        return self.read(version)
 
     @abstractmethod
     def manifest(self, version: int) -> Manifest:

@@ -71,7 +71,7 @@ async def test_what_was_read_ahead_is_not_waited_for(tmp_path: Path) -> None:
     pulls.begin(1)
     pulls.begin(1)
     assert pulls._ahead is not None
-    await pulls._ahead[1]
+    await pulls._ahead.reading
     pull = await taken(pulls, 1)
     assert store.read_versions == [1]
     assert pull.exposed_s < SLOW_S / 2 < pull.pull_s
@@ -100,16 +100,55 @@ async def test_what_was_not_read_ahead_is_read_when_asked_for(tmp_path: Path) ->
 
 @in_a_loop
 async def test_a_read_ahead_that_failed_is_made_again(tmp_path: Path) -> None:
+    store = store_of(tmp_path, 1, 2)
+    file = tmp_path / "weights" / "v000002" / "model.safetensors"
+    pulls = WeightPrefetcher(store)
+    for _ in range(2):
+        file.write_bytes(b"damaged")
+        pulls.begin(2)
+        assert pulls._ahead is not None
+        await asyncio.wait((pulls._ahead.reading,))
+    store.publish(2, tensors_of(2))
+    await taken(pulls, 2)
+    assert store.read_versions.count(2) > 2, "begun twice, and publishing looks at it too"
+    with pytest.raises(WeightsError, match="version 3"):
+        await pulls.take(3)
+
+
+@in_a_loop
+async def test_a_version_that_is_not_published_yet_is_read_when_it_is(tmp_path: Path) -> None:
     store = store_of(tmp_path, 1)
     pulls = WeightPrefetcher(store)
     pulls.begin(2)
-    assert pulls._ahead is not None
-    await asyncio.wait((pulls._ahead[1],))
-    store.publish(2, tensors_of(2))
+    await asyncio.to_thread(store.publish, 2, tensors_of(2))
     await taken(pulls, 2)
-    assert store.read_versions == [2, 2]
-    with pytest.raises(WeightsError, match="version 3"):
-        await pulls.take(3)
+    assert store.read_versions == [2]
+
+
+@in_a_loop
+async def test_a_read_of_a_version_that_is_never_published_ends_with_the_next_one(
+    tmp_path: Path,
+) -> None:
+    store = store_of(tmp_path, 1)
+    pulls = WeightPrefetcher(store)
+    pulls.begin(2)
+    pulls.begin(3)
+    store.publish(3, tensors_of(3))
+    await taken(pulls, 3)
+    assert store.read_versions == [3]
+
+
+def test_a_loop_that_ends_does_not_wait_for_a_version_that_is_never_published(
+    tmp_path: Path,
+) -> None:
+    async def run() -> asyncio.Task[tuple[dict[str, torch.Tensor], float]]:
+        pulls = WeightPrefetcher(LocalWeightStore(tmp_path))
+        pulls.begin(2)
+        assert pulls._ahead is not None
+        await asyncio.sleep(0)
+        return pulls._ahead.reading
+
+    assert asyncio.run(run()).cancelled()
 
 
 @in_a_loop
@@ -123,7 +162,7 @@ async def test_at_most_one_version_is_held_ahead_and_it_is_the_newest(tmp_path: 
     assert store.read_versions == [1], "one after the other"
     store.gate.set()
     assert pulls._ahead is not None
-    await pulls._ahead[1]
+    await pulls._ahead.reading
     assert store.read_versions == [1, 2]
     await taken(pulls, 1)
     await taken(pulls, 2)

@@ -69,7 +69,8 @@ class AsyncController:
         self._batch: Batch | None = None
         self._trained = first_step - 1
         self._published = Published(first_step - 1)
-        self._prefetched = first_step - 1
+        self._announced = first_step - 1
+        self._prefetched = (first_step - 1, True)
         self._settled = False
         self._seconds = StepSeconds()
         self._lock = asyncio.Lock()
@@ -245,6 +246,11 @@ class AsyncController:
                 self._prefetch()
         return self.phases(step)
 
+    def publishing(self, version: int) -> None:
+        """Record that a version is being published."""
+        self._announced = max(self._announced, version)
+        self._prefetch()
+
     def published(self, version: int, push_s: float) -> None:
         """Record that a version is in the weight store, and the seconds of publishing it."""
         self._note_published(version, push_s)
@@ -255,15 +261,20 @@ class AsyncController:
             self._seconds.add(version + 1, PhaseSeconds(push_s=push_s))
 
     def _prefetch(self) -> None:
-        """Have the engines read a recorded and published version ahead of the swap to it.
+        """Have the engines read a version ahead of the swap to it, which alone suspends rollout.
 
-        The read overlaps rollout, so that only the swap suspends rollout.
+        They read it while it is being published, once they hold the version before it (ROLLART
+        section 6.3), and if that failed, when it is published and recorded. A read ahead of a
+        version that is never published has no effect.
         """
-        version = min(self._trained, self._published.newest)
-        before = Phase.UPDATE in self._schedule.before_training
-        if before and self._prefetched < version < self._steps:
-            self._prefetched = version
-            self._engines.prefetch(version)
+        ahead = self._prefetched
+        if Phase.UPDATE in self._schedule.before_training:
+            ahead = min(self._trained, self._published.newest), True
+        if self._served >= self._announced - 1:
+            ahead = max(ahead, (self._announced, False))
+        if self._prefetched < ahead and ahead[0] < self._steps:
+            self._prefetched = ahead
+            self._engines.prefetch(ahead[0])
 
     def _formed_steps(self) -> set[int]:
         """Return the steps, at most one, that have a batch and are not trained."""

@@ -159,6 +159,38 @@ async def test_a_version_is_read_ahead_as_soon_as_it_is_trained() -> None:
     assert synchronous.prefetched == [], "there is no rollout to hide it"
 
 
+async def test_a_version_is_read_ahead_while_it_is_published() -> None:
+    stage = Stage()
+    control = controller(stage, rollart(1))
+    await control.next_batch(1)
+    control.publishing(1)
+    control.publishing(1)
+    assert stage.prefetched == [1]
+    await control.trained(1, None)
+    assert stage.prefetched == [1], "it may still fail"
+    control.published(1, 9.0)
+    assert stage.prefetched == [1, 1], "in case that it did"
+    synchronous = Stage()
+    control = controller(synchronous, sync())
+    await control.next_batch(1)
+    control.publishing(1)
+    assert synchronous.prefetched == [1], "the push is what hides it"
+
+
+async def test_a_version_is_not_read_ahead_of_the_swap_to_the_one_before_it() -> None:
+    stage = Stage()
+    control = controller(stage, rollart(1))
+    await control.next_batch(1)
+    control.publishing(1)
+    await control.trained(1, None)
+    await control.next_batch(2)
+    control.publishing(2)
+    assert stage.prefetched == [1], "which the engines hold ahead"
+    control.published(1, 9.0)
+    await control.trained(2, None)
+    assert stage.prefetched == [1, 1, 2]
+
+
 async def test_weights_are_exchanged_beside_training() -> None:
     stage = Stage()
     control = controller(stage, rollart(1).switched(overlapped=True))
