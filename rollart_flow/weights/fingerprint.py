@@ -7,7 +7,7 @@ the devices of the tensors.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -17,6 +17,12 @@ if TYPE_CHECKING:
 def dtype_name(tensor: torch.Tensor) -> str:
     """Return the spelling of a dtype in manifests: `float32`, `bfloat16`, ..."""
     return str(tensor.dtype).removeprefix("torch.")
+
+
+def tensor_header(name: str, dtype: str, shape: Sequence[int]) -> bytes:
+    """Return what a fingerprint contains of a tensor, before its bytes."""
+    header = repr((name, dtype, tuple(shape))).encode()
+    return len(header).to_bytes(8, "little") + header
 
 
 def fingerprint(tensors: Mapping[str, torch.Tensor]) -> str:
@@ -30,9 +36,7 @@ def fingerprint(tensors: Mapping[str, torch.Tensor]) -> str:
     digest = hashlib.sha256()
     for name in sorted(tensors):
         tensor = tensors[name].detach()
-        header = repr((name, dtype_name(tensor), tuple(tensor.shape))).encode()
-        digest.update(len(header).to_bytes(8, "little"))
-        digest.update(header)
+        digest.update(tensor_header(name, dtype_name(tensor), tensor.shape))
         flat = tensor.cpu().contiguous().reshape(-1)
         digest.update(flat.view(torch.uint8).numpy().data)
     return digest.hexdigest()

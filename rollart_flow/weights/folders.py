@@ -3,21 +3,28 @@
 A store holds folders by name. The invariant: a folder is whole or absent under its name, regardless
 of concurrent writes, removals and killed processes. On a local file system, folders and files are
 filled under a hidden name next to their target, flushed to disk and renamed; a crash leaves at most
-a hidden leftover, which `clear_leftovers` removes.
+a hidden leftover, which `clear_leftovers` removes. Readers that know of it read a folder while it
+is filled (`FolderStore.arriving`).
 """
 
 import fcntl
 import os
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import BinaryIO
 from uuid import uuid4
+
+from rollart_flow.weights.buckets import BUCKET_BYTES
+from rollart_flow.weights.following import announce
 
 _LEFTOVER = ".leftover-"
 Fill = Callable[[Path], None]
 """A function that writes files into the given empty folder."""
+Files = Iterable[tuple[str, Iterable[memoryview]]]
+"""Files by name, in order, each with its content in pieces."""
 
 
 def put_folder(target: Path, fill: Fill) -> None:
@@ -107,6 +114,24 @@ def locked(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
+class ArrivingFolder(ABC):
+    """A folder that is being put. Every method raises OSError once it never will be, or is gone."""
+
+    bucket_bytes: int
+    """Size of all buckets of a file but the last."""
+
+    @abstractmethod
+    def bucket(self, file: str, number: int) -> bytes | None:
+        """Return what there is of a bucket of a file, or None if there is nothing yet.
+
+        An incomplete bucket is too short.
+        """
+
+    @abstractmethod
+    def whole(self) -> bool:
+        """Return whether the folder is in its place."""
+
+
 class FolderStore(ABC):
     """A store of whole folders by name. Every method raises OSError if the storage fails."""
 
@@ -127,8 +152,12 @@ class FolderStore(ABC):
         """Return the path of a folder on this machine that persists."""
 
     @abstractmethod
-    def put(self, name: str, fill: Fill) -> bool:
+    def put(self, name: str, files: Files) -> bool:
         """Create or replace a folder; return False if another process did so at the same moment."""
+
+    @abstractmethod
+    def arriving(self, name: str) -> "ArrivingFolder | None":
+        """Return the folder that is being put under a name, or None."""
 
     @abstractmethod
     def remove(self, name: str) -> None:
@@ -169,9 +198,19 @@ class LocalFolderStore(FolderStore):
     def local_path(self, name: str) -> Path:
         return self._folder / name
 
-    def put(self, name: str, fill: Fill) -> bool:
+    def put(self, name: str, files: Files) -> bool:
+        def fill(folder: Path) -> None:
+            for file, content in files:
+                with (folder / file).open("wb") as stream:
+                    _write(stream, content)
+
         put_folder(self._folder / name, fill)
         return True
+
+    def arriving(self, name: str) -> ArrivingFolder | None:
+        for hidden in self._folder.glob(f"{_LEFTOVER}{name}-*"):
+            return _LocalArrivingFolder(self._folder / name, hidden)
+        return None
 
     def remove(self, name: str) -> None:
         remove_folder(self._folder / name)
@@ -187,3 +226,48 @@ class LocalFolderStore(FolderStore):
 
     def finish(self, name: str) -> None:
         """Do nothing: the workshop of a local folder is its final place."""
+
+
+class _LocalArrivingFolder(ArrivingFolder):
+    """A folder under its hidden name, and then at its target.
+
+    Each read opens the file, since a network file system shows what other hosts wrote before that.
+    """
+
+    def __init__(self, target: Path, hidden: Path) -> None:
+        self.bucket_bytes = BUCKET_BYTES
+        self._target = target
+        self._hidden = hidden
+
+    def bucket(self, file: str, number: int) -> bytes | None:
+        try:
+            return self._read(self._hidden / file, number)
+        except FileNotFoundError:
+            if not self.whole():
+                return None
+        return self._read(self._target / file, number)
+
+    def whole(self) -> bool:
+        if self._hidden.exists():
+            return False
+        if not self._target.exists():
+            raise FileNotFoundError(f"{self._target} was removed, or never was whole")
+        return True
+
+    def _read(self, path: Path, number: int) -> bytes | None:
+        with path.open("rb") as stream:
+            stream.seek(number * self.bucket_bytes)
+            return stream.read(self.bucket_bytes) or None
+
+
+def _write(stream: BinaryIO, content: Iterable[memoryview]) -> None:
+    """Write a file, and flush it to disk bucket by bucket: other hosts see it in this order."""
+    unflushed = 0
+    for piece in content:
+        stream.write(piece)
+        unflushed += piece.nbytes
+        if unflushed >= BUCKET_BYTES:
+            stream.flush()
+            os.fdatasync(stream.fileno())
+            announce()
+            unflushed = 0

@@ -5,7 +5,9 @@
 
 The invariant: a version appears atomically and its files never change, so a reader gets all tensors
 of one version or an error, regardless of concurrent publishing, collection and killed processes.
-`folder_store` ensures this for local folders and S3.
+`folder_store` ensures this for local folders and S3. A reader that follows a version reads the
+files as they are written, and keeps the tensors only if they have the checksum of the manifest and
+the version appeared.
 """
 
 from __future__ import annotations
@@ -23,15 +25,19 @@ import safetensors
 
 from rollart_flow.errors import WeightsError
 from rollart_flow.weights.base import Manifest, WeightStore
+from rollart_flow.weights.buckets import ArrivingFingerprint, layout_of, parts, pull, tensors_in
 from rollart_flow.weights.fingerprint import fingerprint
 from rollart_flow.weights.folder_store import folder_store_at
-from rollart_flow.weights.folders import FolderStore
+from rollart_flow.weights.folders import ArrivingFolder, Files, FolderStore
+from rollart_flow.weights.following import Following
 
 if TYPE_CHECKING:
     import torch
 
 TENSORS_FILE = "model.safetensors"
 MANIFEST_FILE = "manifest.json"
+_AT_ONCE = 4
+"""Number of buckets of a version that are read concurrently."""
 _VERSION_FOLDER = re.compile(r"v(\d{6,})")
 
 
@@ -59,15 +65,16 @@ class LocalWeightStore(WeightStore):
         self, version: int, tensors: Mapping[str, torch.Tensor], checksum: str | None = None
     ) -> Manifest:
         made = self.describe(version, tensors, checksum)
+        layout = layout_of(made.tensors)
 
-        def fill(folder: Path) -> None:
-            save_tensors(tensors, folder / TENSORS_FILE)
-            (folder / MANIFEST_FILE).write_text(json.dumps(asdict(made), indent=1))
+        def files() -> Files:
+            yield MANIFEST_FILE, (memoryview(json.dumps(asdict(made), indent=1).encode()),)
+            yield TENSORS_FILE, (part.numpy().data for part in parts(tensors, layout))
 
         failed = f"version {version} was not published to {self.folder}"
         with _as_weights_error(failed), self._place.writing():
             while not self._holds(made):
-                if self._place.put(_name(version), fill):
+                if self._place.put(_name(version), files()):
                     break
         return made
 
@@ -80,12 +87,56 @@ class LocalWeightStore(WeightStore):
             tensors: dict[str, torch.Tensor] = safetensors.torch.load_file(
                 folder / TENSORS_FILE, backend="pread"
             )
-        if fingerprint(tensors) != published.checksum:
-            raise WeightsError(
-                f"weights of version {version} in {self.folder}/{_name(version)} are damaged: "
-                "their checksum differs from the manifest's; publish the version again"
-            )
+        self._check(published, fingerprint(tensors))
         return tensors
+
+    def follow(self, version: int, following: Following) -> dict[str, torch.Tensor]:
+        with _as_weights_error(f"weights of version {version} cannot be read"):
+            return self._follow(version, following)
+
+    def _follow(self, version: int, following: Following) -> dict[str, torch.Tensor]:
+        import torch
+
+        name, said = _name(version), f"version {version} in {self.folder}"
+
+        def begun() -> tuple[ArrivingFolder | None] | None:
+            if version in self.versions():
+                return (None,)
+            found = self._place.arriving(name)
+            return None if found is None else (found,)
+
+        (folder,) = following.wait_for(begun, said)
+        if folder is None:
+            return self.read(version)
+        made = following.wait_for(lambda: _manifest(folder.bucket(MANIFEST_FILE, 0)), said)
+        layout = layout_of(made.tensors)
+        memory = torch.empty(layout.size, dtype=torch.uint8)
+
+        def fetch(number: int, part: torch.Tensor) -> None:
+            def whole_bucket() -> bytes | None:
+                found = folder.bucket(TENSORS_FILE, number)
+                return found if found is not None and len(found) == part.numel() else None
+
+            bucket = following.wait_for(whole_bucket, f"bucket {number} of {said}")
+            part.numpy().data[:] = bucket
+
+        hashed, arrived = ArrivingFingerprint(layout, memory), 0
+        for part in pull(memory, folder.bucket_bytes, fetch, following, at_once=_AT_ONCE):
+            arrived += part.numel()
+            hashed.update(arrived)
+        self._check(made, hashed.hexdigest())
+        following.wait_for(lambda: folder.whole() or None, f"the end of {said}")
+        if self.manifest(version) != made:
+            raise WeightsError("another attempt published it")
+        return tensors_in(layout, memory)
+
+    def _check(self, published: Manifest, checksum: str) -> None:
+        """Raise if the tensors that were read are not the published ones."""
+        if checksum != published.checksum:
+            raise WeightsError(
+                f"weights of version {published.version} in {self.folder} are damaged: their "
+                "checksum differs from the manifest's; publish the version again"
+            )
 
     def manifest(self, version: int) -> Manifest:
         if version not in (known := self.versions()):
@@ -128,6 +179,14 @@ class LocalWeightStore(WeightStore):
         except WeightsError:
             return False
         return True
+
+
+def _manifest(stored: bytes | None) -> Manifest | None:
+    """Return a manifest that is stored whole, else None."""
+    try:
+        return None if stored is None else Manifest.from_json(json.loads(stored))
+    except ValueError:
+        return None
 
 
 def _name(version: int) -> str:

@@ -2,6 +2,8 @@
 
     <place>/<name>/folder.json            which files it has: key, size and checksum of each
     <place>/<name>/<upload>/<file>        one file, of one upload
+    <place>/<name>/<upload>/<file>/00003  bucket 3 of a file that was read while it was put
+    <place>/<name>/arriving.json          the upload in progress, removed after its end
 
 The invariant: `folder.json` appears after the files that it names, by a conditional put, so a
 reader finds all files of one upload or none, and of two concurrent writers one is notified.
@@ -9,23 +11,30 @@ reader finds all files of one upload or none, and of two concurrent writers one 
 
 import hashlib
 import json
+import os
 import shutil
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TypeVar
 from uuid import uuid4
 
 from rollart_flow.store import files
 from rollart_flow.store.cache import cache_folder, touch
 from rollart_flow.store.s3.blobs import S3Blobs, Tagged
-from rollart_flow.weights.folders import Fill, FolderStore
+from rollart_flow.weights.buckets import BUCKET_BYTES
+from rollart_flow.weights.folders import ArrivingFolder, Files, FolderStore
+from rollart_flow.weights.following import announce
 
+T = TypeVar("T")
 _FOLDER = "folder.json"
+_ARRIVING = "arriving.json"
 _AT_ONCE = 4
-"""Number of files of a folder transferred at a time; each file is also split into parts."""
+"""Number of files or buckets transferred at a time; each file is also split into parts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +45,15 @@ class _File:
     upload: str
     size_bytes: int
     sha256: str
+    bucket_bytes: int = 0
+    """Size of all buckets but the last; 0 if the file is one object."""
+
+    def keys(self, folder: str) -> list[str]:
+        """Return the keys of its objects, in order."""
+        key = f"{folder}/{self.upload}/{self.name}"
+        if not self.bucket_bytes:
+            return [key]
+        return [_bucket(key, n) for n in range(-(-self.size_bytes // self.bucket_bytes))]
 
 
 class S3FolderStore(FolderStore):
@@ -56,9 +74,9 @@ class S3FolderStore(FolderStore):
     def read(self, name: str, file: str) -> bytes:
         for found in self._files(self._look(name)):
             if found.name == file:
-                data = self._blobs.read(_key(name, found))
-                if data is not None:
-                    return data
+                buckets = [self._blobs.read(key) for key in found.keys(name)]
+                if None not in buckets:
+                    return b"".join(bucket for bucket in buckets if bucket is not None)
         raise FileNotFoundError(f"no {file} in {self._uri}/{name}")
 
     @contextmanager
@@ -90,10 +108,38 @@ class S3FolderStore(FolderStore):
                 if not copy.is_dir():
                     raise
 
-    def put(self, name: str, fill: Fill) -> bool:
-        with TemporaryDirectory(prefix="rollart-") as temporary:
-            fill(Path(temporary))
-            return self._upload(name, Path(temporary))
+    def put(self, name: str, files: Files) -> bool:
+        before, upload = self._blobs.look(f"{name}/{_FOLDER}"), uuid4().hex
+        said = {"upload": upload, "bucket_bytes": BUCKET_BYTES}
+        self._blobs.write(f"{name}/{_ARRIVING}", json.dumps(said).encode())
+        made = [self._put_buckets(name, upload, file, content) for file, content in files]
+        return self._commit(name, upload, made, before)
+
+    def _put_buckets(
+        self, name: str, upload: str, file: str, content: Iterable[memoryview]
+    ) -> _File:
+        digest, size, running = hashlib.sha256(), 0, deque[Future[None]]()
+
+        def put(number: int, bucket: bytearray) -> None:
+            self._blobs.write(_bucket(f"{name}/{upload}/{file}", number), memoryview(bucket))
+            announce()
+
+        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="s3-folder") as threads:
+            for number, bucket in enumerate(_cut(content, BUCKET_BYTES)):
+                if len(running) == _AT_ONCE:
+                    running.popleft().result()
+                running.append(threads.submit(put, number, bucket))
+                digest.update(bucket)
+                size += len(bucket)
+            for each in running:
+                each.result()
+        return _File(file, upload, size, digest.hexdigest(), BUCKET_BYTES)
+
+    def arriving(self, name: str) -> ArrivingFolder | None:
+        said = self._blobs.look(f"{name}/{_ARRIVING}")
+        if said is None:
+            return None
+        return _ArrivingUpload(self._blobs, name, **json.loads(said.data))
 
     def remove(self, name: str) -> None:
         self._blobs.remove(f"{name}/{_FOLDER}")
@@ -118,7 +164,11 @@ class S3FolderStore(FolderStore):
         before = self._blobs.look(f"{name}/{_FOLDER}")
         upload = uuid4().hex
         made = [_described(path, upload) for path in sorted(folder.iterdir()) if path.is_file()]
-        _side_by_side(lambda file: self._blobs.upload(_key(name, file), folder / file.name), made)
+        _side_by_side(lambda file: self._blobs.upload(file.keys(name)[0], folder / file.name), made)
+        return self._commit(name, upload, made, before)
+
+    def _commit(self, name: str, upload: str, made: list[_File], before: Tagged | None) -> bool:
+        """Put the list of the files, and remove what another upload, or this one, left."""
         said = json.dumps({"files": [asdict(file) for file in made]}, indent=1).encode()
         if before is None:
             tag = self._blobs.claim(f"{name}/{_FOLDER}", said)
@@ -147,24 +197,81 @@ class S3FolderStore(FolderStore):
 
     def _download(self, name: str, there: Tagged, folder: Path) -> None:
         def fetch(file: _File) -> None:
-            self._blobs.download(_key(name, file), folder / file.name)
-            if _described(folder / file.name, file.upload) != file:
+            path, keys = folder / file.name, file.keys(name)
+            if file.bucket_bytes:
+                self._join(keys, file.bucket_bytes, path)
+            else:
+                self._blobs.download(keys[0], path)
+            if _described(path, file.upload, file.bucket_bytes) != file:
                 raise OSError(f"{file.name} in {self._uri}/{name} is damaged: its checksum differs")
 
         _side_by_side(fetch, self._files(there))
 
+    def _join(self, keys: list[str], bucket_bytes: int, path: Path) -> None:
+        """Download the buckets of a file to their places in it."""
+        with path.open("wb") as stream:
 
-def _key(name: str, file: _File) -> str:
-    return f"{name}/{file.upload}/{file.name}"
+            def fetch(number: int) -> None:
+                bucket = self._blobs.read(keys[number])
+                os.pwrite(stream.fileno(), bucket or b"", number * bucket_bytes)
+
+            _side_by_side(fetch, range(len(keys)))
 
 
-def _described(path: Path, upload: str) -> _File:
+class _ArrivingUpload(ArrivingFolder):
+    """The buckets of one upload."""
+
+    def __init__(self, blobs: S3Blobs, name: str, upload: str, bucket_bytes: int) -> None:
+        self.bucket_bytes = bucket_bytes
+        self._blobs = blobs
+        self._name = name
+        self._upload = upload
+
+    def bucket(self, file: str, number: int) -> bytes | None:
+        found = self._blobs.read(_bucket(f"{self._name}/{self._upload}/{file}", number))
+        if found is None:
+            self.whole()
+        return found
+
+    def whole(self) -> bool:
+        arrives = self._names_upload(_ARRIVING)
+        if self._names_upload(_FOLDER):
+            return True
+        if not arrives:
+            raise FileNotFoundError(f"upload {self._upload} of {self._name} was given up")
+        return False
+
+    def _names_upload(self, file: str) -> bool:
+        return self._upload.encode() in (self._blobs.read(f"{self._name}/{file}") or b"")
+
+
+def _bucket(key: str, number: int) -> str:
+    return f"{key}/{number:05d}"
+
+
+def _cut(content: Iterable[memoryview], size: int) -> Iterator[bytearray]:
+    """Yield the content in buckets of this size, the last of which may be smaller."""
+    bucket = bytearray()
+    for piece in content:
+        rest = piece.cast("B")
+        while rest:
+            taken = rest[: size - len(bucket)]
+            bucket += taken
+            rest = rest[len(taken) :]
+            if len(bucket) == size:
+                yield bucket
+                bucket = bytearray()
+    if bucket:
+        yield bucket
+
+
+def _described(path: Path, upload: str, bucket_bytes: int = 0) -> _File:
     with path.open("rb") as stream:
         checksum = hashlib.file_digest(stream, "sha256").hexdigest()
-    return _File(path.name, upload, path.stat().st_size, checksum)
+    return _File(path.name, upload, path.stat().st_size, checksum, bucket_bytes)
 
 
-def _side_by_side(work: Callable[[_File], None], made: Iterable[_File]) -> None:
+def _side_by_side(work: Callable[[T], None], items: Iterable[T]) -> None:
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="s3-folder") as threads:
-        for done in [threads.submit(work, file) for file in made]:
+        for done in [threads.submit(work, item) for item in items]:
             done.result()

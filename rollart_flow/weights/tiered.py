@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from rollart_flow.errors import WeightsError
 from rollart_flow.weights.base import Manifest, WeightCapabilities, WeightStore
+from rollart_flow.weights.following import Following
 
 if TYPE_CHECKING:
     import torch
@@ -56,6 +57,10 @@ class TieredWeightStore(WeightStore):
             if version not in self._lasting.versions():
                 raise
         return self._lasting.read(version)
+
+    def follow(self, version: int, following: Following) -> dict[str, torch.Tensor]:
+        followed = self._fast if self._fast.capabilities.late_join else self._lasting
+        return followed.follow(version, following)
 
     def manifest(self, version: int) -> Manifest:
         try:

@@ -122,7 +122,7 @@ async def test_a_version_that_is_not_published_yet_is_read_when_it_is(tmp_path: 
     pulls.begin(2)
     await asyncio.to_thread(store.publish, 2, tensors_of(2))
     await taken(pulls, 2)
-    assert store.read_versions == [2]
+    assert store.read_versions.count(2) < 2, "it is not read again"
 
 
 @in_a_loop

@@ -8,30 +8,45 @@ import pytest
 
 from rollart_flow.errors import StoreError, WeightsError
 from rollart_flow.store.s3.blobs import S3Blobs
-from rollart_flow.weights import LocalWeightStore, WeightStore
+from rollart_flow.weights import LocalWeightStore, WeightStore, s3_folder_store
 from rollart_flow.weights.folder_store import folder_store_at, local_path, opened
-from tests.weights.conformance import WeightStoreConformance, assert_is_version, tensors_of
+from rollart_flow.weights.folders import Files
+from tests.weights.conformance import assert_is_version, tensors_of
+from tests.weights.following import BUCKET, FollowingConformance
 
 
-def holding(**texts: str) -> Callable[[Path], None]:
-    """Fills a folder with files of these names."""
-
-    def fill(folder: Path) -> None:
-        for name, text in texts.items():
-            (folder / name).write_text(text)
-
-    return fill
+def holding(**texts: str) -> Files:
+    """Files of these names."""
+    return [(name, [memoryview(text.encode())]) for name, text in texts.items()]
 
 
-class TestWeightsInS3(WeightStoreConformance):
+class TestWeightsInS3(FollowingConformance):
     """The promises of every store."""
 
     @pytest.fixture(autouse=True)
-    def address(self, remote: str) -> None:
+    def small_buckets(self, remote: str, monkeypatch: pytest.MonkeyPatch) -> None:
         self.remote = remote
+        monkeypatch.setattr(s3_folder_store, "BUCKET_BYTES", BUCKET)
+        monkeypatch.setattr(s3_folder_store, "_AT_ONCE", 1)
 
     def make_store(self, place: Path) -> WeightStore:
         return LocalWeightStore(f"{self.remote}/weights")
+
+    def on_bucket(self, monkeypatch: pytest.MonkeyPatch, call: Callable[[int], None]) -> None:
+        write = S3Blobs.write
+
+        def write_and_call(blobs: S3Blobs, name: str, data: memoryview) -> bool:
+            written = write(blobs, name, data)
+            if "/model.safetensors/" in name:
+                call(int(name.rpartition("/")[2]))
+            return written
+
+        monkeypatch.setattr(S3Blobs, "write", write_and_call)
+
+    def damage(self, store: WeightStore, version: int) -> None:
+        blobs = S3Blobs(f"{self.remote}/weights")
+        (name,) = (n for n in blobs.names() if n.endswith("/model.safetensors/00000"))
+        blobs.write_new(name, memoryview(b"x" * BUCKET))
 
 
 def test_of_two_who_publish_a_version_at_once_the_first_one_wins(remote: str) -> None:
@@ -58,7 +73,7 @@ def test_of_two_who_publish_a_version_at_once_the_first_one_wins(remote: str) ->
     )
     read = LocalWeightStore(f"{remote}/weights").read(1)
     assert_is_version(read, int(read["model.scale"]))
-    files = [name for name in S3Blobs(f"{remote}/weights").names() if name.endswith("tensors")]
+    files = [name for name in S3Blobs(f"{remote}/weights").names() if "model.safetensors" in name]
     assert len(files) == 1, "what came too late is removed"
 
 
@@ -105,7 +120,7 @@ def test_a_damaged_file_is_refused(remote: str) -> None:
     place = folder_store_at(remote)
     place.put("policy", holding(a="good"))
     blobs = S3Blobs(remote)
-    (name,) = (name for name in blobs.names() if name.endswith("/a"))
+    (name,) = (name for name in blobs.names() if "/a/" in name)
     blobs.write(name, b"evil")
     with pytest.raises(StoreError, match=r"^cannot read s3://.*: a in .* is damaged: its checksum"):
         local_path(f"{remote}/policy")

@@ -4,7 +4,8 @@ import json
 import os
 import subprocess
 import sys
-from itertools import takewhile
+from collections.abc import Callable
+from itertools import count, takewhile
 from pathlib import Path
 from tempfile import gettempdir
 
@@ -12,8 +13,9 @@ import pytest
 import torch
 
 from rollart_flow.errors import WeightsError
-from rollart_flow.weights import LocalWeightStore, WeightStore, open_weights
-from tests.weights.conformance import WeightStoreConformance, assert_is_version, tensors_of
+from rollart_flow.weights import LocalWeightStore, WeightStore, buckets, folders, open_weights
+from tests.weights.conformance import assert_is_version, tensors_of
+from tests.weights.following import BUCKET, FollowingConformance
 
 ROOT = Path(__file__).parents[2]
 PRELUDE = """
@@ -47,11 +49,32 @@ def finish(process: subprocess.Popen[str]) -> str:
     return out
 
 
-class TestLocalWeightStore(WeightStoreConformance):
+class TestLocalWeightStore(FollowingConformance):
     """The promises of every store."""
+
+    @pytest.fixture(autouse=True)
+    def small_buckets(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        for module in (buckets, folders):
+            monkeypatch.setattr(module, "BUCKET_BYTES", BUCKET)
+        self.folder = tmp_path / "weights"
 
     def make_store(self, place: Path) -> WeightStore:
         return LocalWeightStore(place / "weights")
+
+    def on_bucket(self, monkeypatch: pytest.MonkeyPatch, call: Callable[[int], None]) -> None:
+        numbers, flush = count(), os.fdatasync
+
+        def flush_and_call(descriptor: int) -> None:
+            flush(descriptor)
+            call(next(numbers))
+
+        monkeypatch.setattr(os, "fdatasync", flush_and_call)
+
+    def damage(self, store: WeightStore, version: int) -> None:
+        (file,) = self.folder.glob(f".leftover-v{version:06d}-*/model.safetensors")
+        with file.open("r+b") as stream:
+            stream.seek(BUCKET - 1)
+            stream.write(b"x")
 
 
 def test_a_version_is_one_folder_relative_to_the_run(tmp_path: Path) -> None:
@@ -65,7 +88,6 @@ def test_a_version_is_one_folder_relative_to_the_run(tmp_path: Path) -> None:
 
 KILLED_PUBLISHERS = """
 import shutil
-import safetensors.torch
 from itertools import count
 
 def dies_at_call(function):
@@ -77,8 +99,10 @@ def dies_at_call(function):
         return function(*arguments, **keywords)
     return call
 
-safetensors.torch.save_file = dies_at_call(safetensors.torch.save_file)
-Path.write_text = dies_at_call(Path.write_text)
+from rollart_flow.weights import buckets, folders
+buckets.BUCKET_BYTES = folders.BUCKET_BYTES = 1000
+Path.open = dies_at_call(Path.open)
+os.fdatasync = dies_at_call(os.fdatasync)
 os.fsync = dies_at_call(os.fsync)
 os.rename = dies_at_call(os.rename)
 shutil.rmtree = dies_at_call(shutil.rmtree)

@@ -6,6 +6,7 @@ import pytest
 
 from rollart_flow.errors import WeightsError
 from rollart_flow.weights import LocalWeightStore, WeightCapabilities, WeightStore
+from rollart_flow.weights.following import Following
 from rollart_flow.weights.tiered import TieredWeightStore
 from tests.weights.conformance import WeightStoreConformance, assert_is_version, tensors_of
 
@@ -47,6 +48,18 @@ def test_what_lasts_is_read_where_the_fast_store_lost_it(tmp_path: Path) -> None
     for ask in (other.read, other.manifest):
         with pytest.raises(WeightsError, match="version 2"):
             ask(2)
+
+
+def test_a_version_is_followed_where_it_is_published(tmp_path: Path) -> None:
+    following = Following(patience_s=0)
+    store = TieredWeightStore(fast(tmp_path), lasting(tmp_path))
+    store.publish(1, tensors_of(1))
+    assert_is_version(store.follow(1, following), 1)
+    lasting(tmp_path).publish(2, tensors_of(2))
+    with pytest.raises(WeightsError, match="version 2"):
+        store.follow(2, following)
+    passing = TieredWeightStore(Passing(tmp_path / "passing"), lasting(tmp_path))
+    assert_is_version(passing.follow(2, Following()), 2)
 
 
 class Passing(LocalWeightStore):
