@@ -19,6 +19,7 @@ from torch.nn import functional
 
 from rollart_flow.errors import SettingsError
 from rollart_flow.models.feed_forward import MLP, Experts, MixtureOfExperts
+from rollart_flow.models.packing import Packing, causal_attention
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,21 +121,26 @@ class Attention(nn.Module):
         self.q_norm = RMSNorm(config.head_dim, config.rms_norm_eps)
         self.k_norm = RMSNorm(config.head_dim, config.rms_norm_eps)
 
-    def forward(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-        """Map `x` [B, T, E] with `cos` and `sin` [T, D] to [B, T, E]."""
-        batch, time, _ = x.shape
-        heads = (batch, time, -1, self.head_dim)
-        queries = self.q_norm(self.q_proj(x).view(heads)).transpose(1, 2)
-        keys = self.k_norm(self.k_proj(x).view(heads)).transpose(1, 2)
-        values = self.v_proj(x).view(heads).transpose(1, 2)
-        mixed = functional.scaled_dot_product_attention(
-            _rotate(queries, cos, sin),
-            _rotate(keys, cos, sin),
-            values,
-            is_causal=True,
-            enable_gqa=True,
-        )
-        joined: torch.Tensor = self.o_proj(mixed.transpose(1, 2).reshape(batch, time, -1))
+    def forward(
+        self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor,
+        packing: Packing | None, wanted: torch.Tensor | None,
+    ) -> torch.Tensor:  # fmt: skip
+        """Map `x` [B, T, E] with `cos` and `sin` [T, D] to [B, T, E].
+
+        Of a packed row, `x` is [N, E], `cos` and `sin` are [N, 1, D], and the result is [N, E], or
+        [A, E] at the places `wanted`.
+        """
+        heads = (*x.shape[:-1], -1, self.head_dim)
+        queries = self.q_norm(self.q_proj(x).view(heads))
+        keys = self.k_norm(self.k_proj(x).view(heads))
+        values = self.v_proj(x).view(heads)
+        if packing is not None:
+            mixed = packing.attend(_rotate(queries, cos, sin), _rotate(keys, cos, sin), values)
+        else:
+            queries, keys, values = (side.transpose(1, 2) for side in (queries, keys, values))
+            mixed = causal_attention(_rotate(queries, cos, sin), _rotate(keys, cos, sin), values)
+            mixed = mixed.transpose(1, 2).flatten(2)
+        joined: torch.Tensor = self.o_proj(_at(mixed, wanted))
         return joined
 
 
@@ -152,9 +158,13 @@ class Layer(nn.Module):
         self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
 
-    def forward(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-        """Map [B, T, E] to [B, T, E]."""
-        x = x + self.self_attn(self.input_layernorm(x), cos, sin)
+    def forward(
+        self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor,
+        packing: Packing | None, wanted: torch.Tensor | None,
+    ) -> torch.Tensor:  # fmt: skip
+        """Map the hidden states; arguments and shapes are those of `Attention.forward`."""
+        mixed = self.self_attn(self.input_layernorm(x), cos, sin, packing, wanted)
+        x = _at(x, wanted) + mixed
         out: torch.Tensor = x + self.mlp(self.post_attention_layernorm(x))
         return out
 
@@ -189,26 +199,42 @@ class Qwen3(nn.Module):
                 else:
                     parameter.normal_(0.0, self.config.initializer_range, generator=generator)
 
-    def forward(self, token_ids: torch.Tensor) -> torch.Tensor:
+    def forward(
+        self,
+        token_ids: torch.Tensor,
+        wanted: torch.Tensor | None = None,
+        packing: Packing | None = None,
+    ) -> torch.Tensor:
         """Return the hidden states after the final norm.
 
         Attention is causal and positions count from 0, so padding on the right does not change
         earlier positions.
 
         Args:
-            token_ids: int64 [B, T], T at most `max_position_embeddings`.
+            token_ids: int64 [B, T], T at most `max_position_embeddings`; packed chains have B = 1.
+            wanted: int64 [A], places in the flattened [B * T]; all by default.
+            packing: the chains of a packed row; None if each row is one chain.
 
         Returns:
-            [B, T, E] in the dtype of the weights.
+            [A, E], or [B, T, E] without `wanted`, in the dtype of the weights.
         """
         hidden: torch.Tensor = self.model.embed_tokens(token_ids)
-        half_cos, half_sin = rotary_tables(self.config, token_ids.shape[1])
+        half_cos, half_sin = rotary_tables(
+            self.config, token_ids.shape[1] if packing is None else packing.longest
+        )
         cos = torch.cat([half_cos, half_cos], -1).to(hidden)
         sin = torch.cat([half_sin, half_sin], -1).to(hidden)
-        for layer in self.model.layers:
-            hidden = layer(hidden, cos, sin)
+        if packing is not None:
+            hidden = hidden.squeeze(0)
+            cos, sin = (side[packing.positions][:, None] for side in (cos, sin))
+        # The last layer of a packed row computes what is wanted of it alone.
+        ends = [None] * (len(self.model.layers) - 1) + [None if packing is None else wanted]
+        for layer, end in zip(self.model.layers, ends, strict=True):
+            hidden = layer(hidden, cos, sin, packing, end)
         normed: torch.Tensor = self.model.norm(hidden)
-        return normed
+        return (
+            normed if wanted is None or packing is not None else _at(normed.flatten(0, 1), wanted)
+        )
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Map [..., E] to [..., vocab_size]; select the needed positions before this call."""
@@ -218,7 +244,11 @@ class Qwen3(nn.Module):
         return projected
 
 
+def _at(x: torch.Tensor, wanted: torch.Tensor | None) -> torch.Tensor:
+    return x if wanted is None else x.index_select(0, wanted)
+
+
 def _rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    """Apply the rotary position embedding to [B, H, T, D]."""
+    """Apply the rotary position embedding to [B, H, T, D], or packed [N, H, D]."""
     first, second = x.chunk(2, -1)
     return x * cos + torch.cat([-second, first], -1) * sin

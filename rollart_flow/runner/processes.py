@@ -237,7 +237,7 @@ def _trainers(
         placed,
         TrainWorker,
         {
-            "settings": rank_settings(pipeline),
+            "settings": rank_settings(pipeline, uri),
             "algorithm": train.algorithm,
             "folder": policy_uri(uri),
             "weights": weights,

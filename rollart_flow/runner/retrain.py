@@ -89,7 +89,7 @@ def stored_trainer(run: Run, pipeline: Pipeline, threads: int | None = None) -> 
     """
     from rollart_flow.models.device import device_here
 
-    settings = rank_settings(pipeline)
+    settings = rank_settings(pipeline, run.uri)
     here = device_here(settings.device)
     settings = replace(settings, threads=threads or settings.threads, device=here)
     return build_trainer(settings, pipeline.train.algorithm, local_path(policy_uri(run.uri)))

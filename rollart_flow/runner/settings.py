@@ -1,5 +1,6 @@
 """Settings of a run's processes, derived from its pipeline. This module starts no process."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import Any
@@ -14,6 +15,7 @@ from rollart_flow.operators.coordinator import CoordinatorSettings
 from rollart_flow.operators.filters import NamedFilter
 from rollart_flow.operators.rebinding import Spawning
 from rollart_flow.pipeline import Filter, GeneratingNode, Pipeline
+from rollart_flow.store import Run
 from rollart_flow.store.layout import adapter_uri, policy_uri, weights_uri
 from rollart_flow.trainers.registry import trainer_capabilities
 from rollart_flow.trainers.settings import RankSettings
@@ -84,8 +86,11 @@ def coordinator_settings(
     )
 
 
-def rank_settings(pipeline: Pipeline) -> RankSettings:
-    """Return the settings of each rank of the trainer."""
+def rank_settings(pipeline: Pipeline, uri: str | None = None) -> RankSettings:
+    """Return the settings of each rank of the trainer.
+
+    Args: `uri` is the address of the run, all of whose steps pack rows as its first one did.
+    """
     trainer, policy = pipeline.train.trainer, pipeline.policy
     mixed = policy.device == "cuda" and trainer_capabilities(trainer.backend).mixed_precision
     return RankSettings(
@@ -93,7 +98,13 @@ def rank_settings(pipeline: Pipeline) -> RankSettings:
         device=policy.device,
         dtype=policy.computes_in if mixed else "float32",
         seed=pipeline.seed,
+        packed=uri is None or _packs_rows(Run(uri)),
     )
+
+
+def _packs_rows(run: Run) -> bool:
+    recorded = run.steps.select("kernels").head(1).collect()["kernels"].to_list()
+    return all(json.loads(kernels).get("packed", False) for kernels in recorded)
 
 
 def engine_arguments(pipeline: Pipeline, uri: str, weights: str) -> dict[str, Any]:

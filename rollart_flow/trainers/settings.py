@@ -41,7 +41,7 @@ class TrainerSettings:
     epochs: Count = 1
     """Number of passes over a batch."""
     micro_batch_tokens: Count = 16384
-    """Most tokens, padding included, of one forward and backward pass; sets memory, not results."""
+    """Most tokens of one forward and backward pass; sets memory, not results."""
     threads: Count = 1
     """Intra-op threads, pinned and recorded, so that replay gives the same bits."""
     mismatch: bool = False
@@ -78,6 +78,9 @@ class RankSettings(TrainerSettings):
     """Dtype of passes; weights, gradients and the optimizer are float32."""
     seed: NotNegative = 0
     """Seed of the order in which a batch is cut into minibatches."""
+    packed: bool = True
+    """Whether the trajectories of a pass lie in one row, instead of padded to the longest of them;
+    only steps that were recorded with padded rows are recomputed with them."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

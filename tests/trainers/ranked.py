@@ -50,11 +50,14 @@ def full_batch(step: int) -> pa.Table:
     return completed(make_rows(10, seed=step), seed=step)
 
 
-def gradient(trainer: CoreTrainer, batch: pa.Table) -> tuple[float, dict[str, Any]]:
+def gradient(
+    trainer: CoreTrainer, batch: pa.Table, packed: bool = True
+) -> tuple[float, dict[str, Any]]:
     """Loss and gradient of a batch, whole, under Hugging Face names. Called in every rank."""
-    rows, state, tally = read_batch(batch, trainer.algorithm), trainer._train_state, Tally()
+    rows, state = read_batch(batch, trainer.algorithm, packed=packed), trainer._train_state
+    tally = Tally()
     with pinned(1):
-        trainer._updater().accumulate(rows, np.arange(rows.rows), 1.0, tally)
+        trainer._updater(rows).accumulate(rows, np.arange(rows.rows), 1.0, tally)
         state.clip()
     tally.all_reduce(trainer._ranks)
     found = state.whole(state.everything(_gradient_of))
@@ -95,13 +98,14 @@ class RankedParity:
         """The same trainer in this process."""
         return _alone(replace(settings, **self.settings), algorithm)
 
+    @pytest.mark.parametrize("packed", [True, False], ids=["packed", "padded"])
     @pytest.mark.parametrize("algorithm", ALGORITHMS, ids=str)
-    def test_its_loss_and_gradient_are_those_of_the_embedded_trainer(
-        self, algorithm: Algorithm
+    def test_its_loss_and_gradient_are_those_of_the_embedded_trainer_on_padded_rows(
+        self, algorithm: Algorithm, packed: bool
     ) -> None:
         one = EmbeddedTrainer(CONFIG, initial_weights(), algorithm, WHOLE)
-        expected_loss, expected = gradient(one, full_batch(1))
-        answers = self.several(algorithm, WHOLE).every(gradient, full_batch(1))
+        expected_loss, expected = gradient(one, full_batch(1), packed=False)
+        answers = self.several(algorithm, WHOLE).every(gradient, full_batch(1), packed)
         assert max(float(np.abs(values).max()) for values in expected.values()) > 0.01
         for loss, found in answers:
             assert loss == pytest.approx(expected_loss, abs=1e-6)

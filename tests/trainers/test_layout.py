@@ -16,9 +16,9 @@ from rollart_flow.trainers.step.kernels import describe_kernels
 
 def test_stages_are_among_what_the_bits_depend_on_only_where_there_are_several() -> None:
     alone = Ranks(count=4, replicas=2)
-    assert "pipeline_parallel" not in describe_kernels(alone, "float32")
-    assert '"tensor_parallel": 2' in describe_kernels(alone, "float32")
-    staged = describe_kernels(replace(alone, stages=2), "float32")
+    assert "pipeline_parallel" not in describe_kernels(alone, RankSettings())
+    assert '"tensor_parallel": 2' in describe_kernels(alone, RankSettings())
+    staged = describe_kernels(replace(alone, stages=2), RankSettings())
     assert '"pipeline_parallel": 2' in staged
     assert '"tensor_parallel": 1' in staged
 

@@ -1,4 +1,4 @@
-"""Assignment of the rows of a minibatch to ranks and micro-batches, with little padding.
+"""Assignment of the rows of a minibatch to ranks and micro-batches, with little or no padding.
 
 Every rank knows the whole batch and cuts it for all ranks, so that no exchange is needed. The
 invariants: every row is in one micro-batch of one rank; all ranks take part in the same number of
@@ -15,6 +15,8 @@ from rollart_flow.trainers.batch.ragged import Array
 
 FIXED_COST_TOKENS = 256
 """Cost of one more micro-batch in padded tokens; measured for small models on a CPU."""
+GROUP_COST_TOKENS = 32
+"""Cost of one more group of attention (`models.packing.Group`), measured likewise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,19 +36,27 @@ class Passes:
 
 
 def passes(
-    lengths: Array, rows: Array, micro_batch_tokens: int, replica: int = 0, replicas: int = 1
+    lengths: Array,
+    rows: Array,
+    micro_batch_tokens: int,
+    replica: int = 0,
+    replicas: int = 1,
+    *,
+    packed: bool,
 ) -> Passes:
     """The passes of one rank over a minibatch.
 
     Args:
         lengths: tokens of every row of the batch, int64 [rows of the batch].
         rows: the minibatch.
-        micro_batch_tokens: see `buckets`.
+        micro_batch_tokens: see `packs` and `buckets`.
         replica: index of the model replica that this rank belongs to, see `Ranks.replica`.
         replicas: number of replicas.
+        packed: whether the rows of a micro-batch are packed or padded.
     """
+    cut_rows = packs if packed else buckets
     cut = [
-        [own[bucket] for bucket in buckets(lengths[own], micro_batch_tokens)]
+        [own[part] for part in cut_rows(lengths[own], micro_batch_tokens)]
         for own in split_rows(lengths, np.sort(rows), replicas)
     ]
     most = max(map(len, cut))
@@ -66,8 +76,27 @@ def split_rows(lengths: Array, rows: Array, replicas: int) -> list[Array]:
     return [rows[owners == replica] for replica in range(replicas)]
 
 
-def buckets(lengths: Array, micro_batch_tokens: int) -> list[Array]:
-    """Return the row indices of each micro-batch, shorter rows first.
+def packs(lengths: Array, micro_batch_tokens: int) -> list[Array]:
+    """Return the row indices of each packed micro-batch, shorter rows first.
+
+    Args:
+        lengths: tokens of each row, int64 [rows].
+        micro_batch_tokens: most tokens of a micro-batch. A row that is longer has one of its own.
+    """
+    order = np.argsort(lengths, kind="stable")
+    cuts, held = [], 0
+    for at, length in enumerate(lengths[order].tolist()):
+        if held and held + length > micro_batch_tokens:
+            cuts.append(at)
+            held = 0
+        held += length
+    return np.split(order, cuts) if len(order) else []
+
+
+def buckets(
+    lengths: Array, micro_batch_tokens: int, fixed_cost: int = FIXED_COST_TOKENS
+) -> list[Array]:
+    """Return the row indices of each padded micro-batch, shorter rows first.
 
     Rows are sorted by length and cut where the padded size plus the fixed cost of each micro-batch
     is least. The cut is exact (dynamic programming), and a function of the lengths alone.
@@ -76,6 +105,7 @@ def buckets(lengths: Array, micro_batch_tokens: int) -> list[Array]:
         lengths: tokens of each row, int64 [rows].
         micro_batch_tokens: most padded tokens (rows x longest row) of a micro-batch. A row that is
             longer has one of its own.
+        fixed_cost: cost of one more micro-batch, in padded tokens.
     """
     order = np.argsort(lengths, kind="stable")
     ordered = lengths[order]
@@ -86,7 +116,7 @@ def buckets(lengths: Array, micro_batch_tokens: int) -> list[Array]:
         longest = max(1, int(ordered[end - 1]))
         first = min(end - 1, max(0, end - micro_batch_tokens // longest))
         begins = np.arange(first, end)
-        costs = cost[begins] + (end - begins) * longest + FIXED_COST_TOKENS
+        costs = cost[begins] + (end - begins) * longest + fixed_cost
         best = int(costs.argmin())
         cost[end], cut[end] = costs[best], begins[best]
     found: list[Array] = []

@@ -34,10 +34,14 @@ class Ragged:
         Returns:
             (positions [items of these rows], index into `rows` of each item, same shape).
         """
-        lengths = self.lengths[rows]
-        before = np.cumsum(lengths) - lengths
-        owners = np.repeat(np.arange(len(rows)), lengths)
-        return np.arange(len(owners)) + (self.starts[rows] - before)[owners], owners
+        return spans(self.starts[rows], self.lengths[rows])
+
+
+def spans(starts: Array, lengths: Array) -> tuple[Array, Array]:
+    """Return all places of spans one after another, and the index of the span of each place."""
+    before = np.cumsum(lengths) - lengths
+    owners = np.repeat(np.arange(len(lengths)), lengths)
+    return np.arange(len(owners)) + (starts - before)[owners], owners
 
 
 def read_lists(table: pa.Table, column: str, value_type: pa.DataType) -> Ragged:

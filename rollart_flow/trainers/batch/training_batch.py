@@ -1,10 +1,11 @@
-"""A stored batch as flat arrays, which are cut into padded micro-batches.
+"""A stored batch as flat arrays, which are cut into packed or padded micro-batches.
 
 The invariant (token fidelity): every action token appears once, with the behavior logprob,
 advantage, weight and sampling it was stored with; nothing is re-tokenized, and a row that the
 trainer could not score as it was sampled is refused.
 
-Shapes: B rows of a micro-batch, T their longest, A action tokens in row order, V vocabulary.
+Shapes: B rows of a micro-batch, T their longest, A action tokens in row order, V vocabulary. A
+packed micro-batch is one row of all its tokens.
 """
 
 from __future__ import annotations
@@ -19,9 +20,20 @@ import torch
 
 from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.errors import TrainerError
+from rollart_flow.models.packing import Group, Packing
 from rollart_flow.trainers.batch.columns import Columns, read_columns
-from rollart_flow.trainers.batch.ragged import Array, Ragged, read_column, read_lists, refuse
+from rollart_flow.trainers.batch.passes import GROUP_COST_TOKENS, buckets
+from rollart_flow.trainers.batch.ragged import (
+    Array,
+    Ragged,
+    read_column,
+    read_lists,
+    refuse,
+    spans,
+)
 from rollart_flow.trainers.batch.sampling_mask import SamplingMask, read_sampling_mask
+
+Matrix = np.ndarray[tuple[int, int], np.dtype[np.int64]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +41,11 @@ class MicroBatch:
     """Tensors of one forward and backward pass."""
 
     token_ids: torch.Tensor
-    """int64 [B, T], padded on the right with 0."""
+    """int64 [B, T], padded on the right with 0; packed int64 [1, tokens]."""
+    packing: Packing | None
+    """The rows of a packed micro-batch; None if they are padded."""
     predictors: torch.Tensor
-    """int64 [A]: place in the flattened [B * T] whose logits predict each action token."""
+    """int64 [A]: place in the flattened `token_ids` whose logits predict each action token."""
     targets: torch.Tensor
     """int64 [A]: the action tokens."""
     behavior_logprobs: torch.Tensor
@@ -55,6 +69,11 @@ class MicroBatch:
     columns: Mapping[str, torch.Tensor]
     """[A] each: columns that the algorithm reads, by name."""
 
+    @property
+    def inputs(self) -> tuple[torch.Tensor, torch.Tensor, Packing | None]:
+        """Arguments of a model that returns the hidden states at `predictors`, [A, E]."""
+        return self.token_ids, self.predictors, self.packing
+
     def to(self, device: torch.device) -> MicroBatch:
         """Return a copy with all tensors on a device."""
         if device.type == "cpu":
@@ -64,7 +83,8 @@ class MicroBatch:
             k: v.to(device) for k, v in values.items() if isinstance(v, torch.Tensor)
         }
         columns = {name: tensor.to(device) for name, tensor in self.columns.items()}
-        return replace(self, **moved, columns=columns)
+        packing = None if self.packing is None else self.packing.to(device)
+        return replace(self, **moved, columns=columns, packing=packing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +107,8 @@ class TrainingBatch:
     """float32 [rows]"""
     sampling_mask: SamplingMask
     columns: Columns
+    packed: bool
+    """Whether the rows of a micro-batch lie one after another, instead of padded side by side."""
 
     @property
     def rows(self) -> int:
@@ -101,18 +123,13 @@ class TrainingBatch:
         return last
 
     def micro_batch(self, rows: Array, vocabulary: int) -> MicroBatch:
-        """Pad some rows into one micro-batch.
+        """Return some rows as one micro-batch.
 
         Raises:
             TrainerError: an action token has probability 0 under its stored sampling settings.
         """
-        lengths = self.used_lengths[rows]
         columns = self.columns
-        width = int(lengths.max())
-        inside = np.arange(width) < lengths[:, None]
-        token_ids = np.zeros((len(rows), width), dtype=np.int64)
-        flat = self.tokens.starts[rows][:, None] + np.arange(width)
-        token_ids[inside] = self.tokens.values[flat[inside]]
+        token_ids, begins, packing = (self._packed if self.packed else self._padded)(rows)
         at, owners = self.actions.positions(rows)
         places = self.actions.values[at]
         targets = self.tokens.values[self.tokens.starts[rows][owners] + places]
@@ -122,7 +139,8 @@ class TrainingBatch:
             self._check_possible(possible, rows[owners], targets)
         return MicroBatch(
             token_ids=torch.from_numpy(token_ids),
-            predictors=torch.from_numpy(owners * width + places - 1),
+            packing=packing,
+            predictors=torch.from_numpy(begins[owners] + places - 1),
             targets=torch.from_numpy(targets),
             behavior_logprobs=torch.from_numpy(self.behavior_logprobs[at]),
             advantages=torch.from_numpy(self.advantages[at]),
@@ -135,6 +153,36 @@ class TrainingBatch:
             lags=None if columns.lags is None else torch.from_numpy(columns.lags[at]),
             columns={name: torch.from_numpy(values[at]) for name, values in columns.values.items()},
         )
+
+    def _padded(self, rows: Array) -> tuple[Matrix, Array, None]:
+        """Return (token ids [B, T], place of the first token of each row in it, None)."""
+        lengths = self.used_lengths[rows]
+        width = int(lengths.max())
+        inside = np.arange(width) < lengths[:, None]
+        token_ids = np.zeros((len(rows), width), dtype=np.int64)
+        flat = self.tokens.starts[rows][:, None] + np.arange(width)
+        token_ids[inside] = self.tokens.values[flat[inside]]
+        return token_ids, np.arange(len(rows)) * width, None
+
+    def _packed(self, rows: Array) -> tuple[Matrix, Array, Packing]:
+        """Return (token ids [1, tokens], place of the first token of each row in it, packing).
+
+        Rows lie in order of their lengths, so that those of a group of attention are adjacent.
+        """
+        lengths = self.used_lengths[rows]
+        parts = buckets(lengths, int(lengths.sum()), GROUP_COST_TOKENS)
+        order = np.concatenate(parts)
+        begins = np.empty_like(lengths)
+        begins[order] = np.cumsum(lengths[order]) - lengths[order]
+        places, _ = spans(self.tokens.starts[rows[order]], lengths[order])
+        positions, _ = spans(np.zeros_like(lengths), lengths[order])
+        groups = []
+        for part in parts:
+            longest = int(lengths[part[-1]])
+            tokens, _ = spans(np.arange(len(part)) * longest, lengths[part])
+            groups.append(Group(len(part), longest, torch.from_numpy(tokens)))
+        packing = Packing(torch.from_numpy(positions), tuple(groups))
+        return self.tokens.values[places][None], begins, packing
 
     def _check_possible(self, possible: Array, rows: Array, targets: Array) -> None:
         """Refuse an action token that its sampling settings exclude; all arguments are [A]."""
@@ -181,17 +229,21 @@ class TrainingBatch:
                 )
 
 
-def read_batch(table: pa.Table, algorithm: Algorithm | None = None) -> TrainingBatch:
+def read_batch(
+    table: pa.Table, algorithm: Algorithm | None = None, *, packed: bool = True
+) -> TrainingBatch:
     """Read rows of `trajectories` joined with `batches`, with the columns of an algorithm.
+
+    Args: `packed` is `TrainingBatch.packed`.
 
     Raises:
         TrainerError: a column is missing, of another type or not aligned with the others.
     """
     weights = read_column(table, "weight", pa.float64()).to_numpy()
-    return _read(table, read_lists(table, "advantage", pa.float32()), weights, algorithm)
+    return _read(table, read_lists(table, "advantage", pa.float32()), weights, algorithm, packed)
 
 
-def read_scorable(table: pa.Table) -> TrainingBatch:
+def read_scorable(table: pa.Table, *, packed: bool = True) -> TrainingBatch:
     """Read rows of `trajectories` alone, with advantages of 0, to recompute their logprobs.
 
     Raises:
@@ -199,11 +251,15 @@ def read_scorable(table: pa.Table) -> TrainingBatch:
     """
     count = table.num_rows
     nothing = Ragged(np.zeros(count, dtype=np.float32), np.arange(count + 1))
-    return _read(table, nothing, np.ones(count), None)
+    return _read(table, nothing, np.ones(count), None, packed)
 
 
 def _read(
-    table: pa.Table, advantages: Ragged, weights: Array, algorithm: Algorithm | None
+    table: pa.Table,
+    advantages: Ragged,
+    weights: Array,
+    algorithm: Algorithm | None,
+    packed: bool,
 ) -> TrainingBatch:
     named = "trajectory_id" in table.column_names
     every = np.arange(table.num_rows)
@@ -232,6 +288,7 @@ def _read(
         temperature=read_column(table, "sampling.temperature", pa.float32()).to_numpy(),
         sampling_mask=read_sampling_mask(table, names, counts),
         columns=read_columns(table, at, actions, algorithm),
+        packed=packed,
     )
 
 

@@ -23,7 +23,7 @@ import torch
 from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.errors import TrainerError
 from rollart_flow.trainers.base import StepResult, Trainer
-from rollart_flow.trainers.batch.passes import buckets
+from rollart_flow.trainers.batch.passes import packs
 from rollart_flow.trainers.batch.ragged import Array
 from rollart_flow.trainers.batch.training_batch import TrainingBatch, read_batch, read_scorable
 from rollart_flow.trainers.checkpoint.checkpoint import RNG, Checkpoint
@@ -80,7 +80,7 @@ class CoreTrainer(Trainer):
         if step != self._version + 1:
             raise TrainerError(f"step {step} cannot follow version {self._version}")
         started = time.perf_counter()
-        rows = read_batch(batch, self.algorithm)
+        rows = read_batch(batch, self.algorithm, packed=self.settings.packed)
         rows.check(self._model.config.vocab_size)
         self._check_passes(rows)
         if rows.rows < self.settings.minibatches:
@@ -113,13 +113,13 @@ class CoreTrainer(Trainer):
             train_s=train_s,
             fingerprint=made,
             threads=self.settings.threads,
-            kernels=describe_kernels(self._ranks, self.settings.dtype),
+            kernels=describe_kernels(self._ranks, self.settings),
             value_loss=None if self._critic is None else tally.value_loss / tally.count,
             **_mismatch(old_policy, rows),
         )
 
     def recompute_old_logprobs(self, batch: pa.Table) -> pa.Table:
-        rows = read_scorable(batch)
+        rows = read_scorable(batch, packed=self.settings.packed)
         rows.check(self._model.config.vocab_size)
         self._check_passes(rows)
         with pinned(self.settings.threads):
@@ -192,7 +192,7 @@ class CoreTrainer(Trainer):
     ) -> tuple[Tally, float, OldPolicy | None]:
         """Run all updates; return (sums, last gradient norm before clipping, old policy)."""
         tally, old_policy = Tally(), self._begin(batch)
-        updater, state = self._updater(), self._train_state
+        updater, state = self._updater(batch), self._train_state
         state.set_rate(rate)
         grad_norm = math.nan
         for _ in range(self.settings.epochs):
@@ -212,11 +212,14 @@ class CoreTrainer(Trainer):
         tally.all_reduce(self._ranks)
         return tally, grad_norm, old_policy
 
-    def _updater(self) -> Updater:
+    def _updater(self, batch: TrainingBatch) -> Updater:
         frozen = self._reference.model
+        # Steps of padded rows were recorded with logprobs that every epoch computed again.
+        kept = np.full(len(batch.behavior_logprobs), np.nan, np.float32) if batch.packed else None
         return Updater(
             self._model, self.algorithm, None if frozen is None else self._computed(frozen),
             self.settings.micro_batch_tokens, self._critic, self._ranks, self._train_state.run,
+            kept,
         )  # fmt: skip
 
     def _computed(self, model: PolicyModel) -> PolicyModel:
@@ -240,7 +243,7 @@ class CoreTrainer(Trainer):
     def _check_passes(self, batch: TrainingBatch) -> None:
         """Refuse a bad row in every rank, so that no rank waits for one that refused it alone."""
         if self._ranks.count > 1:
-            for rows in buckets(batch.used_lengths, self.settings.micro_batch_tokens):
+            for rows in packs(batch.used_lengths, self.settings.micro_batch_tokens):
                 batch.micro_batch(rows, self._model.config.vocab_size)
 
     def _recompute(self, batch: TrainingBatch) -> OldPolicy:

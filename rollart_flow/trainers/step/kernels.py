@@ -12,6 +12,7 @@ import torch
 from torch.utils import deterministic
 
 from rollart_flow.trainers.ranks import Ranks
+from rollart_flow.trainers.settings import RankSettings
 
 _FILL = "fill_uninitialized_memory"
 _RAISE = 2
@@ -41,12 +42,12 @@ def pinned(threads: int) -> Iterator[None]:
         torch.set_float32_matmul_precision(before[3])
 
 
-def describe_kernels(ranks: Ranks, dtype: str) -> str:
+def describe_kernels(ranks: Ranks, settings: RankSettings) -> str:
     """Return the column `kernels` of `steps`: JSON of all else that the bits depend on.
 
     Args:
         ranks: ranks of the trainer; another number of ranks sums in another order.
-        dtype: dtype that passes are computed in.
+        settings: dtype that passes are computed in, and whether rows are packed.
     """
     staged = {"pipeline_parallel": ranks.stages} if ranks.stages > 1 else {}
     return json.dumps(
@@ -55,7 +56,8 @@ def describe_kernels(ranks: Ranks, dtype: str) -> str:
             "ranks": ranks.count,
             "tensor_parallel": ranks.count // (ranks.replicas * ranks.stages),
             **staged,
-            "dtype": dtype,
+            "dtype": settings.dtype,
+            **({"packed": True} if settings.packed else {}),  # steps of before have no such key
             "deterministic": True,
             "torch": torch.__version__,
             "cpu_capability": torch.backends.cpu.get_cpu_capability(),

@@ -13,6 +13,7 @@ from typing import Protocol
 
 import torch
 
+from rollart_flow.models.packing import Packing
 from rollart_flow.models.qwen3 import ModelConfig
 from rollart_flow.trainers.batch.training_batch import MicroBatch
 
@@ -25,8 +26,14 @@ class PolicyModel(Protocol):
         """Shape of the model."""
         ...
 
-    def __call__(self, token_ids: torch.Tensor, /) -> torch.Tensor:
-        """Hidden states [B, T, E] of tokens [B, T], after the final norm."""
+    def __call__(
+        self,
+        token_ids: torch.Tensor,
+        wanted: torch.Tensor | None = None,
+        packing: Packing | None = None,
+        /,
+    ) -> torch.Tensor:
+        """Hidden states after the final norm, at the places `wanted`; see `Qwen3.forward`."""
         ...
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
@@ -57,11 +64,17 @@ class Autocast:
         """Shape of the model."""
         return self._model.config
 
-    def __call__(self, token_ids: torch.Tensor, /) -> torch.Tensor:
-        """Hidden states, float32 [B, T, E]."""
+    def __call__(
+        self,
+        token_ids: torch.Tensor,
+        wanted: torch.Tensor | None = None,
+        packing: Packing | None = None,
+        /,
+    ) -> torch.Tensor:
+        """Hidden states in float32."""
         # Its cache of cast weights ends with the pass, before an update changes them.
         with torch.autocast(self._device, self._dtype):
-            return self._model(token_ids).float()
+            return self._model(token_ids, wanted, packing).float()
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """[A, E] to float32 [A, vocab_size]."""
@@ -84,8 +97,8 @@ class Pass:
 
     micro: MicroBatch
     visit: Callable[[torch.Tensor], torch.Tensor | None]
-    """Function of the hidden states [B, T, E] after the final norm; it returns the loss of the
-    backward pass, or None if no gradient is computed."""
+    """Function of the hidden states [A, E] after the final norm at `micro.predictors`; it returns
+    the loss of the backward pass, or None if no gradient is computed."""
 
 
 class Runner(Protocol):
@@ -112,6 +125,6 @@ class OneByOne:
     def __call__(self, passes: Iterator[Pass], count: int, *, gradient: bool) -> None:
         for each in passes:
             with torch.set_grad_enabled(gradient):
-                loss = each.visit(self.model(each.micro.token_ids))
+                loss = each.visit(self.model(*each.micro.inputs))
             if loss is not None:
                 loss.backward()  # type: ignore[no-untyped-call]

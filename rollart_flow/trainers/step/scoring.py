@@ -36,22 +36,21 @@ class Scores:
 
 def score(
     model: PolicyModel,
-    states: torch.Tensor,
+    hidden: torch.Tensor,
     micro: MicroBatch,
     *,
     critic: ValueHead | None = None,
     entropy_gradient: bool = False,
 ) -> Scores:
-    """Score a micro-batch. Logits are computed at the positions that predict action tokens only.
+    """Score a micro-batch from the hidden states that predict its action tokens.
 
     Args:
         model: whose output projection is applied.
-        states: its hidden states of the micro-batch, [B, T, E].
+        hidden: its hidden states at the micro-batch's `predictors`, [A, E].
         micro: the micro-batch.
         critic: the value head, differentiable.
         entropy_gradient: whether `entropies` are differentiable; `logprobs` always are.
     """
-    hidden = states.flatten(0, 1).index_select(0, micro.predictors)
     logits = model.logits(hidden).float() / micro.temperature[:, None]
     if micro.sampling_mask is not None:
         logits = logits.masked_fill(~micro.sampling_mask, EXCLUDED_LOGIT)
@@ -117,15 +116,22 @@ def recompute_old_logprobs(
     batch.check(vocabulary)
     old_policy = OldPolicy.empty(batch, critic)
     every = np.arange(batch.rows)
-    todo = passes(batch.used_lengths, every, micro_batch_tokens, ranks.replica, ranks.replicas)
+    todo = passes(
+        batch.used_lengths,
+        every,
+        micro_batch_tokens,
+        ranks.replica,
+        ranks.replicas,
+        packed=batch.packed,
+    )
 
     def each() -> Iterator[Pass]:
         for at, rows in enumerate([*todo.own, *todo.blank]):
             micro = batch.micro_batch(rows, vocabulary).to(ranks.device)
             yield Pass(micro, partial(fill, micro, blank=at >= len(todo.own)))
 
-    def fill(micro: MicroBatch, states: torch.Tensor, *, blank: bool) -> None:
-        scores = score(model, states, micro, critic=critic)
+    def fill(micro: MicroBatch, hidden: torch.Tensor, *, blank: bool) -> None:
+        scores = score(model, hidden, micro, critic=critic)
         if not blank:
             old_policy.fill(micro, scores)
 

@@ -80,6 +80,9 @@ class Updater:
     """Ranks of the trainer; each replica accumulates the gradient of its rows."""
     run: Runner | None = None
     """Runner of micro-batches; by default this process has all layers of the model."""
+    reference_logprobs: Array | None = None
+    """float32 [action tokens of all rows], NaN where they are not computed yet, kept for further
+    epochs; None computes them in each epoch."""
 
     def accumulate(
         self,
@@ -103,7 +106,12 @@ class Updater:
         scale = 1.0 / (float(every) * len(rows) / batch.rows)
         ranks = self.ranks
         todo = passes(
-            batch.used_lengths, rows, self.micro_batch_tokens, ranks.replica, ranks.replicas
+            batch.used_lengths,
+            rows,
+            self.micro_batch_tokens,
+            ranks.replica,
+            ranks.replicas,
+            packed=batch.packed,
         )
 
         def each() -> Iterator[Pass]:
@@ -129,8 +137,8 @@ class Updater:
         """Return the pass of one micro-batch; its gradient is that of the loss times `scale`."""
         micro = self._micro(batch, rows)
 
-        def visit(states: torch.Tensor) -> torch.Tensor:
-            loss = self._loss(micro, states, tally, old_policy) * scale
+        def visit(hidden: torch.Tensor) -> torch.Tensor:
+            loss = self._loss(micro, hidden, tally, old_policy) * scale
             tally.loss += share * float(loss.detach())
             return loss
 
@@ -139,19 +147,19 @@ class Updater:
     def _micro(self, batch: TrainingBatch, rows: Array) -> MicroBatch:
         return batch.micro_batch(rows, self.model.config.vocab_size).to(self.ranks.device)
 
-    def _zero_loss(self, micro: MicroBatch, states: torch.Tensor) -> torch.Tensor:
+    def _zero_loss(self, micro: MicroBatch, hidden: torch.Tensor) -> torch.Tensor:
         """Return a zero loss, with which this rank takes part in a pass of other ranks."""
-        scores = score(self.model, states, micro, critic=self.critic)
+        scores = score(self.model, hidden, micro, critic=self.critic)
         zero = scores.logprobs.sum() * 0.0
         return zero if scores.values is None else zero + scores.values.sum() * 0.0
 
     def _loss(
-        self, micro: MicroBatch, states: torch.Tensor, tally: Tally, old_policy: OldPolicy | None
+        self, micro: MicroBatch, hidden: torch.Tensor, tally: Tally, old_policy: OldPolicy | None
     ) -> torch.Tensor:
         """Compute the weighted sum of the losses of a micro-batch's action tokens."""
         bonus = self.algorithm.entropy
         critic = self.critic
-        scores = score(self.model, states, micro, critic=critic, entropy_gradient=bonus > 0)
+        scores = score(self.model, hidden, micro, critic=critic, entropy_gradient=bonus > 0)
         if old_policy is not None and not old_policy.complete:
             old_policy.fill(micro, scores)
         found = self.algorithm.token_loss(self._tokens(micro, scores, old_policy))
@@ -165,16 +173,11 @@ class Updater:
 
     def _tokens(self, micro: MicroBatch, scores: Scores, old_policy: OldPolicy | None) -> Tokens:
         """Return the inputs of the algorithm for a micro-batch."""
-        reference = None
-        if self.reference is not None:
-            with torch.no_grad():
-                states = self.reference(micro.token_ids)
-                reference = score(self.reference, states, micro).logprobs
         return Tokens(
             logprobs=scores.logprobs,
             behavior_logprobs=micro.behavior_logprobs,
             advantages=micro.advantages,
-            reference_logprobs=reference,
+            reference_logprobs=self._reference_logprobs(micro),
             old_logprobs=None
             if old_policy is None
             else self._tensor(old_policy.logprobs[micro.at]),
@@ -183,6 +186,19 @@ class Updater:
             lags=micro.lags,
             columns=micro.columns,
         )
+
+    def _reference_logprobs(self, micro: MicroBatch) -> torch.Tensor | None:
+        """Return the reference's logprobs of a micro-batch; None without a reference."""
+        if self.reference is None:
+            return None
+        known = self.reference_logprobs
+        if known is not None and not np.isnan(known[micro.at]).any():
+            return self._tensor(known[micro.at])
+        with torch.no_grad():
+            found = score(self.reference, self.reference(*micro.inputs), micro).logprobs
+        if known is not None:
+            known[micro.at] = found.cpu().numpy()
+        return found
 
     def _value_loss(
         self, micro: MicroBatch, scores: Scores, old_policy: OldPolicy | None, tally: Tally

@@ -25,7 +25,7 @@ from rollart_flow.weights import fingerprint
 from tests.trainers.cases import CONFIG, initial_weights, make_rows, table
 from tests.trainers.conformance import CUT, TrainerConformance, batch_of, bits
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 class TestEmbeddedTrainer(TrainerConformance):

@@ -48,11 +48,12 @@ class TestFsdp2Trainer(RankedConformance):
         several.save(tmp_path / "c")
 
 
-def test_every_row_is_in_one_pass_and_ranks_have_as_many_tokens_and_passes() -> None:
+@pytest.mark.parametrize("packed", [True, False], ids=["packed", "padded"])
+def test_every_row_is_in_one_pass_and_ranks_have_as_many_tokens_and_passes(packed: bool) -> None:
     generator = np.random.default_rng(0)
     lengths = generator.integers(1, 400, 200)
     minibatch = generator.permutation(200)[:120]
-    of = [passes(lengths, minibatch, 1000, rank, 3) for rank in range(3)]
+    of = [passes(lengths, minibatch, 1000, rank, 3, packed=packed) for rank in range(3)]
     seen = np.concatenate([rows for each in of for rows in each.own])
     assert sorted(seen.tolist()) == sorted(minibatch.tolist())
     tokens = [sum(int(lengths[rows].sum()) for rows in each.own) for each in of]

@@ -1,16 +1,26 @@
 """Micro-batches hold every row once, stay within their size and pad little."""
 
-from itertools import product
+from itertools import pairwise, product
 
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rollart_flow.trainers.batch.passes import FIXED_COST_TOKENS, buckets
+from rollart_flow.trainers.batch.passes import FIXED_COST_TOKENS, buckets, packs
 
 
 def cost(parts: list[list[int]]) -> int:
     return sum(len(part) * max(part) + FIXED_COST_TOKENS for part in parts)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.integers(1, 3000), min_size=1, max_size=60), st.integers(1, 20_000))
+def test_packed_rows_fill_each_pass_but_the_last(lengths: list[int], size: int) -> None:
+    found = packs(np.array(lengths), size)
+    assert sorted(np.concatenate(found).tolist()) == list(range(len(lengths)))
+    tokens = [[lengths[row] for row in rows] for rows in found]
+    assert all(len(rows) == 1 or sum(rows) <= size for rows in tokens)
+    assert all(sum(rows) + later[0] > size for rows, later in pairwise(tokens))
 
 
 @settings(max_examples=150, deadline=None)

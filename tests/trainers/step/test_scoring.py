@@ -60,7 +60,7 @@ def test_entropies_and_their_gradient_equal_the_reference() -> None:
     batch = read_batch(table(rows))
     model, reference = ours(), reference_model(initial_weights())
     micro = batch.micro_batch(torch.arange(len(rows)).numpy(), VOCABULARY)
-    entropies = score(model, model(micro.token_ids), micro, entropy_gradient=True).entropies
+    entropies = score(model, model(*micro.inputs), micro, entropy_gradient=True).entropies
     expected = torch.cat([reference_entropy(reference, row) for row in rows])
     torch.testing.assert_close(entropies.double(), expected, rtol=0, atol=1e-5)
     entropies.sum().backward()  # type: ignore[no-untyped-call]
@@ -76,7 +76,7 @@ def test_entropies_and_their_gradient_equal_the_reference() -> None:
 def test_entropy_has_no_gradient_unless_asked() -> None:
     batch = read_batch(table(make_rows(2, 0)))
     model, micro = ours(), batch.micro_batch(torch.arange(2).numpy(), 31)
-    assert not score(model, model(micro.token_ids), micro).entropies.requires_grad
+    assert not score(model, model(*micro.inputs), micro).entropies.requires_grad
 
 
 GOOD = Row([1, 2, 3, 4], [False, True, False, True], [0.0, -1.0, 0.0, -2.0])
@@ -129,4 +129,4 @@ def test_slices_chunks_and_large_lists_read_the_same() -> None:
     for case in (pieces, large, rows.slice(3)):
         found = recompute_logprobs(ours(), read_batch(case))
         for a, b in zip(found, expected, strict=True):
-            torch.testing.assert_close(a, b, rtol=0, atol=1e-6)
+            torch.testing.assert_close(a, b, rtol=0, atol=1e-5)

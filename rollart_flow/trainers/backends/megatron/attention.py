@@ -1,4 +1,7 @@
-"""Replacements for Megatron modules that compute on GPUs only: attention and rotary angles.
+"""Replacements for Megatron modules: attention, and rotary angles on a CPU.
+
+Megatron's own attention needs a GPU, and that of Transformer Engine knows packed rows in half
+precision only, while this trainer computes in float32.
 
 Invariant: shapes, names and results are those of the replaced modules.
 """
@@ -10,11 +13,12 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from rollart_flow.models.packing import Packing, causal_attention
 from rollart_flow.trainers.backends.megatron.core import RotaryEmbedding
 
 
 class TorchAttention(torch.nn.Module):
-    """Causal grouped-query attention by torch, in place of `DotProductAttention`."""
+    """Causal grouped-query attention by torch."""
 
     def __init__(self, **_: Any) -> None:
         """Ignore the layer's arguments, which the shapes of its tensors imply too."""
@@ -25,18 +29,21 @@ class TorchAttention(torch.nn.Module):
         query: torch.Tensor,
         key: torch.Tensor,
         value: torch.Tensor,
-        *_: Any,
-        **__: Any,
+        mask: Packing | None,
+        **_: Any,
     ) -> torch.Tensor:
         """Map [T, B, heads, D] each, keys and values with fewer heads, to [T, B, heads x D].
 
-        Further arguments describe the mask, which is always causal here.
+        Args: `mask` says which positions of a packed row are one chain; positions after the last
+        chain are padding. Without it each row is one chain.
         """
-        queries, keys, values = (x.permute(1, 2, 0, 3) for x in (query, key, value))
-        mixed = functional.scaled_dot_product_attention(
-            queries, keys, values, is_causal=True, enable_gqa=True
-        )
-        return mixed.permute(2, 0, 1, 3).flatten(2)
+        sides = (query, key, value)
+        if mask is None:
+            mixed = causal_attention(*(x.permute(1, 2, 0, 3) for x in sides))
+            return mixed.permute(2, 0, 1, 3).flatten(2)
+        tokens = len(mask.positions)
+        mixed = mask.attend(*(x[:tokens, 0] for x in sides))
+        return functional.pad(mixed, (0, 0, 0, len(query) - tokens))[:, None]
 
 
 class CpuRotary(RotaryEmbedding):  # type: ignore[misc]

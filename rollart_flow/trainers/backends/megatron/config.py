@@ -76,7 +76,7 @@ def transformer_config(config: ModelConfig, layout: Layout, machine: Capabilitie
 def layer_spec(config: ModelConfig, made: Any, machine: Capabilities, stage: int) -> Any:
     """Return the modules of the layers: those of Transformer Engine on a GPU, else Megatron's own.
 
-    Megatron's own attention needs a GPU and process-wide state; torch's attention replaces it.
+    Torch's attention replaces either's.
     """
     engine = machine.cuda and machine.transformer_engine
     if config.experts is not None:
@@ -89,6 +89,7 @@ def layer_spec(config: ModelConfig, made: Any, machine: Capabilities, stage: int
         found = get_gpt_layer_local_spec(qk_layernorm=True, normalization="RMSNorm")
         layers = [found]
     for layer in layers:
+        layer.submodules.self_attention.submodules.core_attention = TorchAttention
         if not engine:
             _stand_in(layer.submodules, config)
     return found
@@ -96,7 +97,6 @@ def layer_spec(config: ModelConfig, made: Any, machine: Capabilities, stage: int
 
 def _stand_in(layer: Any, config: ModelConfig) -> None:
     """Replace the modules of a layer that do not compute without Transformer Engine."""
-    layer.self_attention.submodules.core_attention = TorchAttention
     if layer.mlp.module is MoELayer:
         layer.mlp.submodules.router = TorchRouter
     else:

@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 from torch.nn import functional
 
+from rollart_flow.models.packing import Packing
 from rollart_flow.models.qwen3 import ModelConfig
 from rollart_flow.trainers.backends.megatron.attention import CpuRotary
 from rollart_flow.trainers.backends.megatron.capabilities import Capabilities
@@ -64,8 +65,13 @@ class MegatronModel(torch.nn.Module):
                 cp_group=self.module.pg_collection.cp,
             )
 
-    def forward(self, token_ids: torch.Tensor) -> torch.Tensor:
-        """Map int64 [B, T] to hidden states [B, T, E] after the final norm, as `Qwen3.forward`.
+    def forward(
+        self,
+        token_ids: torch.Tensor,
+        wanted: torch.Tensor | None = None,
+        packing: Packing | None = None,
+    ) -> torch.Tensor:
+        """Return the hidden states after the final norm, as `Qwen3.forward`.
 
         An earlier stage returns the input of the next one, in the shape of `between`.
         """
@@ -75,8 +81,8 @@ class MegatronModel(torch.nn.Module):
             token_ids = functional.pad(token_ids, (0, -time % self._groups.layout.tensor))
         hidden = self.module.decoder(
             hidden_states=self.module.embedding(token_ids, None) if self._groups.first else None,
-            attention_mask=None,
-            rotary_pos_emb=self.module.rotary_pos_emb(token_ids.shape[1]),
+            attention_mask=packing,  # all layers pass it on to `TorchAttention`
+            rotary_pos_emb=self._rotary(token_ids.shape[1], packing),
         )
         if not self._groups.last:
             sent: torch.Tensor = hidden
@@ -86,7 +92,16 @@ class MegatronModel(torch.nn.Module):
                 hidden, tensor_parallel_output_grad=False, group=self._groups.tensor
             )
         batched: torch.Tensor = hidden.transpose(0, 1)[:, :time]
-        return batched
+        return batched if wanted is None else batched.flatten(0, 1).index_select(0, wanted)
+
+    def _rotary(self, positions: int, packing: Packing | None) -> torch.Tensor:
+        """Return the angles of a row's positions, [T, 1, 1, D]."""
+        angles: torch.Tensor = self.module.rotary_pos_emb(
+            positions if packing is None else packing.longest
+        )
+        if packing is None:
+            return angles
+        return angles[functional.pad(packing.positions, (0, positions - len(packing.positions)))]
 
     def between(self, token_ids: torch.Tensor) -> tuple[int, int, int]:
         """Return the shape of the tensor between two stages for int64 [B, T]: positions, B, E."""
@@ -117,9 +132,9 @@ class LayerChunk(torch.nn.Module):
         self.module = model
         self.config = model.module.config
 
-    def forward(self, token_ids: torch.Tensor) -> torch.Tensor:
+    def forward(self, *inputs: Any) -> torch.Tensor:
         """Return the hidden states of `MegatronModel.forward`."""
-        states: torch.Tensor = self.module(token_ids)
+        states: torch.Tensor = self.module(*inputs)
         return states
 
 

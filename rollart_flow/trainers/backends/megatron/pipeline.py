@@ -167,7 +167,7 @@ def _forward(
 ) -> tuple[torch.Tensor, Callable[..., Any]]:
     """Run one micro-batch through this stage; return its states and the function of the loss."""
     each = next(feed)
-    return chunk(each.micro.token_ids), partial(_visited, each)
+    return chunk(*each.micro.inputs), partial(_visited, each)
 
 
 def _visited(each: Pass, states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None]:
