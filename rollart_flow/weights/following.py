@@ -59,7 +59,8 @@ class Following:
                 if self._ended:
                     raise WeightsError(f"nobody waits for {part} any more")
                 if time.monotonic() > self._advanced + self._patience_s:
-                    raise WeightsError(f"{part} did not appear for {self._patience_s:g} s")
+                    waited = f" after {self._patience_s:g} s" if self._patience_s else ""
+                    raise WeightsError(f"{part} is missing{waited}")
                 _ANNOUNCED.wait(pause)
             pause = min(1.5 * pause, _LONGEST_PAUSE_S)
         ended = time.monotonic()

@@ -22,7 +22,7 @@ from rollart_flow.trainers.backends.embedded import EmbeddedTrainer
 from rollart_flow.trainers.checkpoint.publishing import Publisher
 from rollart_flow.trainers.settings import RankSettings
 from rollart_flow.weights import LocalWeightStore, fingerprint
-from rollart_flow.weights.mooncake.buckets import BUCKET_BYTES
+from rollart_flow.weights.buckets import BUCKET_BYTES
 from rollart_flow.weights.mooncake.client import MooncakeClient
 from rollart_flow.weights.mooncake.servers import MooncakeServers, segment_bytes
 from rollart_flow.weights.mooncake.store import MooncakeWeightStore

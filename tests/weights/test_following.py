@@ -33,7 +33,7 @@ def test_a_publisher_in_this_process_wakes_the_reader() -> None:
 
 
 def test_what_does_not_appear_is_waited_for_only_so_long() -> None:
-    with pytest.raises(WeightsError, match=r"^a part did not appear for 0\.01 s$"):
+    with pytest.raises(WeightsError, match=r"^a part is missing after 0\.01 s$"):
         Following(0.01).wait_for(lambda: None, "a part")
 
 

@@ -1,19 +1,21 @@
 """Published weights in the memory of a Mooncake store (ROLLART section 6.2).
 
     <run>/index/00000041                  the index of versions (`index`)
-    <run>/v000012-3f9c21d0-8/00003        bucket 3 of the 8 of version 12, of one attempt
-    <run>/v000012-3f9c21d0-8/manifest     the manifest with the checksum; put last
+    <run>/v000012-3f9c21d0-8/manifest     the manifest of one attempt to publish version 12
+    <run>/v000012-3f9c21d0-8/00003        bucket 3 of its 8 buckets
+    <run>/v000012-3f9c21d0-8/digests      the digests of the buckets; put last
 
 No key outlives the master: after its restart all keys are gone, readers keep the tensors they have
 read, and the publisher publishes again. The invariant: every attempt puts its own keys, which never
 change, and a reader checks the size and digest of each bucket, so it gets all tensors of one
-version or an error.
+version or an error. A reader that follows a version reads each bucket once it is put.
 """
 
 from __future__ import annotations
 
+import json
 import threading
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -21,17 +23,10 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from rollart_flow.errors import WeightsError
-from rollart_flow.weights.base import Manifest, WeightStore, entries_of
-from rollart_flow.weights.mooncake.buckets import (
-    BUCKET_BYTES,
-    Packed,
-    decode_packed,
-    digest,
-    encode_packed,
-    pack,
-    packed_bytes,
-    unpack,
-)
+from rollart_flow.weights.base import Manifest, WeightStore
+from rollart_flow.weights.buckets import BUCKET_BYTES, layout_of, parts, pull, tensors_in
+from rollart_flow.weights.following import Following, announce
+from rollart_flow.weights.mooncake.buckets import Described, digest, pack
 from rollart_flow.weights.mooncake.client import MooncakeClient, SegmentFullError
 from rollart_flow.weights.mooncake.index import Index, IndexLog
 
@@ -75,20 +70,20 @@ class MooncakeWeightStore(WeightStore):
         Raises:
             WeightsError: no memory is left, or the master does not answer.
         """
-        using = self._using(f"version {version} was not published")
-        with using as (client, log), _thread("hash") as hashing:
-            made = hashing.submit(self.describe, version, tensors, checksum)
-            index = log.newest()
-            if version not in index.published or not self._holds(client, index, made.result()):
-                count = -(-packed_bytes(entries_of(tensors)) // self._bucket_bytes)
-                name = f"v{version:06d}-{uuid4().hex[:8]}-{count}"
+        made = self.describe(version, tensors, checksum)
+        with self._using(f"version {version} was not published") as (client, log):
+            if not self._holds(client, log.newest(), made):
+                layout = layout_of(made.tensors)
+                name = f"v{version:06d}-{uuid4().hex[:8]}-{-(-layout.size // self._bucket_bytes)}"
                 log.change(lambda now: replace(now, leaving=(*now.leaving, name)))
-                digests = self._put_buckets(client, log, name, tensors)
-                packed = Packed(made.result(), self._bucket_bytes, digests)
-                self._put_manifest(client, name, packed)
+                self._put(
+                    client, self._manifest(name), Described(made, self._bucket_bytes).encode()
+                )
+                digests = self._put_buckets(client, log, name, parts(tensors, layout))
+                self._put(client, self._digests(name), json.dumps(digests).encode())
                 log.change(lambda now: _with_published(now, version, name))
                 self._collect(client, log)
-        return made.result()
+        return made
 
     def read(self, version: int) -> dict[str, torch.Tensor]:
         """Return all tensors of a version in separate memory, into which the buckets are read.
@@ -96,22 +91,49 @@ class MooncakeWeightStore(WeightStore):
         Received buckets are checked while the rest arrives.
         """
         with self._using(f"weights of version {version} cannot be read") as (client, log):
-            name, packed = self._find(client, log.newest(), version)
-            whole = client.received.take(packed_bytes(packed.manifest.tensors))
+            name = self._name(log.newest(), version)
+            return self._receive(client, log, name, Following(patience_s=0))
 
-            def fetch(number: int) -> torch.Tensor:
-                begin = number * packed.bucket_bytes
-                part = whole[begin : begin + packed.bucket_bytes]
-                client.get_part(self._bucket(name, number), part)
-                return part
+    def follow(self, version: int, following: Following) -> dict[str, torch.Tensor]:
+        with self._using(f"weights of version {version} cannot be read") as (client, log):
+            name = following.wait_for(lambda: _begun(log.newest(), version), "the version")
+            return self._receive(client, log, name, following)
 
-            with _thread("pull") as pulling:
-                numbers = range(-(-whole.numel() // packed.bucket_bytes))
-                return unpack(packed, whole, pulling.map(fetch, numbers))
+    def _receive(
+        self, client: MooncakeClient, log: IndexLog, name: str, following: Following
+    ) -> dict[str, torch.Tensor]:
+        """Read the keys of an attempt, which may be putting them; its digests are the last."""
+
+        def there(key: str) -> bool | None:
+            if client.existing([key])[0]:
+                return True
+            if name in (index := log.newest()).leaving or name in index.published.values():
+                return None
+            raise WeightsError(f"{name} was removed, or never was whole")
+
+        def small(key: str) -> bytes:
+            following.wait_for(lambda: there(key), key)
+            return client.get(key)
+
+        described = Described.decode(small(self._manifest(name)))
+        layout = layout_of(described.manifest.tensors)
+        memory = client.received.take(layout.size)
+
+        def fetch(number: int, part: torch.Tensor) -> None:
+            key = self._bucket(name, number)
+            following.wait_for(lambda: there(key), key)
+            client.get_part(key, part)
+
+        received = [digest(part) for part in pull(memory, described.bucket_bytes, fetch, following)]
+        if received != json.loads(small(self._digests(name))):
+            raise WeightsError(
+                "they are damaged: their checksum differs; publish the version again"
+            )
+        return tensors_in(layout, memory)
 
     def manifest(self, version: int) -> Manifest:
         with self._using(f"the manifest of version {version} cannot be read") as (client, log):
-            return self._find(client, log.newest(), version)[1].manifest
+            return self._described(client, self._name(log.newest(), version)).manifest
 
     def versions(self) -> tuple[int, ...]:
         with self._using("the versions cannot be listed") as (_, log):
@@ -163,14 +185,14 @@ class MooncakeWeightStore(WeightStore):
                 raise WeightsError(f"{what}: {error.message}") from error
 
     def _put_buckets(
-        self, client: MooncakeClient, log: IndexLog, name: str, tensors: Mapping[str, torch.Tensor]
-    ) -> tuple[str, ...]:
+        self, client: MooncakeClient, log: IndexLog, name: str, content: Iterable[torch.Tensor]
+    ) -> list[str]:
         """Put all buckets of a version, each while the next is filled, verify that they are stored,
         and return their digests."""
         sizes, digests = list[int](), list[str]()
         put: Future[None] | None = None
         with _thread("push") as pushing:
-            for part in pack(tensors, client.staging(self._bucket_bytes)):
+            for part in pack(content, client.staging(self._bucket_bytes)):
                 digests.append(digest(part))
                 if put is not None:
                     put.result()
@@ -181,7 +203,7 @@ class MooncakeWeightStore(WeightStore):
                 put.result()
         for number, size in enumerate(sizes):
             client.check_stored(self._bucket(name, number), size)
-        return tuple(digests)
+        return digests
 
     def _put_bucket(
         self, client: MooncakeClient, log: IndexLog, name: str, key: str, part: torch.Tensor
@@ -201,11 +223,11 @@ class MooncakeWeightStore(WeightStore):
                 raise WeightsError(
                     f"{error.message}; keep fewer versions or give it a larger segment"
                 ) from error
+        announce()
 
-    def _put_manifest(self, client: MooncakeClient, name: str, packed: Packed) -> None:
-        manifest = encode_packed(packed)
-        client.put(self._manifest(name), manifest)
-        client.check_stored(self._manifest(name), len(manifest))
+    def _put(self, client: MooncakeClient, key: str, value: bytes) -> None:
+        client.put(key, value)
+        client.check_stored(key, len(value))
 
     def _collect(self, client: MooncakeClient, log: IndexLog, *, spare: str = "") -> None:
         """Remove keys to be collected, unless a reader may still use them."""
@@ -218,8 +240,11 @@ class MooncakeWeightStore(WeightStore):
 
     def _holds(self, client: MooncakeClient, index: Index, made: Manifest) -> bool:
         """Return whether a version exists, whole and equal; a damaged one may be replaced."""
+        if made.version not in index.published:
+            return False
+        name = self._name(index, made.version)
         try:
-            name, there = self._find(client, index, made.version)
+            there = self._described(client, name)
         except WeightsError:
             return False
         if there.manifest.checksum != made.checksum:
@@ -229,22 +254,29 @@ class MooncakeWeightStore(WeightStore):
             )
         return all(client.existing(self._keys(name)))
 
-    def _find(self, client: MooncakeClient, index: Index, version: int) -> tuple[str, Packed]:
-        """Return the name and the metadata of a version in the index."""
+    def _name(self, index: Index, version: int) -> str:
+        """Return the name of a version in the index."""
         name = index.published.get(version)
         if name is None:
             there = ", ".join(map(str, sorted(index.published))) or "none"
             raise WeightsError(
                 f"no weights of version {version} of {self._run} at {self._address}; there: {there}"
             )
-        return name, decode_packed(client.get(self._manifest(name)))
+        return name
+
+    def _described(self, client: MooncakeClient, name: str) -> Described:
+        return Described.decode(client.get(self._manifest(name)))
 
     def _keys(self, name: str) -> list[str]:
         count = int(name.rpartition("-")[2])
-        return [self._manifest(name), *(self._bucket(name, number) for number in range(count))]
+        buckets = (self._bucket(name, number) for number in range(count))
+        return [self._manifest(name), *buckets, self._digests(name)]
 
     def _manifest(self, name: str) -> str:
         return f"{self._run}/{name}/manifest"
+
+    def _digests(self, name: str) -> str:
+        return f"{self._run}/{name}/digests"
 
     def _bucket(self, name: str, number: int) -> str:
         return f"{self._run}/{name}/{number:05d}"
@@ -253,6 +285,12 @@ class MooncakeWeightStore(WeightStore):
 def _thread(what: str) -> ThreadPoolExecutor:
     """Create a pool of one thread, joined when its context ends."""
     return ThreadPoolExecutor(1, thread_name_prefix=f"weights-{what}")
+
+
+def _begun(index: Index, version: int) -> str | None:
+    """Return the name of a version that is published or being published."""
+    attempts = (*index.leaving, index.published.get(version, ""))
+    return next((a for a in reversed(attempts) if a.startswith(f"v{version:06d}-")), None)
 
 
 def _with_published(index: Index, version: int, name: str) -> Index:

@@ -17,11 +17,13 @@ import torch
 
 from rollart_flow.errors import WeightsError
 from rollart_flow.weights import WeightStore
+from rollart_flow.weights.mooncake.client import MooncakeClient
 from rollart_flow.weights.mooncake.index import IndexLog
 from rollart_flow.weights.mooncake.servers import LEAST_SEGMENT_BYTES, MooncakeServers
 from rollart_flow.weights.mooncake.store import MooncakeWeightStore
 from tests.extras import with_mooncake
-from tests.weights.conformance import WeightStoreConformance, assert_is_version, tensors_of
+from tests.weights.conformance import assert_is_version, tensors_of
+from tests.weights.following import BUCKET, FollowingConformance
 
 pytestmark = with_mooncake
 T = TypeVar("T")
@@ -75,15 +77,31 @@ def own() -> Iterator[Opened]:
     servers.close()
 
 
-class TestMooncakeWeightStore(WeightStoreConformance):
+class TestMooncakeWeightStore(FollowingConformance):
     """The promises of every store."""
 
     @pytest.fixture(autouse=True)
     def connect(self, opened: Opened) -> None:
         self.opened = opened
 
-    def make_store(self, place: Path) -> WeightStore:
-        return self.opened.store(place.name)
+    def make_store(self, place: Path) -> MooncakeWeightStore:
+        return self.opened.store(place.name, bucket_bytes=BUCKET)
+
+    def on_bucket(self, monkeypatch: pytest.MonkeyPatch, call: Callable[[int], None]) -> None:
+        put = MooncakeClient.put_part
+
+        def put_and_call(client: MooncakeClient, key: str, part: torch.Tensor) -> None:
+            put(client, key, part)
+            call(int(key.rpartition("/")[2]))
+
+        monkeypatch.setattr(MooncakeClient, "put_part", put_and_call)
+
+    def damage(self, store: WeightStore, version: int) -> None:
+        assert isinstance(store, MooncakeWeightStore)
+        client, log = store._connected or pytest.fail("it is connected")
+        key = f"{store._run}/{log.newest().leaving[-1]}/00000"
+        client._store.remove(key, True)
+        client.put(key, b"x" * BUCKET)
 
 
 def test_one_run_does_not_see_the_versions_of_another(opened: Opened) -> None:
@@ -253,7 +271,7 @@ for left in count(1):
 def test_a_publisher_killed_at_any_moment_leaves_whole_versions(own: Opened) -> None:
     """One process for each write is killed (SIGKILL) before it, until one survives."""
     first = own.store("moment0")
-    stores = [own.beside(first, f"moment{moment}") for moment in range(1, 14)]
+    stores = [own.beside(first, f"moment{moment}") for moment in range(1, 16)]
     for store in stores:
         store.publish(1, tensors_of(1))
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
