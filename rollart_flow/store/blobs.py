@@ -11,7 +11,6 @@ import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import BinaryIO
 
 FSYNC_VARIABLE = "ROLLART_FSYNC"
@@ -57,19 +56,21 @@ class LocalBlobs(Blobs):
     """Files of a local folder, or of a shared file system."""
 
     def __init__(self, folder: str) -> None:
-        self._folder = Path(folder)
+        self._folder = folder
 
     def read(self, name: str) -> bytes | None:
         try:
-            return (self._folder / name).read_bytes()
+            with open(self._path(name), "rb") as stream:
+                return stream.read()
         except (FileNotFoundError, NotADirectoryError):
             return None
 
     def write(self, name: str, data: bytes | memoryview, *, exclusive: bool = False) -> bool:
-        target = self._folder / name
-        target.parent.mkdir(parents=True, exist_ok=True)
+        target = self._path(name)
+        folder, file = os.path.split(target)
+        os.makedirs(folder, exist_ok=True)
         # The blob gets its name once its bytes are complete.
-        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+        handle, temporary = tempfile.mkstemp(dir=folder, prefix=f".{file}.")
         try:
             with os.fdopen(handle, "wb") as stream:
                 stream.write(data)
@@ -85,17 +86,17 @@ class LocalBlobs(Blobs):
             if exclusive and isinstance(error, FileExistsError):
                 return False
             raise
-        _sync_folder(target.parent)
+        _sync_folder(folder)
         return True
 
     def write_new(self, name: str, data: memoryview) -> None:
-        target = self._folder / name
+        target = self._path(name)
         stream = open(target, "xb")  # noqa: SIM115  only what was opened here is removed below
         try:
             with stream:
                 stream.write(data)
                 _sync(stream)
-            _sync_folder(target.parent)
+            _sync_folder(os.path.dirname(target))
         except OSError:
             with suppress(OSError):
                 os.unlink(target)
@@ -103,19 +104,20 @@ class LocalBlobs(Blobs):
 
     def remove(self, name: str) -> None:
         with suppress(FileNotFoundError):
-            os.unlink(self._folder / name)
+            os.unlink(self._path(name))
 
     def folders(self) -> list[str]:
-        if not self._folder.is_dir():
+        if not os.path.isdir(self._folder):
             return []
         with os.scandir(self._folder) as entries:
             return sorted(entry.name for entry in entries if entry.is_dir())
 
     def names(self) -> list[str]:
-        found = [
-            path.relative_to(self._folder) for path in self._folder.rglob("*") if path.is_file()
-        ]
-        return sorted(map(str, found))
+        return sorted(
+            os.path.relpath(os.path.join(folder, file), self._folder)
+            for folder, _, found in os.walk(self._folder)
+            for file in found
+        )
 
     def remove_all(self, names: Sequence[str]) -> None:
         for name in names:
@@ -125,6 +127,9 @@ class LocalBlobs(Blobs):
         with suppress(FileNotFoundError):
             shutil.rmtree(self._folder)
 
+    def _path(self, name: str) -> str:
+        return os.path.join(self._folder, name)
+
 
 def _sync(stream: BinaryIO) -> None:
     """Bring what was written to the disk."""
@@ -133,7 +138,7 @@ def _sync(stream: BinaryIO) -> None:
         os.fsync(stream.fileno())
 
 
-def _sync_folder(folder: Path) -> None:
+def _sync_folder(folder: str) -> None:
     """Bring the names in a folder to the disk."""
     if _syncs():
         handle = os.open(folder, os.O_RDONLY)

@@ -38,7 +38,7 @@ RETENTION = timedelta(minutes=10)
 _TIERS = (64 << 10, 1 << 20, 16 << 20, 64 << 20)
 """Sizes that separate the tiers of files [bytes]; files of the last size stay as they are."""
 _LEAST_FILES = 8
-_CHECKPOINT_AFTER = 50
+_CHECKPOINT_AFTER = 100
 _LEAST_ENTRIES = 20
 """Versions that the last checkpoint of a run is worth."""
 _GATHER_BYTES = 16 << 20
@@ -194,7 +194,7 @@ def _read(uri: str, schema: pa.Schema) -> pa.Table:
     data = files.read(uri)
     if data is None:
         raise StoreError(f"{uri} is not there any more")
-    return pq.read_table(pa.BufferReader(data), schema=schema)
+    return pq.read_table(pa.BufferReader(data), schema=schema, use_threads=False)
 
 
 def _merged(uri: str, table: str, small: Sequence[DataFile]) -> DataFile:
@@ -202,14 +202,15 @@ def _merged(uri: str, table: str, small: Sequence[DataFile]) -> DataFile:
     schema = stored_schema(table)
     sink = pa.BufferOutputStream()
     gathered: list[pa.Table] = []
+    gathered_bytes = 0
     described: list[pa.Table] = []
     with pq.ParquetWriter(sink, schema, **writer_options(table)) as writer:
         for number, file in enumerate(small, start=1):
             gathered.append(_read(files.join(uri, file.path), schema))
-            gathered_bytes = sum(rows.nbytes for rows in gathered)
+            gathered_bytes += gathered[-1].nbytes
             if gathered_bytes >= _GATHER_BYTES or number == len(small):
                 rows = pa.concat_tables(gathered)
-                gathered.clear()
+                gathered, gathered_bytes = [], 0
                 described.append(rows.select([n for n in STATISTICS if n in schema.names]))
                 writer.write_table(rows, row_group_size=row_group_rows(rows))
     data = sink.getvalue()

@@ -139,7 +139,7 @@ def test_commits_and_readers_go_on_beside_maintenance(tmp_path: Path) -> None:
 def test_a_checkpoint_bounds_what_a_reader_replays(tmp_path: Path) -> None:
     writer = new_writer(tmp_path)
     due = [writer.maintenance_due]
-    for n in range(50):
+    for n in range(100):
         writer.commit("events", events(f"e{n}"))
     due.append(writer.maintenance_due)
     writer.maintain()
@@ -147,7 +147,7 @@ def test_a_checkpoint_bounds_what_a_reader_replays(tmp_path: Path) -> None:
     assert due == [False, True, False]
     log = tmp_path / "a" / "tables" / "events" / "_delta_log"
     assert (log / "_last_checkpoint").exists()
-    assert RunWriter.open(writer.uri).commit("events", events("y")) == (51, 51)
+    assert RunWriter.open(writer.uri).commit("events", events("y")) == (101, 101)
 
 
 def files_of(*sizes: int) -> list[DataFile]:
@@ -208,20 +208,20 @@ def log_files(uri: str, table: str = "trajectories") -> list[str]:
 def test_log_entries_before_a_checkpoint_are_removed(tmp_path: Path) -> None:
     writer = new_writer(tmp_path)
     run = open_run(writer.uri)
-    for start in range(0, 150, 50):
-        fill(writer, start, 50)
-        assert len(ids(run.trajectories)) == 2 * (start + 50)
+    for start in range(0, 240, 120):
+        fill(writer, start, 120)
+        assert len(ids(run.trajectories)) == 2 * (start + 120)
         writer.maintain(retention=timedelta(0))
     assert len(log_files(writer.uri)) < 10
-    assert len(ids(run.trajectories)) == len(ids(open_run(writer.uri).trajectories)) == 300
+    assert len(ids(run.trajectories)) == len(ids(open_run(writer.uri).trajectories)) == 480
     again = RunWriter.open(writer.uri)
-    fill(again, 150, 1)
-    assert len(ids(run.trajectories)) == 302
+    fill(again, 240, 1)
+    assert len(ids(run.trajectories)) == 482
 
 
 def test_log_entries_are_kept_for_readers_for_the_retention(tmp_path: Path) -> None:
     writer = new_writer(tmp_path)
-    fill(writer, 0, 60)
+    fill(writer, 0, 100)
     writer.maintain()
     assert f"{0:020d}.json" in log_files(writer.uri)
 
@@ -230,11 +230,11 @@ def test_an_older_writer_cannot_commit_below_a_checkpoint(tmp_path: Path) -> Non
     older = new_writer(tmp_path)
     fill(older, 0, 1)
     newer = RunWriter.open(older.uri)
-    fill(newer, 1, 60)
+    fill(newer, 1, 100)
     newer.maintain(retention=timedelta(0))
     with pytest.raises(FencedError):
-        fill(older, 90, 1)
-    assert len(ids(open_run(older.uri).trajectories)) == 2 * 61
+        fill(older, 900, 1)
+    assert len(ids(open_run(older.uri).trajectories)) == 2 * 101
 
 
 def test_the_end_of_a_run_leaves_one_file_a_table_and_one_checkpoint(tmp_path: Path) -> None:
