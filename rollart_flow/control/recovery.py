@@ -29,7 +29,7 @@ class RecoveredControl:
     """Trajectories that the buffer holds, and those of closed groups whose removal was not recorded
     before the restart, which the buffer drops when it is restored."""
     known: tuple[str, ...]
-    """Ids of the other committed trajectories, the oldest first."""
+    """Ids of the other given trajectories, the oldest first."""
     closed: Mapping[str, Reason]
     """Groups that left the buffer or were abandoned, with the reason for which late members are
     dropped."""
@@ -43,12 +43,16 @@ class _Ledger:
     """Index of the rows of events, trajectories and batches by group."""
 
     def __init__(
-        self, events: Iterable[Event], samples: tuple[Sample, ...], trained: Mapping[str, str]
+        self,
+        events: Iterable[Event],
+        samples: tuple[Sample, ...],
+        trained: Mapping[str, str],
+        closed: Mapping[str, Reason],
     ) -> None:
         self.admitted: dict[str, Task] = {}
         self.left: dict[str, Reason | None] = {}
         self.trained = trained
-        self.closed = dict.fromkeys(trained.values(), Reason.GROUP_COMPLETE)
+        self.closed = {**closed, **dict.fromkeys(trained.values(), Reason.GROUP_COMPLETE)}
         self.samples: defaultdict[str, list[Sample]] = defaultdict(list)
         for sample in samples:
             self.samples[sample.group_id].append(sample)
@@ -94,20 +98,27 @@ class _Ledger:
 
 
 def recover(
-    events: Iterable[Event], samples: Iterable[Sample], trained: Mapping[str, str]
+    events: Iterable[Event],
+    samples: Iterable[Sample],
+    trained: Mapping[str, str],
+    closed: Mapping[str, Reason] | None = None,
 ) -> RecoveredControl:
     """Derive the state of the scheduler and the buffer from the recorded rows.
 
     A scheduler that restarts while the buffer runs takes `SampleBuffer.cursor` before it reads the
     tables, and reads changes from that cursor; duplicate changes have no effect.
 
+    The rows are those of all groups that have not left, of the newest trajectories, and the event
+    of the newest admission; further rows change no state that is continued.
+
     Args:
-        events: all rows of `events`, in the order of their commits.
-        samples: all rows of `trajectories` of the training split, in the order of their commits.
-        trained: group id by trajectory id, of all rows of `batches`.
+        events: rows of `events`, in the order of their commits.
+        samples: rows of `trajectories` of the training split, in the order of their commits.
+        trained: group id by trajectory id, of rows of `batches`.
+        closed: groups that left, as far as the other rows do not tell.
     """
     samples = tuple(samples)
-    ledger = _Ledger(events, samples, trained)
+    ledger = _Ledger(events, samples, trained, closed or {})
     groups = ledger.in_order()
     over = ledger.closed
     return RecoveredControl(

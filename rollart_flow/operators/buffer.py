@@ -109,6 +109,7 @@ class BufferActor:
         return StoredBuffer(
             pending=control.pending,
             rows=recovered.pending_rows,
+            committed=recovered.committed,
             known=control.known,
             closed=control.closed,
             batches=() if untrained is None else (untrained,),

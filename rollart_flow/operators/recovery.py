@@ -3,21 +3,32 @@
 The tables are authoritative: a committed row is neither lost nor used twice, and a manifest without
 a row of `steps` is trained first. This module reads the rows; `control.recovery` derives the state
 of the scheduler and the buffer from them.
+
+The invariant: the memory that this takes does not depend on the length of the run. Tables are read
+in parts; what is kept are rows of groups that have not left, and of the newest trajectories. Token
+data is read for pending trajectories only.
 """
 
 import json
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 
 import polars as pl
 import pyarrow as pa
 
 from rollart_flow.control import recovery as control
+from rollart_flow.control.ids import group_cursor
 from rollart_flow.rows import SAMPLE_COLUMNS, sample_from_row
 from rollart_flow.schema import row_schema
 from rollart_flow.store import Run, Snapshot
 from rollart_flow.types import Batch, Event, EventKind, Reason, Sample, Split
 
 _RECORDED = (EventKind.ADMIT, EventKind.ABANDON, EventKind.DROP, EventKind.EVICT)
+_RECENT = 20_000
+"""How many of the newest trajectories, and of the groups that left, are recognized if they arrive
+again."""
+_PART = 250_000
+"""Rows of all tables that are read at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +47,8 @@ class RecoveredRun:
     """Versions that were evaluated."""
     control: control.RecoveredControl
     """State of the scheduler and the buffer."""
+    committed: int = 0
+    """Number of committed trajectories of the training split."""
     pending_rows: pa.Table | None = None
     """Rows of the pending trajectories, in order; None in the copy of `without_rows`."""
 
@@ -64,8 +77,12 @@ def recover(run: Run) -> RecoveredRun:
     now = run.snapshot()
     start = 0 if run.info.parent is None else run.info.parent.step
     version = _newest(now.steps, "step", start)
-    trained = now.batches.select("trajectory_id", "group_id").collect()
-    recovered = control.recover(_events(now), _samples(now), dict(trained.iter_rows()))
+    groups = _Groups(now)
+    samples = _samples(now, groups)
+    names = {name for sample in samples for name in (sample.trajectory_id, sample.group_id)}
+    recovered = control.recover(
+        _events(now, groups, names), samples, _trained(now, names), groups.closed
+    )
     checkpoints = now.weights.filter(pl.col("checkpoint"), pl.col("policy_version") <= version)
     manifest = _newest(now.batches, "step", version)
     return RecoveredRun(
@@ -73,9 +90,10 @@ def recover(run: Run) -> RecoveredRun:
         version=version,
         checkpoint=_newest(checkpoints, "policy_version", start),
         untrained=batch_of(run.batch(manifest)) if manifest > version else None,
-        evaluated=frozenset(now.evaluations.collect()["policy_version"].to_list()),
+        evaluated=frozenset(_collect(now.evaluations.select("policy_version"))["policy_version"]),
         control=recovered,
-        pending_rows=_rows(now, [sample.trajectory_id for sample in recovered.pending]),
+        committed=_collect(_training(now).select(pl.len())).item(),
+        pending_rows=_rows(now, recovered.pending),
     )
 
 
@@ -84,39 +102,117 @@ def _newest(rows: pl.LazyFrame, column: str, least: int) -> int:
     return least if newest is None else max(least, int(newest))
 
 
-def _events(now: Snapshot) -> list[Event]:
-    rows = now.events.filter(pl.col("kind").is_in(_RECORDED)).sort("seq").collect()
-    return [
-        Event(
-            kind=EventKind(row["kind"]),
-            subject=row["subject"],
-            reason=None if row["reason"] is None else Reason(row["reason"]),
-            domain=row["domain"],
-            detail=json.loads(row["detail"]),
-        )
-        for row in rows.iter_rows(named=True)
-    ]
+def _collect(rows: pl.LazyFrame) -> pl.DataFrame:
+    """Read rows without holding the columns that only filters and aggregates need."""
+    return rows.collect(engine="streaming")
+
+
+def _parts(now: Snapshot) -> Iterator[pl.Expr]:
+    """Filters of `seq` that divide the tables into parts, the oldest first."""
+    for first in range(1, max(now.seq, 1) + 1, _PART):
+        yield pl.col("seq").is_between(first, first + _PART - 1)
 
 
 def _training(now: Snapshot) -> pl.LazyFrame:
-    """Return the trajectories of the training split, each once, in commit order."""
-    rows = now.trajectories.filter(pl.col("split") == Split.TRAIN).sort("seq")
-    return rows.unique("trajectory_id", keep="first", maintain_order=True)
+    return now.trajectories.filter(pl.col("split") == Split.TRAIN)
 
 
-def _samples(now: Snapshot) -> list[Sample]:
+class _Groups:
+    """Which groups are live, and what is recent."""
+
+    def __init__(self, now: Snapshot) -> None:
+        self.live: set[str] = set()
+        """Groups that were admitted and have not left."""
+        self.closed: dict[str, Reason] = {}
+        """The groups that left last, with the reason for dropping late members."""
+        self.newest: str | None = None
+        """The group that was admitted last."""
+        kinds = (EventKind.ADMIT, EventKind.ABANDON, EventKind.EVICT)
+        for part in _parts(now):
+            events = now.events.filter(part, pl.col("kind").is_in(kinds)).sort("seq")
+            for row in _collect(events.select("kind", "subject", "detail")).iter_rows():
+                self._note(*row)
+            trained = now.batches.filter(part).select("group_id").unique(maintain_order=True)
+            for group_id in _collect(trained)["group_id"]:
+                self._close(group_id, Reason.GROUP_COMPLETE)
+        self.recent = _seq_of_recent(now)
+        """Later rows are recent."""
+
+    def _note(self, kind: str, subject: str, detail: str) -> None:
+        if kind == EventKind.ADMIT:
+            self.newest = max(self.newest or subject, subject, key=group_cursor)
+            if subject not in self.closed:
+                self.live.add(subject)
+        else:
+            group_id = subject if kind == EventKind.ABANDON else json.loads(detail)["group_id"]
+            self._close(group_id, Reason.GROUP_EVICTED)
+
+    def _close(self, group_id: str, reason: Reason) -> None:
+        self.live.discard(group_id)
+        self.closed.setdefault(group_id, reason)
+        if len(self.closed) > _RECENT:
+            del self.closed[next(iter(self.closed))]
+
+
+def _seq_of_recent(now: Snapshot) -> int:
+    """The seq before the newest `_RECENT` trajectories."""
+    missing = _RECENT
+    for part in reversed(list(_parts(now))):
+        seqs = _collect(_training(now).filter(part).select(pl.col("seq").sort()))["seq"]
+        if len(seqs) >= missing:
+            return int(seqs[-missing]) - 1
+        missing -= len(seqs)
+    return 0
+
+
+def _samples(now: Snapshot, groups: _Groups) -> list[Sample]:
+    """Trajectories of live groups and recent ones, each once, in commit order."""
+    found: dict[str, Sample] = {}
     tokens = pl.col("token_ids").list.len().alias("tokens")
-    rows = _training(now).select(*SAMPLE_COLUMNS, tokens).collect()
-    return [sample_from_row(row, row["tokens"]) for row in rows.iter_rows(named=True)]
+    wanted = pl.col("group_id").is_in(list(groups.live)) | (pl.col("seq") > groups.recent)
+    for part in _parts(now):
+        rows = _training(now).filter(part, wanted).select("seq", *SAMPLE_COLUMNS, tokens)
+        for row in _collect(rows).sort("seq").iter_rows(named=True):
+            found.setdefault(row["trajectory_id"], sample_from_row(row, row["tokens"]))
+    return list(found.values())
 
 
-def _rows(now: Snapshot, trajectory_ids: list[str]) -> pa.Table:
+def _trained(now: Snapshot, names: Set[str]) -> dict[str, str]:
+    """Group by id of the named trajectories that are in a batch."""
+    found: dict[str, str] = {}
+    for part in _parts(now):
+        rows = now.batches.filter(part, pl.col("trajectory_id").is_in(list(names)))
+        found |= _collect(rows.select("trajectory_id", "group_id")).iter_rows()
+    return found
+
+
+def _events(now: Snapshot, groups: _Groups, names: Set[str]) -> Iterator[Event]:
+    """Events of live groups and of the named ones, and recent events, in commit order."""
+    subjects = {*names, *groups.live, groups.newest or ""}
+    wanted = pl.col("subject").is_in(list(subjects)) | (pl.col("seq") > groups.recent)
+    columns = ("kind", "subject", "reason", "domain", "detail")
+    for part in _parts(now):
+        rows = now.events.filter(part, pl.col("kind").is_in(_RECORDED), wanted)
+        for row in _collect(rows.select("seq", *columns)).sort("seq").iter_rows(named=True):
+            yield Event(
+                kind=EventKind(row["kind"]),
+                subject=row["subject"],
+                reason=None if row["reason"] is None else Reason(row["reason"]),
+                domain=row["domain"],
+                detail=json.loads(row["detail"]),
+            )
+
+
+def _rows(now: Snapshot, pending: Sequence[Sample]) -> pa.Table:
     schema = row_schema("trajectories")
-    wanted = pl.LazyFrame({"trajectory_id": trajectory_ids}, schema={"trajectory_id": pl.String})
-    rows = wanted.join(
-        _training(now), on="trajectory_id", how="left", maintain_order="left"
-    ).select(schema.names)
-    return rows.collect().to_arrow().cast(schema)
+    ids = pl.DataFrame(
+        {"trajectory_id": [s.trajectory_id for s in pending]}, {"trajectory_id": pl.String}
+    )
+    wanted = pl.col("trajectory_id").is_in(ids["trajectory_id"].implode())
+    parts = [_collect(_training(now).filter(part, wanted)).sort("seq") for part in _parts(now)]
+    rows = pl.concat(parts).unique("trajectory_id", keep="first", maintain_order=True)
+    ordered = ids.join(rows, on="trajectory_id", how="left", maintain_order="left")
+    return ordered.select(schema.names).to_arrow().cast(schema)
 
 
 def batch_of(rows: pa.Table) -> Batch:

@@ -83,7 +83,10 @@ def write_run(uri: str, trajectories: int) -> None:
         for number in range(trajectories // _ROWS):
             first = number * groups
             names = [f"g{first + n:08d}" for n in range(groups)]
-            commit = {"trajectories": _named(_sampled(rows, rng), names), "events": _admissions(names)}
+            commit = {
+                "trajectories": _named(_sampled(rows, rng), names),
+                "events": _admissions(names),
+            }
             writer.commit_many(commit)
             if (number + 1) * groups <= trajectories // _GROUP_SIZE - _OPEN:
                 step = number + 1

@@ -188,6 +188,7 @@ def _stored(tables: Tables) -> StoredBuffer[Rows]:
     return StoredBuffer(
         pending=recovered.pending,
         rows=tuple(tables.rows[sample.trajectory_id] for sample in recovered.pending),
+        committed=len(tables.rows),
         known=recovered.known,
         closed=recovered.closed,
         batches=tables.manifests,

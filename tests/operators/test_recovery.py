@@ -1,11 +1,19 @@
 """Where a run stands, read from real tables."""
 
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from random import Random
+from typing import Any
 
+import pyarrow as pa
+import pytest
+
+from rollart_flow.control import recovery as control
+from rollart_flow.operators import recovery
 from rollart_flow.operators.recovery import recover
 from rollart_flow.rows import events_table
 from rollart_flow.store import Run, RunInfo, RunWriter
-from rollart_flow.types import Event, EventKind, Reason, Split
+from rollart_flow.types import Event, EventKind, Reason, Sample, Split
 from tests.builders import MOMENT, group, manifest, table, trajectory
 from tests.conftest import FINISHED_STEPS
 
@@ -68,3 +76,72 @@ def test_a_finished_run_stands_at_its_last_step(finished_run: Run) -> None:
     assert found.evaluated == frozenset(range(FINISHED_STEPS + 1))
     trained = set(finished_run.batches.collect()["trajectory_id"])
     assert not trained & {sample.trajectory_id for sample in found.control.pending}
+
+
+def lived(writer: RunWriter, groups: int, random: Random) -> None:
+    """Commit groups of two of every fate, each over several commits of other groups."""
+    queues: list[list[tuple[str, pa.Table]]] = []
+    for cursor in range(groups):
+        name = f"g{cursor:08d}"
+        first, second = group(name)
+        detail = {"group_id": name}
+        evict = [Event(EventKind.EVICT, each.trajectory_id, detail=detail) for each in group(name)]
+        abandon = Event(EventKind.ABANDON, name, reason=Reason.GROUP_ABANDONED)
+        drop = Event(EventKind.DROP, second.trajectory_id, reason=Reason.FILTERED, detail=detail)
+        admit = ("events", events_table((MOMENT, event) for event in admitted(name)))
+        whole = ("trajectories", table(first, second))
+        step = ("batches", manifest(cursor + 1, [each.trajectory_id for each in group(name)]))
+        fates = {
+            "trained": [admit, whole, step],
+            "evicted": [admit, whole, ("events", events_table((MOMENT, e) for e in evict))],
+            "abandoned": [admit, ("events", events_table([(MOMENT, abandon)]))],
+            "dropped": [admit, whole, ("events", events_table([(MOMENT, drop)]))],
+            "waiting": [admit, whole],
+            "half": [admit, ("trajectories", table(first))],
+            "in flight": [admit],
+            "no admission": [whole],
+        }
+        likely = ["trained"] * 12 + list(fates)
+        queues.append(fates[random.choice(likely)])
+    oldest = 0
+    while any(queues):
+        oldest += not queues[oldest]
+        due = next(queue for queue in queues[oldest + random.randrange(4) :] + queues if queue)
+        writer.commit(*due.pop(0))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_long_run_is_recovered_as_if_all_its_rows_were_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    uri = str(tmp_path / "run")
+    lived(RunWriter.create(uri, RunInfo("run", "coins", 0)), 60, Random(seed))
+    everything = recover(Run(uri))
+    monkeypatch.setattr(recovery, "_RECENT", 12)
+    monkeypatch.setattr(recovery, "_PART", 25)
+    read: list[int] = []
+    real = control.recover
+
+    def counting(events: Iterable[Event], samples: Sequence[Sample], *others: Any) -> Any:
+        read.append(len(samples))
+        return real(events, samples, *others)
+
+    monkeypatch.setattr(control, "recover", counting)
+    found = recover(Run(uri))
+    state, expected = found.control, everything.control
+    assert state.groups == expected.groups
+    assert state.next_cursor == expected.next_cursor == 60
+    assert found.pending_rows is not None
+    assert everything.pending_rows is not None
+    live = {record.group_id for record in expected.groups}
+    assert [s for s in state.pending if s.group_id in live] == [
+        s for s in expected.pending if s.group_id in live
+    ]
+    assert found.pending_rows["trajectory_id"].to_pylist() == [
+        sample.trajectory_id for sample in state.pending
+    ]
+    assert set(state.known) <= set(expected.known)
+    assert state.closed.items() <= expected.closed.items()
+    assert len(state.closed) >= 12
+    assert found.committed == len(expected.pending) + len(expected.known)
+    assert read[0] < found.committed / 2

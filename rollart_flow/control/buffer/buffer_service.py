@@ -33,8 +33,10 @@ class StoredBuffer(Generic[R]):
     """Trajectories that were neither trained on, dropped nor evicted, in commit order."""
     rows: R
     """Rows of the pending trajectories, aligned with `pending`."""
+    committed: int
+    """Number of committed training trajectories."""
     known: Sequence[str] = ()
-    """Ids of the other committed trajectories, the oldest first."""
+    """Ids of other committed trajectories that may arrive again, the oldest first."""
     closed: Mapping[str, Reason] = field(default_factory=dict)
     """Groups that left, with the reason for dropping late members."""
     batches: Sequence[Batch] = ()
@@ -101,7 +103,7 @@ class BufferService(Generic[R]):
 
     def restore(self, stored: StoredBuffer[R]) -> None:
         """Restore the state from the tables, before the first `put`."""
-        self._committed = len(stored.pending) + len(stored.known)
+        self._committed = stored.committed
         self._numbered |= {table: _NumberedCommit(n) for table, n in stored.newest.items()}
         self._batches.update(stored.untrained)
         # A filter may have refused a row whose DROP event was not committed before the restart.

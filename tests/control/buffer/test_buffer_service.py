@@ -209,6 +209,7 @@ async def test_a_buffer_goes_on_from_what_the_tables_say() -> None:
         StoredBuffer(
             pending=Format().samples(pending),
             rows=pending,
+            committed=4,
             known=["g00000000-00"],
             closed={"g00000000": Reason.GROUP_EVICTED},
             batches=[batch],
