@@ -190,11 +190,7 @@ def _check_plot(plot: Path | None) -> None:
 
 
 def _run_all(
-    cases: "list[Case]",
-    rows: "list[Row]",
-    timelines: "list[Timeline] | None",
-    *,
-    quiet: bool,
+    cases: "list[Case]", rows: "list[Row]", timelines: "list[Timeline] | None", *, quiet: bool
 ) -> None:
     """Run all cases one after the other, and append their rows and timelines."""
     from rollart_flow.cli.comparison import showing_cases

@@ -46,11 +46,7 @@ class CISPO(RatioLoss):
 
 
 def cispo(
-    *,
-    clip: float = 0.1,
-    clip_high: float = 0.1,
-    mask: bool = False,
-    **common: Unpack[WithRatio],
+    *, clip: float = 0.1, clip_high: float = 0.1, mask: bool = False, **common: Unpack[WithRatio]
 ) -> Algorithm:
     """CISPO for `train`, with the settings of its loss and the keywords of `WithRatio`."""
     loss = CISPO(clip, clip_high, mask, ratio_to=ratio_to(common))

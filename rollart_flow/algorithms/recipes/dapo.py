@@ -14,12 +14,7 @@ from rollart_flow.algorithms.losses.surrogates import Clipped
 from rollart_flow.algorithms.recipe import WithRatio, compose, ratio_to
 
 
-def dapo(
-    *,
-    clip: float = 0.2,
-    clip_high: float = 0.28,
-    **common: Unpack[WithRatio],
-) -> Algorithm:
+def dapo(*, clip: float = 0.2, clip_high: float = 0.28, **common: Unpack[WithRatio]) -> Algorithm:
     """DAPO for `train`; keywords as in `grpo`."""
     loss = Clipped(clip, clip_high, ratio_to=ratio_to(common))
     return compose("dapo", loss, common, advantage=GroupNormalized())

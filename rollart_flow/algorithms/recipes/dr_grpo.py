@@ -15,12 +15,7 @@ from rollart_flow.algorithms.losses.surrogates import Clipped
 from rollart_flow.algorithms.recipe import WithRatio, compose, ratio_to
 
 
-def dr_grpo(
-    *,
-    clip: float = 0.2,
-    clip_high: float = 0.2,
-    **common: Unpack[WithRatio],
-) -> Algorithm:
+def dr_grpo(*, clip: float = 0.2, clip_high: float = 0.2, **common: Unpack[WithRatio]) -> Algorithm:
     """Dr.GRPO for `train`; keywords as in `grpo`.
 
     `constant_tokens` must be given, such as the most tokens that a trajectory may have.

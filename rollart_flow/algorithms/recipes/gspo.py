@@ -45,12 +45,7 @@ class GSPO(RatioLoss):
         )
 
 
-def gspo(
-    *,
-    clip: float = 3e-4,
-    clip_high: float = 4e-4,
-    **common: Unpack[WithRatio],
-) -> Algorithm:
+def gspo(*, clip: float = 3e-4, clip_high: float = 4e-4, **common: Unpack[WithRatio]) -> Algorithm:
     """GSPO for `train`, with the settings of its loss and the keywords of `WithRatio`."""
     loss = GSPO(clip, clip_high, ratio_to=ratio_to(common))
     return compose("gspo", loss, common, advantage=GroupNormalized(), aggregation="sequence")

@@ -17,11 +17,7 @@ from rollart_flow.algorithms.recipe import WithRatio, compose, ratio_to
 
 
 def impala(
-    *,
-    gamma: float = 1.0,
-    rho_bar: float = 1.0,
-    c_bar: float = 1.0,
-    **common: Unpack[WithRatio],
+    *, gamma: float = 1.0, rho_bar: float = 1.0, c_bar: float = 1.0, **common: Unpack[WithRatio]
 ) -> Algorithm:
     """IMPALA for `train`.
 

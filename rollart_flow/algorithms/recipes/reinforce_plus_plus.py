@@ -15,10 +15,7 @@ from rollart_flow.algorithms.recipe import WithRatio, compose, ratio_to
 
 
 def reinforce_plus_plus(
-    *,
-    clip: float = 0.2,
-    clip_high: float = 0.2,
-    **common: Unpack[WithRatio],
+    *, clip: float = 0.2, clip_high: float = 0.2, **common: Unpack[WithRatio]
 ) -> Algorithm:
     """REINFORCE++ for `train`; keywords as in `grpo`."""
     loss = Clipped(clip, clip_high, ratio_to=ratio_to(common))

@@ -45,12 +45,7 @@ class TOPR(RatioLoss):
         )
 
 
-def topr(
-    *,
-    positive: float = 1.0,
-    negative: float = 1.0,
-    **common: Unpack[WithRatio],
-) -> Algorithm:
+def topr(*, positive: float = 1.0, negative: float = 1.0, **common: Unpack[WithRatio]) -> Algorithm:
     """TOPR for `train`, with the settings of its loss and the keywords of `WithRatio`."""
     loss = TOPR(positive, negative, ratio_to=ratio_to(common))
     return compose("topr", loss, common, advantage=GroupNormalized())

@@ -80,12 +80,7 @@ class Report:
 
 
 def report(
-    record: Record,
-    scenario: Scenario,
-    schedule: Schedule,
-    seed: int,
-    *,
-    warmup: int | None = None,
+    record: Record, scenario: Scenario, schedule: Schedule, seed: int, *, warmup: int | None = None
 ) -> Report:
     """Compute the figures of a run; a run shorter than the warm-up counts only its last step.
 
