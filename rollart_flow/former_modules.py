@@ -27,7 +27,8 @@ FORMER_MODULES = {
     "rollart_flow.algorithms.losses.kimi": "rollart_flow.algorithms.recipes.kimi",
     "rollart_flow.algorithms.losses.ppo": "rollart_flow.algorithms.losses.surrogates",
     "rollart_flow.algorithms.losses.topr": "rollart_flow.algorithms.recipes.topr",
-    "rollart_flow.algorithms.staleness": "rollart_flow.algorithms.parts.staleness",
+    "rollart_flow.algorithms.staleness": "rollart_flow.algorithms.parts.aggregation",
+    "rollart_flow.algorithms.parts.staleness": "rollart_flow.algorithms.parts.aggregation",
     "rollart_flow.control.curriculum": "rollart_flow.control.scheduler.curriculum",
     "rollart_flow.control.schedules": "rollart_flow.control.schedule.schedules",
     "rollart_flow.control.selection": "rollart_flow.control.schedule.selection",
@@ -42,7 +43,7 @@ for _package, _names in {
         "batch_normalized centered chunk_returns constant gae gigpo group leave_one_out "
         "step_returns vtrace"
     ),
-    "losses": "clipped ratio truncated vanilla",
+    "losses": "clipped ratio segments truncated vanilla",
 }.items():
     for _name in _names.split():
         _today = f"rollart_flow.algorithms.{_package}"

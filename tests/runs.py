@@ -17,15 +17,7 @@ import pyarrow as pa
 from rollart_flow.rows import events_table, trajectories_table
 from rollart_flow.schema import to_table
 from rollart_flow.store import Run, RunInfo, RunStatus, RunWriter, open_run
-from rollart_flow.types import (
-    Event,
-    EventKind,
-    Outcome,
-    Reason,
-    Sampling,
-    Trajectory,
-    Turn,
-)
+from rollart_flow.types import Event, EventKind, Outcome, Reason, Sampling, Trajectory, Turn
 from tests import builders
 from tests.builders import Row, batch_row, step_row
 

@@ -11,15 +11,7 @@ from hypothesis import given, settings
 from rollart_flow.errors import SchemaError
 from rollart_flow.rows import events_table, samples, trajectories_table, trajectory_from_row
 from rollart_flow.schema import row_schema
-from rollart_flow.types import (
-    Event,
-    EventKind,
-    Outcome,
-    Reason,
-    Sample,
-    Split,
-    Trajectory,
-)
+from rollart_flow.types import Event, EventKind, Outcome, Reason, Sample, Split, Trajectory
 from tests.builders import MOMENT, TRAJECTORY
 
 FAILED = replace(

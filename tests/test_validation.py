@@ -5,13 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from rollart_flow.errors import SettingsError
-from rollart_flow.validation import (
-    check_choice,
-    check_count,
-    check_flag,
-    check_kind,
-    check_number,
-)
+from rollart_flow.validation import check_choice, check_count, check_flag, check_kind, check_number
 
 
 @pytest.mark.parametrize(

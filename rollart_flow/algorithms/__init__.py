@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from rollart_flow.algorithms.corrections.icepop import icepop as icepop
     from rollart_flow.algorithms.corrections.opsm import opsm as opsm
     from rollart_flow.algorithms.corrections.tis import tis as tis
+    from rollart_flow.algorithms.parts.aggregation import Decayed as Decayed
     from rollart_flow.algorithms.parts.critic import Critic as Critic
-    from rollart_flow.algorithms.parts.staleness import Decayed as Decayed
     from rollart_flow.algorithms.recipes.cispo import cispo as cispo
     from rollart_flow.algorithms.recipes.dapo import dapo as dapo
     from rollart_flow.algorithms.recipes.decoupled_ppo import decoupled_ppo as decoupled_ppo
@@ -38,7 +38,7 @@ _SETTINGS = {
     "Algorithm": "rollart_flow.algorithms.algorithm",
     "Critic": "rollart_flow.algorithms.parts.critic",
     "Curriculum": "rollart_flow.control.scheduler.curriculum",
-    "Decayed": "rollart_flow.algorithms.parts.staleness",
+    "Decayed": "rollart_flow.algorithms.parts.aggregation",
 }
 """Module of each class that pipelines name."""
 

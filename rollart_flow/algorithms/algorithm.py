@@ -24,12 +24,12 @@ from rollart_flow.algorithms.base import (
 )
 from rollart_flow.algorithms.parts.aggregation import (
     Aggregation,
+    Decayed,
     aggregation_weights,
     check_aggregation,
 )
 from rollart_flow.algorithms.parts.critic import Critic
 from rollart_flow.algorithms.parts.divergence import KLEstimator, divergence
-from rollart_flow.algorithms.parts.staleness import Decayed
 from rollart_flow.errors import SettingsError
 from rollart_flow.fields import NotNegative, Within
 from rollart_flow.validation import CheckedSettings, check_kind
@@ -131,9 +131,6 @@ class Algorithm(CheckedSettings):
         """Loss of each action token, corrected, with its divergence from the reference policy.
 
         The divergence is left out before the run reaches the reference version (`reference`).
-
-        Raises:
-            TrainerError: a field or column that the algorithm needs is missing.
         """
         found = self.loss(tokens)
         loss: torch.Tensor = found.loss

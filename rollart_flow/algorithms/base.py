@@ -62,9 +62,8 @@ class Estimator(ABC):
     def __call__(self, batch: pa.Table) -> Advantages:
         """Compute the advantages of a batch from any columns of `trajectories`.
 
-        Raises:
-            TrainerError: a trajectory has no reward, an action token lies outside the turns, or a
-                column that the estimator reads has not one finite value for each action token.
+        Raises TrainerError if a trajectory has no reward, an action token lies outside the turns,
+        or a column that the estimator reads has not one finite value for each action token.
         """
 
 
@@ -96,8 +95,7 @@ class Tokens:
     def need(self, name: str) -> torch.Tensor:
         """Return a field of this class, or a column of the batch.
 
-        Raises:
-            TrainerError: the batch does not have it.
+        Raises TrainerError if the batch does not have it.
         """
         values = getattr(self, name) if name in COMPUTED else self.columns.get(name)
         if values is None:
@@ -150,8 +148,7 @@ class Loss(ABC):
     def __call__(self, tokens: Tokens) -> TokenLoss:
         """Compute the loss of each action token, before aggregation.
 
-        Raises:
-            TrainerError: a field or column that the loss needs is missing.
+        Raises TrainerError if a field or column that the loss needs is missing.
         """
 
 

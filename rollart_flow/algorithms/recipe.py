@@ -12,10 +12,9 @@ from typing import TypedDict
 
 from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.algorithms.base import Correction, Estimator, Loss, RatioTo
-from rollart_flow.algorithms.parts.aggregation import Aggregation
+from rollart_flow.algorithms.parts.aggregation import Aggregation, Decayed
 from rollart_flow.algorithms.parts.critic import Critic
 from rollart_flow.algorithms.parts.divergence import KLEstimator
-from rollart_flow.algorithms.parts.staleness import Decayed
 from rollart_flow.errors import SettingsError
 
 
@@ -42,7 +41,7 @@ class Common(TypedDict, total=False):
     reference: int
     """Version of the policy that is the reference."""
     staleness: Decayed | None
-    """Factor on the loss of a stale trajectory, see `algorithms.parts.staleness`."""
+    """Factor on the loss of a stale trajectory, see `Decayed`."""
 
 
 class WithRatio(Common, total=False):

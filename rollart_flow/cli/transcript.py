@@ -22,8 +22,7 @@ Spell = Callable[[int], str]
 def find_trajectory(run: "Run", beginning: str) -> str:
     """Return the id of the trajectory whose id begins with `beginning`.
 
-    Raises:
-        SettingsError: no id begins so, or several do.
+    Raises SettingsError if no id begins so, or several do.
     """
     import polars as pl
 

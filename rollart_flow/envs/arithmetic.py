@@ -37,11 +37,7 @@ _NUMBER = re.compile(r"-?\d+")
 
 
 def solve(problem: str) -> int:
-    """The answer of a problem such as "3+4=".
-
-    Raises:
-        EnvironmentFailedError: it is not such a problem.
-    """
+    """The answer of a problem such as "3+4="; EnvironmentFailedError if it is none."""
     match = _PROBLEM.fullmatch(problem)
     if match is None:
         raise EnvironmentFailedError(
@@ -109,8 +105,7 @@ def _problems(
 class Arithmetic(Domain):
     """Add, subtract, multiply, compare or take remainders of numbers of up to `digits` digits.
 
-    Raises:
-        SettingsError: a setting out of range; the message says which values there are.
+    Raises SettingsError if a setting is out of range; the message says which values there are.
     """
 
     name: ClassVar[str] = "arithmetic"

@@ -103,8 +103,7 @@ class FrozenLakeEnvironment(Environment):
 class FrozenLake(Domain):
     """Walk from the top left to G without falling into H.
 
-    Raises:
-        SettingsError: a size without a fixed map, or a goal out of reach within `max_turns`.
+    Raises SettingsError if the size has no fixed map, or `max_turns` do not reach the goal.
     """
 
     name: ClassVar[str] = "frozenlake"

@@ -29,11 +29,7 @@ ENVIRONMENTS: Registry[type[Domain]] = Registry(
 
 
 def named_domain(text: str) -> Domain:
-    """Return the domain for a text such as "frozenlake" or "frozenlake(slippery=True)".
-
-    Raises:
-        SettingsError: no domain has that name, or its settings are invalid.
-    """
+    """The domain of a text, e.g. "frozenlake(slippery=True)"; SettingsError if it is wrong."""
     call = parse_call("environment", text, "frozenlake or frozenlake(slippery=True)")
     make = ENVIRONMENTS.load(call.name)
     try:

@@ -45,10 +45,8 @@ class Isolated:
     async def start(cls, handler: str) -> "Isolated":
         """Start a process for a handler, the `module:Class` of a callable from JSON to JSON.
 
-        The start takes some 20 ms of CPU before the handler's own imports.
-
-        Raises:
-            IsolatedError: this system has no pidfd, or no process can be started.
+        The start takes some 20 ms of CPU before the handler's own imports. Raises IsolatedError if
+        this system has no pidfd, or no process can be started.
         """
         if not hasattr(os, "pidfd_open"):
             raise IsolatedError("isolated processes need Linux; use an inline environment here")
@@ -81,11 +79,9 @@ class Isolated:
         return self._streams is not None and not self._ended.done()
 
     async def call(self, request: Mapping[str, object]) -> object:
-        """Return the handler's answer to a request. Callers set a time limit with
-        `asyncio.timeout`.
+        """Return the handler's answer to a request; callers set a limit with `asyncio.timeout`.
 
-        Raises:
-            IsolatedError: the handler raised (the process lives on), or the process ended.
+        Raises IsolatedError if the handler raised (the process lives on), or the process ended.
         """
         try:
             answer = await self._exchange(request)

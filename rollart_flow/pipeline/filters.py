@@ -59,11 +59,7 @@ class Filter(Trajectories):
 
 
 def check_expression(expression: Any, *, scored: bool) -> None:
-    """Refuse an expression that is not one boolean per trajectory, or looks beyond its group.
-
-    Raises:
-        SettingsError: names the fault: a column, the type, or the comparison.
-    """
+    """Raise SettingsError unless an expression is one boolean per trajectory, within its group."""
     import polars as pl
 
     from rollart_flow.schema import row_schema

@@ -35,8 +35,7 @@ class Graph:
     def __init__(self, name: str, *outputs: Node, seed: int = 0) -> None:
         """Build and check the graph of what `train` and `evaluate` returned.
 
-        Raises:
-            PipelineError: an output is of another kind, or the graph is not a valid pipeline.
+        Raises PipelineError if an output is of another kind, or the graph is not a valid pipeline.
         """
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise PipelineError(
@@ -92,10 +91,7 @@ class Graph:
 
     @property
     def filters(self) -> tuple[Filter, ...]:
-        """Filters in the order in which trajectories pass them.
-
-        A filter's `scored` is True if it stands after reward.
-        """
+        """Filters in the order in which trajectories pass them; `scored` if one is after reward."""
         return tuple(node for node in self.nodes if isinstance(node, Filter))
 
     @property

@@ -57,11 +57,7 @@ def load_source(
 
 
 def read_source(path: str | Path, kind: str) -> str:
-    """Text of a user's file; `kind` names the kind of file in error messages.
-
-    Raises:
-        PipelineError: the file does not exist, or cannot be read.
-    """
+    """Text of a user's file of a kind; PipelineError if it cannot be read."""
     try:
         return Path(path).read_text(encoding="utf-8")
     except FileNotFoundError:

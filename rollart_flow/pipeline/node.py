@@ -97,11 +97,7 @@ class Node:
             raise PipelineError(f"{name}: {error}") from error
 
     def rebuild(self, **changes: Any) -> Self:
-        """Build the node again with some arguments replaced, and repeat all checks.
-
-        Raises:
-            PipelineError: as for the call.
-        """
+        """Build the node again with some arguments replaced, and repeat all checks."""
         other = object.__new__(type(self))
         try:
             other._build({**self.given, **changes})

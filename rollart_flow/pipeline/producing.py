@@ -93,11 +93,7 @@ class Tasks(Node):
 
 
 def check_unique(domains: Iterable[Domain]) -> None:
-    """Refuse two domains of the same name, by which rows and settings identify a domain.
-
-    Raises:
-        SettingsError: names the domain.
-    """
+    """Raise SettingsError if two domains have one name, by which rows and settings identify one."""
     seen: set[str] = set()
     for domain in domains:
         if domain.name in seen:

@@ -38,11 +38,7 @@ class Completes(Protocol):
         """Name of the model; different weights must have different names."""
 
     async def complete(self, prompt: str) -> str:
-        """Return the completion of one prompt.
-
-        Raises:
-            RewardFailedError: the request failed.
-        """
+        """Return the completion of one prompt; RewardFailedError if the request failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +47,8 @@ class ChatCompletions:
 
     A request that fails with status 429 or 5xx, or in transport, is retried after `backoff_s`,
     which doubles with each attempt (with a jitter of a quarter), or after the time in Retry-After.
-    The reward's timeout limits all attempts together.
-
-    Raises:
-        SettingsError: a setting is out of range.
+    The reward's timeout limits all attempts together. Raises SettingsError if a setting is out of
+    range.
     """
 
     url: str

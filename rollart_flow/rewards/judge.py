@@ -84,11 +84,7 @@ class Judgements:
         return found
 
     def put(self, judgement: Judgement) -> None:
-        """Store a judgement under its key.
-
-        Raises:
-            OSError: the folder cannot be written.
-        """
+        """Store a judgement under its key; OSError if the folder cannot be written."""
         self._remember(judgement)
         if self._folder is None:
             return
@@ -180,8 +176,7 @@ class Judge:
     async def __call__(self, trajectory: Trajectory) -> Score:
         """Return the score of a trajectory, or `low` if it has no answer.
 
-        Raises:
-            RewardFailedError: the judge did not answer, or gave no score within the range.
+        Raises RewardFailedError if the judge did not answer, or gave no score within the range.
         """
         answer = answer_of(trajectory, self.inside)
         if answer is None:

@@ -111,10 +111,7 @@ class Processes:
         return self._pick(lambda process: key in process.functions)
 
     def _pick(self, wanted: Callable[[Loaded], bool]) -> Loaded | None:
-        """Take the most recently used idle process that `wanted` accepts.
-
-        A process that has ended stays in the list until `close`.
-        """
+        """Take the most recently used idle process that lives and that `wanted` accepts."""
         for index in reversed(range(len(self._idle))):
             if self._idle[index].isolated.alive and wanted(self._idle[index]):
                 return self._idle.pop(index)

@@ -28,11 +28,7 @@ _TAG = re.compile(r"[A-Za-z][\w-]*")
 
 
 def check_inside(rule: str, inside: str) -> None:
-    """Refuse a value that is neither empty, `BOXED` nor the name of a tag.
-
-    Raises:
-        SettingsError: the value is not valid; the message names the rule.
-    """
+    """Raise SettingsError for a value that is neither empty, `BOXED` nor the name of a tag."""
     if inside and inside != BOXED and _TAG.fullmatch(inside) is None:
         raise SettingsError(
             rf"{rule}: inside is {inside!r}; give \boxed or the bare name of a tag, such as answer"
@@ -72,11 +68,7 @@ def last_tagged(text: str, tag: str) -> str | None:
 
 
 def from_task(trajectory: Trajectory, key: str, rule: str) -> object:
-    """Return the value of a key of the task's payload.
-
-    Raises:
-        RewardFailedError: the payload has no such key; the message lists its keys.
-    """
+    """Return the value of a key of the task's payload; RewardFailedError lists its keys."""
     payload = json.loads(trajectory.task)
     if isinstance(payload, dict) and key in payload:
         return payload[key]

@@ -80,11 +80,9 @@ class Answer:
 
     @classmethod
     def from_json(cls, message: Mapping[str, Any]) -> "Answer":
-        """Parse an answer from a message.
+        """Parse an answer.
 
-        Raises:
-            ContractError: a field is missing or has a wrong type, or the message does not have
-            exactly one of reward and failure.
+        Raises ContractError unless every field has its type, and there is a reward or a failure.
         """
         try:
             reward, parts, failure = message["reward"], message["parts"], message["failure"]
@@ -117,10 +115,8 @@ _CALLS = msgspec.json.Decoder(_Message)
 def encode_call(trajectory: Trajectory, deadline: datetime) -> tuple[str, bytes]:
     """Return (request id, the call as bytes). Equal trajectories always have the same id.
 
-    The trajectory, which is most of the message, is encoded once.
-
-    Raises:
-        ContractError: the trajectory holds a non-finite number or text that is not valid Unicode.
+    The trajectory, which is most of the message, is encoded once. Raises ContractError if it holds
+    a non-finite number, or text that is not valid Unicode.
     """
     cannot = f"trajectory {trajectory.trajectory_id} cannot be sent as JSON:"
     if not math.isfinite(_total(trajectory)):
@@ -142,9 +138,7 @@ def encode_call(trajectory: Trajectory, deadline: datetime) -> tuple[str, bytes]
 def decode_call(body: bytes) -> RewardCall | None:
     """Decode a call; None if the message is `WARM`, which requests no evaluation.
 
-    Raises:
-        ContractError: the bytes are not a message, the version differs, or a field is missing or
-        has a wrong type.
+    Raises ContractError if the bytes are no call of this version with all fields.
     """
     try:
         return _call(_CALLS.decode(body))
@@ -169,11 +163,7 @@ def encode(message: Any) -> bytes:
 
 
 def decode(body: bytes) -> dict[str, Any]:
-    """Decode a message of this version.
-
-    Raises:
-        ContractError: the bytes are not a JSON object, or the version differs.
-    """
+    """Decode a message; ContractError if it is no JSON object, or of another version."""
     try:
         message = msgspec.json.decode(body)
     except (msgspec.MsgspecError, RecursionError):

@@ -131,11 +131,7 @@ class Endpoint:
 
 
 def load_function(name: str) -> RewardFunction:
-    """Load the reward function that `module:function` names.
-
-    Raises:
-        SettingsError: no function has that name.
-    """
+    """Load the reward function `module:function`; SettingsError if no function has that name."""
     module, _, attribute = name.partition(":")
     if not module or not attribute:
         raise SettingsError(f"{name!r} is not module:function, such as my_rewards:exact_match")

@@ -80,8 +80,7 @@ _EXTRA = "pip install rollart-flow[serverless]"
 def http_app(function: RewardFunction, *, max_concurrent: int = 64) -> "Starlette":
     """Create an ASGI app that answers POST at `/`; its processes end with the server.
 
-    Raises:
-        MissingExtraError: starlette is not installed.
+    Raises MissingExtraError if starlette is not installed.
     """
     try:
         from starlette.applications import Starlette
@@ -177,8 +176,7 @@ def serve_app(
         idle_s: seconds without a call after which the replicas end.
         num_cpus: CPUs that each replica reserves.
 
-    Raises:
-        MissingExtraError: Ray Serve is not installed.
+    Raises MissingExtraError if Ray Serve is not installed.
     """
     try:
         from ray import serve

@@ -61,8 +61,7 @@ SCENARIOS: Mapping[str, Callable[[], Scenario]] = {"small": small, "swe": swe, "
 def load_scenarios(word: str) -> tuple[Scenario, ...]:
     """The scenarios that a word names; a name goes before a file (`./small` is a file).
 
-    Raises:
-        SettingsError: the word names no scenario, or the file or a scenario in it is wrong.
+    Raises SettingsError if it names none, or the file or a scenario in it is wrong.
     """
     if word in SCENARIOS:
         return (SCENARIOS[word](),)

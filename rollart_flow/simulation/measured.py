@@ -20,11 +20,7 @@ from rollart_flow.types import Task
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Measured values in their order.
-
-    Raises:
-        SettingsError: there are no values.
-    """
+    """One or more measured values in their order; SettingsError if there are none."""
 
     values: tuple[float, ...]
 

@@ -76,11 +76,7 @@ class PrefillDecode:
 
 @dataclass(frozen=True)
 class Scenario:
-    """Hardware, workload and sizes of a simulation.
-
-    Raises:
-        SettingsError: settings do not fit together; the message names them.
-    """
+    """Hardware, workload and sizes of a simulation; SettingsError if they do not fit together."""
 
     name: str
     model: LanguageModel

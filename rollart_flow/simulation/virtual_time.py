@@ -92,10 +92,7 @@ class Calendar:
         return taken
 
     def cancelled(self) -> None:
-        """Count one more cancelled timer; drop all cancelled ones when they outnumber the others.
-
-        Timeouts are set and cancelled all the time.
-        """
+        """Count a cancelled timer; drop all cancelled ones when they outnumber the others."""
         self._cancelled += 1
         if self._cancelled > _MOST_CANCELLED and self._cancelled > self._count // 2:
             self._present = _alive(self._present)
@@ -162,11 +159,7 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
             self._calendar.cancelled()
 
     def _run_once(self) -> None:
-        """Run one iteration for asyncio: jump to the next timer unless a callback is ready.
-
-        Raises:
-            DeadlockError: no callback is ready and no timer is set.
-        """
+        """Jump to the next timer unless a callback is ready; DeadlockError if no timer is set."""
         if not self._ready and not self._stopping:
             if (when := self._calendar.next()) is None:
                 raise DeadlockError(
@@ -204,8 +197,7 @@ def run(main: Coroutine[Any, Any, T], *, seed: int = 0, shuffle: bool = False) -
         seed: seed of Python's `random`, which is restored afterwards, and of `shuffle`.
         shuffle: whether the order of callbacks that are ready together is permuted.
 
-    Raises:
-        DeadlockError: everything waits and nothing can wake it.
+    Raises DeadlockError if everything waits and nothing can wake it.
     """
     before = random.getstate()
     collecting = gc.isenabled()

@@ -72,11 +72,7 @@ class Script:
         return self.reset_s + sum(turn.step_s for turn in self.turns)
 
     def left(self, position: int) -> int:
-        """Tokens that the action at a position of the chain still has to generate.
-
-        Raises:
-            ValueError: no action is generated at this position.
-        """
+        """Tokens that the action at a position still has to generate; ValueError without one."""
         index = bisect_right(self._ends, position)
         if index < len(self._ends):
             left = self._ends[index] - position
@@ -175,11 +171,7 @@ class Attempts(Protocol):
 
 @dataclass(frozen=True)
 class Workload:
-    """A synthetic source: tasks of the domains in turn, and each attempt's script.
-
-    Raises:
-        SettingsError: there are no domains, or two domains have the same name.
-    """
+    """Tasks of the domains in turn; SettingsError if there are none, or two of one name."""
 
     domains: tuple[SimulatedDomain, ...]
     seed: int = 0

@@ -8,20 +8,9 @@ from email.utils import format_datetime
 import pytest
 
 from rollart_flow.pipeline.described import describe
-from rollart_flow.rewards import (
-    ChatCompletions,
-    Judge,
-)
+from rollart_flow.rewards import ChatCompletions, Judge
 from rollart_flow.rewards.completions import wait_s
-from tests.rewards.chat_server import (
-    ANSWERED,
-    ChatServer,
-    Reply,
-    judged,
-    one_error,
-    refused,
-    said,
-)
+from tests.rewards.chat_server import ANSWERED, ChatServer, Reply, judged, one_error, refused, said
 
 NOON = datetime(2025, 1, 1, 12, tzinfo=UTC)
 KEY = "sk-test-0123456789"

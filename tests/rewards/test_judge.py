@@ -12,23 +12,11 @@ from rollart_flow.engines.completions import EngineCompletions, PolicyCompletion
 from rollart_flow.engines.registry import EngineOptions, build_engine
 from rollart_flow.errors import RewardFailedError, SettingsError
 from rollart_flow.models.policy import Policy, load_codec, materialize
-from rollart_flow.rewards import (
-    ChatCompletions,
-    Judge,
-    Part,
-    compose,
-    exact,
-)
+from rollart_flow.rewards import ChatCompletions, Judge, Part, compose, exact
 from rollart_flow.rewards.score import score
 from rollart_flow.types import Reason, Sampling, Trajectory
 from tests.builders import answered
-from tests.rewards.chat_server import (
-    ANSWERED,
-    ChatServer,
-    judged,
-    one_error,
-    said,
-)
+from tests.rewards.chat_server import ANSWERED, ChatServer, judged, one_error, said
 
 
 def test_it_asks_for_a_score_at_temperature_0_and_takes_the_last_line() -> None:

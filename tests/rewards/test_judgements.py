@@ -10,11 +10,7 @@ import pytest
 
 from rollart_flow.errors import RewardFailedError, SettingsError
 from rollart_flow.models.policy import Policy, materialize
-from rollart_flow.rewards import (
-    ChatCompletions,
-    Judge,
-    Judgements,
-)
+from rollart_flow.rewards import ChatCompletions, Judge, Judgements
 from rollart_flow.rewards.judge import Judgement, content_key
 from tests.builders import answered
 from tests.rewards.chat_server import ANSWERED, ChatServer, judged, said

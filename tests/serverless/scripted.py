@@ -5,10 +5,7 @@ from collections.abc import Callable, Coroutine
 from random import Random
 from typing import Any
 
-from rollart_flow.errors import (
-    EndpointTroubleError,
-    ServerlessError,
-)
+from rollart_flow.errors import EndpointTroubleError, ServerlessError
 from rollart_flow.serverless.caller import Caller
 from rollart_flow.serverless.policy import CallPolicy
 from rollart_flow.serverless.transports import Transport

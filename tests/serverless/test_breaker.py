@@ -4,9 +4,7 @@ import asyncio
 
 import pytest
 
-from rollart_flow.errors import (
-    ServerlessError,
-)
+from rollart_flow.errors import ServerlessError
 from rollart_flow.simulation import run
 from tests.serverless.scripted import Scripted, answers, breaks, caller, fails, hangs, refuses
 

@@ -5,11 +5,7 @@ from random import Random
 
 import pytest
 
-from rollart_flow.errors import (
-    EndpointTroubleError,
-    RewardTimeoutError,
-    ServerlessError,
-)
+from rollart_flow.errors import EndpointTroubleError, RewardTimeoutError, ServerlessError
 from rollart_flow.serverless.caller import Caller
 from rollart_flow.serverless.policy import CallPolicy
 from rollart_flow.simulation import run

@@ -4,9 +4,7 @@ from typing import Any
 
 import pytest
 
-from rollart_flow.errors import (
-    SettingsError,
-)
+from rollart_flow.errors import SettingsError
 from rollart_flow.serverless.policy import CallPolicy
 
 

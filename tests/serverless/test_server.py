@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rollart_flow.errors import (
-    RewardFailedError,
-)
+from rollart_flow.errors import RewardFailedError
 from tests.serverless.calls import WITH_PARTS, score
 
 

@@ -39,11 +39,11 @@ class GAE(CheckedSettings, Estimator):
     def __call__(self, batch: pa.Table) -> Advantages:
         import numpy as np
 
-        from rollart_flow.algorithms.advantages.columns import equal_groups
-        from rollart_flow.algorithms.advantages.tokens import (
+        from rollart_flow.algorithms.advantages.columns import (
             action_values,
             actions_of,
             discounted,
+            equal_groups,
             float32,
         )
 
@@ -88,11 +88,11 @@ class VTrace(CheckedSettings, Estimator):
     def __call__(self, batch: pa.Table) -> Advantages:
         import numpy as np
 
-        from rollart_flow.algorithms.advantages.columns import equal_groups
-        from rollart_flow.algorithms.advantages.tokens import (
+        from rollart_flow.algorithms.advantages.columns import (
             action_values,
             actions_of,
             behavior_logprobs,
+            equal_groups,
             float32,
         )
 

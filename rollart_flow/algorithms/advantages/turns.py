@@ -17,7 +17,7 @@ from rollart_flow.validation import CheckedSettings
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from rollart_flow.algorithms.advantages.tokens import Actions
+    from rollart_flow.algorithms.advantages.columns import Actions
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,12 @@ class StepReturns(CheckedSettings, Estimator):
     """Discount of one turn."""
 
     def __call__(self, batch: pa.Table) -> Advantages:
-        from rollart_flow.algorithms.advantages.columns import equal_groups
-        from rollart_flow.algorithms.advantages.tokens import actions_of, discounted, float32
+        from rollart_flow.algorithms.advantages.columns import (
+            actions_of,
+            discounted,
+            equal_groups,
+            float32,
+        )
 
         returns = ((each, discounted(each.rewards, self.gamma)) for each in actions_of(batch))
         values = float32(value[each.turns] for each, value in returns)
@@ -56,8 +60,12 @@ class ChunkReturns(CheckedSettings, Estimator):
     """Discount of one chunk."""
 
     def __call__(self, batch: pa.Table) -> Advantages:
-        from rollart_flow.algorithms.advantages.columns import equal_groups, rewards_of
-        from rollart_flow.algorithms.advantages.tokens import actions_of, float32
+        from rollart_flow.algorithms.advantages.columns import (
+            actions_of,
+            equal_groups,
+            float32,
+            rewards_of,
+        )
 
         values = float32(
             reward * self.gamma ** (actions.chunks[-1] - actions.chunks)
@@ -89,8 +97,12 @@ class GiGPO(CheckedSettings, Estimator):
     """Term added to every standard deviation."""
 
     def __call__(self, batch: pa.Table) -> Advantages:
-        from rollart_flow.algorithms.advantages.columns import groups_of, in_groups
-        from rollart_flow.algorithms.advantages.tokens import actions_of, float32
+        from rollart_flow.algorithms.advantages.columns import (
+            actions_of,
+            float32,
+            groups_of,
+            in_groups,
+        )
 
         actions = actions_of(batch)
         episodes, constant = in_groups(batch, self._normalized)
@@ -106,7 +118,7 @@ class GiGPO(CheckedSettings, Estimator):
         """Add the advantages of turns of one group to the values of its members [turns]."""
         import numpy as np
 
-        from rollart_flow.algorithms.advantages.tokens import discounted
+        from rollart_flow.algorithms.advantages.columns import discounted
 
         states: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
         returns = {place: discounted(actions[place].rewards, self.gamma) for place in members}

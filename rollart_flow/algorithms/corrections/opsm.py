@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated
 
 from rollart_flow.algorithms.base import Correction, Exact, Tokens
-from rollart_flow.algorithms.losses.segments import segment_means
+from rollart_flow.algorithms.losses.surrogates import segment_means
 from rollart_flow.errors import SettingsError
 from rollart_flow.fields import Within
 from rollart_flow.validation import CheckedSettings

@@ -3,8 +3,14 @@
 The loss of a single recipe is in the file of the recipe, see `rollart_flow.algorithms.recipes`.
 """
 
-from rollart_flow.algorithms.losses.segments import segment_maxima, segment_means
-from rollart_flow.algorithms.losses.surrogates import Clipped, RatioLoss, Truncated, Vanilla
+from rollart_flow.algorithms.losses.surrogates import (
+    Clipped,
+    RatioLoss,
+    Truncated,
+    Vanilla,
+    segment_maxima,
+    segment_means,
+)
 from rollart_flow.exports import lazy_exports
 
 __all__ = ["Clipped", "RatioLoss", "Truncated", "Vanilla", "segment_maxima", "segment_means"]

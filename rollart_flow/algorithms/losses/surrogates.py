@@ -1,4 +1,4 @@
-"""Losses of action tokens that several recipes share."""
+"""Losses of action tokens that several recipes share, and statistics of segments of tokens."""
 
 from __future__ import annotations
 
@@ -118,3 +118,28 @@ class Vanilla(Loss):
         ratio = torch.exp(tokens.logprobs.detach() - tokens.behavior_logprobs)
         nothing = torch.zeros_like(ratio, dtype=torch.bool)
         return TokenLoss(-tokens.advantages * tokens.logprobs, ratio, nothing)
+
+
+def segment_means(values: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:
+    """Return the mean over each segment, at each of its tokens [tokens]; differentiable.
+
+    A segment is a trajectory or a chunk. The mean depends on its own tokens alone, so that the
+    grouping of trajectories into micro-batches changes nothing.
+
+    Args:
+        values: [tokens].
+        segments: int64 [tokens], the segment of each token, from 0.
+    """
+    import torch
+
+    count = int(segments.max()) + 1 if len(segments) else 0
+    sums = values.new_zeros(count).index_add(0, segments, values)
+    sizes = values.new_zeros(count).index_add(0, segments, torch.ones_like(values).detach())
+    return (sums / sizes).index_select(0, segments)
+
+
+def segment_maxima(values: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:
+    """Return the largest value of each segment, at each token; arguments as in `segment_means`."""
+    count = int(segments.max()) + 1 if len(segments) else 0
+    largest = values.new_full((count,), int(values.min()) if len(values) else 0)
+    return largest.scatter_reduce(0, segments, values, "amax").index_select(0, segments)

@@ -24,11 +24,7 @@ KLEstimator = Literal["k1", "k2", "k3"]
 
 
 def divergence(tokens: Tokens, estimator: KLEstimator) -> torch.Tensor:
-    """Estimate the divergence at each token [action tokens], differentiable.
-
-    Raises:
-        TrainerError: there are no reference logprobs.
-    """
+    """Estimate the divergence at each token [action tokens], differentiable."""
     import torch
 
     gap = tokens.logprobs - tokens.need("reference_logprobs")

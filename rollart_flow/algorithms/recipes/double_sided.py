@@ -17,7 +17,7 @@ from typing import Unpack
 from rollart_flow.algorithms.advantages.groups import GroupNormalized
 from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.algorithms.base import ClipBelow, Loss, RatioTo, TokenLoss, Tokens
-from rollart_flow.algorithms.losses.segments import segment_maxima
+from rollart_flow.algorithms.losses.surrogates import segment_maxima
 from rollart_flow.algorithms.recipe import Common, compose
 from rollart_flow.fields import NotNegative, Positive
 from rollart_flow.validation import CheckedSettings

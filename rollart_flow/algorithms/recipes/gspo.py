@@ -17,8 +17,7 @@ from typing import ClassVar, Unpack
 from rollart_flow.algorithms.advantages.groups import GroupNormalized
 from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.algorithms.base import ClipBelow, TokenLoss, Tokens
-from rollart_flow.algorithms.losses.segments import segment_means
-from rollart_flow.algorithms.losses.surrogates import RatioLoss
+from rollart_flow.algorithms.losses.surrogates import RatioLoss, segment_means
 from rollart_flow.algorithms.recipe import WithRatio, compose, ratio_to
 from rollart_flow.fields import Positive
 

@@ -22,7 +22,7 @@ from typing import Unpack
 from rollart_flow.algorithms.advantages.turns import ChunkReturns
 from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.algorithms.base import Loss, RatioTo, TokenLoss, Tokens
-from rollart_flow.algorithms.losses.segments import segment_means
+from rollart_flow.algorithms.losses.surrogates import segment_means
 from rollart_flow.algorithms.recipe import Common, compose
 from rollart_flow.fields import Positive
 from rollart_flow.validation import CheckedSettings

@@ -21,8 +21,8 @@ from rollart_flow.engines.requests import refused
 from rollart_flow.engines.vllm.generation import VllmGeneration
 from rollart_flow.engines.vllm.process import start
 from rollart_flow.engines.vllm.receiver import Receiver, written
-from rollart_flow.engines.vllm.settings import VllmSettings
 from rollart_flow.engines.vllm.stream import VllmStream, check
+from rollart_flow.engines.vllm.variant import VllmSettings
 from rollart_flow.errors import EngineError, SettingsError
 from rollart_flow.models.folder import check_tensors, read_config
 from rollart_flow.types import Chunk, GenerationRequest
@@ -39,10 +39,8 @@ class VllmEngine(Engine):
     def __init__(self, folder: str | Path, settings: VllmSettings, *, version: int = 0) -> None:
         """Start vLLM with the model of a Hugging Face folder; takes seconds to minutes.
 
-        Raises:
-            SettingsError: the folder holds no Qwen3 model that vLLM supports, or a setting is
-            impossible.
-            EngineError: vLLM could not start.
+        Raises SettingsError if vLLM does not support the model, or a setting is impossible, and
+        EngineError if vLLM could not start.
         """
         self._config = read_config(folder)
         longest = self._config.max_position_embeddings

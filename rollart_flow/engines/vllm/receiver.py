@@ -52,11 +52,7 @@ class Receiver:
             return False
 
     async def take(self, llm: Any, version: int) -> None:
-        """Have vLLM, which is paused, receive the version that was offered.
-
-        Raises:
-            EngineError: the trainer disconnected or failed during the transfer.
-        """
+        """Have vLLM, which is paused, receive the offered version; EngineError if that fails."""
         try:
             message = await self._hear()
             while "call" in message:
@@ -145,12 +141,8 @@ _SHARED_MEMORY = Path("/dev/shm")
 def written(tensors: Mapping[str, torch.Tensor]) -> int:
     """Write the tensors as safetensors, into shared memory if there is room.
 
-    Returns:
-        A file descriptor that the caller closes. Processes of the same user read the file as
-        /proc/PID/fd/DESCRIPTOR.
-
-    Raises:
-        WeightsError: the file cannot be written.
+    Returns a file descriptor that the caller closes; processes of the same user read the file as
+    /proc/PID/fd/DESCRIPTOR. Raises WeightsError if the file cannot be written.
     """
     size = sum(tensor.nbytes for tensor in tensors.values())
     shared = _SHARED_MEMORY.is_dir() and shutil.disk_usage(_SHARED_MEMORY).free > 2 * size

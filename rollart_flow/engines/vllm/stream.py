@@ -37,11 +37,7 @@ higher ones."""
 def check(
     request: GenerationRequest, *, context: int, vocabulary: int, prefills: bool = False
 ) -> None:
-    """Reject a request that vLLM cannot serve exactly; the arguments are those of `check_request`.
-
-    Raises:
-        EngineError: the request is invalid; the message names it and the fault.
-    """
+    """Raise EngineError for a request that vLLM cannot serve exactly; see `check_request`."""
     check_request(request, context=context, vocabulary=vocabulary, prefills=prefills)
     temperature = request.sampling.temperature
     if temperature != 0 and not _COLDEST <= temperature <= _HOTTEST:
@@ -145,11 +141,7 @@ class VllmStream:
             self._inbox.put_nowait(error)
 
     async def receive(self) -> Chunk:
-        """Return the next chunk.
-
-        Raises:
-            EngineError: the engine failed.
-        """
+        """Return the next chunk; EngineError if the engine failed."""
         item = await self._inbox.get()
         if isinstance(item, EngineError):
             raise item

@@ -3,9 +3,8 @@
 Invariant: a transport raises `EndpointTroubleError` if a retry may succeed and `ServerlessError` if
 it cannot; it raises no other error.
 
-To add a transport: its module, its `TransportVariant` in `transports.variants`, and its URL scheme
-in `transports.registry`. A package adds one through an entry point of the group
-`rollart_flow.reward_transports`.
+To add a transport: its module, and its URL scheme and `TransportVariant` in `transports.registry`.
+A package adds one through an entry point of the group `rollart_flow.reward_transports`.
 """
 
 import asyncio

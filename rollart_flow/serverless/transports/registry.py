@@ -4,14 +4,29 @@ from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from rollart_flow.errors import MissingExtraError, SettingsError
-from rollart_flow.registry import Registry, load_attribute
+from rollart_flow.registry import Registry, Requirement, load_attribute
 from rollart_flow.serverless.policy import CallPolicy
 from rollart_flow.serverless.transports.base import Transport, TransportVariant
+
+_PACKAGE = "rollart_flow.serverless.transports"
+_HTTP = (Requirement("httpx2", ("httpx2",), "serverless"),)
+
+HTTP = TransportVariant(f"{_PACKAGE}.http:open_transport", "http://host:port/path", _HTTP)
+HTTPS = TransportVariant(f"{_PACKAGE}.http:open_transport", "https://...", _HTTP)
+FC = TransportVariant(f"{_PACKAGE}.http:open_transport", "fc://...", _HTTP)
+LAMBDA = TransportVariant(
+    f"{_PACKAGE}.aws:open_transport",
+    "lambda://name?region=...",
+    (Requirement("boto3", ("boto3",), "serverless"),),
+)
+SERVE = TransportVariant(f"{_PACKAGE}.serve:open_transport", "serve://app")
+LOCAL = TransportVariant(f"{_PACKAGE}.local:open_transport", "local://module:function")
+
 
 REWARD_TRANSPORTS: Registry[TransportVariant] = Registry(
     "reward_transports",
     {
-        scheme: f"rollart_flow.serverless.transports.variants:{scheme.upper()}"
+        scheme: f"rollart_flow.serverless.transports.registry:{scheme.upper()}"
         for scheme in ("http", "https", "fc", "lambda", "serve", "local")
     },
     setting="the scheme of a reward's URL",
@@ -20,11 +35,7 @@ REWARD_TRANSPORTS: Registry[TransportVariant] = Registry(
 
 
 def check_url(url: str) -> None:
-    """Reject a URL that no transport can open.
-
-    Raises:
-        SettingsError: the scheme is unknown, or the rest of the URL is empty.
-    """
+    """Raise SettingsError for a URL of an unknown scheme, or without anything after it."""
     scheme, separator, rest = url.partition("://")
     if separator and rest.strip("/") and scheme in REWARD_TRANSPORTS.names():
         return
@@ -45,9 +56,7 @@ def public_address(url: str) -> str:
 def open_transport(url: str, policy: CallPolicy) -> Transport:
     """Create the transport to a URL, which connects at first use.
 
-    Raises:
-        SettingsError: no transport can open the URL.
-        MissingExtraError: the library of the transport is not installed.
+    Raises SettingsError for a wrong URL, MissingExtraError if the transport's library is missing.
     """
     check_url(url)
     variant = REWARD_TRANSPORTS.load(url.partition("://")[0])

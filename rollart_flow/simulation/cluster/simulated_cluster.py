@@ -18,8 +18,7 @@ from rollart_flow.control.plane import InferenceClients, PlaneSettings, RolloutP
 from rollart_flow.control.schedule.declarations import Swap
 from rollart_flow.control.schedule.schedule import Schedule
 from rollart_flow.simulation.cluster.buffer import SimulatedCommitter, SimulatedRow, SimulatedRows
-from rollart_flow.simulation.cluster.shared_machine import SharedMachine
-from rollart_flow.simulation.cluster.workers import SimulatedPlane, make_workers
+from rollart_flow.simulation.cluster.workers import SharedMachine, SimulatedPlane, make_workers
 from rollart_flow.simulation.hardware import EngineModel
 from rollart_flow.simulation.models.batching import ContinuousBatch
 from rollart_flow.simulation.models.engine import SimulatedEngine
@@ -230,9 +229,7 @@ class SimulatedCluster:
 def simulate(scenario: Scenario, schedule: Schedule, *, seed: int = 0, steps: int = 5) -> Record:
     """Run a scenario under a schedule; a function of the arguments.
 
-    Raises:
-        DeadlockError: everything waits; the message names the waits.
-        RunFailedError: the run cannot continue, for instance because a domain only fails.
+    Raises DeadlockError if everything waits, and RunFailedError if e.g. a domain only fails.
     """
 
     async def main() -> Record:

@@ -1,7 +1,8 @@
-"""The inference workers of a simulated run, and the transfer of weights to them.
+"""The inference workers of a simulated run, transfers of weights, and the machine they share.
 
-The invariant: versions cross the link one after the other, and all workers that serve swap to a
-version at the same time.
+The invariants: versions cross the link one after the other, and all workers that serve swap to a
+version at the same time; without measurements there are no delays, and a step takes exactly the
+seconds of its work.
 """
 
 import asyncio
@@ -11,9 +12,11 @@ from typing import TypeVar
 
 from rollart_flow.control.inference.engine_group import EngineGroup
 from rollart_flow.control.inference.llm_proxy import LLMProxy
+from rollart_flow.control.loop.waits import Signal
 from rollart_flow.control.plane import ControlPlane, EngineWorkers
 from rollart_flow.control.protocols import EngineCommands, Inference, PullStats
 from rollart_flow.simulation.hardware import Roofline
+from rollart_flow.simulation.measured import Measured
 from rollart_flow.simulation.models.engine import DisaggregatedEngine, MakeEngine, SimulatedEngine
 from rollart_flow.simulation.record import Activity, ActivitySpan, PoolTimes
 from rollart_flow.simulation.scenario import Scenario
@@ -207,3 +210,63 @@ def make_workers(scenario: Scenario, make: MakeEngine) -> tuple[SimulatedWorkers
         ends = engines[:split], engines[split:]
         serving = [DisaggregatedEngine(*ends, parts.link_gb_s, scenario.model.kv_bytes)]
     return SimulatedWorkers(engines, sliding, scenario), serving
+
+
+class SharedMachine:
+    """The delays that a stored run adds to attempts and steps; none without measurements.
+
+    Attempts start one by one; training is slower while attempts run, and engines are slower while a
+    step trains.
+    """
+
+    def __init__(
+        self, measured: Measured | None, engines: Sequence[SimulatedEngine], seed: int
+    ) -> None:
+        self._measured = measured
+        self._engines = engines
+        self._running = 0
+        self._changed = Signal()
+        self._gate = asyncio.Lock()
+        if measured is not None:
+            self._launch_s = measured.launch_s.play(f"{seed}/launch")
+            self._deviation = measured.training.deviations.play(f"{seed}/training")
+
+    async def start_attempt(self) -> None:
+        """Wait until one more attempt may start; it runs until `end_attempt`."""
+        if self._measured is not None:
+            async with self._gate:
+                await asyncio.sleep(next(self._launch_s))
+        self._running += 1
+        if self._running == 1:
+            self._changed.notify()
+
+    def end_attempt(self) -> None:
+        self._running -= 1
+        if self._running == 0:
+            self._changed.notify()
+
+    async def train(self, work_s: float) -> None:
+        """Wait for as long as this work takes beside the running attempts [s]."""
+        if self._measured is None:
+            await asyncio.sleep(work_s)
+            return
+        for engine in self._engines:
+            engine.pace(1 + self._measured.engine_stretch)
+        left = work_s * next(self._deviation)
+        while left > 0:
+            left = await self._train_until_change(left, self._measured.training_stretch)
+        for engine in self._engines:
+            engine.pace(1.0)
+
+    async def _train_until_change(self, left_s: float, stretch: float) -> float:
+        """Train until the load changes or the work is done; the work that is left [s]."""
+        loop = asyncio.get_running_loop()
+        suspended = all(engine.batch.suspended for engine in self._engines)
+        factor = 1 + stretch if self._running and not suspended else 1.0
+        started = loop.time()
+        try:
+            async with asyncio.timeout(left_s * factor):
+                await self._changed.wait()
+        except TimeoutError:
+            return 0.0
+        return left_s - (loop.time() - started) / factor

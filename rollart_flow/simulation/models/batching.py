@@ -184,11 +184,7 @@ class ContinuousBatch:
         self.prefilled_tokens += new
 
     def _take_prompts(self) -> tuple[int, float]:
-        """Move waiting jobs into the prefill pass.
-
-        Returns:
-            The pass's new tokens, and the sum over them of the tokens that each sees.
-        """
+        """Move waiting jobs into the pass; its new tokens, and the sum of the tokens each sees."""
         new = 0
         seen = 0.0
         while self._waiting and len(self._decode.jobs) + len(self._prefill) < MAX_SEQUENCES:

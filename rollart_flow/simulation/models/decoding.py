@@ -102,11 +102,7 @@ class SimulatedDecodeBatch:
         return passes * (a + b * len(self.jobs) * passes / 2)
 
     def run_to_event(self) -> bool:
-        """Make the passes up to the next event.
-
-        Returns:
-            Whether the KV caches are full before a job ends.
-        """
+        """Make the passes up to the next event; whether KV caches are full before a job ends."""
         finish = self._heap[0][0]
         passes = self._passes_to_event()
         full = passes < finish - self._passes

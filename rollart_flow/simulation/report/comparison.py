@@ -101,12 +101,7 @@ def cases(
 
 
 def simulate_case(case: Case, on_start: OnStart = lambda case, record: None) -> Record:
-    """Run one case.
-
-    Raises:
-        DeadlockError: everything waits; the message names the case and the waits.
-        RunFailedError: the run cannot continue; the message names the case.
-    """
+    """Run one case; the errors of `simulate` name the case."""
 
     async def main() -> Record:
         cluster = SimulatedCluster(case.scenario, case.schedule, seed=case.seed, steps=case.steps)

@@ -30,11 +30,7 @@ _STRETCHES = np.linspace(0.0, 4.0, 81)
 def open_intervals(
     starts: Floats, ends: Floats, *, most: float = np.inf
 ) -> Callable[[Floats], Floats]:
-    """Integral over time of the number of open intervals, counted up to `most`.
-
-    Returns:
-        F such that F(b) - F(a) is the integral from a to b.
-    """
+    """F such that F(b) - F(a) integrates, from a to b, the open intervals, at most `most`."""
     moments = np.sort(np.concatenate((starts, ends)))
     if not len(moments):
         return np.zeros_like

@@ -81,8 +81,7 @@ class Recorded:
             environments: environments that run at once.
             batch_size: trajectories per step.
 
-        Raises:
-            SettingsError: a value does not fit; the message names it.
+        Raises SettingsError if a value does not fit.
         """
         if alpha is not None and schedule is not None:
             raise SettingsError("alpha and schedule both name a schedule; give one of them")
@@ -108,11 +107,7 @@ def _with_engines(scenario: Scenario, count: int) -> Measured:
 
 
 def recorded_scenario(run: Run) -> Recorded:
-    """Read a run's latencies, lengths and settings.
-
-    Raises:
-        SettingsError: the run has too few steps, or lacks rows or settings that are needed.
-    """
+    """Read a run's latencies, lengths and settings; SettingsError if the run lacks some."""
     info = run.info
     nodes = _nodes(info.settings, info.name)
     said = nodes["buffer"].get("schedule")

@@ -63,11 +63,7 @@ class RunTables:
 
 
 def read_tables(snapshot: Snapshot, name: str, schedule: Schedule, least_steps: int) -> RunTables:
-    """Read a run.
-
-    Raises:
-        SettingsError: the run has fewer than `least_steps` steps, or lacks required rows.
-    """
+    """Read a run; SettingsError if it lacks required rows, or has fewer than `least_steps`."""
     steps = snapshot.steps.sort("step").collect()
     if len(steps) < least_steps:
         raise SettingsError(

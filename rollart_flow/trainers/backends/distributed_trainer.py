@@ -21,8 +21,11 @@ import torch
 
 from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.models.qwen3 import ModelConfig
-from rollart_flow.trainers.backends.sharded_checkpoint import begin_writing, read_shards
-from rollart_flow.trainers.backends.sharded_state import ShardedState
+from rollart_flow.trainers.backends.sharded_checkpoint import (
+    ShardedState,
+    begin_writing,
+    read_shards,
+)
 from rollart_flow.trainers.base import StepResult
 from rollart_flow.trainers.checkpoint.checkpoint import is_checkpoint, read_checkpoint
 from rollart_flow.trainers.ranks import Ranks, by_itself, lost_rank
@@ -74,11 +77,7 @@ class DistributedTrainer(CoreTrainer):
         """Return this rank's part of the state, and the ranks with their model replicas."""
 
     def train_step(self, step: int, batch: pa.Table) -> StepResult:
-        """Train on one batch, in all ranks together (`Trainer.train_step`).
-
-        Raises:
-            RanksLostError: another rank died or hangs; this one cannot go on either.
-        """
+        """Train on one batch in all ranks together; RanksLostError if another died or hangs."""
         with lost_rank(self._ranks):
             return super().train_step(step, batch)
 

@@ -18,7 +18,7 @@ from torch.distributed.tensor import DTensor
 from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.models.qwen3 import ModelConfig, Qwen3
 from rollart_flow.trainers.backends.distributed_trainer import DistributedTrainer
-from rollart_flow.trainers.backends.sharded_state import ShardedState
+from rollart_flow.trainers.backends.sharded_checkpoint import ShardedState
 from rollart_flow.trainers.ranks import Ranks
 from rollart_flow.trainers.settings import RankSettings
 from rollart_flow.trainers.step.critic import ValueHead

@@ -1,9 +1,10 @@
-"""Checkpoints of sharded trainers, by torch.distributed.checkpoint, as a folder without pickle.
+"""State that is sharded over ranks as DTensors, and its checkpoints as a folder without pickle.
 
     shard-*.safetensors     tensors of each rank: `weights/<name>` and `state/<name>/<tensor>`
     sharded.json            version, model, settings, names of tensors and checksums of files
 
-Each shard describes which part of which tensor it holds, so that any number of ranks can read it.
+Every exported tensor is whole or describes which part it is, so that any number of ranks can read
+it; torch.distributed.checkpoint writes and reads the shards.
 The invariant: a folder under its own name is complete; a file that does not match its checksum is
 refused.
 
@@ -34,13 +35,51 @@ from torch.distributed.checkpoint.hf_storage import (
 )
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import async_save
+from torch.distributed.tensor import DTensor, distribute_tensor
 
+from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.errors import TrainerError
-from rollart_flow.trainers.backends.sharded_state import ShardedState
+from rollart_flow.models.qwen3 import ModelConfig
 from rollart_flow.trainers.checkpoint.checkpoint import FORMAT, RNG, Checkpoint, as_trainer_error
+from rollart_flow.trainers.optimizer import AdamW
 from rollart_flow.trainers.ranks import Ranks
 from rollart_flow.trainers.step.reference import REFERENCE
+from rollart_flow.trainers.step.train_state import TrainState
 from rollart_flow.weights.folders import put_folder
+
+
+class ShardedState(TrainState):
+    """Model, head and optimizer of all ranks, of which this process holds a part."""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        tensors: Mapping[str, torch.Tensor],
+        algorithm: Algorithm,
+        settings: AdamW,
+        ranks: Ranks,
+    ) -> None:
+        """Shard `tensors`, whole and the same in every rank; WeightsError if they do not fit."""
+        self._ranks = ranks
+        self.shapes = {name: tensor.shape for name, tensor in tensors.items()}
+        """Shapes of all whole tensors of the policy, including those held by other ranks only."""
+        super().__init__(config, tensors, algorithm, settings, ranks.device)
+
+    def whole(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Gather tensors on the CPU; every rank must call this for the same tensors."""
+        return {
+            name: (tensor.full_tensor() if isinstance(tensor, DTensor) else tensor).detach().cpu()
+            for name, tensor in tensors.items()
+        }
+
+    def _laid_out(self, tensor: torch.Tensor, like: DTensor) -> DTensor:
+        """Lay out a checkpoint tensor, whole or a part, as another tensor."""
+        if isinstance(tensor, DTensor):
+            return tensor
+        whole = tensor.to(self._ranks.device)
+        # Every rank has read the whole tensor and takes its part without an exchange.
+        return distribute_tensor(whole, like.device_mesh, like.placements, src_data_rank=None)
+
 
 _META = "sharded.json"
 _WEIGHTS, _STATE = "weights/", "state/"
@@ -49,12 +88,8 @@ _WEIGHTS, _STATE = "weights/", "state/"
 def begin_writing(folder: Path, checkpoint: Checkpoint, ranks: Ranks) -> Callable[[], None]:
     """Copy the tensors and begin to write them in a thread; every rank calls this together.
 
-    Returns:
-        A function that waits until the checkpoint is durable under its name, replacing an older
-        one; every rank calls it too. It raises TrainerError if the checkpoint cannot be written.
-
-    Raises:
-        TrainerError: the folder cannot be created.
+    Returns a function that waits until the checkpoint is durable under its name, replacing an older
+    one; every rank calls it too. Both raise TrainerError if the checkpoint cannot be written.
     """
     hidden = folder.parent / f".leftover-{folder.name}-shards"  # cleared with all leftovers
     with _agreed(ranks, f"checkpoint {folder} was not written"):
@@ -91,8 +126,7 @@ def read_shards(
         state: whose layout the optimizer's tensors get; weights are whole.
         check_shape: refuses a model of another shape.
 
-    Raises:
-        TrainerError: there is no checkpoint, or it is damaged or of a newer format.
+    Raises TrainerError if there is no checkpoint, or it is damaged or of a newer format.
     """
     if not (folder / _META).is_file():
         raise TrainerError(f"no checkpoint in {folder}; expected a folder with {_META}")
@@ -177,11 +211,7 @@ def _as_os_error() -> Iterator[None]:
 
 @contextmanager
 def _agreed(ranks: Ranks, what: str) -> Iterator[None]:
-    """Make a failure in one rank fail in all ranks, so that none waits for it.
-
-    Raises:
-        TrainerError: the block failed here or in another rank, which reports the cause.
-    """
+    """Raise TrainerError in all ranks if the block fails in one, so that none waits for it."""
     failed: Exception | None = None
     try:
         with as_trainer_error(what):

@@ -13,12 +13,7 @@ from rollart_flow.control.schedule.staleness import StalenessPolicy
 from rollart_flow.control.scheduler.rollout_scheduler import RolloutScheduler
 from rollart_flow.control.scheduler.rollout_settings import RolloutSettings
 from rollart_flow.types import Assignment, AttemptLimits, Outcome, Reason, Sampling
-from tests.dst.environments import (
-    FaultyEnvironment,
-    LetterCodec,
-    endless_tasks,
-    wall,
-)
+from tests.dst.environments import FaultyEnvironment, LetterCodec, endless_tasks, wall
 from tests.dst.log import EventLog
 from tests.dst.plans import STOP, Faults
 

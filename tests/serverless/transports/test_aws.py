@@ -8,11 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rollart_flow.errors import (
-    EndpointTroubleError,
-    ServerlessError,
-    SettingsError,
-)
+from rollart_flow.errors import EndpointTroubleError, ServerlessError, SettingsError
 from rollart_flow.serverless import ServerlessReward
 from tests.builders import attempt
 from tests.serverless.calls import QUICK, WITH_PARTS, score

@@ -6,9 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from rollart_flow.errors import (
-    SettingsError,
-)
+from rollart_flow.errors import SettingsError
 from rollart_flow.rewards.base import Score
 from rollart_flow.serverless import CallPolicy, ServerlessReward
 from tests.builders import TRAJECTORY, attempt

@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from rollart_flow.simulation.cluster.shared_machine import SharedMachine
+from rollart_flow.simulation.cluster.workers import SharedMachine
 from rollart_flow.simulation.measured import (
     Measured,
     MeasuredEngine,

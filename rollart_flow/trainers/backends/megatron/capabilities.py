@@ -36,11 +36,7 @@ class Capabilities:
     which compute on GPUs only; otherwise gradients are summed in plain exchanges (`split`)."""
 
     def check(self, layout: Layout) -> None:
-        """Refuse a layout that does not work here.
-
-        Raises:
-            SettingsError: the layout is not supported; the message names the setting to change.
-        """
+        """Raise SettingsError for a layout that does not work here."""
         if layout.sequence and not (self.cuda and self.transformer_engine):
             raise SettingsError(
                 "train.sequence_parallel=True: it needs GPUs and the package transformer-engine; "
@@ -65,11 +61,7 @@ def capabilities(*, cuda: bool) -> Capabilities:
 
 
 def check_installed() -> None:
-    """Refuse to go on without Megatron-core; it is not imported.
-
-    Raises:
-        MissingExtraError: names the extra.
-    """
+    """Raise MissingExtraError if Megatron-core is missing; it is not imported."""
     try:
         version(_PACKAGE)
     except PackageNotFoundError:

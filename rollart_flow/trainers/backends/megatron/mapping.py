@@ -116,8 +116,7 @@ def entries(
         rank: rank among the `ranks` that split the layers.
         first_layer: index in the model of Megatron's layer 0 here.
 
-    Raises:
-        WeightsError: a name corresponds to no tensor of the model.
+    Raises WeightsError if a name corresponds to no tensor of the model.
     """
     tokens = len(local_rows(config.vocab_size, rank, ranks))
     rows = -(-config.vocab_size // ranks)

@@ -22,7 +22,7 @@ from rollart_flow.trainers.backends.megatron.groups import Groups
 from rollart_flow.trainers.backends.megatron.mapping import Entry, entries, local_rows
 from rollart_flow.trainers.backends.megatron.model import INSIDE, LayerChunk, MegatronModel
 from rollart_flow.trainers.backends.megatron.pipeline import Scheduled, of_all_stages
-from rollart_flow.trainers.backends.sharded_state import ShardedState
+from rollart_flow.trainers.backends.sharded_checkpoint import ShardedState
 from rollart_flow.trainers.optimizer import AdamW
 from rollart_flow.trainers.ranks import Ranks
 from rollart_flow.trainers.step.critic import ValueHead
@@ -49,8 +49,7 @@ class MegatronState(ShardedState):
     ) -> None:
         """Args: see `ShardedState`; `machine` are the capabilities of the rank.
 
-        Raises:
-            WeightsError: the tensors do not fit the shape.
+        Raises WeightsError if the tensors do not fit the shape.
         """
         self._groups = groups
         self._machine = machine

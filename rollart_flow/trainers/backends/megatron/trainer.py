@@ -17,7 +17,7 @@ from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.models.qwen3 import ModelConfig
 from rollart_flow.trainers.backends.distributed_trainer import DistributedTrainer
 from rollart_flow.trainers.backends.megatron.capabilities import capabilities, check_installed
-from rollart_flow.trainers.backends.sharded_state import ShardedState
+from rollart_flow.trainers.backends.sharded_checkpoint import ShardedState
 from rollart_flow.trainers.layout import Layout
 from rollart_flow.trainers.ranks import Ranks
 from rollart_flow.trainers.settings import RankSettings
