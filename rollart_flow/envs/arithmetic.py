@@ -61,31 +61,27 @@ class ArithmeticEnvironment(Environment):
     inline = True
     version = "arithmetic/1"
 
-    def __init__(self, *, instructions: str, format_penalty: float, near_reward: float) -> None:
-        self._instructions = instructions
-        self._format_penalty = format_penalty
-        self._near_reward = near_reward
+    def __init__(self, settings: "Arithmetic") -> None:
+        self._settings = settings
         self._answer: int | None = None
 
     def reset(self, seed: int, task: str) -> tuple[str, Info]:
         """Pose the task's problem: `{"problem": "3+4="}`. Nothing is random, so no seed is used."""
         problem: str = json.loads(task)["problem"]
         self._answer = solve(problem)
-        return self._instructions + problem, {}
+        return self._settings.instructions + problem, {}
 
     def step(self, action: str) -> tuple[str, float, bool, bool, Info]:
         if self._answer is None:
             raise EnvironmentFailedError("arithmetic: step before reset; call reset first")
         given = parse_answer(action)
         success = given == self._answer
-        return "", self._reward(given, self._answer), True, False, {"success": success}
-
-    def _reward(self, given: int | None, right: int) -> float:
         if given is None:
-            return -self._format_penalty
-        if given == right:
-            return 1.0
-        return self._near_reward / (1 + abs(given - right))
+            reward = -self._settings.format_penalty
+        else:
+            near = self._settings.near_reward / (1 + abs(given - self._answer))
+            reward = 1.0 if success else near
+        return "", reward, True, False, {"success": success}
 
 
 @cache
@@ -162,11 +158,7 @@ class Arithmetic(Domain):
             )
 
     def make(self) -> ArithmeticEnvironment:
-        return ArithmeticEnvironment(
-            instructions=self.instructions,
-            format_penalty=self.format_penalty,
-            near_reward=self.near_reward,
-        )
+        return ArithmeticEnvironment(self)
 
     def tasks(self, split: Split, seed: int) -> Iterator[Task]:
         """The problems that are trained on: all of them once for evaluation, else endlessly.

@@ -45,16 +45,11 @@ class FrozenLakeEnvironment(Environment):
     inline = True  # a step takes some 10 us, building another map under 1 ms
     version = "FrozenLake-v1/text-1"
 
-    def __init__(
-        self, *, slippery: bool, max_turns: int, instructions: str, brief: bool = False
-    ) -> None:
+    def __init__(self, settings: "FrozenLake") -> None:
         import gymnasium
 
         self._make = gymnasium.make
-        self._slippery = slippery
-        self._max_turns = max_turns
-        self._instructions = instructions
-        self._brief = brief
+        self._settings = settings
         self._map: list[str] = []
         self._lake: Any = None
         self._turns = 0
@@ -66,14 +61,14 @@ class FrozenLakeEnvironment(Environment):
             self._lake = self._make(
                 "FrozenLake-v1",
                 desc=rows,
-                is_slippery=self._slippery,
+                is_slippery=self._settings.slippery,
                 disable_env_checker=True,
                 max_episode_steps=-1,  # turns are counted here: an invalid action is one too
             ).unwrapped
             self._map = rows
         self._lake.reset(seed=seed)
         self._turns = 0
-        return self._instructions + self._grid(), {}
+        return self._settings.instructions + self._grid(), {}
 
     def step(self, action: str) -> tuple[str, float, bool, bool, Info]:
         """Move once. Truncated after `max_turns` turns, valid or not."""
@@ -85,8 +80,8 @@ class FrozenLakeEnvironment(Environment):
         if number is not None:
             _, gain, terminated, _, _ = self._lake.step(number)
             reward = float(gain)
-        truncated = not terminated and self._turns >= self._max_turns
-        seen = "{},{}".format(*self._place()) if self._brief else self._grid()
+        truncated = not terminated and self._turns >= self._settings.max_turns
+        seen = "{},{}".format(*self._place()) if self._settings.brief else self._grid()
         return seen, reward, terminated, truncated, {"success": reward > 0}
 
     def _place(self) -> tuple[int, int]:
@@ -137,12 +132,7 @@ class FrozenLake(Domain):
             )
 
     def make(self) -> FrozenLakeEnvironment:
-        return FrozenLakeEnvironment(
-            brief=self.brief,
-            slippery=self.slippery,
-            max_turns=self.max_turns,
-            instructions=self.instructions,
-        )
+        return FrozenLakeEnvironment(self)
 
     def tasks(self, split: Split, seed: int) -> Iterator[Task]:
         """The fixed map over and over (once for evaluation), or random ones (64 for evaluation).
@@ -168,6 +158,5 @@ class FrozenLake(Domain):
         from gymnasium.envs.toy_text.frozen_lake import generate_random_map
 
         rows = generate_random_map(size=self.size, seed=map_seed)
-        return Task(
-            f"{self.name}/{self.size}x{self.size}/{map_seed}", self.name, json.dumps({"map": rows})
-        )
+        name = f"{self.name}/{self.size}x{self.size}/{map_seed}"
+        return Task(name, self.name, json.dumps({"map": rows}))

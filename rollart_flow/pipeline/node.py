@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from math import isinf
+from operator import attrgetter
 from pathlib import Path
 from typing import (
     Any,
@@ -60,13 +61,9 @@ def node(cls: type[C]) -> type[C]:
     made = dataclass(frozen=True, eq=False, init=False, kw_only=True)(cls)
     for name, kind in nested_values(made).items():
         for inner in fields(kind):
-            setattr(made, inner.name, _attribute_of(name, inner.name))
+            setattr(made, inner.name, property(attrgetter(f"{name}.{inner.name}")))
     made.__doc__ = NodeDocumentation(cls.__doc__ or "")  # type: ignore[assignment]
     return made
-
-
-def _attribute_of(value: str, name: str) -> property:
-    return property(lambda node: getattr(getattr(node, value), name))
 
 
 class Node:
