@@ -15,7 +15,7 @@ Invariant: decoding returns a whole message of this version or raises `ContractE
 import hashlib
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any, Literal
@@ -85,16 +85,11 @@ class Answer:
         Raises ContractError unless every field has its type, and there is a reward or a failure.
         """
         try:
-            reward, parts, failure = message["reward"], message["parts"], message["failure"]
-            answer = cls(
-                request_id=_text(message["request_id"]),
-                reward=None if reward is None else float(reward),
-                parts=None if parts is None else {k: float(v) for k, v in parts.items()},
-                failure=None if failure is None else CallFailure(failure),
-                error=message["error"],
-            )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise ContractError(f"an answer is malformed: {_said(error)}") from error
+            if missing := {field.name for field in fields(cls)} - message.keys():
+                raise msgspec.ValidationError(f"it has no field {min(missing)!r}")
+            answer = msgspec.convert(message, cls, strict=False)  # numbers may be text
+        except msgspec.ValidationError as error:
+            raise ContractError(f"an answer is malformed: {error}") from error
         if (answer.reward is None) == (answer.failure is None):
             raise ContractError("an answer is malformed: it has a reward or a failure, one of them")
         return answer
@@ -198,12 +193,6 @@ def _total(trajectory: Trajectory) -> float:
     return sum(trajectory.logprobs) + sum(turns) + sum(parts.values()) + sum(alone)
 
 
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r} should be text")
-    return value
-
-
 def _text_out(value: str) -> str:
     """Replace lone surrogates, which undecodable file names or output leave in text."""
     return value.encode("utf-8", "replace").decode()
@@ -211,9 +200,3 @@ def _text_out(value: str) -> str:
 
 def _number_out(value: float) -> float | str:
     return value if math.isfinite(value) else str(value)
-
-
-def _said(error: Exception) -> str:
-    if isinstance(error, KeyError):
-        return f"it has no field {error}"
-    return " ".join(str(error).split())

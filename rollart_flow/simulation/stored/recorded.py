@@ -20,14 +20,7 @@ The real control plane runs; the times that it waits for come from the tables:
 The step time of a prediction follows from these under the schedule; nothing is scaled to agree with
 the measured one.
 
-Limits of a prediction. If training and attempts always overlapped in the run, or never did, it
-assumes that they do not slow each other down. It assumes that the machine has room for more
-engines, each as fast as the measured ones. It extrapolates the cost of other batch sizes along a
-line through batches that were alike. It has neither memory for KV caches nor groups that a filter
-refuses; a window's waits count as launches. Other load on the machine, evaluation included, is part
-of the figures. On the demo, whose processes share two cores, seven runs predicted themselves within
-6%; runs under alpha 1 predicted `sync_plus` 17 to 60% too slow, and the reverse predicted alpha 1 a
-fifth too fast, since such a run shows too little of how processes slow each other down.
+`docs/simulation.md` lists the limits of a prediction.
 """
 
 from collections.abc import Mapping
