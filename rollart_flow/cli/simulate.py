@@ -1,7 +1,7 @@
 """`rollart simulate`: compares schedules on a model of the hardware, before paying for it."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 from typer.core import TyperCommand
@@ -11,10 +11,8 @@ from rollart_flow.cli.output import Interrupted, console, print_json
 from rollart_flow.errors import SettingsError
 
 if TYPE_CHECKING:
-    from rollart_flow.control.schedule.schedule import Schedule
     from rollart_flow.simulation.report.comparison import Case, Row
     from rollart_flow.simulation.report.gantt import Timeline
-    from rollart_flow.simulation.stored.recorded import Recorded
 
 
 class WithScenarios(TyperCommand):
@@ -100,83 +98,45 @@ def simulate(
 ) -> None:
     """Compare schedules on scenarios, or on a stored run, before paying for hardware."""
     from rollart_flow.control.schedule.schedules import named_schedule
+    from rollart_flow.simulation.loading import load_scenarios
+    from rollart_flow.simulation.report.comparison import DEFAULT_SCHEDULES, cases
 
     _check_plot(plot)
-    changes = Changes(
-        redundancy=redundancy, engines=engines, environments=environments, batch_size=batch_size
-    )
-    _check_source(scenarios, run, changes)
+    changes = {
+        "redundancy": redundancy, "engines": engines, "environments": environments,
+        "batch-size": batch_size,
+    }  # fmt: skip
+    _check_source(scenarios, run, [name for name, value in changes.items() if value is not None])
     asked = [named_schedule(text) for text in schedules or ()]
     measured: str | None = None
     if run is None:
-        todo = _scenario_cases(scenarios or [], asked, seeds or [0], steps or 5)
+        found = [one for word in scenarios or () for one in load_scenarios(word)]
+        asked = asked or [named_schedule(text) for text in DEFAULT_SCHEDULES]
+        todo = cases(found, asked, seeds or [0], steps or 5)
     else:
         from rollart_flow.simulation.stored.recorded import recorded_scenario
         from rollart_flow.store import open_run
 
         recorded = recorded_scenario(open_run(run, store=store))
         measured = f"measured: {recorded.measured_step_s:.2f} s under {recorded.schedule.name}"
-        todo = _run_cases(recorded, changes, asked, seeds or [0], steps)
-    rows: list[Row] = []
-    timelines: list[Timeline] | None = None if plot is None else []
-    try:
-        _run_all(todo, rows, timelines, quiet=as_json)
-    finally:  # after an interrupt or a failure, show the runs that were finished before
-        if rows:
-            _show(rows, details, as_json)
-        if measured is not None and not as_json:
-            console().print(measured)
-        if plot is not None and timelines:
-            _draw(plot, timelines, as_json)
+        changed = recorded.changed(
+            redundancy=redundancy, engines=engines, environments=environments, batch_size=batch_size
+        )
+        asked = asked or [recorded.schedule]
+        todo = cases([changed.scenario], asked, seeds or [0], steps or recorded.steps)
+    _run_all(todo, measured, plot, details=details, as_json=as_json)
 
 
-class Changes(TypedDict):
-    """Settings of a stored run to change; None leaves a setting as it was."""
-
-    redundancy: int | None
-    engines: int | None
-    environments: int | None
-    batch_size: int | None
-
-
-def _check_source(scenarios: list[str] | None, run: str | None, changes: Changes) -> None:
+def _check_source(scenarios: list[str] | None, run: str | None, changed: list[str]) -> None:
     """Refuse arguments that name neither scenarios nor a run, or both."""
     if not scenarios and run is None:
         raise SettingsError("nothing to simulate: name a scenario, or a run with --from RUN")
     if scenarios and run is not None:
         raise SettingsError(f"--from {run} takes the place of a scenario; leave {scenarios[0]} out")
-    given = [name for name, value in changes.items() if value is not None]
-    if given and run is None:
-        option = given[0].replace("_", "-")
-        raise SettingsError(f"--{option} changes a run, with --from RUN; a scenario has its own")
-
-
-def _scenario_cases(
-    words: list[str], asked: "list[Schedule]", seeds: list[int], steps: int
-) -> "list[Case]":
-    """The runs of the scenarios that the words name, under the schedules asked for."""
-    from rollart_flow.control.schedule.schedules import named_schedule
-    from rollart_flow.simulation.loading import load_scenarios
-    from rollart_flow.simulation.report.comparison import DEFAULT_SCHEDULES, cases
-
-    found = [one for word in words for one in load_scenarios(word)]
-    schedules = asked or [named_schedule(text) for text in DEFAULT_SCHEDULES]
-    return cases(found, schedules, seeds, steps)
-
-
-def _run_cases(
-    recorded: "Recorded",
-    changes: Changes,
-    asked: "list[Schedule]",
-    seeds: list[int],
-    steps: int | None,
-) -> "list[Case]":
-    """The runs of a stored run's scenario, under the schedules asked for or its own."""
-    from rollart_flow.simulation.report.comparison import cases
-
-    changed = recorded.changed(**changes)
-    schedules = asked or [recorded.schedule]
-    return cases([changed.scenario], schedules, seeds, steps or recorded.steps)
+    if changed and run is None:
+        raise SettingsError(
+            f"--{changed[0]} changes a run, with --from RUN; a scenario has its own"
+        )
 
 
 def _check_plot(plot: Path | None) -> None:
@@ -190,22 +150,31 @@ def _check_plot(plot: Path | None) -> None:
 
 
 def _run_all(
-    cases: "list[Case]", rows: "list[Row]", timelines: "list[Timeline] | None", *, quiet: bool
+    cases: "list[Case]", measured: str | None, plot: Path | None, *, details: bool, as_json: bool
 ) -> None:
-    """Run all cases one after the other, and append their rows and timelines."""
+    """Run all cases one after the other, and show them, also after an interrupt or a failure."""
     from rollart_flow.cli.comparison import showing_cases
     from rollart_flow.simulation.report.comparison import measure, simulate_case
     from rollart_flow.simulation.report.gantt import timeline
 
+    rows: list[Row] = []
+    timelines: list[Timeline] = []
     try:
-        with showing_cases(len(cases), cases[0].steps, quiet=quiet) as on_start:
+        with showing_cases(len(cases), cases[0].steps, quiet=as_json) as on_start:
             for case in cases:
                 record = simulate_case(case, on_start)
                 rows.append(measure(case, record))
-                if timelines is not None:
+                if plot is not None:
                     timelines.append(timeline(case.title, record))
     except KeyboardInterrupt:
         raise Interrupted(f"interrupted; {len(rows)} of {len(cases)} were simulated") from None
+    finally:
+        if rows:
+            _show(rows, details, as_json)
+        if measured is not None and not as_json:
+            console().print(measured)
+        if plot is not None and timelines:
+            _draw(plot, timelines, as_json)
 
 
 def _show(rows: "list[Row]", details: bool, as_json: bool) -> None:
