@@ -11,8 +11,6 @@ The invariant: the answer is not true if a value is missing, such as the reward 
 trajectory.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 

@@ -5,8 +5,6 @@ its own keywords and those of `Common`. The invariant: a keyword that a recipe d
 that would be ignored, is refused.
 """
 
-from __future__ import annotations
-
 from difflib import get_close_matches
 from typing import TypedDict
 

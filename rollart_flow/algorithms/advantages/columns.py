@@ -4,8 +4,6 @@ The generated tokens of a trajectory are one chain of actions, across the observ
 The invariant: the rewards of a chain add up to the trajectory's reward.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 

@@ -8,8 +8,6 @@ rho < 1 - clip.
 Source: MiniMax-M1 (2506.13585) section 3.1; ROLL's defaults of 0.1.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Unpack
 

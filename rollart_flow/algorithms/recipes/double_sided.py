@@ -9,8 +9,6 @@ Sources: GLM-5 and slime ("direct double-sided importance clipping"), which trac
 do not publish the window, so that DAPO's is the default.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Unpack
 

@@ -9,8 +9,6 @@ than those of PPO, since a mean varies less.
 Source: 2507.18071, eq. 5 to 7 and section 5.1.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar, Unpack
 

@@ -14,8 +14,6 @@ Source: ROLL's agentic report (2512.24873), chunk-level optimization; `gamma` an
 of a contributor's settings, since the report gives none.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Unpack
 

@@ -8,8 +8,6 @@ second update of a step on. There is no importance ratio; a correction may still
 Source: Kimi k1.5 (2501.12599) section 2.3.2, Kimi K2 (2507.20534) section 3.2.2.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Unpack
 

@@ -10,8 +10,6 @@ TOPR.
 Source: 2503.14286, eq. 6; ROLL for the weights.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Unpack
 

@@ -6,8 +6,6 @@ vLLM could not drop it, and the request is submitted again. The holding engine i
 case.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -8,8 +8,6 @@ The reference policy is whole in every rank.
 Source: ROLLART section 5.1 (ActorTrainCls).
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import replace

@@ -3,8 +3,6 @@
 It was tested on CPUs, in float32 and bfloat16; see `models.device`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

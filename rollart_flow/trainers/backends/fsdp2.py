@@ -7,8 +7,6 @@ already normalized by the whole batch. Invariant: outside of a pass every parame
 Source: ROLLART section 5.1 (ActorTrainCls); torch.distributed.fsdp.fully_shard.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import torch

@@ -15,8 +15,6 @@ state of the distributed optimizer is that of its "fully_reshardable" format, bi
 Source: Megatron-core 0.16.1, `dist_checkpointing` and `DistributedOptimizer.sharded_state_dict`.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil

@@ -9,8 +9,6 @@ one line.
 Source: Megatron-core 0.16.1, tried on a machine without a GPU.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec

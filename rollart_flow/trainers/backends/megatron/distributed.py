@@ -10,8 +10,6 @@ Source: Megatron-core 0.16.1, `distributed` and `optimizer`; run on gloo ranks w
 which tests present to Megatron as those of a GPU, and never on a GPU.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from typing import Any

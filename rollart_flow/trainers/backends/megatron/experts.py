@@ -8,8 +8,6 @@ routing, experts and the order of their sums are Megatron's own.
 Source: Megatron-core 0.16.1, `transformer.moe`; run on gloo ranks, never on a GPU.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -4,8 +4,6 @@ Ranks are ordered by pipeline stage, then copy of the model, then tensor rank, a
 invariant: every rank creates the same groups in the same order.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta

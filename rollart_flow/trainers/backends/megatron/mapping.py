@@ -9,8 +9,6 @@ The layers of both specs of Megatron are supported: those of its own modules, an
 Transformer Engine, whose norms are parts of the matrices that follow them.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ The invariant: hidden states and logits are those of `models.qwen3.Qwen3`, whole
 ranks that split the layers; each of these computes the same loss.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

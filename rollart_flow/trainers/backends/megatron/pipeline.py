@@ -7,8 +7,6 @@ except for the order of sums.
 Source: Megatron-core 0.16.1, `pipeline_parallel.schedules`; run on gloo ranks, never on a GPU.
 """
 
-from __future__ import annotations
-
 import json
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping

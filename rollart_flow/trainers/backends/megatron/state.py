@@ -6,8 +6,6 @@ copies stay equal to the last bit; exported tensors have Hugging Face names, and
 of which tensor they are.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 

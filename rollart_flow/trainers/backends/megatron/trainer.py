@@ -7,8 +7,6 @@ Source: ROLLART section 5.1 (ActorTrainCls); Megatron-LM (1909.08053) section 3,
 (2104.04473) section 2.2, pipeline parallel.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch
