@@ -28,6 +28,10 @@ Address: TypeAlias = Annotated[
     str | None,
     typer.Option(help="Ray cluster: `auto` or HOST:PORT; one on this machine unless given."),
 ]
+Executor: TypeAlias = Annotated[
+    str,
+    typer.Option(help="Where the run is executed: ray, or inline in this process, without Ray."),
+]
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 

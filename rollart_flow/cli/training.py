@@ -12,6 +12,7 @@ from rollart_flow.cli.arguments import (
     Address,
     AsJson,
     Changes,
+    Executor,
     NewName,
     PipelineFile,
     RunName,
@@ -31,6 +32,7 @@ def run(
     store: Store = None,
     name: NewName = None,
     changes: Changes = None,
+    executor: Executor = "ray",
     address: Address = None,
     as_json: AsJson = False,
 ) -> None:
@@ -40,7 +42,12 @@ def run(
         from rollart_flow import runner
 
         result = runner.run(
-            loaded, store=store, name=name, address=address, on_progress=on_progress
+            loaded,
+            store=store,
+            name=name,
+            executor=executor,
+            address=address,
+            on_progress=on_progress,
         )
     _report(result, as_json)
 
@@ -55,6 +62,7 @@ def resume(
             help="Go on although a recomputed step differs from what was recorded.",
         ),
     ] = False,
+    executor: Executor = "ray",
     address: Address = None,
     as_json: AsJson = False,
 ) -> None:
@@ -66,7 +74,11 @@ def resume(
         from rollart_flow import runner
 
         result = runner.resume(
-            uri, accept_divergence=accept_divergence, address=address, on_progress=on_progress
+            uri,
+            accept_divergence=accept_divergence,
+            executor=executor,
+            address=address,
+            on_progress=on_progress,
         )
     _report(result, as_json)
 
@@ -78,6 +90,7 @@ def fork(
     store: Store = None,
     name: NewName = None,
     changes: Changes = None,
+    executor: Executor = "ray",
     address: Address = None,
     as_json: AsJson = False,
 ) -> None:
@@ -95,6 +108,7 @@ def fork(
             loaded,
             store=store,
             name=name,
+            executor=executor,
             address=address,
             on_progress=on_progress,
         )

@@ -11,7 +11,6 @@ current one, so that the sender learns which requests are lost.
 """
 
 import asyncio
-import os
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -26,6 +25,7 @@ from rollart_flow.engines.weight_prefetcher import WeightPrefetcher
 from rollart_flow.errors import EngineError, WorkerLeftError
 from rollart_flow.models.policy import Policy
 from rollart_flow.resources import ActorGenCls, Placement, register
+from rollart_flow.resources.nodes import end_process
 from rollart_flow.types import GenerationRequest
 from rollart_flow.weights import open_weights
 from rollart_flow.weights.folder_store import local_path
@@ -214,9 +214,14 @@ class EngineWorker(ActorGenCls):
                 self._end_if_failed()
                 raise
 
+    @register()
+    async def end(self) -> None:
+        """Close the engine of a worker whose process goes on without it."""
+        await self._engine.close()
+
     def _end_if_failed(self) -> None:
         if self._engine.failed:
-            os._exit(1)
+            end_process(f"the engine of worker {self.placement.worker} has failed for good")
 
     def _feed(self, client: str) -> ReplayableQueue[Delivery]:
         return self._feeds.setdefault(client, ReplayableQueue(f"{self.placement.worker}/{client}"))

@@ -1,4 +1,5 @@
-"""The asynchronous adapter of an environment: the event loop if it is inline, else a process.
+"""The asynchronous adapter of an environment: the event loop if it is inline, else a process, or a
+thread where no code of users is isolated.
 
 Invariant: an adapter raises only EnvironmentFailedError and EnvironmentTimeoutError, whatever the
 environment raises.
@@ -13,6 +14,7 @@ from rollart_flow.control.protocols import AsyncEnvironment
 from rollart_flow.control.rollout.env_checks import checked_reset, checked_step
 from rollart_flow.envs.base import Domain, Environment, Info
 from rollart_flow.envs.process import ProcessEnvironment, WarmProcesses
+from rollart_flow.envs.thread import ThreadEnvironment
 from rollart_flow.errors import EnvironmentFailedError
 from rollart_flow.isolation.child import error_line
 
@@ -73,6 +75,7 @@ def open_environment(
     timeout_s: float = 60.0,
     source: Path | None = None,
     processes: WarmProcesses | None = None,
+    isolated: bool = True,
 ) -> AsyncEnvironment:
     """Return an asynchronous environment of a domain; nothing starts before its reset.
 
@@ -81,7 +84,10 @@ def open_environment(
         timeout_s: time limit of each reset and step of one that is not inline.
         source: pipeline file with the domain's class, where it cannot be imported by name.
         processes: idle processes to reuse for one that is not inline.
+        isolated: whether one that is not inline gets a process; otherwise it gets a thread.
     """
     if domain.environment.inline:
         return InlineEnvironment(domain)
+    if not isolated:
+        return ThreadEnvironment(InlineEnvironment(domain), domain.environment.__name__, timeout_s)
     return ProcessEnvironment(domain, timeout_s, source, processes)

@@ -31,13 +31,15 @@ class RewardSettings:
     """Maximum number of concurrent calls of the function in one process."""
     source: str | None = None
     """Address of the pipeline file, for a function that cannot be imported by name."""
+    isolated: bool = True
+    """Whether plain functions run in processes, rather than in threads."""
     before: Sequence[NamedFilter] = ()
     """Filters before the reward node; trajectories that they refuse are not scored."""
 
     def scorer(self) -> Scorer:
         """Create a scorer with its own processes."""
         source = None if self.source is None else local_file(self.source)
-        return Scorer(self.function or environment_reward, source)
+        return Scorer(self.function or environment_reward, source, isolated=self.isolated)
 
 
 class RewardStage:

@@ -62,6 +62,8 @@ class RolloutContext:
     """Schedule by which attempts wait for one another; None for evaluation, where none waits."""
     warm_processes: int = 8
     """Number of idle environment processes to keep for each class of domain."""
+    isolated: bool = True
+    """Whether environments that are not inline run in processes, rather than in threads."""
     source: str | None = None
     """Address of the pipeline file, for domains that cannot be imported by name."""
 
@@ -114,6 +116,7 @@ class Driver:
                 timeout_s=limits.step_timeout_s,
                 source=self._source,
                 processes=self._processes,
+                isolated=context.isolated,
             )
 
         return await self._plane.run(assignment, make, limits, domain.environment.version)

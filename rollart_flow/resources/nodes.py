@@ -1,7 +1,10 @@
 """Placement of processes that need no hardware class, and their name and address."""
 
+import os
 import platform
 import sys
+
+from rollart_flow.errors import EngineError
 
 LOOPBACK = "127.0.0.1"
 
@@ -22,6 +25,18 @@ def node_id() -> str:
     if ray is None or not ray.is_initialized():
         return platform.node()
     return str(ray.get_runtime_context().get_node_id())
+
+
+def end_process(reason: str) -> None:
+    """End an actor's process at once, so that Ray starts another.
+
+    Raises:
+        EngineError: the actor is an object of a process that others use, too.
+    """
+    ray = sys.modules.get("ray")
+    if ray is None or not ray.is_initialized():
+        raise EngineError(reason)
+    os._exit(1)
 
 
 def reachable_host() -> str:

@@ -2,10 +2,11 @@
 
 The environment's own reward and async functions run in the event loop, since the first cannot hang
 and the second is cancelled at its timeout. Every other plain function runs in a process, since only
-a process can be abandoned: a thread cannot be killed, and a regular expression that backtracks
-holds the interpreter. The processes are kept warm: one call costs about a millisecond, and the
-start of a process does not count against the function's time limit (`processes`). A combined
-function runs in the loop, and each of its parts by the same rules.
+a process can be killed: a thread cannot, and a regular expression that backtracks holds the
+interpreter. An executor without isolation uses threads nevertheless. The processes are kept warm:
+one call costs about a millisecond, and the start of a process does not count against the function's
+time limit (`processes`). A combined function runs in the loop, and each of its parts by the same
+rules.
 
 Invariant: no exception of a reward function escapes; the returned trajectory is scored, or has the
 outcome, reason and error of the failure (ROLLART section 3, R3: a reward is stateless, so that it
@@ -24,6 +25,7 @@ from pathlib import Path
 from rollart_flow.errors import RewardNotFiniteError, RewardTimeoutError, RollartError
 from rollart_flow.isolation.child import error_line
 from rollart_flow.isolation.references import reference
+from rollart_flow.isolation.thread import CallThread
 from rollart_flow.rewards.base import (
     Checked,
     RemoteReward,
@@ -60,14 +62,20 @@ class Scorer:
     Each reward process has one scorer. The pool grows to the largest number of concurrent calls.
     """
 
-    def __init__(self, function: RewardFunction, source: Path | None = None) -> None:
+    def __init__(
+        self, function: RewardFunction, source: Path | None = None, *, isolated: bool = True
+    ) -> None:
         """Create a scorer; no process is started.
 
         Args:
             function: plain or async.
             source: pipeline file with the function, if it cannot be imported by name.
+            isolated: whether plain functions run in processes; otherwise they run in threads of
+                this process.
         """
         self._function = function
+        self._isolated = isolated
+        self._threads: list[CallThread] = []
         self._source = source
         self._processes = Processes()
 
@@ -133,6 +141,8 @@ class Scorer:
     async def close(self) -> None:
         """End idle processes and close remote functions. May be called twice."""
         await self._processes.close()
+        while self._threads:
+            self._threads.pop().end()
         for remote in self.remotes:
             await remote.close()
 
@@ -144,6 +154,8 @@ class Scorer:
             return typed_score(await function.combine(trajectory, call))
         if not _runs_in_a_process(function):
             return await call_here(function, trajectory)
+        if not self._isolated:
+            return typed_score(await self._call_in_thread(function, trajectory))
         packed = base64.b64encode(pickle.dumps(trajectory)).decode()
         where = reference(function, self._source)
         process = await self._processes.take(where, deadline)
@@ -152,6 +164,12 @@ class Scorer:
             return typed_score(await process.isolated.call(request))
         finally:
             self._processes.give(process)
+
+    async def _call_in_thread(self, function: RewardFunction, trajectory: Trajectory) -> object:
+        thread = self._threads.pop() if self._threads else CallThread("reward")
+        score = await thread.call(lambda: function(trajectory))
+        self._threads.append(thread)  # not after a timeout, when the call still occupies it
+        return score
 
     def _none(self, reason: Reason, error: str) -> Verdict:
         said = f"reward function {name_of(self._function)}: {error}"

@@ -140,7 +140,14 @@ class Dataflow:
             if isinstance(function, ServerlessReward):
                 places = min(places, function.policy.max_concurrent)
         places = math.ceil(places / workers)
-        return RewardSettings(reward.fn, reward.timeout_s, places, self._source, before)
+        return RewardSettings(
+            reward.fn,
+            reward.timeout_s,
+            places,
+            source=self._source,
+            isolated=self._processes.executor.isolates,
+            before=before,
+        )
 
     def _rollout_context(self) -> RolloutContext:
         processes = self._processes
@@ -172,6 +179,7 @@ class Dataflow:
             hw_affinity=affinity,
             buffer=self._processes.buffer,
             coordinator=coordinator,
+            isolated=self._processes.executor.isolates,
             source=self._source,
         )
 

@@ -21,7 +21,7 @@ from rollart_flow.models.policy import Policy, materialize
 from rollart_flow.operators.train import checkpoint_folder
 from rollart_flow.pipeline import LoadedPipeline, Pipeline
 from rollart_flow.runner.adapters import keep_adapter
-from rollart_flow.runner.executors import DEFAULT
+from rollart_flow.runner.executors import DEFAULT, executor_for
 from rollart_flow.runner.retrain import bring_to, check_version, stored_pipeline, stored_trainer
 from rollart_flow.runner.runs import RunResult, drive
 from rollart_flow.runner.setup import create_run, publish_start
@@ -70,9 +70,10 @@ def fork(
         RunFailedError: the parent's version cannot be recomputed as it was recorded, or the new
             run failed.
     """
+    chosen = executor_for(loaded.pipeline, executor, address)
     uri = prepare_fork(parent_uri, step, loaded, store=store, name=name, on_progress=on_progress)
     with held(uri):
-        return drive(loaded.pipeline, uri, on_progress, executor=executor, address=address)
+        return drive(chosen, loaded.pipeline, uri, on_progress)
 
 
 def prepare_fork(

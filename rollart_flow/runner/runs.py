@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from rollart_flow.errors import RunFailedError
 from rollart_flow.pipeline import LoadedPipeline, Pipeline
 from rollart_flow.pipeline.loading import load_source
-from rollart_flow.runner.executors import DEFAULT, EXECUTORS
+from rollart_flow.runner.executors import DEFAULT, Executor, executor_for
 from rollart_flow.runner.session import Session
 from rollart_flow.runner.setup import complete_run, create_run
 from rollart_flow.store import Owner, RunInfo, RunStatus, read_info
@@ -51,9 +51,10 @@ def run(
         StoreError: the store cannot be written.
         RunFailedError: the run failed; it can be read, and resumed once the cause is fixed.
     """
+    chosen = executor_for(loaded.pipeline, executor, address)
     uri = create_run(loaded, store=store, name=name, on_progress=on_progress)
     with held(uri):
-        return drive(loaded.pipeline, uri, on_progress, executor=executor, address=address)
+        return drive(chosen, loaded.pipeline, uri, on_progress)
 
 
 def resume(
@@ -88,34 +89,26 @@ def resume(
         return _result(uri)
     overrides: Mapping[str, str] = {key: str(value) for key, value in info.overrides.items()}
     loaded = load_source(read_pipeline(uri), local_file(pipeline_uri(uri)), overrides)
+    chosen = executor_for(loaded.pipeline, executor, address)
     with held(uri), _claimed(uri, info):
         complete_run(loaded.pipeline, uri, on_progress)
-        return drive(
-            loaded.pipeline,
-            uri,
-            on_progress,
-            accept_divergence=accept_divergence,
-            executor=executor,
-            address=address,
-        )
+        return drive(chosen, loaded.pipeline, uri, on_progress, accept_divergence=accept_divergence)
 
 
 def drive(
+    executor: Executor,
     pipeline: Pipeline,
     uri: str,
     on_progress: OnProgress,
     *,
     accept_divergence: bool = False,
-    executor: str = DEFAULT,
-    address: str | None = None,
 ) -> RunResult:
     """Execute a run with a complete folder to its end, from the state that its tables record.
 
     Raises:
         RunFailedError: the run failed.
     """
-    with EXECUTORS.load(executor)(address) as entered:
-        entered.check(pipeline)
+    with executor as entered:
         session = Session(entered, pipeline, uri, pipeline_uri(uri), on_progress)
         session.run(accept_divergence=accept_divergence)
     return _result(uri)

@@ -5,6 +5,7 @@ executor of a run is not one of its settings: a run that one of them began can b
 other.
 """
 
+from rollart_flow.pipeline import Pipeline
 from rollart_flow.registry import Registry
 from rollart_flow.runner.executors.base import Executor
 
@@ -20,4 +21,16 @@ EXECUTORS: Registry[type[Executor]] = Registry(
 
 DEFAULT = "ray"
 
-__all__ = ["DEFAULT", "EXECUTORS", "Executor"]
+
+def executor_for(pipeline: Pipeline, name: str = DEFAULT, address: str | None = None) -> Executor:
+    """Return the executor of a name, to be entered for a run of a pipeline.
+
+    Raises:
+        SettingsError: there is no such executor, or it cannot run the pipeline.
+    """
+    executor = EXECUTORS.load(name)(address)
+    executor.check(pipeline)
+    return executor
+
+
+__all__ = ["DEFAULT", "EXECUTORS", "Executor", "executor_for"]

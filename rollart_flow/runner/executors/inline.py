@@ -62,8 +62,6 @@ class InlineExecutor(Executor):
     isolates: ClassVar[bool] = False
 
     def __enter__(self) -> Self:
-        if self._address is not None:
-            raise SettingsError("executor=inline uses no cluster; leave out the address")
         # As in Ray's processes: the trainer pins its own number of threads, all others have one.
         os.environ.setdefault("OMP_NUM_THREADS", "1")
         self._loop = LoopThread()
@@ -79,6 +77,8 @@ class InlineExecutor(Executor):
         self._loop.close()
 
     def check(self, pipeline: Pipeline) -> None:
+        if self._address is not None:
+            raise SettingsError("executor=inline uses no cluster; leave out the address")
         train, said = pipeline.train, "needs processes of its own; run it with executor=ray"
         if train.ranks > 1:
             raise SettingsError(f"train.ranks={train.ranks} {said}, or set train.ranks=1")

@@ -1,0 +1,68 @@
+"""An environment in a thread of this process, for executors that isolate no code of users.
+
+A debugger can stop in it. After a timeout the environment is abandoned in its thread.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from rollart_flow.control.protocols import AsyncEnvironment
+from rollart_flow.envs.base import Info
+from rollart_flow.errors import EnvironmentTimeoutError
+from rollart_flow.isolation.thread import CallThread
+
+T = TypeVar("T")
+
+
+class ThreadEnvironment:
+    """Implements `control.protocols.AsyncEnvironment`.
+
+    Args:
+        inline: environment whose methods return without awaiting.
+        name: name of the environment in errors.
+        timeout_s: limit of each call [s].
+    """
+
+    def __init__(self, inline: AsyncEnvironment, name: str, timeout_s: float) -> None:
+        self._inline = inline
+        self._name = name
+        self._timeout_s = timeout_s
+        self._thread = CallThread(name)
+        self._abandoned = False
+
+    async def reset(self, seed: int, task: str) -> tuple[str, Info]:
+        """Start an episode."""
+        return await self._call("reset", self._inline.reset(seed, task))
+
+    async def step(self, action: str) -> tuple[str, float, bool, bool, Info]:
+        """Apply one action."""
+        return await self._call("step", self._inline.step(action))
+
+    async def close(self) -> None:
+        """Release the environment's resources and end its thread."""
+        if not self._abandoned:
+            await self._call("close", self._inline.close())
+            self._thread.end()
+        self._abandoned = True
+
+    async def _call(self, what: str, method: Coroutine[Any, Any, T]) -> T:
+        def run() -> T:
+            try:
+                method.send(None)
+            except StopIteration as returned:
+                result: T = returned.value
+                return result
+            raise TypeError(f"{self._name}.{what} awaits; it must return at once")
+
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await self._thread.call(run)
+        except (TimeoutError, asyncio.CancelledError) as error:
+            self._abandoned = True
+            self._thread.end()
+            if isinstance(error, TimeoutError):
+                raise EnvironmentTimeoutError(
+                    f"{self._name}.{what}: no answer within {self._timeout_s:g} s; abandoned"
+                ) from error
+            raise

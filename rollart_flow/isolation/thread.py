@@ -1,0 +1,61 @@
+"""A thread for calls of users' code in this process, where a debugger can stop in it.
+
+Invariant: a caller that stops waiting for a call can go on, and the process can end, even if the
+call never returns. The call itself goes on, since a thread cannot be killed; code that must be
+killed runs in a process of its own (`isolation.process`).
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class CallThread:
+    """Runs calls one after the other; the thread starts with the first call."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    async def call(self, function: Callable[[], T]) -> T:
+        """Run a function in the thread and return its result or raise its error."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+            self._thread.start()
+        loop = asyncio.get_running_loop()
+        result: asyncio.Future[T] = loop.create_future()
+
+        def run() -> None:
+            try:
+                value = function()
+            except BaseException as error:  # noqa: BLE001  raised where the call was made
+                _tell(loop, result, result.set_exception, error)
+            else:
+                _tell(loop, result, result.set_result, value)
+
+        self._calls.put(run)
+        return await result
+
+    def end(self) -> None:
+        """End the thread after the call that is running."""
+        self._calls.put(None)
+
+    def _run(self) -> None:
+        while (call := self._calls.get()) is not None:
+            call()
+
+
+def _tell(
+    loop: asyncio.AbstractEventLoop,
+    result: asyncio.Future[Any],
+    tell: Callable[[Any], None],
+    value: object,
+) -> None:
+    """Set a result that a loop waits for, unless nobody waits any more."""
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(lambda: None if result.done() else tell(value))
