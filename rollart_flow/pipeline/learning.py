@@ -19,11 +19,11 @@ from rollart_flow.pipeline.producing import GeneratingNode, Rollout, Trajectorie
 from rollart_flow.trainers.build import check_trainer
 from rollart_flow.trainers.settings import TrainerSettings
 from rollart_flow.weights import check_weights
-from rollart_flow.weights.transport import TransferEnds
+from rollart_flow.weights.transport import TransferEnds, TransferSettings
 
 if TYPE_CHECKING:
     # As `producing._Attempts`.
-    class _Trains(TrainerSettings): ...
+    class _Trains(TrainerSettings, TransferSettings): ...
 
 else:
     _Trains = object
@@ -126,16 +126,23 @@ class Train(Node, _Trains):
     "local" (never run on a GPU)."""
     trainer: TrainerSettings = nested(default_factory=TrainerSettings)
     """How a batch becomes a new version."""
+    transfer: TransferSettings = nested(default_factory=TransferSettings)
+    """How weights travel to and from the servers of a weight store."""
     name: Name = "train"
     """Name of the node."""
 
     def _check(self) -> None:
-        check_weights(self.weights, self._transfer_ends())
+        check_weights(self.weight_store, self._transfer_ends())
         if self.minibatches > self.up.batch_size:
             raise SettingsError(
                 f"{self.minibatches} minibatches of a batch of {self.up.batch_size}; take fewer"
             )
         check_trainer(self.policy, self.trainer)
+
+    @property
+    def weight_store(self) -> str:
+        """Name of the weight store with the settings of its transfer."""
+        return self.transfer.named(self.weights)
 
     def _transfer_ends(self) -> TransferEnds:
         """The trainer and the engines between which weights travel."""

@@ -155,9 +155,9 @@ def _start_servers(
 ) -> tuple[str, WeightServers | None]:
     """Start the servers of the weight store, if it needs any; return the store's name too."""
     train = pipeline.train
-    servers = start_weight_servers(train.weights, weights_uri(uri), train.keep_versions)
+    servers = start_weight_servers(train.weight_store, weights_uri(uri), train.keep_versions)
     if servers is None:
-        return train.weights, None
+        return train.weight_store, None
     started.callback(servers.close)
     return servers.weights, servers
 

@@ -19,6 +19,7 @@ from rollart_flow.weights.base import WeightStore
 from rollart_flow.weights.transport import (
     SentWeights,
     TransferEnds,
+    TransferSettings,
     TransportCapabilities,
     WeightServers,
     WeightTransport,
@@ -113,9 +114,10 @@ def stored_weights(uri: str) -> WeightStore:
 
 
 def _transport(weights: str) -> tuple[WeightTransport, str]:
-    """Return the transport and the address of `NAME` or `NAME://ADDRESS`."""
+    """Return the transport and the address of `NAME` or `NAME://ADDRESS`, with any settings."""
+    weights, transfer = TransferSettings.of(weights)
     name, separator, address = weights.partition("://")
-    transport = WEIGHT_TRANSPORTS.load(name)
+    transport = WEIGHT_TRANSPORTS.load(name).using(transfer)
     takes = transport.capabilities.takes_address
     if separator and not (takes and _ADDRESS.fullmatch(address)):
         known = f"{name} or {name}://HOST:PORT" if takes else name

@@ -11,10 +11,59 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, Literal
+from urllib.parse import parse_qsl, urlencode
 
+from rollart_flow.errors import SettingsError
+from rollart_flow.fields import check_fields
 from rollart_flow.registry import Requirement
 from rollart_flow.weights.base import WeightStore
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransferSettings:
+    """Settings of the transfer to and from the servers of a weight store.
+
+    Raises:
+        SettingsError: a setting is wrong, or devices are given for TCP.
+    """
+
+    protocol: Literal["tcp", "rdma"] = "tcp"
+    """Protocol of a Mooncake store. "rdma" needs an active RDMA device on each node that trains,
+    generates or serves weights, as `rollart doctor` reports it (never run on one)."""
+    rdma_devices: tuple[str, ...] = ()
+    """RDMA devices to use, such as "mlx5_0"; empty: those that Mooncake selects."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if self.rdma_devices and self.protocol != "rdma":
+            raise SettingsError(
+                f"rdma_devices={self.rdma_devices!r} are not used by protocol={self.protocol!r}; "
+                "take protocol='rdma'"
+            )
+
+    def named(self, weights: str) -> str:
+        """Return the name of a weight store with these settings, for the processes of a run."""
+        if self == TCP:
+            return weights
+        devices = ",".join(self.rdma_devices)
+        return f"{weights}?{urlencode({'protocol': self.protocol, 'rdma_devices': devices})}"
+
+    @classmethod
+    def of(cls, weights: str) -> tuple[str, TransferSettings]:
+        """Return the name of a weight store without its settings, and the settings."""
+        name, _, text = weights.partition("?")
+        given: dict[str, Any] = dict(parse_qsl(text))
+        if "rdma_devices" in given:
+            given["rdma_devices"] = tuple(given["rdma_devices"].split(","))
+        try:
+            return name, cls(**given)
+        except TypeError:
+            raise SettingsError(f"weights={weights!r}: expected {name}") from None
+
+
+TCP = TransferSettings()
+"""The default settings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +132,18 @@ class WeightTransport:
 
     capabilities: ClassVar[TransportCapabilities] = TransportCapabilities()
     requirements: ClassVar[tuple[Requirement, ...]] = ()
+
+    def using(self, transfer: TransferSettings) -> WeightTransport:
+        """Return this transport with settings of the transfer.
+
+        Raises:
+            SettingsError: it has none, and they are not the default ones.
+        """
+        if transfer != TCP:
+            raise SettingsError(
+                f"protocol={transfer.protocol!r} is a setting of weights='mooncake' alone"
+            )
+        return self
 
     def check(self, ends: TransferEnds) -> None:
         """Reject, when a pipeline is built, a transport that cannot be used.

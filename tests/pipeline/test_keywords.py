@@ -18,6 +18,7 @@ from rollart_flow.pipeline.keywords import keywords, nested_values, setting_docs
 from rollart_flow.trainers.optimizer import adamw
 from rollart_flow.trainers.settings import TrainerSettings
 from rollart_flow.types import Limits, Sampling
+from rollart_flow.weights.transport import TransferSettings
 from tests.pipeline.parts import LAKE, POLICY, SUMS, two_domains
 
 NODES = (Tasks, Rollout, Filter, Reward, Buffer, Train, Evaluate)
@@ -50,6 +51,8 @@ NESTED: list[tuple[str, str, str, Any]] = [
     ("train", "trainer", "micro_batch_tokens", 512),
     ("train", "trainer", "threads", 2),
     ("train", "trainer", "mismatch", True),
+    ("train", "transfer", "protocol", "tcp"),
+    ("train", "transfer", "rdma_devices", ()),
 ]
 """Node, nested value, setting and a value for it: every setting within a nested value."""
 
@@ -66,7 +69,13 @@ def built(node: str, **arguments: Any) -> Pipeline:
 
 
 def value_class(value: str) -> Callable[..., Any]:
-    return {"sampling": Sampling, "limits": Limits, "trainer": TrainerSettings}[value]
+    classes: dict[str, Callable[..., Any]] = {
+        "sampling": Sampling,
+        "limits": Limits,
+        "trainer": TrainerSettings,
+        "transfer": TransferSettings,
+    }
+    return classes[value]
 
 
 @pytest.mark.parametrize(("node", "value", "name", "given"), NESTED)

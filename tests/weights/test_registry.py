@@ -1,6 +1,7 @@
 """Weight stores by name: what cannot be used is refused before anything runs."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,10 +15,10 @@ from tests.extras import with_mooncake
 from tests.weights.conformance import tensors_of
 
 
-def pipeline(weights: str) -> Pipeline:
+def pipeline(weights: str, **transfer: Any) -> Pipeline:
     policy = Policy.tiny()
     batches = buffer(reward(rollout(tasks(FrozenLake(), group_size=8), policy)))
-    return Pipeline("lake", train(batches, policy, grpo(), steps=1, weights=weights))
+    return Pipeline("lake", train(batches, policy, grpo(), steps=1, weights=weights, **transfer))
 
 
 @pytest.mark.parametrize(
@@ -50,6 +51,17 @@ def test_a_wrong_address_is_refused_when_the_pipeline_is_built(weights: str, exp
     with pytest.raises(PipelineError) as refused:
         pipeline(weights)
     assert str(refused.value) == f"train: train.weights={weights!r}: expected {expected}"
+
+
+def test_settings_of_a_transfer_that_are_not_used_are_refused() -> None:
+    with pytest.raises(PipelineError, match="protocol='rdma' is a setting of weights='mooncake'"):
+        pipeline("local", protocol="rdma")
+    with pytest.raises(PipelineError, match="are not used by protocol='tcp'; take"):
+        pipeline("mooncake", rdma_devices=("mlx5_0",))
+    with pytest.raises(PipelineError, match="protocol"):
+        pipeline("mooncake", protocol="carrier pigeon")
+    with pytest.raises(PipelineError, match=r"expected mooncake$"):
+        pipeline("mooncake?speed=fast")
 
 
 def test_a_missing_package_is_refused_when_the_pipeline_is_built(

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from rollart_flow.errors import WeightsError
 from rollart_flow.weights.mooncake.package import load
+from rollart_flow.weights.mooncake.rdma import check_protocol
+from rollart_flow.weights.transport import TCP, TransferSettings
 
 if TYPE_CHECKING:
     import numpy as np
@@ -40,14 +42,17 @@ class MooncakeClient:
 
     Args:
         address: HOST:PORT of the master.
+        transfer: protocol and devices of the transfer.
 
     Raises:
         MissingExtraError: Mooncake is not installed.
+        SettingsError: this machine has no device for the protocol.
         WeightsError: the master does not answer.
     """
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, transfer: TransferSettings = TCP) -> None:
         module = load()
+        check_protocol(transfer)
         host = _own_address(address)
         self._address = address
         self._store: Any = module.MooncakeDistributedStore()
@@ -62,7 +67,8 @@ class MooncakeClient:
                 "metadata_server": "P2PHANDSHAKE",
                 "global_segment_size": 0,
                 "local_buffer_size": _LOCAL_BUFFER_BYTES,
-                "protocol": "tcp",
+                "protocol": transfer.protocol,
+                "rdma_devices": ",".join(transfer.rdma_devices),
                 "master_server_addr": address,
             }
         )

@@ -17,7 +17,8 @@ from pathlib import Path
 from rollart_flow.errors import WeightsError
 from rollart_flow.isolation import die_with_parent
 from rollart_flow.weights.mooncake.package import package_folder
-from rollart_flow.weights.transport import WeightServers
+from rollart_flow.weights.mooncake.rdma import check_protocol
+from rollart_flow.weights.transport import TCP, TransferSettings, WeightServers
 
 RESTARTS = 1
 """Maximum number of restarts of both servers."""
@@ -43,7 +44,14 @@ class MooncakeServers(WeightServers):
 
     name = "mooncake"
 
-    def __init__(self, segment: int, *, host: str = "127.0.0.1", lease_s: float = 5.0) -> None:
+    def __init__(
+        self,
+        segment: int,
+        *,
+        host: str = "127.0.0.1",
+        lease_s: float = 5.0,
+        transfer: TransferSettings = TCP,
+    ) -> None:
         """Start the servers and return once they serve.
 
         Args:
@@ -51,11 +59,15 @@ class MooncakeServers(WeightServers):
             host: address of this machine at which readers reach them.
             lease_s: seconds for which a read value is not removed; longer than the pull of one
             bucket.
+            transfer: protocol and devices of the transfer.
 
         Raises:
             MissingExtraError: Mooncake is not installed.
+            SettingsError: this machine has no device for the protocol.
             WeightsError: the servers cannot be started; the message has their last output line.
         """
+        check_protocol(transfer)
+        self._transfer = transfer
         master, metrics, client = _free_ports(host)
         self.address = f"{host}:{master}"
         folder = package_folder()
@@ -75,7 +87,8 @@ class MooncakeServers(WeightServers):
                 f"--port={client}",
                 f"--master_server_address={self.address}",
                 "--metadata_server=P2PHANDSHAKE",
-                "--protocol=tcp",
+                f"--protocol={transfer.protocol}",
+                f"--device_names={','.join(transfer.rdma_devices)}",
                 f"--global_segment_size={segment}",
             ),
         )
@@ -99,7 +112,7 @@ class MooncakeServers(WeightServers):
 
     @property
     def weights(self) -> str:
-        return f"{self.name}://{self.address}"
+        return self._transfer.named(f"{self.name}://{self.address}")
 
     @property
     def lost(self) -> bool:

@@ -29,6 +29,7 @@ from rollart_flow.weights.following import Following, announce
 from rollart_flow.weights.mooncake.buckets import Described, digest, pack
 from rollart_flow.weights.mooncake.client import MooncakeClient, SegmentFullError
 from rollart_flow.weights.mooncake.index import Index, IndexLog
+from rollart_flow.weights.transport import TCP, TransferSettings
 
 if TYPE_CHECKING:
     import torch
@@ -42,7 +43,8 @@ class MooncakeWeightStore(WeightStore):
     Args:
         address: HOST:PORT of the master.
         run: prefix of the keys; unique among all users of the same master.
-        bucket_bytes: size of a bucket; a multiple of 64.
+        transfer: protocol and devices of the transfer.
+        bucket_bytes: size of a bucket.
     """
 
     def __init__(
@@ -50,10 +52,12 @@ class MooncakeWeightStore(WeightStore):
         address: str,
         run: str,
         *,
+        transfer: TransferSettings = TCP,
         bucket_bytes: int = BUCKET_BYTES,
     ) -> None:
         self._address = address
         self._run = run
+        self._transfer = transfer
         self._bucket_bytes = bucket_bytes
         self._lock = threading.Lock()
         self._connected: tuple[MooncakeClient, IndexLog] | None = None
@@ -178,7 +182,7 @@ class MooncakeWeightStore(WeightStore):
                 if self._connected is not None and not self._connected[0].answered():
                     self._disconnect()
                 if self._connected is None:
-                    client = MooncakeClient(self._address)
+                    client = MooncakeClient(self._address, self._transfer)
                     self._connected = client, IndexLog(client, self._run)
                 yield self._connected
             except WeightsError as error:
