@@ -216,7 +216,9 @@ def test_an_interrupted_run_says_how_to_resume_it(tmp_path: Path) -> None:
 
 
 def test_what_needs_processes_of_its_own_is_refused_in_one_line(tmp_path: Path) -> None:
-    loaded = load_source(source(tmp_path), tmp_path / "coins.py", {"train.ranks": "2", "backend": "fsdp2"})
+    loaded = load_source(
+        source(tmp_path), tmp_path / "coins.py", {"train.ranks": "2", "backend": "fsdp2"}
+    )
     with pytest.raises(SettingsError, match=r"train\.ranks=2 needs processes of its own"):
         runner.run(loaded, store=str(tmp_path), executor="inline")
     loaded = load_source(source(tmp_path), tmp_path / "coins.py")
