@@ -8,6 +8,8 @@ import torch
 
 from rollart_flow.models.device import CPU
 from rollart_flow.models.qwen3 import ModelConfig
+from rollart_flow.trainers.batch.passes import buckets
+from rollart_flow.trainers.batch.ragged import Array
 from rollart_flow.trainers.batch.training_batch import TrainingBatch
 from rollart_flow.trainers.settings import RankSettings
 from tests.models.reference import reference_qwen3
@@ -44,11 +46,12 @@ class PlainLoop:
             self._model.parameters(), lr=self._settings.optimizer.lr
         )
 
-    def step(self, batch: TrainingBatch) -> float:
-        """One update; its loss."""
+    def step(self, batch: TrainingBatch, *, by_length: bool = False) -> float:
+        """One update; its loss. With `by_length`, rows of similar lengths are padded together."""
         self._optimizer.zero_grad()
         actions, total = int(batch.actions.starts[-1]), 0.0
-        for rows in _in_order(batch, self._settings.micro_batch_tokens):
+        most = self._settings.micro_batch_tokens
+        for rows in buckets(batch.tokens.lengths, most) if by_length else _in_order(batch, most):
             mixed = self._settings.dtype == "bfloat16"
             with torch.autocast(self._device.type, torch.bfloat16, enabled=mixed):
                 loss = self._loss(batch, rows) / actions
@@ -58,7 +61,7 @@ class PlainLoop:
         self._optimizer.step()
         return total
 
-    def _loss(self, batch: TrainingBatch, rows: range) -> torch.Tensor:
+    def _loss(self, batch: TrainingBatch, rows: Array) -> torch.Tensor:
         """Clipped, summed over action tokens."""
         chains = [batch.tokens.values[slice(*batch.tokens.starts[row : row + 2])] for row in rows]
         tokens = torch.nn.utils.rnn.pad_sequence(
@@ -66,7 +69,7 @@ class PlainLoop:
         ).to(self._device)
         logits = self._model(tokens).logits[:, :-1].float()
         every = torch.log_softmax(logits, -1).gather(-1, tokens[:, 1:, None]).squeeze(-1)
-        at, owners = batch.actions.positions(np.asarray(rows))
+        at, owners = batch.actions.positions(rows)
         logprobs = every[self._there(owners), self._there(batch.actions.values[at] - 1)]
         ratio = (logprobs - self._there(batch.behavior_logprobs[at])).exp()
         advantages = self._there(batch.advantages[at])
@@ -77,7 +80,7 @@ class PlainLoop:
         return torch.from_numpy(values).to(self._device)
 
 
-def _in_order(batch: TrainingBatch, most: int) -> list[range]:
+def _in_order(batch: TrainingBatch, most: int) -> list[Array]:
     """Rows of each pass: as many as fit."""
     lengths, cuts, longest = batch.tokens.lengths, [0], 0
     for row, length in enumerate(lengths):
@@ -85,4 +88,4 @@ def _in_order(batch: TrainingBatch, most: int) -> list[range]:
         if (row + 1 - cuts[-1]) * longest > most:
             cuts.append(row)
             longest = int(length)
-    return [range(*pair) for pair in zip(cuts, [*cuts[1:], batch.rows], strict=True)]
+    return [np.arange(*pair) for pair in zip(cuts, [*cuts[1:], batch.rows], strict=True)]
