@@ -83,7 +83,7 @@ class DecodeBatch:
             free, _ = torch.cuda.mem_get_info(device)
             each = KeyValues.row_bytes(config, max_context, dtype)
             rows = rows_that_fit(rows, max_batch, each, free)
-        self._cache = RowCache(config, rows, max_context, dtype, device)
+        self._cache = RowCache(KeyValues(config, rows, max_context, dtype, device))
         self._captures = device.type == "cuda" and not eager
         self._graphs = self._new_graphs()
         self._sampler = Sampler(rows, config.vocab_size, seed, device)

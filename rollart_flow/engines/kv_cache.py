@@ -7,13 +7,10 @@ least recently used first, so memory is bounded by construction. The invariant: 
 """
 
 import numpy as np
-import torch
 
 from rollart_flow.errors import EngineError
 from rollart_flow.models.cached import Int64Array
-from rollart_flow.models.device import CPU
 from rollart_flow.models.key_values import KeyValues
-from rollart_flow.models.qwen3 import ModelConfig
 
 MIN_SHARED = 8
 """Minimum length of a shared prefix; computing a shorter one costs less than copying it."""
@@ -25,17 +22,11 @@ SHARE = 0.5
 class RowCache:
     """Keys and values with the token chains they belong to; the bookkeeping uses numpy."""
 
-    def __init__(
-        self,
-        config: ModelConfig,
-        rows: int,
-        length: int,
-        dtype: torch.dtype,
-        device: torch.device = CPU,
-    ) -> None:
-        """Args: `rows` chains of up to `length` tokens each."""
-        self.length = length
-        self.tensors = KeyValues(config, rows, length, dtype, device)
+    def __init__(self, tensors: KeyValues) -> None:
+        """Keep the keys and values in `tensors`, which may be on any device."""
+        self.tensors = tensors
+        self.length = tensors.scratch
+        rows, length = tensors.keys.shape[1], self.length
         self.chain: Int64Array = np.zeros((rows, length + 1), np.int64)
         """Tokens of each row; the token at index `held` is fed next."""
         self.held: Int64Array = np.zeros(rows, np.int64)

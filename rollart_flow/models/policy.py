@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from rollart_flow.errors import SettingsError
 
@@ -22,6 +22,27 @@ AUTO = "auto"
 DEVICES = ("cpu", "cuda")
 WORDS = ("left", "down", "right", "up")
 """Words that the tokenizer of a tiny policy encodes as one token each by default."""
+
+
+class _Fields(TypedDict, total=False):
+    """Types of the fields that any policy has, as keywords; defaults and texts are `Policy`'s."""
+
+    warm_start: int
+    engine: str
+    dtype: str
+    device: str
+    eager: bool
+    max_batch: int
+
+
+class _TinyFields(_Fields, total=False):
+    """Types of the fields of a model made from scratch."""
+
+    hidden: int
+    layers: int
+    heads: int
+    seed: int
+    max_context: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,58 +145,24 @@ class Policy:
         return 4 * self.hidden
 
     @staticmethod
-    def tiny(
-        *,
-        hidden: int = 64,
-        layers: int = 2,
-        heads: int = 4,
-        words: Iterable[str] = WORDS,
-        seed: int = 0,
-        warm_start: int = 0,
-        engine: str = "embedded",
-        dtype: str = AUTO,
-        device: str = "cpu",
-        eager: bool = False,
-        max_context: int = 512,
-        max_batch: int = 64,
-    ) -> Policy:
+    def tiny(*, words: Iterable[str] = WORDS, **fields: Unpack[_TinyFields]) -> Policy:
         """Return a small Qwen3 with fresh weights and a character-level tokenizer.
 
-        Arguments are the fields of the same names.
+        Arguments are all fields but `path`.
 
         Raises:
             SettingsError: a value is out of range.
         """
-        return Policy(
-            hidden=hidden,
-            layers=layers,
-            heads=heads,
-            words=tuple(words),
-            seed=seed,
-            warm_start=warm_start,
-            engine=engine,
-            dtype=dtype,
-            device=device,
-            eager=eager,
-            max_context=max_context,
-            max_batch=max_batch,
-        )
+        return Policy(words=tuple(words), **fields)
 
     @staticmethod
     def from_pretrained(
-        path: str | Path,
-        *,
-        warm_start: int = 0,
-        engine: str = "embedded",
-        dtype: str = AUTO,
-        device: str = "cpu",
-        eager: bool = False,
-        max_context: int = 2048,
-        max_batch: int = 64,
+        path: str | Path, *, max_context: int = 2048, **fields: Unpack[_Fields]
     ) -> Policy:
         """Return a Qwen3 in a local Hugging Face folder, with its tokenizer and chat template.
 
-        The layers may be mixtures of experts if the engine is vLLM.
+        The layers may be mixtures of experts if the engine is vLLM. Arguments are the fields that
+        do not describe a model made from scratch.
 
         This call only checks that the folder exists; `materialize` reads it.
 
@@ -188,16 +175,7 @@ class Policy:
                 f"policy: no config.json in {str(folder)!r}; "
                 "give the local folder of a Hugging Face model"
             )
-        return Policy(
-            path=str(folder.resolve()),
-            warm_start=warm_start,
-            engine=engine,
-            dtype=dtype,
-            device=device,
-            eager=eager,
-            max_context=max_context,
-            max_batch=max_batch,
-        )
+        return Policy(path=str(folder.resolve()), max_context=max_context, **fields)
 
 
 def materialize(policy: Policy, folder: str | Path) -> None:

@@ -25,7 +25,7 @@ CONFIG = ModelConfig(
 @pytest.fixture
 def cache() -> RowCache:
     """Three rows of 64 tokens."""
-    return RowCache(CONFIG, 3, 64, torch.float32)
+    return RowCache(KeyValues(CONFIG, 3, 64, torch.float32))
 
 
 def _chain(*parts: tuple[int, int]) -> Int64Array:

@@ -29,6 +29,7 @@ from rollart_flow.trainers.checkpoint.checkpoint import is_checkpoint, read_chec
 from rollart_flow.trainers.ranks import Ranks, by_itself, lost_rank
 from rollart_flow.trainers.settings import RankSettings
 from rollart_flow.trainers.step.core_trainer import CoreTrainer
+from rollart_flow.trainers.step.train_state import InitialState
 
 
 class DistributedTrainer(CoreTrainer):
@@ -59,18 +60,14 @@ class DistributedTrainer(CoreTrainer):
             MissingExtraError: the packages of the trainer are not installed.
         """
         chosen = settings or RankSettings(backend=self.backend)
-        state, group = self._shard(config, tensors, algorithm, chosen, ranks or by_itself())
+        initial = InitialState(config, tensors, algorithm, chosen.optimizer)
+        state, group = self._shard(initial, chosen, ranks or by_itself())
         self._sharded_state = state
         super().__init__(state, algorithm, chosen, group)
 
     @abstractmethod
     def _shard(
-        self,
-        config: ModelConfig,
-        tensors: Mapping[str, torch.Tensor],
-        algorithm: Algorithm,
-        settings: RankSettings,
-        ranks: Ranks,
+        self, initial: InitialState, settings: RankSettings, ranks: Ranks
     ) -> tuple[ShardedState, Ranks]:
         """Return this rank's part of the state, and the ranks with their model replicas."""
 

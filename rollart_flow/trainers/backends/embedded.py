@@ -15,7 +15,7 @@ from rollart_flow.trainers.checkpoint.checkpoint import read_checkpoint, write_c
 from rollart_flow.trainers.ranks import Ranks
 from rollart_flow.trainers.settings import RankSettings
 from rollart_flow.trainers.step.core_trainer import CoreTrainer
-from rollart_flow.trainers.step.train_state import TrainState
+from rollart_flow.trainers.step.train_state import InitialState, TrainState
 
 
 class EmbeddedTrainer(CoreTrainer):
@@ -40,7 +40,8 @@ class EmbeddedTrainer(CoreTrainer):
         """
         chosen = settings or RankSettings()
         alone = Ranks(device=computing_device(chosen.device))
-        state = TrainState(config, tensors, algorithm, chosen.optimizer, alone.device)
+        initial = InitialState(config, tensors, algorithm, chosen.optimizer)
+        state = TrainState(initial, alone.device)
         super().__init__(state, algorithm, chosen, alone)
 
     def save(self, folder: Path) -> None:

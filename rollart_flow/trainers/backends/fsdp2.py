@@ -13,7 +13,6 @@ import torch
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor
 
-from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.models.qwen3 import ModelConfig, Qwen3
 from rollart_flow.trainers.backends.distributed_trainer import DistributedTrainer
 from rollart_flow.trainers.backends.sharded_checkpoint import ShardedState
@@ -21,6 +20,7 @@ from rollart_flow.trainers.ranks import Ranks
 from rollart_flow.trainers.settings import RankSettings
 from rollart_flow.trainers.step.critic import ValueHead
 from rollart_flow.trainers.step.running import PolicyModel
+from rollart_flow.trainers.step.train_state import InitialState
 
 
 class Fsdp2Trainer(DistributedTrainer):
@@ -29,14 +29,9 @@ class Fsdp2Trainer(DistributedTrainer):
     backend = "fsdp2"
 
     def _shard(
-        self,
-        config: ModelConfig,
-        tensors: Mapping[str, torch.Tensor],
-        algorithm: Algorithm,
-        settings: RankSettings,
-        ranks: Ranks,
+        self, initial: InitialState, settings: RankSettings, ranks: Ranks
     ) -> tuple[ShardedState, Ranks]:
-        return FsdpState(config, tensors, algorithm, settings.optimizer, ranks), ranks
+        return FsdpState(initial, ranks), ranks
 
 
 class FsdpState(ShardedState):

@@ -35,33 +35,23 @@ from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import async_save
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.errors import TrainerError
-from rollart_flow.models.qwen3 import ModelConfig
 from rollart_flow.trainers.checkpoint.checkpoint import FORMAT, RNG, Checkpoint, as_trainer_error
-from rollart_flow.trainers.optimizer import AdamW
 from rollart_flow.trainers.ranks import Ranks
 from rollart_flow.trainers.step.reference import REFERENCE
-from rollart_flow.trainers.step.train_state import TrainState
+from rollart_flow.trainers.step.train_state import InitialState, TrainState
 from rollart_flow.weights.folders import put_folder
 
 
 class ShardedState(TrainState):
     """Model, head and optimizer of all ranks, of which this process holds a part."""
 
-    def __init__(
-        self,
-        config: ModelConfig,
-        tensors: Mapping[str, torch.Tensor],
-        algorithm: Algorithm,
-        settings: AdamW,
-        ranks: Ranks,
-    ) -> None:
-        """Shard `tensors`, whole and the same in every rank; WeightsError if they do not fit."""
+    def __init__(self, initial: InitialState, ranks: Ranks) -> None:
+        """Shard the initial weights; WeightsError if they do not fit the shape."""
         self._ranks = ranks
-        self.shapes = {name: tensor.shape for name, tensor in tensors.items()}
+        self.shapes = {name: tensor.shape for name, tensor in initial.tensors.items()}
         """Shapes of all whole tensors of the policy, including those held by other ranks only."""
-        super().__init__(config, tensors, algorithm, settings, ranks.device)
+        super().__init__(initial, ranks.device)
 
     def whole(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Gather tensors on the CPU; every rank must call this for the same tensors."""

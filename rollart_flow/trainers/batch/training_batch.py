@@ -4,15 +4,12 @@ The invariant (token fidelity): every action token appears once, with the behavi
 advantage, weight and sampling it was stored with; nothing is re-tokenized, and a row that the
 trainer could not score as it was sampled is refused.
 
-Shapes: B rows of a micro-batch, T their longest, A action tokens in row order, V vocabulary. A
-packed micro-batch is one row of all its tokens.
+Shapes: A action tokens in row order, V vocabulary.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -20,71 +17,16 @@ import torch
 
 from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.errors import TrainerError
-from rollart_flow.models.packing import Group, Packing
 from rollart_flow.trainers.batch.columns import Columns, read_columns
-from rollart_flow.trainers.batch.passes import GROUP_COST_TOKENS, buckets
+from rollart_flow.trainers.batch.micro_batch import MicroBatch, packed_tokens, padded_tokens
 from rollart_flow.trainers.batch.ragged import (
     Array,
     Ragged,
     read_column,
     read_lists,
     refuse,
-    spans,
 )
 from rollart_flow.trainers.batch.sampling_mask import SamplingMask, read_sampling_mask
-
-Matrix = np.ndarray[tuple[int, int], np.dtype[np.int64]]
-
-
-@dataclass(frozen=True, slots=True)
-class MicroBatch:
-    """Tensors of one forward and backward pass."""
-
-    token_ids: torch.Tensor
-    """int64 [B, T], padded on the right with 0; packed int64 [1, tokens]."""
-    packing: Packing | None
-    """The rows of a packed micro-batch; None if they are padded."""
-    predictors: torch.Tensor
-    """int64 [A]: place in the flattened `token_ids` whose logits predict each action token."""
-    targets: torch.Tensor
-    """int64 [A]: the action tokens."""
-    behavior_logprobs: torch.Tensor
-    """float32 [A]"""
-    advantages: torch.Tensor
-    """float32 [A]"""
-    weights: torch.Tensor
-    """float32 [A]"""
-    temperature: torch.Tensor
-    """float32 [A]"""
-    sampling_mask: torch.Tensor | None
-    """bool [A, V]: tokens with a probability above 0; None if all tokens have one."""
-    at: Array
-    """int64 [A]: place of each action token among those of the whole batch."""
-    rows: torch.Tensor
-    """int64 [A]: row of each action token in the micro-batch."""
-    chunks: torch.Tensor
-    """int64 [A]: index of the token's run of action tokens between two observations, from 0."""
-    lags: torch.Tensor | None
-    """int64 [A]: versions that the behavior policy is behind; None if the batch has none."""
-    columns: Mapping[str, torch.Tensor]
-    """[A] each: columns that the algorithm reads, by name."""
-
-    @property
-    def inputs(self) -> tuple[torch.Tensor, torch.Tensor, Packing | None]:
-        """Arguments of a model that returns the hidden states at `predictors`, [A, E]."""
-        return self.token_ids, self.predictors, self.packing
-
-    def to(self, device: torch.device) -> MicroBatch:
-        """Return a copy with all tensors on a device."""
-        if device.type == "cpu":
-            return self
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        moved: dict[str, Any] = {
-            k: v.to(device) for k, v in values.items() if isinstance(v, torch.Tensor)
-        }
-        columns = {name: tensor.to(device) for name, tensor in self.columns.items()}
-        packing = None if self.packing is None else self.packing.to(device)
-        return replace(self, **moved, columns=columns, packing=packing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +71,10 @@ class TrainingBatch:
             TrainerError: an action token has probability 0 under its stored sampling settings.
         """
         columns = self.columns
-        token_ids, begins, packing = (self._packed if self.packed else self._padded)(rows)
+        lay_out = packed_tokens if self.packed else padded_tokens
+        token_ids, begins, packing = lay_out(
+            self.tokens.values, self.tokens.starts[rows], self.used_lengths[rows]
+        )
         at, owners = self.actions.positions(rows)
         places = self.actions.values[at]
         targets = self.tokens.values[self.tokens.starts[rows][owners] + places]
@@ -153,36 +98,6 @@ class TrainingBatch:
             lags=None if columns.lags is None else torch.from_numpy(columns.lags[at]),
             columns={name: torch.from_numpy(values[at]) for name, values in columns.values.items()},
         )
-
-    def _padded(self, rows: Array) -> tuple[Matrix, Array, None]:
-        """Return (token ids [B, T], place of the first token of each row in it, None)."""
-        lengths = self.used_lengths[rows]
-        width = int(lengths.max())
-        inside = np.arange(width) < lengths[:, None]
-        token_ids = np.zeros((len(rows), width), dtype=np.int64)
-        flat = self.tokens.starts[rows][:, None] + np.arange(width)
-        token_ids[inside] = self.tokens.values[flat[inside]]
-        return token_ids, np.arange(len(rows)) * width, None
-
-    def _packed(self, rows: Array) -> tuple[Matrix, Array, Packing]:
-        """Return (token ids [1, tokens], place of the first token of each row in it, packing).
-
-        Rows lie in order of their lengths, so that those of a group of attention are adjacent.
-        """
-        lengths = self.used_lengths[rows]
-        parts = buckets(lengths, int(lengths.sum()), GROUP_COST_TOKENS)
-        order = np.concatenate(parts)
-        begins = np.empty_like(lengths)
-        begins[order] = np.cumsum(lengths[order]) - lengths[order]
-        places, _ = spans(self.tokens.starts[rows[order]], lengths[order])
-        positions, _ = spans(np.zeros_like(lengths), lengths[order])
-        groups = []
-        for part in parts:
-            longest = int(lengths[part[-1]])
-            tokens, _ = spans(np.arange(len(part)) * longest, lengths[part])
-            groups.append(Group(len(part), longest, torch.from_numpy(tokens)))
-        packing = Packing(torch.from_numpy(positions), tuple(groups))
-        return self.tokens.values[places][None], begins, packing
 
     def _check_possible(self, possible: Array, rows: Array, targets: Array) -> None:
         """Refuse an action token that its sampling settings exclude; all arguments are [A]."""

@@ -15,7 +15,7 @@ import torch
 
 from rollart_flow.models.packing import Packing
 from rollart_flow.models.qwen3 import ModelConfig
-from rollart_flow.trainers.batch.training_batch import MicroBatch
+from rollart_flow.trainers.batch.micro_batch import MicroBatch
 
 
 class PolicyModel(Protocol):

@@ -11,9 +11,10 @@ from functools import partial
 import numpy as np
 import torch
 
+from rollart_flow.trainers.batch.micro_batch import MicroBatch
 from rollart_flow.trainers.batch.passes import passes
 from rollart_flow.trainers.batch.ragged import Array
-from rollart_flow.trainers.batch.training_batch import MicroBatch, TrainingBatch
+from rollart_flow.trainers.batch.training_batch import TrainingBatch
 from rollart_flow.trainers.ranks import ALONE, Ranks
 from rollart_flow.trainers.step.critic import ValueHead
 from rollart_flow.trainers.step.running import OneByOne, Pass, PolicyModel, Runner

@@ -10,13 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.errors import TrainerError
-from rollart_flow.models.device import CPU
 from rollart_flow.models.folder import check_tensors
 from rollart_flow.models.qwen3 import ModelConfig, Qwen3
 from rollart_flow.trainers.checkpoint.checkpoint import Checkpoint
@@ -27,36 +27,40 @@ from rollart_flow.trainers.step.running import PolicyModel, Runner
 _OPTIMIZER_TENSORS = ("step", "exp_avg", "exp_avg_sq")
 
 
+@dataclass(frozen=True, slots=True)
+class InitialState:
+    """What a `TrainState` is built from; the same in every rank."""
+
+    config: ModelConfig
+    tensors: Mapping[str, torch.Tensor]
+    """Initial weights in Hugging Face names, whole."""
+    algorithm: Algorithm
+    optimizer: AdamW
+
+
 class TrainState:
     """Model, head and optimizer in float32; subclasses shard them over ranks."""
 
-    def __init__(
-        self,
-        config: ModelConfig,
-        tensors: Mapping[str, torch.Tensor],
-        algorithm: Algorithm,
-        settings: AdamW,
-        device: torch.device = CPU,
-    ) -> None:
-        """Args: `tensors` are the initial weights, copied to `device`.
+    def __init__(self, initial: InitialState, device: torch.device) -> None:
+        """Copy the initial weights to `device`.
 
         Raises:
             WeightsError: the tensors do not fit the shape.
         """
-        check_tensors(config, tensors)
+        check_tensors(initial.config, initial.tensors)
         self._device = device
-        whole = {name: tensor.float() for name, tensor in tensors.items()}
-        self.model: PolicyModel = self._policy(config, whole)
+        whole = {name: tensor.float() for name, tensor in initial.tensors.items()}
+        self.model: PolicyModel = self._policy(initial.config, whole)
         self.critic: ValueHead | None = None
         scale = 1.0
-        if algorithm.critic is not None:
+        if (critic := initial.algorithm.critic) is not None:
             with device:
-                head = ValueHead(config.hidden_size)
+                head = ValueHead(initial.config.hidden_size)
             self.critic = self._placed(head)
-            scale = algorithm.critic.lr_scale
+            scale = critic.lr_scale
         self._trained = dict(self.model.named_parameters())
         self._head = {} if self.critic is None else self.critic.parameters_by_name()
-        self._settings = settings
+        self._settings = initial.optimizer
         self.optimizer = self._optimizer(scale)
         self.run: Runner | None = self._runner()
 

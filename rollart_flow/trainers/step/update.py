@@ -21,9 +21,10 @@ import torch
 
 from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.algorithms.base import TARGETS, TokenLoss, Tokens
+from rollart_flow.trainers.batch.micro_batch import MicroBatch
 from rollart_flow.trainers.batch.passes import passes
 from rollart_flow.trainers.batch.ragged import Array
-from rollart_flow.trainers.batch.training_batch import MicroBatch, TrainingBatch
+from rollart_flow.trainers.batch.training_batch import TrainingBatch
 from rollart_flow.trainers.ranks import ALONE, Ranks
 from rollart_flow.trainers.step.critic import ValueHead
 from rollart_flow.trainers.step.running import OneByOne, Pass, PolicyModel, Runner

@@ -13,7 +13,6 @@ import torch
 import torch.distributed as dist
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
-from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.models.qwen3 import ModelConfig
 from rollart_flow.trainers.backends.megatron.capabilities import Capabilities
 from rollart_flow.trainers.backends.megatron.groups import Groups
@@ -21,10 +20,10 @@ from rollart_flow.trainers.backends.megatron.mapping import Entry, entries, loca
 from rollart_flow.trainers.backends.megatron.model import INSIDE, LayerChunk, MegatronModel
 from rollart_flow.trainers.backends.megatron.pipeline import Scheduled, of_all_stages
 from rollart_flow.trainers.backends.sharded_checkpoint import ShardedState
-from rollart_flow.trainers.optimizer import AdamW
 from rollart_flow.trainers.ranks import Ranks
 from rollart_flow.trainers.step.critic import ValueHead
 from rollart_flow.trainers.step.running import PolicyModel, Runner
+from rollart_flow.trainers.step.train_state import InitialState
 
 _OF_HEADS = ("q_layernorm.weight", "k_layernorm.weight")
 """Weights that every rank has whole, but applies to its own heads only."""
@@ -36,14 +35,7 @@ class MegatronState(ShardedState):
     """Model, head and optimizer of all ranks, of which this process holds a part."""
 
     def __init__(
-        self,
-        config: ModelConfig,
-        tensors: Mapping[str, torch.Tensor],
-        algorithm: Algorithm,
-        settings: AdamW,
-        ranks: Ranks,
-        groups: Groups,
-        machine: Capabilities,
+        self, initial: InitialState, ranks: Ranks, groups: Groups, machine: Capabilities
     ) -> None:
         """Args: see `ShardedState`; `machine` are the capabilities of the rank.
 
@@ -52,7 +44,7 @@ class MegatronState(ShardedState):
         self._groups = groups
         self._machine = machine
         self._entries: dict[str, Entry] = {}
-        super().__init__(config, tensors, algorithm, settings, ranks)
+        super().__init__(initial, ranks)
 
     def clip(self) -> float:
         """Sum the gradient over ranks and clip it."""

@@ -7,18 +7,13 @@ Source: ROLLART section 5.1 (ActorTrainCls); Megatron-LM (1909.08053) section 3,
 (2104.04473) section 2.2, pipeline parallel.
 """
 
-from collections.abc import Mapping
-
-import torch
-
-from rollart_flow.algorithms.algorithm import Algorithm
-from rollart_flow.models.qwen3 import ModelConfig
 from rollart_flow.trainers.backends.distributed_trainer import DistributedTrainer
 from rollart_flow.trainers.backends.megatron.capabilities import capabilities, check_installed
 from rollart_flow.trainers.backends.sharded_checkpoint import ShardedState
 from rollart_flow.trainers.layout import Layout
 from rollart_flow.trainers.ranks import Ranks
 from rollart_flow.trainers.settings import RankSettings
+from rollart_flow.trainers.step.train_state import InitialState
 
 
 class MegatronTrainer(DistributedTrainer):
@@ -27,12 +22,7 @@ class MegatronTrainer(DistributedTrainer):
     backend = "megatron"
 
     def _shard(
-        self,
-        config: ModelConfig,
-        tensors: Mapping[str, torch.Tensor],
-        algorithm: Algorithm,
-        settings: RankSettings,
-        ranks: Ranks,
+        self, initial: InitialState, settings: RankSettings, ranks: Ranks
     ) -> tuple[ShardedState, Ranks]:
         check_installed()
         from rollart_flow.trainers.backends.megatron.distributed import Distributed
@@ -42,6 +32,7 @@ class MegatronTrainer(DistributedTrainer):
         layout = settings.layout if ranks.count > 1 else Layout()
         machine = capabilities(cuda=ranks.device.type == "cuda")
         machine.check(layout)
+        config = initial.config
         layout.check_shape(
             key_value_heads=config.num_key_value_heads,
             intermediate=config.intermediate_size,
@@ -51,4 +42,4 @@ class MegatronTrainer(DistributedTrainer):
         groups = make_groups(layout, ranks)
         group = groups.with_replicas(ranks)
         make = Distributed if machine.stack else MegatronState
-        return make(config, tensors, algorithm, settings.optimizer, group, groups, machine), group
+        return make(initial, group, groups, machine), group
