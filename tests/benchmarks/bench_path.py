@@ -86,7 +86,7 @@ def _measure(executor: str) -> tuple[Counter[str], float]:
 
 def _processes() -> Snapshot:
     this = psutil.Process()
-    found = {("driver", this.pid): sum(this.cpu_times()[:2])}
+    found: dict[tuple[str, int], float] = {("driver", this.pid): sum(this.cpu_times()[:2])}
     for process in this.children(recursive=True):
         name = (process.cmdline() or [process.name()])[0]
         found[name.rsplit("/", 1)[-1], process.pid] = sum(process.cpu_times()[:2])
