@@ -8,7 +8,7 @@ the operating system, so that other programs on the machine change them little.
 import sys
 import tempfile
 import threading
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -53,7 +53,10 @@ def run() -> list[Record]:
                 "ms",
                 at_most=goal if executor == "ray" else None,
                 peer=f"{rate:.0f} trajectories/s; "
-                + ", ".join(f"{name} {ms:.2f}" for name, ms in parts.most_common(8)),
+                + ", ".join(
+                    f"{name} {ms:.2f}"
+                    for name, ms in sorted(parts.items(), key=lambda part: -part[1])[:8]
+                ),
             )
         )
     return records
@@ -63,7 +66,7 @@ def _computes(executor: str, name: str) -> bool:
     return any(part in name for part in COMPUTING[executor])
 
 
-def _measure(executor: str) -> tuple[Counter[str], float]:
+def _measure(executor: str) -> tuple[Mapping[str, float], float]:
     """CPU milliseconds of a trajectory by process or thread, and trajectories per second."""
     seen: dict[int, Snapshot] = {}
     ended: dict[int, float] = {}
@@ -78,7 +81,7 @@ def _measure(executor: str) -> tuple[Counter[str], float]:
         loaded = load_source(PIPELINE, Path(folder) / "path.py")
         runner.run(loaded, store=folder, executor=executor, on_progress=on_progress)
     count = (LAST - FIRST) * BATCH
-    parts: Counter[str] = Counter()
+    parts: defaultdict[str, float] = defaultdict(float)
     for key, seconds in seen[LAST].items():
         parts[key[0]] += 1000 * (seconds - seen[FIRST].get(key, 0.0)) / count
     return parts, count / (ended[LAST] - ended[FIRST])
