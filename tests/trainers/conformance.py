@@ -5,6 +5,7 @@ Tolerances are none: a backend that cannot give the same bits on the same machin
 here, it does not conform.
 """
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
@@ -131,6 +132,17 @@ class TrainerConformance(ABC):
     def test_another_batch_gives_another_version(self) -> None:
         one, other = self.start(), self.start()
         assert bits(one.train_step(1, batch_of(1))) != bits(other.train_step(1, batch_of(2)))
+
+    def test_packed_rows_give_the_step_of_padded_rows(self) -> None:
+        """The reference is computed once for both epochs of packed rows, and twice for others."""
+        batch, divergent = batch_of(1), grpo(kl=0.1)
+        packed, padded = (
+            self.start(replace(CUT, packed=each), divergent).train_step(1, batch)
+            for each in (True, False)
+        )
+        assert packed.loss == pytest.approx(padded.loss, abs=self.tolerance)
+        assert packed.grad_norm == pytest.approx(padded.grad_norm, rel=100 * self.tolerance)
+        assert json.loads(packed.kernels) == {**json.loads(padded.kernels), "packed": True}
 
     def test_weights_are_safe_to_keep_and_to_change(self) -> None:
         trainer, untouched = self.start(), self.start()
