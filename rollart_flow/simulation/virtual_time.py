@@ -2,9 +2,6 @@
 
 The invariant: a run in this loop is a function of its seed alone. When everything waits and no
 timer is left, the loop raises DeadlockError with the names of the waits instead of hanging.
-
-Timers are kept on the pages of a calendar, 32 for each second. Setting a timer puts it on a page,
-and only the page of the present is sorted: the cost of a timer does not grow with their number.
 """
 
 import asyncio
@@ -12,99 +9,56 @@ import contextvars
 import gc
 import heapq
 import random
-from bisect import insort
 from collections import deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
-from operator import attrgetter
+from itertools import count
 from typing import Any, TypeVar, TypeVarTuple
 
 from rollart_flow.control.loop import waits
 from rollart_flow.errors import DeadlockError
 
-_PAGES_PER_S = 32
 _MOST_CANCELLED = 100
 """Cancelled timers that may stay, even if fewer others are set."""
-
-_when = attrgetter("_when")
-"""The time of a timer, read without a Python call for each comparison."""
 
 
 class Calendar:
     """The timers that have not fired, in the order of their time and then of their setting."""
 
     def __init__(self) -> None:
-        self._page = -1
-        """Number of the present page."""
-        self._present: list[asyncio.TimerHandle] = []
-        """Timers of that page and of the pages before it, in order."""
-        self._later: dict[int, list[asyncio.TimerHandle]] = {}
-        """Timers by page, in the order in which they were set."""
-        self._pages: list[int] = []
-        """Heap of the pages that have timers."""
-        self._count = 0
+        self._heap: list[tuple[float, int, asyncio.TimerHandle]] = []
+        """(time, order of setting, timer): tuples are compared without a Python call."""
+        self._order = count()
         self._cancelled = 0
         """Upper bound of the cancelled timers among them."""
 
     def __len__(self) -> int:
-        return self._count
+        return len(self._heap)
 
     def add(self, when: float, timer: asyncio.TimerHandle) -> None:
-        self._count += 1
-        page = int(when * _PAGES_PER_S)
-        if page <= self._page:
-            insort(self._present, timer, key=_when)
-        elif (others := self._later.get(page)) is not None:
-            others.append(timer)
-        else:
-            self._later[page] = [timer]
-            heapq.heappush(self._pages, page)
+        heapq.heappush(self._heap, (when, next(self._order), timer))
 
     def next(self) -> float | None:
         """Time at which the next timer fires; None if no timer is set."""
-        while True:
-            while self._present:
-                timer = self._present[0]
-                if not timer.cancelled():
-                    return timer.when()
-                del self._present[0]
-                self._count -= 1
-                self._cancelled -= 1
-            if not self._pages:
-                return None
-            self._turn()
-
-    def _turn(self) -> None:
-        """Turn to the next page that has timers."""
-        self._page = heapq.heappop(self._pages)
-        timers = self._later.pop(self._page)
-        self._present = sorted(_alive(timers), key=_when)
-        cancelled = len(timers) - len(self._present)
-        self._count -= cancelled
-        self._cancelled -= cancelled
+        while self._heap and self._heap[0][2].cancelled():
+            heapq.heappop(self._heap)
+            self._cancelled -= 1
+        return self._heap[0][0] if self._heap else None
 
     def take(self, now: float) -> list[asyncio.TimerHandle]:
         """Remove and return the timers that fire by `now`, which is not after `next()`."""
         taken: list[asyncio.TimerHandle] = []
-        while self._present and self._present[0].when() <= now:
-            taken.append(self._present.pop(0))
-        self._count -= len(taken)
+        while self._heap and self._heap[0][0] <= now:
+            taken.append(heapq.heappop(self._heap)[2])
         return taken
 
     def cancelled(self) -> None:
         """Count a cancelled timer; drop all cancelled ones when they outnumber the others."""
         self._cancelled += 1
-        if self._cancelled > _MOST_CANCELLED and self._cancelled > self._count // 2:
-            self._present = _alive(self._present)
-            later = ((page, _alive(timers)) for page, timers in self._later.items())
-            self._later = {page: alive for page, alive in later if alive}
-            self._pages = sorted(self._later)
-            self._count = len(self._present) + sum(map(len, self._later.values()))
+        if self._cancelled > _MOST_CANCELLED and self._cancelled > len(self._heap) // 2:
+            self._heap = [entry for entry in self._heap if not entry[2].cancelled()]
+            heapq.heapify(self._heap)
             self._cancelled = 0
-
-
-def _alive(timers: list[asyncio.TimerHandle]) -> list[asyncio.TimerHandle]:
-    return [timer for timer in timers if not timer.cancelled()]
 
 
 T = TypeVar("T")

@@ -217,7 +217,7 @@ def drained(calendar: Calendar) -> list[asyncio.TimerHandle]:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_timers_that_are_set_while_others_fire_take_their_place(seed: int) -> None:
-    """Also on the page of the present, and at the present moment itself."""
+    """Also at the present moment itself."""
     fired: list[float] = []
 
     async def main() -> None:
