@@ -165,21 +165,26 @@ class ChatCompletions:
         )
 
 
-def wait_s(attempt: int, backoff_s: float, headers: Mapping[str, str], now: datetime) -> float:
-    """Return the seconds to wait after the failed attempt, from 0: Retry-After, or a backoff.
-
-    Retry-After is in seconds or a date (RFC 9110, 10.2.3), which is counted from `now`. The backoff
-    doubles from `backoff_s`.
-    """
-    told = headers.get("Retry-After", "")
-    if told.isascii() and told.isdigit():
-        return min(float(told), _LONGEST_WAIT_S)
+def retry_after_s(header: str, now: datetime) -> float | None:
+    """Seconds of a Retry-After header, a number or a date (RFC 9110, 10.2.3); None of another."""
+    if header.isascii() and header.isdigit():
+        return float(header)
     try:
-        moment = parsedate_to_datetime(told)
-        return min(max((moment - now).total_seconds(), 0.0), _LONGEST_WAIT_S)
+        return max((parsedate_to_datetime(header) - now).total_seconds(), 0.0)
     except (ValueError, TypeError):  # no date, or one without a time zone
-        longest = min(backoff_s * 2**attempt, _LONGEST_WAIT_S)
-        return uniform(0.75 * longest, longest)
+        return None
+
+
+def wait_s(attempt: int, backoff_s: float, headers: Mapping[str, str], now: datetime) -> float:
+    """Return the seconds to wait after the failed attempt, from 0.
+
+    Without a Retry-After the wait is random, and its limit doubles from `backoff_s`.
+    """
+    told = retry_after_s(headers.get("Retry-After", ""), now)
+    if told is not None:
+        return min(told, _LONGEST_WAIT_S)
+    longest = min(backoff_s * 2**attempt, _LONGEST_WAIT_S)
+    return uniform(0.75 * longest, longest)
 
 
 def _httpx2() -> Any:

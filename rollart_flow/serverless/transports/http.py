@@ -4,14 +4,13 @@
 machine. A 2xx status carries an answer; 429 and 5xx are temporary errors; all others are refusals.
 """
 
-from contextlib import suppress
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from urllib.parse import urlsplit
 
 import httpx2
 
 from rollart_flow.errors import EndpointTroubleError, ServerlessError, SettingsError
+from rollart_flow.rewards.completions import retry_after_s
 from rollart_flow.serverless.policy import CallPolicy
 from rollart_flow.serverless.transports.base import Transport, limited
 from rollart_flow.serverless.transports.registry import public_address
@@ -62,15 +61,6 @@ def _content(response: httpx2.Response) -> bytes:
     status = response.status_code
     said = f"it answered with status {status}: {response.text[:_SHOWN_CHARACTERS]}".rstrip(": ")
     if status == _TOO_MANY or status >= _SERVER_ERROR:
-        raise EndpointTroubleError(said, _retry_after_s(response.headers.get("Retry-After", "")))
+        told = response.headers.get("Retry-After", "")
+        raise EndpointTroubleError(said, retry_after_s(told, datetime.now(UTC)) or 0.0)
     raise ServerlessError(said)
-
-
-def _retry_after_s(header: str) -> float:
-    """Return the seconds of a Retry-After header, a number or a date; 0 for any other value."""
-    if header.isdecimal():
-        return float(header)
-    with suppress(ValueError, TypeError):  # not a date, or a date without a time zone
-        wait = parsedate_to_datetime(header) - datetime.now(UTC)
-        return max(0.0, wait.total_seconds())
-    return 0.0
