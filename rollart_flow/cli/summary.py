@@ -125,70 +125,50 @@ def _staleness(tables: "Snapshot") -> dict[int, int]:
     import polars as pl
 
     started = tables.trajectories.select("trajectory_id", "policy_version_start")
-    counted = (
-        tables.batches.join(started, on="trajectory_id")
-        .group_by((pl.col("policy_version") - pl.col("policy_version_start")).alias("age"))
-        .len()
-        .sort("age")
-        .collect()
-    )
-    return dict(counted.iter_rows())
+    age = (pl.col("policy_version") - pl.col("policy_version_start")).alias("age")
+    batches = tables.batches.join(started, on="trajectory_id")
+    return dict(batches.group_by(age).len().sort("age").collect().iter_rows())
 
 
 def _outcomes(tables: "Snapshot") -> dict[str, int]:
     import polars as pl
 
-    counted = (
-        tables.trajectories.filter(pl.col("split") == Split.TRAIN)
-        .group_by("outcome")
-        .len()
-        .sort("len", "outcome", descending=[True, False])
-        .collect()
-    )
-    return dict(counted.iter_rows())
+    trained = tables.trajectories.filter(pl.col("split") == Split.TRAIN)
+    counted = trained.group_by("outcome").len().sort("len", "outcome", descending=[True, False])
+    return dict(counted.collect().iter_rows())
 
 
 def _curves(tables: "Snapshot") -> tuple[Curve, ...]:
     rows = tables.evaluations.sort("domain", "metric", "step").collect()
-    curves = []
-    for (domain, metric), of_one in rows.group_by("domain", "metric", maintain_order=True):
-        if str(metric).split("/")[0] in _METRICS:
-            curves.append(
-                Curve(
-                    str(domain),
-                    str(metric),
-                    tuple(of_one["step"]),
-                    tuple(of_one["value"]),
-                    int(of_one["n"][-1]),
-                )
-            )
-    return tuple(curves)
+    return tuple(
+        Curve(str(domain), str(metric), tuple(one["step"]), tuple(one["value"]), int(one["n"][-1]))
+        for (domain, metric), one in rows.group_by("domain", "metric", maintain_order=True)
+        if str(metric).split("/")[0] in _METRICS
+    )
 
 
 def render_summary(summary: Summary) -> RenderableType:
     """The figures as tables."""
-    return Group(_head(summary), *_tables(summary))
+    return Group(_head(summary), _tables(summary))
 
 
-def _tables(summary: Summary) -> list[RenderableType]:
+def _tables(summary: Summary) -> RenderableType:
     curves: list[RenderableType] = ["", _success(summary.curves)] if summary.curves else []
-    return [*curves, "", _figures(summary)]
+    return Group(*curves, "", _figures(summary))
 
 
 def show_summary(out: Console, summary: Summary) -> None:
     """Print the figures, then commands to try next; lines with an address are not wrapped."""
     out.print(_head(summary), soft_wrap=True)
-    out.print(Group(*_tables(summary)))
+    out.print(_tables(summary))
     out.print("\ntry next", style="bold")
     for command in summary.next_commands:
         out.print(f"  {command}", soft_wrap=True)
 
 
 def _head(summary: Summary) -> Text:
-    text = Text.assemble(
-        (summary.name, "bold"), f"  {summary.status}, {summary.steps} steps, pipeline "
-    )
-    text.append(f"{summary.pipeline}, {summary.uri}")
+    said = f"  {summary.status}, {summary.steps} steps, pipeline {summary.pipeline}, {summary.uri}"
+    text = Text.assemble((summary.name, "bold"), said)
     if summary.error:
         text.append(f"\n{summary.error}", style="red")
     if summary.parent:
@@ -199,14 +179,9 @@ def _head(summary: Summary) -> Text:
 def _success(curves: tuple[Curve, ...]) -> Table:
     table = grid(("domain", "metric", "first", "last", "curve", "episodes"), right="first last")
     for curve in curves:
-        table.add_row(
-            curve.domain,
-            curve.metric,
-            f"{curve.values[0]:.2f}",
-            f"{curve.values[-1]:.2f}",
-            sparkline(list(curve.values)),
-            str(curve.episodes),
-        )
+        first, last = f"{curve.values[0]:.2f}", f"{curve.values[-1]:.2f}"
+        shown = sparkline(list(curve.values))
+        table.add_row(curve.domain, curve.metric, first, last, shown, str(curve.episodes))
     return table
 
 

@@ -27,13 +27,8 @@ def find_trajectory(run: "Run", beginning: str) -> str:
     import polars as pl
 
     ids = pl.col("trajectory_id")
-    found = (
-        run.trajectories.filter(ids.str.starts_with(beginning))
-        .select(ids.unique().sort())
-        .head(_MOST_CANDIDATES + 1)
-        .collect()["trajectory_id"]
-        .to_list()
-    )
+    fitting = run.trajectories.filter(ids.str.starts_with(beginning)).select(ids.unique().sort())
+    found = fitting.head(_MOST_CANDIDATES + 1).collect()["trajectory_id"].to_list()
     if beginning in found or len(found) == 1:
         return beginning if beginning in found else str(found[0])
     if not found:

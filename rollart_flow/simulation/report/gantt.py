@@ -226,9 +226,8 @@ def _draw(one: Timeline, domains: Sequence[str], scale: float, seconds: float) -
     parts.append(_label("trajectories", y + 11))
     noted = [f"{counts[fate]} {said.split()[0]}" for fate, said in _FATES.items() if counts[fate]]
     room = int(one.lanes * _thickness(one) / 12) - 1
-    parts += [
-        _label(said, y + 25 + 12 * line, "#777") for line, said in enumerate(noted[: max(0, room)])
-    ]
+    for line, said in enumerate(noted[: max(0, room)]):
+        parts.append(_label(said, y + 25 + 12 * line, "#777"))
     for bar in one.bars:
         kind, top = f"d{domains.index(bar.domain)} {bar.fate}", y + bar.lane * _thickness(one)
         said = f"{bar.name}, {_times(bar.start, bar.committed)}"
@@ -260,10 +259,8 @@ def _label(said: str, y: float, colour: str = "#000") -> str:
 
 
 def _rect(kind: str, x: float, y: float, width: float, height: float, said: str = "") -> str:
-    shape = (
-        f'<rect class="{kind}" x="{_px(x)}" y="{_px(y)}" width="{_px(width)}" '
-        f'height="{_px(height)}"'
-    )
+    place = f'x="{_px(x)}" y="{_px(y)}" width="{_px(width)}" height="{_px(height)}"'
+    shape = f'<rect class="{kind}" {place}'
     return f"{shape}><title>{escape(said)}</title></rect>" if said else f"{shape}/>"
 
 
