@@ -173,9 +173,6 @@ def red_team(run: "Run", top: int = 20) -> RedTeamReport:
 
 
 def _suspect(row: Mapping[str, Any]) -> Suspect:
-    fired = {
-        rule.name: {name: row["_figures"][name] for name in rule.figures}
-        for rule in RULES
-        if row[rule.name]
-    }
-    return Suspect(**{name: row[name] for name in _IDENTITY}, fired=fired)
+    figures, fired = row["_figures"], [rule for rule in RULES if row[rule.name]]
+    shown = {rule.name: {name: figures[name] for name in rule.figures} for rule in fired}
+    return Suspect(**{name: row[name] for name in _IDENTITY}, fired=shown)

@@ -59,9 +59,8 @@ def shapes(tables: "Snapshot") -> pl.LazyFrame:
 
 
 def _of_tokens() -> list[pl.Expr]:
-    ends = pl.col("turns").list.eval(
-        pl.element().struct.field("finish_reason") == str(FinishReason.LENGTH)
-    )
+    cut = pl.element().struct.field("finish_reason") == str(FinishReason.LENGTH)
+    ends = pl.col("turns").list.eval(cut)
     return [
         pl.col("action_mask").list.sum().alias("tokens"),
         ends.list.any().fill_null(False).alias("cut"),
@@ -96,9 +95,8 @@ def _of_rewards() -> list[pl.Expr]:
 
 def _of_actions() -> list[pl.Expr]:
     actions = pl.col("actions")
-    longest = actions.list.get(
-        actions.list.eval(pl.element().str.len_chars()).list.arg_max(), null_on_oob=True
-    )
+    place = actions.list.eval(pl.element().str.len_chars()).list.arg_max()
+    longest = actions.list.get(place, null_on_oob=True)
     most = actions.list.eval(pl.element().unique_counts().max()).list.first()
     return [
         longest.str.extract_all(r"\S+").list.join(" ").alias("longest"),

@@ -125,10 +125,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except Exception as error:  # noqa: BLE001  the process ends here; a bug becomes a line too
-        said = (
-            f"{type(error).__name__}: {error} (this is a bug; {TRACEBACK_VARIABLE}=1 shows where)"
-        )
-        return _failed(error, said, FAILED)
+        hint = f"(this is a bug; {TRACEBACK_VARIABLE}=1 shows where)"
+        return _failed(error, f"{type(error).__name__}: {error} {hint}", FAILED)
     if code == INTERRUPTED:  # Typer may have caught the interrupt before
         return fail("interrupted; `rollart resume RUN` continues a run", INTERRUPTED)
     return code if isinstance(code, int) else 0

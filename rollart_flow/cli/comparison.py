@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from rich import box
-from rich.console import Group, RenderableType
+from rich.console import Group, JustifyMethod, RenderableType
 from rich.progress_bar import ProgressBar
 from rich.spinner import Spinner
 from rich.table import Table
@@ -53,9 +53,8 @@ def render_rows(rows: "Sequence[Row]") -> RenderableType:
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     for heading in _COLUMNS:
         text = heading in _TEXT
-        table.add_column(
-            heading, justify="left" if text else "right", no_wrap=not text, overflow="fold"
-        )
+        side: JustifyMethod = "left" if text else "right"
+        table.add_column(heading, justify=side, no_wrap=not text, overflow="fold")
     for row in rows:
         table.add_row(*_cells(row.report))
     return Group(table, Text(_MEANINGS, style="dim"))

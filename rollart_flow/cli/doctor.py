@@ -171,9 +171,8 @@ def _nccl(*, gpu: bool) -> Finding:
     ]
     for requirement in needed:
         if found := _version(requirement.packages[0]):
-            return Finding(
-                "nccl", f"of {requirement.name} {found}", True, f"{ways} (untried on GPUs)"
-            )
+            of = f"of {requirement.name} {found}"
+            return Finding("nccl", of, True, f"{ways} (untried on GPUs)")
     extras = " or ".join(f"'rollart-flow[{requirement.extra}]'" for requirement in needed)
     return Finding("nccl", None, False, f"{ways} need vLLM for GPUs: pip install {extras}")
 

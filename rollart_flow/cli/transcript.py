@@ -118,10 +118,8 @@ def _tokens(row: Mapping[str, Any], turn: Mapping[str, Any], spell: Spell) -> Ta
     seen = len(positions) - len(generated)
     headings = ("position", "token", "text", "logprob", "version")
     table = grid(headings, right="position token logprob version")
-    table.title, table.title_justify = (
-        f"{seen} observation tokens, {len(generated)} generated",
-        "left",
-    )
+    table.title = f"{seen} observation tokens, {len(generated)} generated"
+    table.title_justify = "left"
     for at in generated:
         token, version = row["token_ids"][at], row["token_versions"][at]
         text = Text(repr(spell(token)))

@@ -59,9 +59,8 @@ class Isolated:
             raise IsolatedError(f"no process can be started: {error}") from error
         isolated = cls(process, os.pidfd_open(process.pid))
         try:
-            isolated._streams = await asyncio.open_unix_connection(
-                sock=ours, limit=_LONGEST_ANSWER_BYTES
-            )
+            opened = await asyncio.open_unix_connection(sock=ours, limit=_LONGEST_ANSWER_BYTES)
+            isolated._streams = opened
         except BaseException:
             ours.close()
             await isolated.kill()

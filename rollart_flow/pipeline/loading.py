@@ -95,9 +95,6 @@ def run_source(source_text: str, name: str) -> dict[str, object]:
 
 def _where(error: BaseException, name: str) -> str:
     """File and line of the last statement of the file that led to the error."""
-    lines = [
-        frame.lineno
-        for frame in traceback.extract_tb(error.__traceback__)
-        if frame.filename == name
-    ]
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == name]
     return f"{name}:{lines[-1]}" if lines else name

@@ -190,10 +190,8 @@ def _replaced(value: Any, changes: Values) -> Any:
 def _rebuild(pipeline: G, by_owner: Mapping[str, Values]) -> G:
     """Build every node again, upstream first, from its changed arguments."""
     policy = _replaced(pipeline.policy, by_owner.get("policy", {}))
-    domains = {
-        name: _replaced(domain, by_owner.get(name, {}))
-        for name, domain in _domains(pipeline).items()
-    }
+    given = _domains(pipeline).items()
+    domains = {name: _replaced(domain, by_owner.get(name, {})) for name, domain in given}
     rebuilt: dict[int, Node] = {}
     for node in pipeline.nodes:
         changed = _fields(node, by_owner.get(node.name, {})) | _inputs(node, domains)

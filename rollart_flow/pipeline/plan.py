@@ -70,9 +70,8 @@ class Plan:
 
 def make_plan(pipeline: Graph) -> Plan:
     stages = tuple(_stage(node) for node in pipeline.nodes)
-    edges = [
-        Edge(up.name, node.name, _carries(up)) for node in pipeline.nodes for up in node.upstream
-    ]
+    pairs = ((up, node) for node in pipeline.nodes for up in node.upstream)
+    edges = [Edge(up.name, node.name, _carries(up)) for up, node in pairs]
     edges.append(Edge(pipeline.train.name, pipeline.rollout.name, "policy versions"))
     if pipeline.evaluate is not None:
         edges.append(Edge(pipeline.train.name, pipeline.evaluate.name, "policy versions"))

@@ -82,11 +82,8 @@ def _observation(replay: Replay, turn: int) -> str | None:
 
 def _observation_tokens(replay: Replay, turn: int) -> str | None:
     recorded, mask = replay.trajectory.turns[turn], replay.trajectory.action_mask
-    stored = [
-        (at, replay.trajectory.token_ids[at])
-        for at in range(recorded.start, recorded.end)
-        if not mask[at]
-    ]
+    places = range(recorded.start, recorded.end)
+    stored = [(at, replay.trajectory.token_ids[at]) for at in places if not mask[at]]
     before = replay.trajectory.turns[turn - 1].finish_reason if turn else None
     encoded = replay.codec.encode_observation(
         recorded.observation, first=turn == 0, ended=before != FinishReason.LENGTH

@@ -159,10 +159,9 @@ class ChatCompletions:
         return repr((text.replace(key, "***") if key else text)[:_SHOWN_CHARACTERS])
 
     def _failed(self, what: str) -> RewardFailedError:
-        host = urlsplit(self.url)
-        return RewardFailedError(
-            f"judge: {self.model} at {host.scheme}://{host.netloc} answered: {what}"
-        )
+        url = urlsplit(self.url)
+        where = f"{self.model} at {url.scheme}://{url.netloc}"
+        return RewardFailedError(f"judge: {where} answered: {what}")
 
 
 def retry_after_s(header: str, now: datetime) -> float | None:

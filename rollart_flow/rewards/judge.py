@@ -66,9 +66,8 @@ class Judgements:
         return type(self), (self._folder, self._size)
 
     def __repr__(self) -> str:
-        return (
-            f"Judgements(folder={str(self._folder) if self._folder else None!r}, size={self._size})"
-        )
+        folder = str(self._folder) if self._folder else None
+        return f"Judgements(folder={folder!r}, size={self._size})"
 
     def turn(self, key: str) -> asyncio.Lock:
         """Return the lock of a key, to hold from its lookup until its judgement is stored.

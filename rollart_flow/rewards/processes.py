@@ -93,9 +93,8 @@ class Processes:
     async def warm(self, where: Mapping[str, str], count: int) -> None:
         """Start processes until `count` idle ones have loaded a function, if it can be loaded."""
         ready = sum(_key(where) in process.functions for process in self._idle)
-        found = await asyncio.gather(
-            *(self._another(where) for _ in range(count - ready)), return_exceptions=True
-        )
+        more = (self._another(where) for _ in range(count - ready))
+        found = await asyncio.gather(*more, return_exceptions=True)
         for process in found:
             if isinstance(process, Loaded):
                 self.give(process)

@@ -72,10 +72,9 @@ class Numeric:
 
     def __post_init__(self) -> None:
         for name in ("relative", "absolute"):
-            if not 0.0 <= getattr(self, name) < math.inf:
-                raise SettingsError(
-                    f"numeric: {name} is {getattr(self, name)}; it must be a number from 0"
-                )
+            value = getattr(self, name)
+            if not 0.0 <= value < math.inf:
+                raise SettingsError(f"numeric: {name} is {value}; it must be a number from 0")
         if self.expected is not None and _number(self.expected) is None:
             raise SettingsError(f"numeric: expected is {self.expected!r}, which holds no number")
         check_inside("numeric", self.inside)

@@ -79,9 +79,7 @@ class ServerlessReward:
     async def close(self) -> None:
         """Release all resources. May be called twice; the instance can be used again."""
         caller, self._caller = self._caller, None
-        self._places = asyncio.Semaphore(
-            self.policy.max_concurrent
-        )  # the next event loop may differ
+        self._places = asyncio.Semaphore(self.policy.max_concurrent)  # for another event loop
         if caller is not None:
             await caller.transport.close()
 

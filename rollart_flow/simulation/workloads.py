@@ -121,9 +121,8 @@ class SimulatedDomain:
 _TOOL_STEP = LogNormal(1.0, 0.8, most=30)
 _PAGE_STEP = LogNormal(2.0, 0.8, most=60)
 _SHELL_STEP = LogNormal(0.6, 1.0, most=120)
-_IMAGE_RESET = LatencyMixture(
-    ((0.9992, LogNormal(22.0, 0.45, most=120)), (0.0008, Uniform(150, 400)))
-)
+_LAUNCH, _TAIL = LogNormal(22.0, 0.45, most=120), Uniform(150, 400)
+_IMAGE_RESET = LatencyMixture(((0.9992, _LAUNCH), (0.0008, _TAIL)))
 """Pulling an image and launching a container: tens of seconds, with a tail of hundreds (ROLLART
 section 3.1, Figure 5a) that occurs in about one of ten steps of 128 attempts."""
 

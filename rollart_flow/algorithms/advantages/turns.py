@@ -106,9 +106,8 @@ class GiGPO(CheckedSettings, Estimator):
 
         actions = actions_of(batch)
         episodes, constant = in_groups(batch, self._normalized)
-        values = [
-            episode + 0.0 * each.rewards for episode, each in zip(episodes, actions, strict=True)
-        ]
+        rows = zip(episodes, actions, strict=True)
+        values = [episode + 0.0 * each.rewards for episode, each in rows]
         for members in groups_of(batch):
             self._add_steps(values, actions, members.tolist())
         pairs = zip(values, actions, strict=True)

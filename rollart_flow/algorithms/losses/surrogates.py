@@ -72,11 +72,9 @@ class Clipped(RatioLoss):
         clipped = bounded < surrogate
         objective = torch.minimum(surrogate, bounded)
         if self.dual is not None:
-            least = self.dual * tokens.advantages
-            clipped = clipped | ((tokens.advantages < 0) & (objective < least))
-            objective = torch.where(
-                tokens.advantages < 0, torch.maximum(objective, least), objective
-            )
+            least, bad = self.dual * tokens.advantages, tokens.advantages < 0
+            clipped = clipped | (bad & (objective < least))
+            objective = torch.where(bad, torch.maximum(objective, least), objective)
         return TokenLoss(-objective, ratio.detach(), clipped.detach())
 
 

@@ -37,9 +37,8 @@ class GSPO(RatioLoss):
         ratio = torch.exp(segment_means(self.log_ratio(tokens), tokens.need("rows")))
         within = ratio.clamp(1.0 - self.clip, 1.0 + self.clip_high)
         surrogate, bounded = ratio * tokens.advantages, within * tokens.advantages
-        return TokenLoss(
-            -torch.minimum(surrogate, bounded), ratio.detach(), (bounded < surrogate).detach()
-        )
+        loss, clipped = -torch.minimum(surrogate, bounded), bounded < surrogate
+        return TokenLoss(loss, ratio.detach(), clipped.detach())
 
 
 def gspo(*, clip: float = 3e-4, clip_high: float = 4e-4, **common: Unpack[WithRatio]) -> Algorithm:

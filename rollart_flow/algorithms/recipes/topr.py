@@ -38,9 +38,8 @@ class TOPR(RatioLoss):
         ratio = torch.exp(self.log_ratio(tokens)).detach()
         good = tokens.need("reward") > 0
         weight = torch.where(good, self.positive, self.negative * ratio.clamp(max=1.0))
-        return TokenLoss(
-            -weight * tokens.advantages * tokens.logprobs, ratio, ~good & (ratio > 1.0)
-        )
+        loss = -weight * tokens.advantages * tokens.logprobs
+        return TokenLoss(loss, ratio, ~good & (ratio > 1.0))
 
 
 def topr(*, positive: float = 1.0, negative: float = 1.0, **common: Unpack[WithRatio]) -> Algorithm:

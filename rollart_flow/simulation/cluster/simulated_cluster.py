@@ -141,9 +141,8 @@ class SimulatedCluster:
         while assignments := await admit(f"{host.name}/{slot}", index):
             (assignment,) = assignments
             index += 1
-            script = self._workload.script(
-                assignment.group_id, assignment.task.domain, assignment.attempt
-            )
+            domain, attempt = assignment.task.domain, assignment.attempt
+            script = self._workload.script(assignment.group_id, domain, attempt)
             self._scripts[assignment.trajectory_id] = script
             await self._machine.start_attempt()
             started = loop.time()

@@ -198,9 +198,8 @@ def make_workers(scenario: Scenario, make: MakeEngine) -> tuple[SimulatedWorkers
     for part, (model, count) in enumerate(scenario.workers()):
         first = len(engines)
         stored = parts is not None and part == 0
-        engines += [
-            make(f"{model.hardware}-{first + i:04d}", model, stored=stored) for i in range(count)
-        ]
+        names = (f"{model.hardware}-{first + i:04d}" for i in range(count))
+        engines += [make(name, model, stored=stored) for name in names]
     count = scenario.sliding // scenario.tensor_parallel
     roofline = Roofline(scenario.model, scenario.training.device, scenario.tensor_parallel)
     sliding = [make(f"sliding-{i:04d}", roofline, stored=False) for i in range(count)]

@@ -103,9 +103,8 @@ class DedicatedScoring:
         self._load[index] += 1
         try:
             with waiting(f"reward({trajectory_id})"):
-                await self._workers[index].run(
-                    trajectory_id, script.tokens, self._settings.verdict_tokens
-                )
+                verdict = self._settings.verdict_tokens
+                await self._workers[index].run(trajectory_id, script.tokens, verdict)
         finally:
             self._load[index] -= 1
 

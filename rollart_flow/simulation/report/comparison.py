@@ -118,7 +118,6 @@ def measure(case: Case, record: Record) -> Row:
     """The figures of a run, and the upper bounds for its batches."""
     measured = report(record, case.scenario, case.schedule, case.seed, warmup=case.warmup)
     steps = sorted(record.batches)[-measured.steps :]
-    scripts = [
-        record.attempts[t].script for step in steps for t in record.batches[step].trajectory_ids
-    ]
+    trained = (t for step in steps for t in record.batches[step].trajectory_ids)
+    scripts = [record.attempts[t].script for t in trained]
     return Row(measured, propositions(scripts, case.scenario, case.schedule))

@@ -92,10 +92,8 @@ def report(
     steps = record.steps[warmup:]
     began = record.steps[warmup - 1].ended if warmup else 0.0
     window_s = steps[-1].ended - began
-    trained = {
-        t: record.attempts[t] for times in steps for t in record.batches[times.step].trajectory_ids
-    }
     batches = [record.batches[times.step] for times in steps]
+    trained = {t: record.attempts[t] for batch in batches for t in batch.trajectory_ids}
     push_s = _mean([times.pushed - times.trained for times in steps])
     return Report(
         scenario=scenario.name,

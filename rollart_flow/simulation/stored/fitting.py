@@ -141,10 +141,8 @@ def _training(tables: RunTables) -> tuple[MeasuredTraining, float]:
 def _share_with_attempts(tables: RunTables, steps: tuple[Step, ...]) -> Floats:
     """Share of each step's training during which attempts ran and were not suspended."""
     attempts = tables.attempts
-    running = outside(
-        attempts["started"].to_numpy(), attempts["ended"].to_numpy(), tables.suspended
-    )
-    ran = open_intervals(*running)
+    started, over = attempts["started"].to_numpy(), attempts["ended"].to_numpy()
+    ran = open_intervals(*outside(started, over, tables.suspended))
     began = np.array([step.formed for step in steps])
     ended = np.array([step.finished for step in steps])
     share: Floats = (ran(ended) - ran(began)) / np.maximum(ended - began, _LEAST_S)
@@ -158,10 +156,8 @@ def _engines(tables: RunTables) -> tuple[tuple[tuple[MeasuredEngine, int], ...],
     ended = began + turns["generate_s"].to_numpy()
     halted = open_intervals(*tables.suspended, most=1)
     times = ended - began - (halted(ended) - halted(began))
-    steps = tables.steps
-    trained = open_intervals(
-        np.array([step.formed for step in steps]), np.array([step.finished for step in steps])
-    )
+    moments = np.array([(step.formed, step.finished) for step in tables.steps]).T
+    trained = open_intervals(*moments)
     lengths = np.maximum(ended - began, _LEAST_S)
     shared = np.clip((trained(ended) - trained(began)) / lengths, 0, 1)
     sampled = turns["action_tokens"].to_numpy().astype(float)
