@@ -152,12 +152,9 @@ def red_team(run: "Run", top: int = 20) -> RedTeamReport:
     tables = run.snapshot()
     figures = dict.fromkeys(name for rule in RULES for name in rule.figures)
     names = [rule.name for rule in RULES]
-    judged = shapes(tables).select(
-        *_IDENTITY,
-        pl.col("excess").alias("_excess"),
-        pl.struct(*figures).alias("_figures"),
-        *(rule.fires.fill_null(False).alias(rule.name) for rule in RULES),
-    )
+    fires = (rule.fires.fill_null(False).alias(rule.name) for rule in RULES)
+    excess, shown = pl.col("excess").alias("_excess"), pl.struct(*figures).alias("_figures")
+    judged = shapes(tables).select(*_IDENTITY, excess, shown, *fires)
     fired = judged.filter(pl.any_horizontal(names))
     scored, suspects = pl.collect_all([judged.select(pl.len()), fired])
     worst = suspects.with_columns(pl.sum_horizontal(names).alias("_count")).sort(

@@ -70,13 +70,9 @@ def _of_tokens() -> list[pl.Expr]:
 
 def _of_parts() -> list[pl.Expr]:
     name = pl.element().struct.field("name")
-    return [
-        pl.col("reward_parts")
-        .list.eval(pl.element().filter(name == part).struct.field("value"))
-        .list.first()
-        .alias(f"{part}_part")
-        for part in (OUTCOME, PROCESS)
-    ]
+    parts = pl.col("reward_parts").list
+    values = ((p, pl.element().filter(name == p).struct.field("value")) for p in (OUTCOME, PROCESS))
+    return [parts.eval(value).list.first().alias(f"{part}_part") for part, value in values]
 
 
 def _of_rewards() -> list[pl.Expr]:

@@ -164,11 +164,8 @@ def _nccl(*, gpu: bool) -> Finding:
     ways = " and ".join(f"weights={name!r}" for name in sending)
     if not gpu:
         return Finding("nccl", None, False, f"{ways} need NVIDIA GPUs; 'local' works here")
-    needed = [
-        variant.requirements[0]
-        for _, variant in _loadable(ENGINES)
-        if variant.capabilities.receives_weights and variant.requirements
-    ]
+    engines = [engine for _, engine in _loadable(ENGINES) if engine.capabilities.receives_weights]
+    needed = [engine.requirements[0] for engine in engines if engine.requirements]
     for requirement in needed:
         if found := _version(requirement.packages[0]):
             of = f"of {requirement.name} {found}"

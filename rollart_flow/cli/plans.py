@@ -32,11 +32,8 @@ def _picture(plan: Plan) -> Text:
     label = f" {_VERSIONS} "
     under = " " * start + "▲" + label.center(end - start - 1, "─") + "┘"
     lines = [line, under]
-    lines += [
-        f"  {stage.node} ◀── {_VERSIONS} of {back.source}"
-        for stage in plan.stages
-        if stage.stream == EVALUATION
-    ]
+    beside = (stage for stage in plan.stages if stage.stream == EVALUATION)
+    lines += [f"  {stage.node} ◀── {_VERSIONS} of {back.source}" for stage in beside]
     return Text("\n".join(lines), no_wrap=True)
 
 

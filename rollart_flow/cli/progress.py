@@ -138,12 +138,9 @@ def _domains(view: View) -> RenderableType:
     for domain in sorted({*view.rewards, *view.success}):
         reward = view.rewards.get(domain)
         curve = view.success.get(domain, [])
-        table.add_row(
-            f"  {domain}",
-            "" if reward is None else f"reward {reward:.2f}",
-            f"success {curve[-1]:.2f}" if curve else "",
-            Text(sparkline(curve), style="green"),
-        )
+        mean = "" if reward is None else f"reward {reward:.2f}"
+        success = f"success {curve[-1]:.2f}" if curve else ""
+        table.add_row(f"  {domain}", mean, success, Text(sparkline(curve), style="green"))
     return table
 
 
@@ -184,11 +181,8 @@ def _line(view: View, progress: Progress) -> str:
         case ProgressKind.STEP:
             return _step_line(view)
         case ProgressKind.EVALUATION:
-            scores = ", ".join(
-                f"{row['domain']} {row['metric']} {row['value']:.2f}"
-                for row in progress.rows
-                if row["metric"].startswith(_CURVE)
-            )
+            rows = (row for row in progress.rows if row["metric"].startswith(_CURVE))
+            scores = ", ".join(f"{r['domain']} {r['metric']} {r['value']:.2f}" for r in rows)
             version = progress.rows[0]["policy_version"] if progress.rows else "?"
             return f"version {version}: {scores}"
         case _:

@@ -25,15 +25,10 @@ def runs(store: Store = None, as_json: AsJson = False) -> None:
 
     from rollart_flow.store import list_runs, open_run, store_uri
 
-    found = [
-        {
-            "name": info.name,
-            "uri": uri,
-            "status": info.status,
-            "steps": open_run(uri).steps.select(pl.col("step").max()).collect().item() or 0,
-        }
-        for uri, info in list_runs(store)
-    ]
+    found = []
+    for uri, info in list_runs(store):
+        steps = open_run(uri).steps.select(pl.col("step").max()).collect().item() or 0
+        found.append({"name": info.name, "uri": uri, "status": info.status, "steps": steps})
     if as_json:
         print_json(found)
         return
@@ -155,14 +150,9 @@ def _cells(suspect: "Suspect") -> list[str]:
         f"{rule}: " + ", ".join(f"{name} {_figure(value)}" for name, value in figures.items())
         for rule, figures in suspect.fired.items()
     ]
-    return [
-        suspect.trajectory_id,
-        suspect.domain,
-        "-" if step is None else str(step),
-        "-" if version is None else str(version),
-        f"{suspect.reward:.3g}",
-        "\n".join(fired),
-    ]
+    numbers = ("-" if number is None else str(number) for number in (step, version))
+    reward = f"{suspect.reward:.3g}"
+    return [suspect.trajectory_id, suspect.domain, *numbers, reward, "\n".join(fired)]
 
 
 def _figure(value: float) -> str:

@@ -196,9 +196,7 @@ def _figures(summary: Summary) -> Table:
         table.add_row("throughput", f"{summary.trajectories_per_s:.1f} trajectories/s")
     whole = summary.seconds["step"]
     phases = {name: s for name, s in summary.seconds.items() if name != "step" and whole}
-    times = ", ".join(
-        f"{name} {duration(s)} ({s / whole:.0%})"
-        for name, s in sorted(phases.items(), key=lambda item: -item[1])
-    )
+    longest = sorted(phases.items(), key=lambda item: -item[1])
+    times = ", ".join(f"{name} {duration(s)} ({s / whole:.0%})" for name, s in longest)
     table.add_row("time", f"{duration(whole)} in steps: {times}" if whole else "-")
     return table

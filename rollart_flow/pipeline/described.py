@@ -46,11 +46,8 @@ def describe_pipeline(pipeline: Graph) -> dict[str, Any]:
 
 
 def _describe_node(node: Node) -> dict[str, Any]:
-    settings = {
-        name: describe(value)
-        for name, value in fields_of(node).items()
-        if name not in ("up", "policy", "name")
-    }
+    own = {k: v for k, v in fields_of(node).items() if k not in ("up", "policy", "name")}
+    settings = {name: describe(value) for name, value in own.items()}
     return {"kind": node.kind, "upstream": [up.name for up in node.upstream], **settings}
 
 

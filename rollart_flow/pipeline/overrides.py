@@ -215,10 +215,6 @@ def _inputs(node: Node, domains: Mapping[str, Domain]) -> dict[str, Any]:
     if not isinstance(node, Tasks):
         return {}
     own = {source.name for source in node.sources if isinstance(source, Domain)}
-    return {
-        "sources": tuple(
-            domains[source.name] if isinstance(source, Domain) else source
-            for source in node.sources
-        ),
-        "domains": tuple(domains[d.name] for d in node.domains if d.name not in own),
-    }
+    sources = (domains[s.name] if isinstance(s, Domain) else s for s in node.sources)
+    others = (domains[d.name] for d in node.domains if d.name not in own)
+    return {"sources": tuple(sources), "domains": tuple(others)}

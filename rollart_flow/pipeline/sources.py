@@ -38,8 +38,5 @@ def read_task(row: Any) -> Task:
     if not isinstance(row, Mapping) or {"task_id", "domain"} - row.keys() or row.keys() - {*keys}:
         raise SettingsError(f"a task is a Task or a mapping of {', '.join(keys)}, got {row!r}")
     payload = row.get("payload", "{}")
-    return Task(
-        str(row["task_id"]),
-        str(row["domain"]),
-        payload if isinstance(payload, str) else json.dumps(payload, sort_keys=True),
-    )
+    text = payload if isinstance(payload, str) else json.dumps(payload, sort_keys=True)
+    return Task(str(row["task_id"]), str(row["domain"]), text)

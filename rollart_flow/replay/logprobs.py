@@ -13,7 +13,7 @@ import torch
 
 from rollart_flow.errors import RollartError, WeightsError
 from rollart_flow.models.folder import read_config
-from rollart_flow.models.lora import Adapter, merged
+from rollart_flow.models.lora import merged
 from rollart_flow.models.qwen3 import Qwen3
 from rollart_flow.pipeline import Pipeline
 from rollart_flow.rows import trajectories_table
@@ -66,10 +66,11 @@ def score_again(run: Run, pipeline: Pipeline, trajectory: Trajectory) -> list[Sc
     adapter = None
     if trajectory.split is Split.EVALUATION and pipeline.evaluate is not None:
         adapter = kept_adapter(run, pipeline.evaluate.name)
-    by_version = {
-        version: _logprobs(run, _adapted(_weights(run, pipeline, version), adapter), trajectory)
-        for version in sorted({trajectory.token_versions[at] for at in drawn})
-    }
+    by_version = {}
+    for version in sorted({trajectory.token_versions[at] for at in drawn}):
+        tensors: Mapping[str, torch.Tensor] = _weights(run, pipeline, version)
+        tensors = tensors if adapter is None else merged(tensors, adapter)
+        by_version[version] = _logprobs(run, tensors, trajectory)
     return [
         ScoredToken(
             position=at,
@@ -79,12 +80,6 @@ def score_again(run: Run, pipeline: Pipeline, trajectory: Trajectory) -> list[Sc
         )
         for index, at in enumerate(drawn)
     ]
-
-
-def _adapted(
-    tensors: Mapping[str, torch.Tensor], adapter: Adapter | None
-) -> Mapping[str, torch.Tensor]:
-    return tensors if adapter is None else merged(tensors, adapter)
 
 
 def _logprobs(run: Run, tensors: Mapping[str, torch.Tensor], trajectory: Trajectory) -> list[float]:

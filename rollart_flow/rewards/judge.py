@@ -192,14 +192,11 @@ class Judge:
         return judgement.score
 
     def _asked(self, trajectory: Trajectory, answer: str) -> str:
-        texts = {
-            "task": trajectory.task,
-            "answer": answer,
-            "transcript": "\n".join(
-                f"<observation>{turn.observation}</observation>\n<action>{turn.action}</action>"
-                for turn in trajectory.turns
-            ),
-        }
+        turns = "\n".join(
+            f"<observation>{turn.observation}</observation>\n<action>{turn.action}</action>"
+            for turn in trajectory.turns
+        )
+        texts = {"task": trajectory.task, "answer": answer, "transcript": turns}
         filled = _FIELD.sub(lambda match: texts[match[1]], self.prompt)
         return filled + _FORM.format(low=self.low, high=self.high)
 

@@ -121,13 +121,8 @@ def encode_call(trajectory: Trajectory, deadline: datetime) -> tuple[str, bytes]
     except UnicodeEncodeError as error:
         raise ContractError(f"{cannot} {error}") from error
     request_id = f"{trajectory.trajectory_id}:{hashlib.sha256(body).hexdigest()[:24]}"
-    head = {
-        "schema_version": SCHEMA_VERSION,
-        "request_id": request_id,
-        "deadline": deadline,
-        "trajectory": msgspec.Raw(body),
-    }
-    return request_id, encode(head)
+    head = {"schema_version": SCHEMA_VERSION, "request_id": request_id, "deadline": deadline}
+    return request_id, encode(head | {"trajectory": msgspec.Raw(body)})
 
 
 def decode_call(body: bytes) -> RewardCall | None:

@@ -6,6 +6,7 @@ The invariant: the rewards of a chain add up to the trajectory's reward.
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -130,10 +131,7 @@ def _rows(batch: pa.Table, column: str) -> list[pa.Array]:
     lists = batch[column].combine_chunks()
     ends = np.cumsum(pc.list_value_length(lists).to_numpy(zero_copy_only=False))
     values = lists.flatten()
-    return [
-        values.slice(start, end - start)
-        for start, end in zip([0, *ends[:-1].tolist()], ends.tolist(), strict=True)
-    ]
+    return [values.slice(start, end - start) for start, end in pairwise([0, *ends.tolist()])]
 
 
 def action_values(batch: pa.Table, column: str, counts: list[int]) -> list[Floats]:

@@ -67,10 +67,8 @@ class ChunkReturns(CheckedSettings, Estimator):
             rewards_of,
         )
 
-        values = float32(
-            reward * self.gamma ** (actions.chunks[-1] - actions.chunks)
-            for actions, reward in zip(actions_of(batch), rewards_of(batch), strict=True)
-        )
+        rows = zip((each.chunks for each in actions_of(batch)), rewards_of(batch), strict=True)
+        values = float32(reward * self.gamma ** (chunks[-1] - chunks) for chunks, reward in rows)
         return Advantages(values, equal_groups(batch))
 
 

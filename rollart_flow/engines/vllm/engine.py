@@ -55,11 +55,8 @@ class VllmEngine(Engine):
         limits = (self._context, self._config.vocab_size)
         self._generation = VllmGeneration(self._llm, limits, settings, version)
         self._processes = set(active_children()) - before
-        self._receiver = (
-            None
-            if settings.sent is None
-            else Receiver(settings.sent.weights_uri, settings.tensor_parallel)
-        )
+        sent, ranks = settings.sent, settings.tensor_parallel
+        self._receiver = None if sent is None else Receiver(sent.weights_uri, ranks)
         self._streams: dict[str, VllmStream] = {}
         self._tasks: dict[VllmStream, asyncio.Task[None]] = {}
         self._ready: asyncio.Task[None] | None = None
@@ -190,12 +187,8 @@ class VllmEngine(Engine):
             raise EngineError(self._failed)
         if request.request_id in self._streams:
             raise refused(request, "a request of this id is in flight")
-        check(
-            request,
-            context=self._context,
-            vocabulary=self._config.vocab_size,
-            prefills=self._settings.phase is EnginePhase.PREFILL,
-        )
+        prefills, vocabulary = self._settings.phase is EnginePhase.PREFILL, self._config.vocab_size
+        check(request, context=self._context, vocabulary=vocabulary, prefills=prefills)
 
     async def _answer(self, stream: VllmStream) -> None:
         try:

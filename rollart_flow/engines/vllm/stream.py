@@ -41,10 +41,8 @@ def check(
     check_request(request, context=context, vocabulary=vocabulary, prefills=prefills)
     temperature = request.sampling.temperature
     if temperature != 0 and not _COLDEST <= temperature <= _HOTTEST:
-        raise refused(
-            request,
-            f"vLLM takes temperature 0 or from {_COLDEST:g} to {_HOTTEST:g}, not {temperature:g}",
-        )
+        takes = f"vLLM takes temperature 0 or from {_COLDEST:g} to {_HOTTEST:g}"
+        raise refused(request, f"{takes}, not {temperature:g}")
 
 
 def parameters(request: GenerationRequest, *, context: int, vocabulary: int) -> SamplingParams:

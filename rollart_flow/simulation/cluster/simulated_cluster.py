@@ -58,12 +58,9 @@ class SimulatedCluster:
         self._scored_at_once = asyncio.Semaphore(at_once)
         self._workers, self._serving = make_workers(scenario, self._make_engine)
         self._machine = SharedMachine(scenario.measured, self._workers.engines, seed)
-        self._buffer = BufferService(
-            schedule,
-            scenario.group_size,
-            SimulatedRows(zero_variance_filter=scenario.zero_variance_filter),
-            SimulatedCommitter(scenario.commit_s, self.record),
-        )
+        rows = SimulatedRows(zero_variance_filter=scenario.zero_variance_filter)
+        committer = SimulatedCommitter(scenario.commit_s, self.record)
+        self._buffer = BufferService(schedule, scenario.group_size, rows, committer)
         self.plane = SimulatedPlane(
             PlaneSettings(schedule, scenario.settings(seed), steps),
             self._workers.commanded,

@@ -159,10 +159,8 @@ class SimulatedWorkers:
         self._all = (*engines, *sliding)
         self._proxies: list[LLMProxy] = []
         self.transfers = WeightTransfers(scenario, len(self._all))
-        self.commanded = EngineWorkers(
-            [SimulatedCommands(each, self.transfers, self._proxies) for each in self._all],
-            sliding=[engine.worker for engine in sliding],
-        )
+        every = [SimulatedCommands(each, self.transfers, self._proxies) for each in self._all]
+        self.commanded = EngineWorkers(every, sliding=[engine.worker for engine in sliding])
 
     def tell(self, proxy: LLMProxy) -> None:
         """Report to a proxy, from now on, whether the sliding engines serve."""

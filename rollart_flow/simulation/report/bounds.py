@@ -138,13 +138,8 @@ def bound(
     rollout = _rollout_s(work, scenario, slots) / count
     # Where weights are exchanged beside training, the first step has none to push.
     pushes = count - (schedule.swap is Swap.BESIDE and not warmup)
-    return StepTimeBound(
-        rollout,
-        math.fsum(training) / count,
-        max(spread, filled) / count,
-        scenario.push_s * pushes / count,
-        serial,
-    )
+    longest, push = max(spread, filled) / count, scenario.push_s * pushes / count
+    return StepTimeBound(rollout, math.fsum(training) / count, longest, push, serial)
 
 
 def _share(attempt: AttemptRecord, chain: float, began: float) -> float:
@@ -178,14 +173,12 @@ def _rollout_s(work: Work, scenario: Scenario, in_flight: int) -> float:
         least = math.fsum(min(cost(s) for cost in costs) * share for s, share in work)
         return least / sum(count for _, count in workers)
     (one, ones), (two, twos) = workers
-    return min(
-        _two_pools_s(
-            work,
-            (_shared(one, in_flight * part / ones), ones),
-            (_shared(two, in_flight * (1 - part) / twos), twos),
-        )
-        for part in (i / _SHARES for i in range(1, _SHARES))
-    )
+    least = math.inf
+    for part in (i / _SHARES for i in range(1, _SHARES)):
+        first = _shared(one, in_flight * part / ones), ones
+        second = _shared(two, in_flight * (1 - part) / twos), twos
+        least = min(least, _two_pools_s(work, first, second))
+    return least
 
 
 def batch_of(sequences: float) -> int:
@@ -205,10 +198,9 @@ def _two_pools_s(
     two: tuple[Callable[[Script], float], int],
 ) -> float:
     """Time of two pools that end together, each with the attempts that are cheaper there [s]."""
-    costs = sorted(
-        ((share * one[0](s) / one[1], share * two[0](s) / two[1]) for s, share in work if share),
-        key=lambda c: c[0] / c[1],
-    )
+    todo = ((s, share) for s, share in work if share)
+    costs = [(share * one[0](s) / one[1], share * two[0](s) / two[1]) for s, share in todo]
+    costs.sort(key=lambda c: c[0] / c[1])
     left, right = 0.0, math.fsum(second for _, second in costs)
     for first, second in costs:
         if left + first >= right - second:

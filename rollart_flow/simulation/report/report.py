@@ -154,13 +154,10 @@ def _wasted(record: Record, trained: Mapping[str, AttemptRecord], began: float) 
 def _untrained(record: Record, began: float) -> list[tuple[AttemptRecord, str]]:
     """Attempts that ended after `began` and that no step trained on, each with the reason."""
     trained = {t for batch in record.batches.values() for t in batch.trajectory_ids}
-    return [
-        (attempt, reason)
-        for attempt in record.attempts.values()
-        if attempt.trajectory_id not in trained
-        and attempt.ended >= began
-        and (reason := _reason(record, attempt)) is not None
-    ]
+    late = (attempt for attempt in record.attempts.values() if attempt.ended >= began)
+    others = (attempt for attempt in late if attempt.trajectory_id not in trained)
+    reasons = ((attempt, _reason(record, attempt)) for attempt in others)
+    return [(attempt, reason) for attempt, reason in reasons if reason is not None]
 
 
 def _reason(record: Record, attempt: AttemptRecord) -> str | None:

@@ -106,23 +106,14 @@ def _attempts(snapshot: Snapshot) -> pl.DataFrame:
         "group_id domain outcome reward reset_s turns action_mask trajectory_id "
         "created_at finished_at scored_at committed_at"
     )
-    return (
-        snapshot.trajectories.filter(pl.col("split") == str(Split.TRAIN))
-        .select(columns.split())
-        .collect()
-        .sort("created_at", "trajectory_id")
-    )
+    trained = snapshot.trajectories.filter(pl.col("split") == str(Split.TRAIN))
+    return trained.select(columns.split()).collect().sort("created_at", "trajectory_id")
 
 
 def _turns(attempts: pl.DataFrame) -> pl.DataFrame:
     """All turns, with the times at which their actions were requested."""
-    turns = (
-        attempts.select("started", "ended", "turns")
-        .with_row_index("attempt")
-        .filter(pl.col("turns").list.len() > 0)
-        .explode("turns")
-        .unnest("turns")
-    )
+    numbered = attempts.select("started", "ended", "turns").with_row_index("attempt")
+    turns = numbered.filter(pl.col("turns").list.len() > 0).explode("turns").unnest("turns")
     masks = attempts["action_mask"].to_arrow()
     lengths = attempts["action_mask"].list.len().cast(pl.Int64).to_numpy()
     sampled = np.concatenate(([0], np.cumsum(masks.flatten().to_numpy(zero_copy_only=False))))
@@ -182,12 +173,8 @@ def _steps(
     origin: datetime,
 ) -> tuple[Step, ...]:
     formed = Phase.RESUME if Phase.RESUME in schedule.before_training else Phase.SUSPEND
-    ready = dict(
-        batches.join(attempts, on="trajectory_id")
-        .group_by("step")
-        .agg(pl.col("committed").max())
-        .iter_rows()
-    )
+    by_step = batches.join(attempts, on="trajectory_id").group_by("step")
+    ready = dict(by_step.agg(pl.col("committed").max()).iter_rows())
     steps = steps.with_columns(_seconds("finished_at", origin).alias("finished"))
     found = []
     for row in steps.iter_rows(named=True):
