@@ -28,6 +28,8 @@ FORMER_MODULES = {
     "rollart_flow.algorithms.losses.ppo": "rollart_flow.algorithms.losses.surrogates",
     "rollart_flow.algorithms.losses.topr": "rollart_flow.algorithms.recipes.topr",
     "rollart_flow.algorithms.staleness": "rollart_flow.algorithms.parts.aggregation",
+    "rollart_flow.algorithms.advantages.tokens": "rollart_flow.algorithms.advantages.columns",
+    "rollart_flow.algorithms.parts.exact": "rollart_flow.algorithms.base",
     "rollart_flow.algorithms.parts.staleness": "rollart_flow.algorithms.parts.aggregation",
     "rollart_flow.control.curriculum": "rollart_flow.control.scheduler.curriculum",
     "rollart_flow.control.schedules": "rollart_flow.control.schedule.schedules",

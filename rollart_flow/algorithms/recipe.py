@@ -52,8 +52,12 @@ class WithRatio(Common, total=False):
 
 def ratio_to(keywords: WithRatio) -> RatioTo:
     """Take the denominator of the ratio out of the keywords of a recipe."""
-    given = keywords.pop("ratio_to", None)
-    return given or ("behavior" if keywords.get("correction") is None else "old")
+    return ratio_of(keywords.pop("ratio_to", None), keywords)
+
+
+def ratio_of(given: RatioTo | None, common: Common) -> RatioTo:
+    """Return the given denominator of a ratio; by default pi_old with a correction, else mu."""
+    return given or ("behavior" if common.get("correction") is None else "old")
 
 
 def compose(
