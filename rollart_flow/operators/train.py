@@ -27,6 +27,7 @@ from rollart_flow.operators.batch_columns import estimate, prepare
 from rollart_flow.resources import Remote, TypedCluster
 from rollart_flow.rows import events_table, from_ipc, to_ipc
 from rollart_flow.schema import to_table
+from rollart_flow.trainers.checkpoint.retention import retain_checkpoints
 from rollart_flow.types import Event, EventKind
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class TrainContext:
     checkpoints: str
     checkpoint_every: int
     keep_versions: int
+    keep_checkpoints: int | None
     steps: int
     evaluated: frozenset[int]
     """All versions that the run evaluates at some time."""
@@ -78,6 +80,7 @@ class TrainOperator:
     def __init__(self, context: TrainContext) -> None:
         self._context = context
         self._ended = time.monotonic()
+        self._checkpoints: frozenset[int] | None = None
 
     def __call__(self, block: pa.Table) -> pa.Table:
         """Train on the batch of a one-row block; return a block for `read_trained`."""
@@ -140,7 +143,7 @@ class TrainOperator:
         }
         committed = self._commit(tables)
         push_s = None if published.under_way else publish_s
-        self._retain(step, context.coordinator.call.trained(step, push_s))
+        self._retain(step, context.coordinator.call.trained(step, push_s), checkpoint=checkpoint)
         if not published.under_way:
             context.trainers.call.finish_publish()
         return pa.table(
@@ -182,11 +185,14 @@ class TrainOperator:
         assert published is not None, "the result is the first rank's"
         return published
 
-    def _retain(self, step: int, needed: frozenset[int]) -> None:
-        """Remove all versions but the newest, those with a checkpoint, and those to evaluate."""
+    def _retain(self, step: int, needed: frozenset[int], *, checkpoint: bool) -> None:
+        """Remove old checkpoints, and all versions but the newest and those that are needed."""
         context = self._context
-        checkpointed = range(0, step + 1, context.checkpoint_every)
-        keep = needed | {context.start, *checkpointed}
+        if checkpoint or self._checkpoints is None:
+            self._checkpoints = retain_checkpoints(
+                context.checkpoints, context.keep_checkpoints, context.start
+            )
+        keep = needed | {context.start} | self._checkpoints
         context.trainers.call.retain(context.keep_versions, keep)
 
     def _commit(self, tables: Mapping[str, pa.Table]) -> int:

@@ -119,6 +119,9 @@ class Train(Node, _Trains):
     """Steps between checkpoints of model, optimizer and position."""
     keep_versions: Annotated[int, Within(2)] = 4
     """Number of newest published versions to keep, in addition to those with a checkpoint."""
+    keep_checkpoints: Count | None = None
+    """Number of newest checkpoints to keep, with their published versions; None keeps all. A step
+    before them is replayed or forked by training again from the start of the run."""
     weights: str = "local"
     """Weight store that transports versions to the engines. "local": the run's folder; "mooncake":
     the memory of servers that the run starts (ROLLART section 6.2); "mooncake://HOST:PORT": the

@@ -97,6 +97,7 @@ class Dataflow:
             checkpoints=checkpoints_uri(self._uri),
             checkpoint_every=train.checkpoint_every,
             keep_versions=train.keep_versions,
+            keep_checkpoints=train.keep_checkpoints,
             steps=train.steps,
             evaluated=evaluated_versions(train.steps, None if scores is None else scores.every),
             start=self._processes.recovered.start,

@@ -17,8 +17,14 @@ from rollart_flow.operators.train import weights_table
 from rollart_flow.pipeline import LoadedPipeline, Pipeline
 from rollart_flow.rows import events_table
 from rollart_flow.runner.adapters import keep_adapter
-from rollart_flow.store import Parent, Run, RunInfo, RunStatus, RunWriter, new_run_uri
-from rollart_flow.store.layout import policy_uri, run_names, weights_uri, write_pipeline
+from rollart_flow.store import Parent, Run, RunInfo, RunStatus, RunWriter, files, new_run_uri
+from rollart_flow.store.layout import (
+    checkpoints_uri,
+    policy_uri,
+    run_names,
+    weights_uri,
+    write_pipeline,
+)
 from rollart_flow.store.lease import held
 from rollart_flow.telemetry import OnProgress, Progress
 from rollart_flow.types import Event, EventKind
@@ -100,12 +106,14 @@ def _begin(pipeline: Pipeline, uri: str, writer: RunWriter, on_progress: OnProgr
 
 
 def complete_run(pipeline: Pipeline, uri: str, on_progress: OnProgress) -> None:
-    """Repeat a setup that was interrupted; without effect if the setup was complete.
+    """Repeat a setup that was interrupted, and remove what a killed process left unfinished.
 
     Raises:
         RunFailedError: the run is a fork without the version that it starts from.
     """
     run = Run(uri)
+    if not files.is_remote(uri):
+        clear_leftovers(Path(checkpoints_uri(uri)))
     if run.weights.select(pl.len()).collect().item():
         return
     if run.info.parent is not None:

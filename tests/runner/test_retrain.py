@@ -7,12 +7,16 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from rollart_flow import runner
 from rollart_flow.errors import SettingsError, StoreError
+from rollart_flow.pipeline.loading import load_source
 from rollart_flow.runner.retrain import bring_to, check_version, stored_pipeline, stored_trainer
-from rollart_flow.store import Parent, Run
+from rollart_flow.store import Parent, Run, open_run
+from rollart_flow.store.layout import checkpoints_uri, weights_uri
 from rollart_flow.types import EventKind
 from rollart_flow.weights import fingerprint
-from tests.conftest import FINISHED_STEPS
+from rollart_flow.weights.folder_store import names_in
+from tests.conftest import FINISHED_STEPS, SMALL_PIPELINE
 from tests.copies import Rows, changing, copied, nothing
 
 
@@ -25,6 +29,20 @@ def test_each_version_comes_out_as_it_was_published(finished_run: Run) -> None:
         assert trainer.version == version
         assert fingerprint(trainer.weights()) == checksum
     assert trained == {0: [], 1: [1], 2: [], 3: [3], 4: []}, "there are checkpoints of 2 and 4"
+
+
+def test_a_version_whose_checkpoint_was_removed_is_trained_again_from_the_start(
+    tmp_path: Path,
+) -> None:
+    text = SMALL_PIPELINE.replace("checkpoint_every=2", "checkpoint_every=1, keep_checkpoints=1")
+    loaded = load_source(text, tmp_path / "small.py")
+    runner.run(loaded, store=str(tmp_path), name="kept", executor="inline")
+    run = open_run(tmp_path / "kept")
+    assert names_in(checkpoints_uri(run.uri)) == ["000004"]
+    assert "v000001" not in names_in(weights_uri(run.uri))
+    trainer = stored_trainer(run, stored_pipeline(run))
+    again = list(bring_to(run, trainer, 2))
+    assert [(each.step, each.same_weights) for each in again] == [(1, True), (2, True)]
 
 
 def test_weights_that_a_resumed_run_went_on_from_are_the_same(

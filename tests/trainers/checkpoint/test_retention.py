@@ -1,0 +1,25 @@
+"""Old checkpoints are removed; the newest and that of the run's start stay."""
+
+from pathlib import Path
+
+import pytest
+
+from rollart_flow.trainers.checkpoint.retention import retain_checkpoints
+
+
+@pytest.mark.parametrize(
+    ("newest", "start", "left"),
+    [(None, 0, {2, 4, 6, 8}), (2, 0, {6, 8}), (1, 2, {2, 8}), (9, 0, {2, 4, 6, 8})],
+)
+def test_the_newest_and_the_start_stay(
+    tmp_path: Path, newest: int | None, start: int, left: set[int]
+) -> None:
+    for version in (2, 4, 6, 8):
+        (tmp_path / f"{version:06d}").mkdir()
+    kept = retain_checkpoints(str(tmp_path), newest, start)
+    assert {int(path.name) for path in tmp_path.iterdir()} == left
+    assert left <= kept <= left | {start}
+
+
+def test_a_run_without_checkpoints_has_none_to_remove(tmp_path: Path) -> None:
+    assert not retain_checkpoints(str(tmp_path / "checkpoints"), None, 0)
