@@ -117,14 +117,8 @@ def recompute_old_logprobs(
     batch.check(vocabulary)
     old_policy = OldPolicy.empty(batch, critic)
     every = np.arange(batch.rows)
-    todo = passes(
-        batch.used_lengths,
-        every,
-        micro_batch_tokens,
-        ranks.replica,
-        ranks.replicas,
-        packed=batch.packed,
-    )
+    lengths, own = batch.used_lengths, (ranks.replica, ranks.replicas)
+    todo = passes(lengths, every, micro_batch_tokens, *own, packed=batch.packed)
 
     def each() -> Iterator[Pass]:
         for at, rows in enumerate([*todo.own, *todo.blank]):

@@ -105,15 +105,8 @@ class Updater:
         """
         every = batch.actions.starts[-1]
         scale = 1.0 / (float(every) * len(rows) / batch.rows)
-        ranks = self.ranks
-        todo = passes(
-            batch.used_lengths,
-            rows,
-            self.micro_batch_tokens,
-            ranks.replica,
-            ranks.replicas,
-            packed=batch.packed,
-        )
+        most, ranks = self.micro_batch_tokens, (self.ranks.replica, self.ranks.replicas)
+        todo = passes(batch.used_lengths, rows, most, *ranks, packed=batch.packed)
 
         def each() -> Iterator[Pass]:
             for own in todo.own:
