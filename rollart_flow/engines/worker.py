@@ -25,6 +25,7 @@ from rollart_flow.engines.weight_prefetcher import WeightPrefetcher
 from rollart_flow.errors import EngineError, WorkerLeftError
 from rollart_flow.models.policy import Policy
 from rollart_flow.resources import ActorGenCls, Placement, register
+from rollart_flow.resources.garbage import freeze_heap
 from rollart_flow.resources.nodes import end_process
 from rollart_flow.types import GenerationRequest
 from rollart_flow.weights import open_weights
@@ -181,6 +182,7 @@ class EngineWorker(ActorGenCls):
         async with self._command():
             await self._hold(version)
             await self._engine.resume()
+            freeze_heap()
             begins, self._serves, self._left = not self._serves, True, False
             return begins
 

@@ -19,6 +19,7 @@ from rollart_flow.operators.committer import Committer
 from rollart_flow.operators.filters import NamedFilter, group_refusal, refusals
 from rollart_flow.operators.recovery import RecoveredRun, recover
 from rollart_flow.resources import register
+from rollart_flow.resources.garbage import freeze_heap
 from rollart_flow.rows import from_ipc, samples, to_ipc
 from rollart_flow.store import Run, RunStatus, RunWriter
 from rollart_flow.types import Batch, Event, Sample
@@ -100,6 +101,7 @@ class BufferActor:
             settings.schedule, settings.group_size, row_format, self._committer
         )
         self._service.restore(self._stored(recovered))
+        freeze_heap()
         return recovered.without_rows()
 
     def _stored(self, recovered: RecoveredRun) -> StoredBuffer[pa.Table]:

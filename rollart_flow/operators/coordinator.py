@@ -30,6 +30,7 @@ from rollart_flow.operators.recovery import RecoveredRun
 from rollart_flow.operators.remote import EventSender, RemoteCommands
 from rollart_flow.operators.tasks import task_stream
 from rollart_flow.resources import Remote, TypedCluster, WorkerHandle, register
+from rollart_flow.resources.garbage import freeze_heap
 from rollart_flow.resources.reasons import failures, reason
 from rollart_flow.rows import to_ipc
 from rollart_flow.types import Assignment, Batch, Task
@@ -106,6 +107,7 @@ class CoordinatorActor:
         if settings.spawning is not None:
             self._watches.append(asyncio.create_task(self._rebind(settings.spawning)))
         self._watchdog = Watchdog(self._events.emit, STALL_S)
+        freeze_heap()
 
     def _tasks_from(self, cursor: int) -> Iterator[tuple[Task, int]]:
         """Return tasks with their cursors, from a cursor on."""

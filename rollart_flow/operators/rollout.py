@@ -32,6 +32,7 @@ from rollart_flow.operators.reward import RewardSettings, RewardStage
 from rollart_flow.operators.sink import BufferSink
 from rollart_flow.operators.sources import read_assignments
 from rollart_flow.resources import Remote, TypedCluster
+from rollart_flow.resources.garbage import freeze_heap
 from rollart_flow.resources.nodes import node_id
 from rollart_flow.store.cache import local_file
 from rollart_flow.types import Assignment, AttemptLimits, Trajectory
@@ -153,6 +154,7 @@ class RolloutOperator:
         """Run the attempts of a block concurrently, each to its commit."""
         if self._driver is None:
             self._driver = Driver(self._context)
+            freeze_heap()
         attempts = [self._attempt(self._driver, each) for each in read_assignments(block)]
         trajectories = await asyncio.gather(*attempts)
         return pa.table(

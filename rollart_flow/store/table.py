@@ -160,7 +160,8 @@ class DataFile:
 
 def data_files(handle: DeltaTable) -> list[DataFile]:
     """All live files, sorted by seq."""
-    actions = pa.table(handle.get_add_actions(flatten=True))
+    # `pa.table` would import pandas to see that these are none of its frames.
+    actions = pa.RecordBatchReader.from_stream(handle.get_add_actions(flatten=True)).read_all()
     if actions.num_rows == 0:
         return []
     columns = actions.select(["path", "size_bytes", "min.seq", "max.seq"]).to_pydict().values()

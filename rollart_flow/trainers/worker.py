@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.errors import RanksLostError
 from rollart_flow.resources import CPU, ActorTrainCls, Placement, TypedCluster, register
+from rollart_flow.resources.garbage import freeze_heap
 from rollart_flow.resources.nodes import node_address
 from rollart_flow.rows import from_ipc, to_ipc
 from rollart_flow.trainers.base import StepResult, Trainer
@@ -102,6 +103,8 @@ class TrainWorker(ActorTrainCls):
         A repeated call for the last trained step returns the same result.
         """
         if self._result is None or self._result.step != step:
+            if self._result is None:
+                freeze_heap()
             with self._using_trainer():
                 self._result = self._trainer.train_step(step, from_ipc(batch))
         return self._result

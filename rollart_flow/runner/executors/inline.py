@@ -7,6 +7,7 @@ too, so that `breakpoint()` stops in it; a call that hangs can be abandoned, but
 
 from __future__ import annotations
 
+import gc
 import inspect
 import os
 import sys
@@ -75,6 +76,7 @@ class InlineExecutor(Executor):
         trace: TracebackType | None,
     ) -> None:
         self._loop.close()
+        gc.unfreeze()
 
     def check(self, pipeline: Pipeline) -> None:
         if self._address is not None:
