@@ -136,10 +136,10 @@ class DecodeBatch:
             EngineError: the weights produce logits that are not finite.
         """
         self._compact()
-        rows = self._rows
-        tokens, logprobs, kept = self._sampler.sample(self._decode(), self._cache.held[rows] + 1)
-        self._cache.held[rows] += 1
-        held = self._cache.held[rows]
+        rows, logits = self._rows, self._decode()
+        held = self._cache.held[rows] + 1
+        tokens, logprobs, kept = self._sampler.sample(logits, held)
+        self._cache.held[rows] = held
         self._cache.chain[rows, held] = tokens
         self._logprobs[rows, held] = logprobs
         for index, ids in kept.items():
@@ -268,11 +268,18 @@ class DecodeBatch:
         rows = np.flatnonzero(active)
         count = len(rows)
         if 4 * rows[-1] > 5 * count + 16:
-            for row, idle in zip(rows[rows >= count], np.flatnonzero(~active[:count]), strict=True):
-                self._cache.swap(int(row), int(idle))
-                self._bind(self._streams.pop(int(row)), int(idle))
-                self._logprobs[idle] = self._logprobs[row]
+            self._move(rows[rows >= count], np.flatnonzero(~active[:count]))
             rows = np.arange(count)
         self._rows = rows
         self._sampler.select(rows)
         self._changed = False
+
+    def _move(self, rows: Int64Array, idle: Int64Array) -> None:
+        """Move streams to idle rows, whose content moves to theirs."""
+        self._cache.swap(rows, idle)
+        self._sampler.move(rows, idle)
+        for table in (self._logprobs, self._limits, self._due, self._stops):
+            table[idle] = table[rows]
+        for row, target in zip(rows.tolist(), idle.tolist(), strict=True):
+            stream = self._streams[target] = self._streams.pop(row)
+            stream.row = target

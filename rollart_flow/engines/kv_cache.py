@@ -47,8 +47,8 @@ class RowCache:
         top = self._top
         if top == 0 or len(tokens) == 0:
             return 0, 0
-        same = self.chain[:top, : len(tokens)] == tokens
-        common = np.where(same.all(1), len(tokens), same.argmin(1))
+        ended = np.append(tokens, -1)  # no row holds this token, so every row differs somewhere
+        common = (self.chain[:top, : len(ended)] == ended).argmin(1)
         common = np.minimum(common, self.held[:top])
         best = int(common.max())
         whole = (common == best) & (self.held[:top] == best) & ~self.active[:top]
@@ -96,11 +96,12 @@ class RowCache:
         self._used[:] = -1
         self._top = 0
 
-    def swap(self, active: int, idle: int) -> None:
-        """Exchange an active row and an idle one, contents included."""
-        self.tensors.swap_rows(active, idle, int(self.held[active]), int(self.held[idle]))
+    def swap(self, active: Int64Array, idle: Int64Array) -> None:
+        """Exchange active rows and as many idle ones, contents included."""
+        rows, swapped = np.concatenate((active, idle)), np.concatenate((idle, active))
+        self.tensors.swap_rows(active.tolist(), idle.tolist(), int(self.held[rows].max()))
         for table in (self.chain, self.held, self.active, self._used):
-            table[[active, idle]] = table[[idle, active]]
+            table[rows] = table[swapped]
 
 
 def rows_that_fit(wanted: int, least: int, row_bytes: int, free_bytes: int) -> int:

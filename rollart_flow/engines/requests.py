@@ -68,7 +68,9 @@ class EmbeddedStream:
         self.sent = len(request.prompt_ids)
         self.kept: deque[tuple[int, ...]] = deque()
         """Remaining token ids after truncation, for sampled tokens that were not sent yet."""
-        self._inbox: asyncio.Queue[Chunk | EngineError] = asyncio.Queue()
+        self._inbox: deque[Chunk | EngineError] = deque()
+        self._arrived: asyncio.Future[None] | None = None
+        """Set while the reader waits for the inbox to fill."""
 
     def send(
         self, tokens: list[int], logprobs: list[float], version: int, reason: FinishReason | None
@@ -76,7 +78,7 @@ class EmbeddedStream:
         """Deliver tokens sampled under one version; a reason marks the last tokens."""
         kept = tuple(self.kept)
         self.kept.clear()
-        self._inbox.put_nowait(
+        self._put(
             Chunk(
                 request_id=self.request.request_id,
                 offset=self.sent - len(self.request.prompt_ids),
@@ -91,7 +93,12 @@ class EmbeddedStream:
 
     def fail(self, error: EngineError) -> None:
         """End the request with an error."""
-        self._inbox.put_nowait(error)
+        self._put(error)
+
+    def _put(self, item: Chunk | EngineError) -> None:
+        self._inbox.append(item)
+        if self._arrived is not None and not self._arrived.done():
+            self._arrived.set_result(None)
 
     async def receive(self) -> Chunk:
         """Return the next chunk.
@@ -99,7 +106,10 @@ class EmbeddedStream:
         Raises:
             EngineError: the engine failed.
         """
-        item = await self._inbox.get()
+        while not self._inbox:
+            self._arrived = asyncio.get_running_loop().create_future()
+            await self._arrived
+        item = self._inbox.popleft()
         if isinstance(item, EngineError):
             raise item
         return item

@@ -66,6 +66,16 @@ class Sampler:
             allowed = self._there(np.array(sampling.allowed_token_ids, np.int64))
             self._allowed[row].index_fill_(0, allowed, 0.0)
 
+    def move(self, rows: Int64Array, targets: Int64Array) -> None:
+        """Copy the settings of some rows to others."""
+        for table in (
+            self._keys, self._temperatures, self._top_p, self._top_k, self._greedy,
+            self._truncates, self._restricted,
+        ):  # fmt: skip
+            table[targets] = table[rows]
+        if self._allowed is not None:
+            self._allowed[self._there(targets)] = self._allowed[self._there(rows)]
+
     def select(self, rows: Int64Array) -> None:
         """Select the rows, in order, that the next samples are for."""
         self._chosen_keys = self._keys[rows]

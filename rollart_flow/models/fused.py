@@ -24,7 +24,7 @@ class FusedLayer:
     input_norm: torch.Tensor
     qkv: torch.Tensor
     qk_norm: torch.Tensor
-    """[H + K, D]"""
+    """[H + K, D]; the rows of the queries hold the scale of the scores, D ** -0.5, too."""
     output: torch.Tensor
     mlp_norm: torch.Tensor
     gate_up: torch.Tensor
@@ -85,7 +85,7 @@ class FusedWeights:
         layer.qkv[:queries] = named("self_attn.q_proj")
         layer.qkv[queries : queries + keys] = named("self_attn.k_proj")
         layer.qkv[queries + keys :] = named("self_attn.v_proj")
-        layer.qk_norm[:heads] = named("self_attn.q_norm")
+        layer.qk_norm[:heads] = named("self_attn.q_norm") * self._config.head_dim**-0.5
         layer.qk_norm[heads:] = named("self_attn.k_norm")
         layer.gate_up[:inner] = named("mlp.gate_proj")
         layer.gate_up[inner:] = named("mlp.up_proj")

@@ -41,12 +41,13 @@ class KeyValues:
         for side in (self.keys, self.values):
             side[:, target, :, :tokens] = side[:, source, :, :tokens]
 
-    def swap_rows(self, one: int, other: int, one_tokens: int, other_tokens: int) -> None:
-        """Exchange the tokens of two rows, given how many tokens each row holds."""
-        for side in (self.keys, self.values):
-            copied = side[:, one, :, :one_tokens].clone()
-            side[:, one, :, :other_tokens] = side[:, other, :, :other_tokens]
-            side[:, other, :, :one_tokens] = copied
+    def swap_rows(self, some: list[int], others: list[int], tokens: int) -> None:
+        """Exchange the first `tokens` positions of some rows with those of as many others."""
+        for layer in (*self.keys, *self.values):
+            held = layer[:, :, :tokens]
+            copied = held[some]
+            held[some] = held[others]
+            held[others] = copied
 
     def clear(self) -> None:
         """Zero the whole cache, which also removes values that are not finite."""

@@ -79,7 +79,7 @@ def test_swapped_rows_keep_their_tokens_and_values(cache: RowCache) -> None:
     cache.release(0)
     cache.tensors.keys[0, 0, 0, :20] = 1.0
     cache.tensors.keys[0, 1, 0, :10] = 2.0
-    cache.swap(1, 0)
+    cache.swap(np.array([1]), np.array([0]))
     assert cache.active.tolist() == [True, False, False]
     assert cache.held.tolist() == [9, 19, 0]
     assert bool((cache.tensors.keys[0, 0, 0, :9] == 2.0).all())
