@@ -1,10 +1,11 @@
-"""Attention over packed rows: token chains that lie one after another in a single row.
+"""Attention over packed rows: the tokens of several chains in one row, common prefixes once.
 
-The invariant: a token attends to the earlier tokens of its own chain alone, at the positions that
+The invariant: a token attends to the tokens before it in its own chain alone, at the positions that
 it has in that chain, so that every chain gets the results that it gets by itself, up to rounding.
+A token that several chains begin with has the same results in all of them, and is computed once.
 
 Attention runs over groups of chains of similar lengths, which alone are padded; all other layers
-compute tokens only. Shapes: N tokens, H heads, K key-value heads, D head dim.
+compute the N tokens of the row only. Shapes: H heads, K key-value heads, D head dim.
 """
 
 from __future__ import annotations
@@ -17,19 +18,18 @@ from torch.nn import functional
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Consecutive chains that attend in one padded call."""
+    """Chains that attend in one padded call."""
 
     chains: int
     longest: int
-    places: torch.Tensor
-    """int64 [tokens of the group]: place of each token in the padded [chains * longest]."""
+    tokens: torch.Tensor
+    """int64 [chains * longest]: place of each token in the row; any place for padding, which lies
+    behind the chain."""
 
-    def padded(self, x: torch.Tensor) -> torch.Tensor:
-        """Map [tokens of the group, heads, D] to [chains, heads, longest, D], padded with 0."""
-        rows = x.new_zeros((self.chains * self.longest, *x.shape[1:]))
-        return (
-            rows.index_copy(0, self.places, x).view(self.chains, -1, *x.shape[1:]).transpose(1, 2)
-        )
+    def of(self, x: torch.Tensor) -> torch.Tensor:
+        """Map [N, heads, D] to [chains, heads, longest, D]."""
+        shape = (self.chains, self.longest, *x.shape[1:])
+        return x.index_select(0, self.tokens).view(shape).transpose(1, 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +37,10 @@ class Packing:
     """The chains in a packed row of N tokens."""
 
     positions: torch.Tensor
-    """int64 [N]: position of each token in its chain."""
+    """int64 [N]: position of each token in its chains."""
+    computed_in: torch.Tensor
+    """int64 [N]: place of each token in the padded tokens of all groups, one after another."""
     groups: tuple[Group, ...]
-    """All chains in order."""
 
     @property
     def longest(self) -> int:
@@ -48,24 +49,18 @@ class Packing:
 
     def to(self, device: torch.device) -> Packing:
         """Return a copy with all tensors on a device."""
-        groups = (Group(g.chains, g.longest, g.places.to(device)) for g in self.groups)
-        return Packing(self.positions.to(device), tuple(groups))
+        groups = (Group(g.chains, g.longest, g.tokens.to(device)) for g in self.groups)
+        return Packing(self.positions.to(device), self.computed_in.to(device), tuple(groups))
 
     def attend(
         self, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor
     ) -> torch.Tensor:
         """Map queries [N, H, D] and keys and values [N, K, D] to [N, H * D]."""
-        sizes = [len(group.places) for group in self.groups]
         mixed = [
-            causal_attention(*map(group.padded, sides))
-            .transpose(1, 2)
-            .flatten(0, 1)
-            .index_select(0, group.places)
-            for group, *sides in zip(
-                self.groups, *(torch.split(x, sizes) for x in (queries, keys, values)), strict=True
-            )
+            causal_attention(*map(group.of, (queries, keys, values))).transpose(1, 2).flatten(0, 1)
+            for group in self.groups
         ]
-        return torch.cat(mixed).flatten(1)
+        return torch.cat(mixed).index_select(0, self.computed_in).flatten(1)
 
 
 def causal_attention(

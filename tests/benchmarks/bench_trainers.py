@@ -1,11 +1,11 @@
 """Tokens that each trainer trains on, against a plain loop of transformers and torch.
 
 The batch is 128 episodes of the demo's two domains, played with well-formed random actions, so that
-lengths are the demo's. All sides take the same step on the same rows, with one thread: GRPO, one
-update of AdamW. The plain loop takes rows in stored order, as many as fit padded into as many
-tokens as ours, and computes logits wherever there is a token, as training loops do. A second one
-sorts the rows and pads them in the buckets that waste least. Figures are CPU seconds, in turn, the
-least of several rounds.
+lengths are the demo's; unlike the demo's, no two of them are attempts at one task. All sides take
+the same step on the same rows, with one thread: GRPO, one update of AdamW. The plain loop takes
+rows in stored order, as many as fit padded into as many tokens as ours, and computes logits
+wherever there is a token, as training loops do. A second one sorts the rows and pads them in the
+buckets that waste least. Figures are CPU seconds, in turn, the least of several rounds.
 """
 
 import tempfile

@@ -47,6 +47,42 @@ def test_states_and_gradients_are_those_of_padded_rows(config: ModelConfig) -> N
         torch.testing.assert_close(one.grad, other.grad, rtol=0, atol=1e-6)
 
 
+def test_a_common_prefix_is_computed_once_with_the_gradient_of_all_its_chains() -> None:
+    """Rows that branch, one that is the beginning of another, and equal ones."""
+    stem = ROWS[0]
+    rows = [stem, *(joined(stem, at, row) for at, row in enumerate(ROWS[1:6], 3)), stem, ROWS[7]]
+    rows += [joined(rows[2], len(rows[2].token_ids), ROWS[8])]
+    batch = read_batch(table(rows))
+    micro = batch.micro_batch(np.arange(len(rows)), VOCABULARY)
+    prefixes = {
+        tuple(row.token_ids[: at + 1])
+        for row, used in zip(rows, batch.used_lengths, strict=True)
+        for at in range(used)
+    }
+    assert micro.token_ids.numel() == len(prefixes) < batch.used_lengths.sum()
+    packed, padded = model_of(CONFIG), model_of(CONFIG)
+    found = wanted_states(packed, rows, packed=True)
+    expected = wanted_states(padded, rows, packed=False)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+    weights = torch.randn(found.shape, generator=torch.Generator().manual_seed(0))
+    for states in (found, expected):
+        (states * weights).mean().backward()  # type: ignore[no-untyped-call]
+    for (name, one), other in zip(packed.named_parameters(), padded.parameters(), strict=True):
+        assert one.grad is not None, name
+        torch.testing.assert_close(one.grad, other.grad, rtol=0, atol=1e-6)
+
+
+def joined(stem: Row, at: int, row: Row) -> Row:
+    """The first tokens of one row, then all of another, whose advantages are those of the whole."""
+    return replace(
+        row,
+        token_ids=[*stem.token_ids[:at], *row.token_ids],
+        action_mask=[*stem.action_mask[:at], *row.action_mask],
+        logprobs=[*stem.logprobs[:at], *row.logprobs],
+        advantage=[1.0],
+    )
+
+
 def test_no_chain_sees_another() -> None:
     model = model_of(CONFIG)
     others = make_rows(12, seed=4)

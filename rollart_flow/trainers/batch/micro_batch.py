@@ -1,13 +1,14 @@
 """The tensors of one forward and backward pass, and the layouts of their tokens.
 
 Shapes: B rows, T their longest, A action tokens in row order, V vocabulary. A packed micro-batch is
-one row of all its tokens.
+one row of N tokens: those of all rows, equal prefixes once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ class MicroBatch:
     """Tensors of one forward and backward pass."""
 
     token_ids: torch.Tensor
-    """int64 [B, T], padded on the right with 0; packed int64 [1, tokens]."""
+    """int64 [B, T], padded on the right with 0; packed int64 [1, N]."""
     packing: Packing | None
     """The rows of a packed micro-batch; None if they are padded."""
     predictors: torch.Tensor
@@ -80,34 +81,78 @@ def padded_tokens(values: Array, starts: Array, lengths: Array) -> tuple[Matrix,
         lengths: tokens of each row that are needed [B].
 
     Returns:
-        (token ids [B, T], place of the first token of each row in it, None).
+        (token ids [B, T], place of each needed token in them, row after row, None).
     """
     width = int(lengths.max())
-    inside = np.arange(width) < lengths[:, None]
+    places, _ = spans(np.arange(len(lengths)) * width, lengths)
     token_ids = np.zeros((len(lengths), width), dtype=np.int64)
-    flat = starts[:, None] + np.arange(width)
-    token_ids[inside] = values[flat[inside]]
-    return token_ids, np.arange(len(lengths)) * width, None
+    token_ids.reshape(-1)[places] = values[spans(starts, lengths)[0]]
+    return token_ids, places, None
 
 
 def packed_tokens(values: Array, starts: Array, lengths: Array) -> tuple[Matrix, Array, Packing]:
-    """Lay out rows one after another, by length, so that a group of attention is adjacent.
+    """Lay out the distinct prefixes of rows in one row; equal prefixes are computed once.
+
+    Attempts at one task begin with the same tokens, whose states are the same in all of them.
 
     Args: those of `padded_tokens`.
 
     Returns:
-        (token ids [1, tokens], place of the first token of each row in it, packing).
+        (token ids [1, N], place of each needed token in them, row after row, packing).
     """
-    parts = buckets(lengths, int(lengths.sum()), GROUP_COST_TOKENS)
-    order = np.concatenate(parts)
-    begins = np.empty_like(lengths)
-    begins[order] = np.cumsum(lengths[order]) - lengths[order]
-    places, _ = spans(starts[order], lengths[order])
-    positions, _ = spans(np.zeros_like(lengths), lengths[order])
-    groups = []
-    for part in parts:
-        longest = int(lengths[part[-1]])
-        tokens, _ = spans(np.arange(len(part)) * longest, lengths[part])
-        groups.append(Group(len(part), longest, torch.from_numpy(tokens)))
-    packing = Packing(torch.from_numpy(positions), tuple(groups))
-    return values[places][None], begins, packing
+    begins = np.cumsum(lengths) - lengths
+    places = np.empty(int(lengths.sum()), dtype=np.int64)
+    shared = np.zeros_like(lengths)
+    count = 0
+    for row, before, common in _shared_prefixes(values, starts, lengths):
+        own = places[begins[row] :][: lengths[row]]
+        own[:common] = places[begins[before] :][:common]
+        own[common:] = np.arange(count, count + len(own) - common)
+        count += len(own) - common
+        shared[row] = common
+    every, owners = spans(starts, lengths)
+    token_ids, positions = np.empty((2, count), dtype=np.int64)
+    token_ids[places] = values[every]
+    positions[places] = every - starts[owners]
+    return token_ids[None], places, _packing(places, begins, lengths, shared, positions)
+
+
+def _packing(
+    places: Array, begins: Array, lengths: Array, shared: Array, positions: Array
+) -> Packing:
+    """Group the rows that have tokens of their own; another row begins with each of the others.
+
+    Args: `begins` [B] is where each row begins in `places`, `shared` [B] the number of its first
+    tokens that are another row's.
+    """
+    computed_in, base = np.empty_like(positions), 0
+    rows, groups = np.flatnonzero(shared < lengths), []
+    for part in buckets(lengths[rows], len(places), GROUP_COST_TOKENS):
+        chains = rows[part]
+        longest = int(lengths[chains[-1]])
+        slots = np.arange(len(chains)) * longest
+        tokens = np.zeros(len(chains) * longest, dtype=np.int64)
+        inside, _ = spans(slots, lengths[chains])
+        tokens[inside] = places[spans(begins[chains], lengths[chains])[0]]
+        groups.append(Group(len(chains), longest, torch.from_numpy(tokens)))
+        own, _ = spans(slots + shared[chains], lengths[chains] - shared[chains])
+        computed_in[tokens[own]] = base + own
+        base += len(tokens)
+    return Packing(torch.from_numpy(positions), torch.from_numpy(computed_in), tuple(groups))
+
+
+def _shared_prefixes(
+    values: Array, starts: Array, lengths: Array
+) -> Iterator[tuple[int, int, int]]:
+    """Yield each row, an earlier one, and how many of its first tokens are also that one's.
+
+    No earlier row shares more, since the rows are sorted by their tokens; a row that is the
+    beginning of another one comes after it.
+    """
+    chains = [values[start : start + length] for start, length in zip(starts, lengths, strict=True)]
+    order = sorted(range(len(chains)), key=lambda row: chains[row].tobytes(), reverse=True)
+    yield order[0], order[0], 0
+    for before, row in pairwise(order):
+        most = min(len(chains[before]), len(chains[row]))
+        differ = np.flatnonzero(chains[before][:most] != chains[row][:most])
+        yield row, before, int(differ[0]) if len(differ) else most

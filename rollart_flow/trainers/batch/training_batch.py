@@ -71,10 +71,10 @@ class TrainingBatch:
             TrainerError: an action token has probability 0 under its stored sampling settings.
         """
         columns = self.columns
+        lengths = self.used_lengths[rows]
         lay_out = packed_tokens if self.packed else padded_tokens
-        token_ids, begins, packing = lay_out(
-            self.tokens.values, self.tokens.starts[rows], self.used_lengths[rows]
-        )
+        token_ids, laid, packing = lay_out(self.tokens.values, self.tokens.starts[rows], lengths)
+        begins = np.cumsum(lengths) - lengths
         at, owners = self.actions.positions(rows)
         places = self.actions.values[at]
         targets = self.tokens.values[self.tokens.starts[rows][owners] + places]
@@ -85,7 +85,7 @@ class TrainingBatch:
         return MicroBatch(
             token_ids=torch.from_numpy(token_ids),
             packing=packing,
-            predictors=torch.from_numpy(begins[owners] + places - 1),
+            predictors=torch.from_numpy(laid[begins[owners] + places - 1]),
             targets=torch.from_numpy(targets),
             behavior_logprobs=torch.from_numpy(self.behavior_logprobs[at]),
             advantages=torch.from_numpy(self.advantages[at]),
