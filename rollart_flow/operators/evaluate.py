@@ -91,6 +91,14 @@ class EvaluateOperator:
         await context.coordinator.call.evaluated.start(version)
         return pa.table({"version": [version], "scores": [tables["evaluations"]]})
 
+    async def close(self) -> None:
+        """Release what episodes and rewards have kept for the next ones; no version follows."""
+        if self._driver is not None:
+            self._health.cancel()
+            await asyncio.gather(self._health, return_exceptions=True)
+            await self._driver.close()
+        await self._reward.close()
+
     async def _start(self, version: int) -> Driver:
         """Create the driver, and start to serve a version and to monitor the engine's health."""
         context = self._context

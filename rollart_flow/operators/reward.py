@@ -3,9 +3,8 @@
 The stage runs in the process of the attempt and is stateless: if the process dies, the attempts run
 and are scored again. A trajectory that a filter before the reward node drops is not scored.
 
-The stage does not close its resources when it ends, since Ray may end a process by a signal at any
-time. Reward functions hold connections and child processes only, and the kernel ends both with the
-process.
+Ray may end the process by a signal at any time, without a call of `close`. Reward functions hold
+connections and child processes only, and the kernel ends both with the process.
 """
 
 import asyncio
@@ -61,6 +60,13 @@ class RewardStage:
         self._warm(trajectory)
         async with self._places:
             return await self._scorer.score(trajectory, self._settings.timeout_s)
+
+    async def close(self) -> None:
+        """Release connections and processes; no trajectory follows."""
+        if self._warming is not None:
+            self._warming.cancel()
+            await asyncio.gather(self._warming, return_exceptions=True)
+        await self._scorer.close()
 
     def _warm(self, trajectory: Trajectory) -> None:
         """Start to warm up remote functions when the first trajectory of a new version arrives.

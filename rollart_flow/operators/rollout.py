@@ -122,6 +122,11 @@ class Driver:
 
         return await self._plane.run(assignment, make, limits, domain.environment.version)
 
+    async def close(self) -> None:
+        """Stop to listen for cancellations, and end idle processes of environments."""
+        await self._plane.close()
+        await self._processes.close()
+
     async def run_all(self, assignments: Sequence[Assignment]) -> list[Trajectory]:
         """Run attempts concurrently and return their trajectories in the same order."""
         return list(await asyncio.gather(*(self.run(each) for each in assignments)))
@@ -179,6 +184,12 @@ class RolloutOperator:
             asyncio.get_running_loop().call_soon(self._flush_if_idle)
         await asyncio.shield(durable)
         return trajectory
+
+    async def close(self) -> None:
+        """Release what attempts and rewards have kept for the next ones; no block follows."""
+        if self._driver is not None:
+            await self._driver.close()
+        await self._reward.close()
 
     def _flush_if_idle(self) -> None:
         if not self._running:

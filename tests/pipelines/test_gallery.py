@@ -1,8 +1,4 @@
-"""Each file of `pipelines/` runs at a tiny size, on one Ray, and shows what it is meant to show.
-
-Three whose behavior other runs show in every test (`tests/runner/test_dynamic_sampling.py`,
-`test_actor_critic.py` and `test_fork.py`) run with `make test-whole`; every file is planned here.
-"""
+"""Each file of `pipelines/` runs at a tiny size and shows what it is meant to show."""
 
 import json
 import re
@@ -38,7 +34,7 @@ BRIEF = {"every": "2", "episodes": "4"}
 
 @pytest.fixture(scope="module", autouse=True)
 def bucket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Address of an S3 store that a Ray with two classes of hardware can reach."""
+    """Address of an S3 store."""
     with (
         pytest.MonkeyPatch.context() as patch,
         s3_server(tmp_path_factory.mktemp("s3")) as server,
@@ -47,8 +43,7 @@ def bucket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         for name, value in server.environment().items():
             patch.setenv(name, value)
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        with own_ray(num_cpus=4, resources={"H800": 2.0, "H20": 1.0}):
-            yield f"s3://{BUCKET}/gallery"
+        yield f"s3://{BUCKET}/gallery"
 
 
 @pytest.fixture(scope="module")
@@ -64,10 +59,10 @@ def endpoint() -> Iterator[str]:
         yield url
 
 
-def ran(name: str, store: str, **more: str) -> Run:
+def ran(name: str, store: str, *, executor: str = "inline", **more: str) -> Run:
     """The finished run of a file of the gallery."""
     loaded = load_pipeline(GALLERY / f"{name}.py", {**TINY, **more})
-    run = open_run(runner.run(loaded, store=store, name=name).uri)
+    run = open_run(runner.run(loaded, store=store, name=name, executor=executor).uri)
     assert run.steps.collect().height == STEPS
     return run
 
@@ -100,7 +95,6 @@ def test_the_rows_of_a_table_are_the_tasks(folder: str) -> None:
     assert set(trained(run)["reward"]) <= {0.0, 1.0}
 
 
-@pytest.mark.whole
 def test_dynamic_sampling_trains_no_group_whose_rewards_are_equal(folder: str) -> None:
     run = ran("dynamic_sampling", folder, **BRIEF | {"policy.warm_start": "20"})
     assert run.steps.collect()["zero_variance_groups"].to_list() == [0] * STEPS
@@ -108,7 +102,6 @@ def test_dynamic_sampling_trains_no_group_whose_rewards_are_equal(folder: str) -
     assert Reason.GROUP_FILTERED in set(evicted["reason"])
 
 
-@pytest.mark.whole
 def test_a_critic_is_trained_beside_the_policy(folder: str) -> None:
     run = ran("critic", folder, **BRIEF)
     assert (run.steps.collect()["value_loss"] > 0).all()
@@ -116,7 +109,9 @@ def test_a_critic_is_trained_beside_the_policy(folder: str) -> None:
 
 
 def test_each_domain_is_generated_on_the_class_that_it_is_bound_to(folder: str) -> None:
-    turns = trained(ran("two_classes", folder)).select("domain", "turns").explode("turns")
+    with own_ray(num_cpus=4, resources={"H800": 2.0, "H20": 1.0}):
+        run = ran("two_classes", folder, executor="ray")
+    turns = trained(run).select("domain", "turns").explode("turns")
     used = turns.select("domain", pl.col("turns").struct.field("hardware")).unique()
     assert set(used.iter_rows()) == {("frozenlake", "H800"), ("arithmetic", "H20")}
 
@@ -141,11 +136,12 @@ def test_another_schedule_is_the_one_that_the_run_records(folder: str) -> None:
     assert '"areal-in-order"' in json.dumps(run.info.settings)
 
 
-@pytest.mark.whole
 def test_a_fork_goes_on_with_another_recipe(folder: str) -> None:
     parent = ran("two_domains", folder, **BRIEF, minibatches="1")
     loaded = load_pipeline(GALLERY / "fork_recipe.py", {**TINY, **BRIEF})
-    fork = open_run(runner.fork(parent.uri, 1, loaded, store=folder, name="fork").uri)
+    fork = open_run(
+        runner.fork(parent.uri, 1, loaded, store=folder, name="fork", executor="inline").uri
+    )
     assert fork.info.parent is not None
     assert (fork.info.parent.uri, fork.info.parent.step) == (parent.uri, 1)
     assert fork.steps.collect()["step"].to_list() == [2]

@@ -38,11 +38,18 @@ def nothing(step: int) -> None:
     """Do nothing after a step."""
 
 
-def run_with(text: str, store: Path, after_step: AfterStep = nothing, name: str = "coins") -> Run:
+def run_with(
+    text: str,
+    store: Path,
+    after_step: AfterStep = nothing,
+    name: str = "coins",
+    executor: str = "ray",
+) -> Run:
     """Run a pipeline to its end; what it leaves."""
     loaded = load_source(text, store / "coins.py")
     told = calling(after_step)
-    return open_run(runner.run(loaded, store=str(store), name=name, on_progress=told).uri)
+    result = runner.run(loaded, store=str(store), name=name, executor=executor, on_progress=told)
+    return open_run(result.uri)
 
 
 def events(run: Run, kind: EventKind) -> pl.DataFrame:

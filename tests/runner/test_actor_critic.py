@@ -31,10 +31,10 @@ pipeline = Pipeline("actor-critic", steps)
 
 
 @pytest.fixture(scope="module")
-def run(shared_ray: None, tmp_path_factory: pytest.TempPathFactory) -> Run:
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """The run, finished."""
     folder = tmp_path_factory.mktemp("actor-critic")
-    return run_with(source(folder, ACTOR_CRITIC), folder)
+    return run_with(source(folder, ACTOR_CRITIC), folder, executor="inline")
 
 
 def test_what_the_critic_is_trained_towards_is_stored_with_each_batch(run: Run) -> None:
@@ -85,7 +85,7 @@ def test_a_batch_that_was_stored_but_not_trained_on_is_trained_on_when_resumed(
     changes = {"steps": before_the_last, "weights": before_the_last}
     copy = copied(run, tmp_path / "cut", changes)
     RunWriter.open(copy.uri).close(RunStatus.INTERRUPTED)
-    runner.resume(copy.uri)
+    runner.resume(copy.uri, executor="inline")
     assert copy.batches.collect().height == run.batches.collect().height
     facts = ["step", "loss", "grad_norm", "fingerprint", "value_loss", "zero_variance_groups"]
     again, first = (of.steps.select(facts).sort("step").collect() for of in (copy, run))

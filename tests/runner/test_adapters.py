@@ -101,9 +101,9 @@ def test_an_adapter_is_set_and_replaced_from_outside(adapter: Path, tmp_path: Pa
 @pytest.mark.whole
 @pytest.mark.timeout(1200)
 def test_versions_are_measured_with_the_adapter_and_its_tokens_can_be_scored_again(
-    adapter: Path, tmp_path: Path, shared_ray: None
+    adapter: Path, tmp_path: Path
 ) -> None:
-    result = runner.run(loaded(adapter), store=str(tmp_path), name="run")
+    result = runner.run(loaded(adapter), store=str(tmp_path), name="run", executor="inline")
     assert result.status is RunStatus.FINISHED
     run = open_run(result.uri)
     rows = run.trajectories.select("trajectory_id", "split", "policy_version_end").collect()

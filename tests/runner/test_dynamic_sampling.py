@@ -8,14 +8,11 @@ import json
 from pathlib import Path
 
 import polars as pl
-import pytest
 
 from rollart_flow.algorithms.filters import varied
 from rollart_flow.types import EventKind, Reason
 from tests.runner.local import events, run_with
 from tests.runner.world import check_sound, source
-
-pytestmark = pytest.mark.usefixtures("shared_ray")
 
 STEPS = 4
 
@@ -39,7 +36,7 @@ pipeline = Pipeline("varied", train(buffer(judged, batch_size=4), policy, gated,
 
 def test_what_is_always_solved_is_never_trained_on_and_comes_up_less(tmp_path: Path) -> None:
     text = source(tmp_path, PIPELINE, steps=STEPS).replace('"success": False', '"left": 0')
-    run = run_with(text, tmp_path)
+    run = run_with(text, tmp_path, executor="inline")
     check_sound(run, STEPS, batch_size=4)
     trained = run.trajectories.join(run.batches, on="trajectory_id", how="semi").collect()
     assert set(trained["task_id"]) == {"even"}

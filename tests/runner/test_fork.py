@@ -38,12 +38,19 @@ def checksum(run: Run, version: int) -> str:
 
 
 @pytest.fixture(scope="module")
-def forked(finished_run: Run, shared_ray: None, tmp_path_factory: pytest.TempPathFactory) -> Run:
+def forked(finished_run: Run, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A fork at step 3, between two checkpoints, that has run to its end: one step."""
     said: list[Progress] = []
     changed = pipeline(train__optimizer__lr=RATE, train__algorithm__kl=0.01, evaluate__episodes=1)
     store = str(tmp_path_factory.mktemp("forks"))
-    result = runner.fork(finished_run.uri, FORKED_AT, changed, store=store, on_progress=said.append)
+    result = runner.fork(
+        finished_run.uri,
+        FORKED_AT,
+        changed,
+        store=store,
+        executor="inline",
+        on_progress=said.append,
+    )
     assert result.status is RunStatus.FINISHED
     assert "recomputing step 3 of 3" in [progress.text for progress in said]
     return open_run(result.uri)

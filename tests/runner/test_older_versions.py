@@ -65,10 +65,10 @@ def test_it_is_forked(stored: Run, tmp_path: Path) -> None:
     assert trainer.train_step(3, stored.batch(3)).step == 3
 
 
-def test_it_is_resumed(shared_ray: None, tmp_path: Path) -> None:
+def test_it_is_resumed(tmp_path: Path) -> None:
     interrupted = unpacked(tmp_path)
     before = interrupted.steps.sort("seq").collect()
-    assert runner.resume(interrupted.uri).status is RunStatus.FINISHED
+    assert runner.resume(interrupted.uri, executor="inline").status is RunStatus.FINISHED
     after = open_run(interrupted.uri).steps.sort("seq").collect()
     assert after["step"].to_list() == list(range(1, STEPS + 1))
     assert after.head(RECORDED).equals(before)

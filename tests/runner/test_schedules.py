@@ -15,8 +15,6 @@ from rollart_flow.types import Batch, EventKind
 from tests.runner.local import events
 from tests.runner.world import source
 
-pytestmark = pytest.mark.usefixtures("shared_ray")
-
 STEPS = 4
 
 CROWD = '''"""Environments and a reward that say from when to when they were busy."""
@@ -101,12 +99,11 @@ def batches_of(run: Run) -> list[Batch]:
     ]
 
 
-@pytest.mark.whole
 @pytest.mark.parametrize("name", ["sync", "one_off", "window(2)", "hybrid", "rollart_plus"])
 def test_a_run_keeps_the_promise_of_its_schedule(tmp_path: Path, name: str) -> None:
     overrides = {"schedule": name, "steps": str(STEPS)}
     loaded = load_source(source(tmp_path), tmp_path / "coins.py", overrides)
-    run = open_run(runner.run(loaded, store=str(tmp_path), name="coins").uri)
+    run = open_run(runner.run(loaded, store=str(tmp_path), name="coins", executor="inline").uri)
     batches = batches_of(run)
     assert [batch.step for batch in batches] == list(range(1, STEPS + 1))
     assert named_schedule(name).violations(batches) == ()
@@ -122,12 +119,11 @@ def test_a_run_keeps_the_promise_of_its_schedule(tmp_path: Path, name: str) -> N
 def crowd(store: Path, schedule: str) -> pl.DataFrame:
     """Trajectories of a run under a schedule, all of which went well."""
     loaded = load_source(CROWD, store / "crowd.py", {"schedule": schedule})
-    run = open_run(runner.run(loaded, store=str(store), name="crowd").uri)
+    run = open_run(runner.run(loaded, store=str(store), name="crowd", executor="inline").uri)
     assert named_schedule(schedule).violations(batches_of(run)) == ()
     return run.trajectories.filter(pl.col("reward").is_not_null()).sort("finished_at").collect()
 
 
-@pytest.mark.whole
 def test_without_the_switches_attempts_are_scored_together_and_groups_share_a_worker(
     tmp_path: Path,
 ) -> None:
@@ -145,7 +141,6 @@ def test_without_the_switches_attempts_are_scored_together_and_groups_share_a_wo
     assert max(waited) > 0.2, "no attempt ended long before another one beside it"
 
 
-@pytest.mark.whole
 def test_stages_hold_no_more_than_their_places(tmp_path: Path) -> None:
     rows = crowd(tmp_path, "staged(2, 4, 3)")
     turns = rows["turns"].to_list()

@@ -3,13 +3,10 @@
 from pathlib import Path
 
 import polars as pl
-import pytest
 
 from rollart_flow.types import EventKind, Outcome, Reason
 from tests.runner.local import events, run_with
 from tests.runner.world import check_sound, source
-
-pytestmark = [pytest.mark.whole, pytest.mark.usefixtures("shared_ray")]
 
 FILTERED = """
 import polars as pl
@@ -34,7 +31,7 @@ pipeline = Pipeline("redundant", train(batches, policy, gated, steps=5))
 
 
 def test_in_turns_with_filters_on_classes_that_are_not_there(tmp_path: Path) -> None:
-    run = run_with(source(tmp_path, FILTERED), tmp_path)
+    run = run_with(source(tmp_path, FILTERED), tmp_path, executor="inline")
     check_sound(run, 4, batch_size=4, alpha=0)
     rows, batches = run.trajectories.collect(), run.batches.collect()
     assert (batches["policy_version"] == batches["trained_version"]).all(), "in turns"
@@ -61,7 +58,7 @@ def test_in_turns_with_filters_on_classes_that_are_not_there(tmp_path: Path) -> 
 
 
 def test_surplus_attempts_are_cancelled_within_a_wider_bound(tmp_path: Path) -> None:
-    run = run_with(source(tmp_path, REDUNDANT), tmp_path)
+    run = run_with(source(tmp_path, REDUNDANT), tmp_path, executor="inline")
     check_sound(run, 5, alpha=2)
     rows = run.trajectories.collect()
     trained = run.batches.group_by("group_id").len().collect()

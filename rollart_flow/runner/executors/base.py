@@ -30,7 +30,11 @@ A repeated call with the same index returns the same block.
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """An operator of a stream: a class whose `__call__`, plain or async, maps blocks to blocks."""
+    """An operator of a stream: a class whose `__call__`, plain or async, maps blocks to blocks.
+
+    It may have an async method `close`, which is called after its last block in a process that goes
+    on; Ray ends the operator's process instead.
+    """
 
     operator: type[Any]
     arguments: tuple[Any, ...] = ()

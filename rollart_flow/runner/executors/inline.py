@@ -13,6 +13,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from itertools import count
 from queue import SimpleQueue
@@ -111,16 +112,25 @@ class InlineExecutor(Executor):
         return TypedCluster(placements, worker_class, arguments=arguments, spawn=spawn)
 
     def stream(self, name: str, next_block: NextBlock, stage: Stage) -> Iterator[pa.Table]:
+        with self._operator(stage) as operator:
+            for index in count():
+                if (block := next_block(index)) is None:
+                    return
+                answer = operator(block)
+                yield wait(self._loop.start(answer)) if inspect.iscoroutine(answer) else answer
+
+    @contextmanager
+    def _operator(self, stage: Stage) -> Iterator[Any]:
+        """Make the operator of a stage, and close it when the stream ends."""
         operator = stage.operator(*stage.arguments)
-        for index in count():
-            if (block := next_block(index)) is None:
-                return
-            answer = operator(block)
-            yield wait(self._loop.start(answer)) if inspect.iscoroutine(answer) else answer
+        try:
+            yield operator
+        finally:
+            if hasattr(operator, "close"):
+                wait(self._loop.start(operator.close()))
 
     def produce(self, name: str, source: EndlessSource, stage: Stage) -> Iterator[int]:
         messages: SimpleQueue[Future[pa.Table] | None] = SimpleQueue()
-        operator = stage.operator(*stage.arguments)
         next_block = source.part(0, sys.maxsize)
         under_way = 0
 
@@ -133,7 +143,10 @@ class InlineExecutor(Executor):
                 started.add_done_callback(messages.put)
             return 0
 
-        with ThreadPoolExecutor(1, thread_name_prefix=name) as thread:
+        with (
+            self._operator(stage) as operator,
+            ThreadPoolExecutor(1, thread_name_prefix=name) as thread,
+        ):
             reader = thread.submit(read)
             reader.add_done_callback(lambda _: messages.put(None))
             try:
