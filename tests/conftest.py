@@ -39,9 +39,6 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     os.close(config.stash[_STDERR])
 
 
-_SHARE_RAY = {"finished_run", "shared_ray"}
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the modules whose tests share a Ray first: any other Ray ends the shared one.
 
@@ -50,7 +47,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     sharing = {
         item.nodeid.split("::")[0]
         for item in items
-        if isinstance(item, pytest.Function) and _SHARE_RAY & set(item.fixturenames)
+        if isinstance(item, pytest.Function) and "shared_ray" in item.fixturenames
     }
     items.sort(key=lambda item: item.nodeid.split("::")[0] not in sharing)
 
@@ -99,7 +96,7 @@ pipeline = Pipeline("small", steps, scores)
 
 @pytest.fixture(scope="session")
 def finished_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """A finished run of `SMALL_PIPELINE` on a local Ray: four steps, checkpoints at 2 and 4.
+    """A finished run of `SMALL_PIPELINE` in this process: four steps, checkpoints at 2 and 4.
 
     It is shared, also by the processes of pytest-xdist, of which the first one makes it: read it,
     and copy it (`tests.copies`) to change anything.
@@ -113,6 +110,5 @@ def finished_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
         flock(lock, LOCK_EX)
         if not (store / "small").exists():
             loaded = load_source(SMALL_PIPELINE, store / "small.py")
-            SHARED_RAY.start()
-            runner.run(loaded, store=str(store), name="small")
+            runner.run(loaded, store=str(store), name="small", executor="inline")
     return open_run(str(store / "small"))
