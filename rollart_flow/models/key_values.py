@@ -3,6 +3,10 @@
 Shapes: L positions, K key-value heads, D head dim.
 """
 
+import math
+from functools import partial
+from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
+
 import torch
 
 from rollart_flow.models.device import CPU
@@ -25,9 +29,9 @@ class KeyValues:
         device: torch.device = CPU,
     ) -> None:
         heads, width = config.num_key_value_heads, config.head_dim
-        self._shape = (config.num_hidden_layers, rows, heads, length + 1, width)
-        self.keys = torch.zeros(self._shape, dtype=dtype, device=device)
-        self.values = torch.zeros(self._shape, dtype=dtype, device=device)
+        shape = (config.num_hidden_layers, rows, heads, length + 1, width)
+        self._zeros = partial(_zeros, shape, dtype, device)
+        self.keys, self.values = self._zeros(), self._zeros()
         self.scratch = length
 
     @staticmethod
@@ -65,5 +69,12 @@ class KeyValues:
     def restore(self) -> None:
         """Allocate zeroed memory after `release`; a cache that was not released is unchanged."""
         if not self.keys.numel():
-            self.keys = self.keys.new_zeros(self._shape)
-            self.values = self.values.new_zeros(self._shape)
+            self.keys, self.values = self._zeros(), self._zeros()
+
+
+def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    if device != CPU:
+        return torch.zeros(shape, dtype=dtype, device=device)
+    # torch writes its zeros; fresh pages of the system are zero and cost nothing until then
+    pages = mmap(-1, math.prod(shape) * dtype.itemsize, flags=MAP_PRIVATE | MAP_ANONYMOUS)
+    return torch.frombuffer(pages, dtype=dtype).view(shape)

@@ -112,22 +112,26 @@ def _embedded(
     prompts: Sequence[tuple[int, ...]],
     lengths: Sequence[int],
 ) -> float:
-    """CPU seconds until all requests are answered."""
+    """CPU seconds until all requests are answered, after as many other ones."""
 
     async def consume(engine: EmbeddedEngine, request: GenerationRequest) -> int:
         return sum([len(chunk.token_ids) async for chunk in engine.generate(request)])
 
-    async def measure() -> float:
-        engine = EmbeddedEngine(config, tensors, max_batch=CONCURRENT)
+    async def answer(engine: EmbeddedEngine, prompts: Sequence[tuple[int, ...]]) -> float:
         requests = [
             GenerationRequest(str(index), prompt, Sampling(max_tokens=length))
             for index, (prompt, length) in enumerate(zip(prompts, lengths, strict=False))
         ]
         start = time.process_time()
         counts = await asyncio.gather(*(consume(engine, request) for request in requests))
-        seconds = time.process_time() - start
-        await engine.close()
         assert counts == list(lengths)
+        return time.process_time() - start
+
+    async def measure() -> float:
+        engine = EmbeddedEngine(config, tensors, max_batch=CONCURRENT)
+        await answer(engine, [prompt[::-1] for prompt in prompts])
+        seconds = await answer(engine, prompts)
+        await engine.close()
         return seconds
 
     return asyncio.run(measure())

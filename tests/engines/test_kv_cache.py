@@ -1,6 +1,7 @@
 """Rows are reused where their tokens are a prefix, and overwritten oldest first."""
 
 import numpy as np
+import psutil
 import pytest
 import torch
 
@@ -91,6 +92,15 @@ def test_nothing_is_found_after_the_weights_changed(cache: RowCache) -> None:
     cache.place(_chain((1, 20)))
     cache.forget()
     assert cache.match(_chain((1, 20))) == (0, 0)
+
+
+def test_on_a_cpu_only_what_is_written_takes_memory() -> None:
+    before = psutil.Process().memory_info().rss
+    held = KeyValues(CONFIG, 8000, 4000, torch.float32)
+    held.keys[:, :3] = 1.0
+    assert held.keys.nbytes > 2**28
+    assert psutil.Process().memory_info().rss - before < 2**26
+    assert not held.keys[:, 3].any()
 
 
 def test_on_a_gpu_rows_take_at_most_half_of_what_is_free() -> None:
