@@ -116,10 +116,7 @@ def fork(
 
 
 def plan(
-    file: PipelineFile,
-    changes: Changes = None,
-    address: Address = None,
-    as_json: AsJson = False,
+    file: PipelineFile, changes: Changes = None, address: Address = None, as_json: AsJson = False
 ) -> None:
     """Show what a pipeline will run and where, without running it.
 
@@ -146,7 +143,6 @@ def plan(
 
 
 def _report(result: "RunResult", as_json: bool) -> None:
-    """Say what a run that has ended left behind; exit code 1 unless it finished."""
     from rollart_flow.cli.summary import show_summary, summarize
     from rollart_flow.store import open_run
 

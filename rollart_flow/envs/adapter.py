@@ -27,7 +27,6 @@ class InlineEnvironment:
     """Implements `control.protocols.AsyncEnvironment`. Reset and step return without awaiting."""
 
     def __init__(self, domain: Domain) -> None:
-        """Create the adapter; the first reset makes the environment."""
         self._domain = domain
         self._name = domain.environment.__name__
         self._environment: Environment | None = None
@@ -37,12 +36,10 @@ class InlineEnvironment:
         if self._environment is None:
             self._environment = self._guarded(self._domain.make)
         environment = self._environment
-        return checked_reset(
-            self._guarded(lambda: environment.reset(seed, task)), f"{self._name}.reset"
-        )
+        answer = self._guarded(lambda: environment.reset(seed, task))
+        return checked_reset(answer, f"{self._name}.reset")
 
     async def step(self, action: str) -> tuple[str, float, bool, bool, Info]:
-        """Apply one action."""
         environment = self._environment
         if environment is None:
             raise EnvironmentFailedError(f"{self._name}: step before reset; call reset first")

@@ -65,13 +65,9 @@ class Scorer:
     def __init__(
         self, function: RewardFunction, source: Path | None = None, *, isolated: bool = True
     ) -> None:
-        """Create a scorer; no process is started.
+        """Start no process; `source` is the pipeline file of a function that no name imports.
 
-        Args:
-            function: plain or async.
-            source: pipeline file with the function, if it cannot be imported by name.
-            isolated: whether plain functions run in processes; otherwise they run in threads of
-                this process.
+        Plain functions that are not `isolated` run in threads of this process.
         """
         self._function = function
         self._isolated = isolated
@@ -88,22 +84,11 @@ class Scorer:
             return trajectory
         found = await self.verdict(trajectory, timeout_s)
         if found.reason is None:
-            return replace(
-                trajectory,
-                reward=found.reward,
-                reward_parts=found.parts,
-                scored_at=datetime.now(UTC),
-            )
+            parts, now = found.parts, datetime.now(UTC)
+            return replace(trajectory, reward=found.reward, reward_parts=parts, scored_at=now)
         outcome = Outcome.TIMED_OUT if found.reason is Reason.REWARD_TIMEOUT else Outcome.FAILED
-        return replace(
-            trajectory,
-            outcome=outcome,
-            reason=found.reason,
-            error=found.error,
-            reward=None,
-            reward_parts=None,
-            scored_at=None,
-        )
+        unscored = replace(trajectory, reward=None, reward_parts=None, scored_at=None)
+        return replace(unscored, outcome=outcome, reason=found.reason, error=found.error)
 
     async def verdict(self, trajectory: Trajectory, timeout_s: float) -> Verdict:
         """Return the function's result for a completed or truncated trajectory."""
@@ -117,7 +102,8 @@ class Scorer:
         except Exception as error:  # noqa: BLE001  the user's code ends here: its error is data
             if isinstance(error, TimeoutError) and limit.expired():
                 return self._none(Reason.REWARD_TIMEOUT, f"no reward within {timeout_s:g} s")
-            return self._none(_reason(error), _message(error))
+            said = str(error) if isinstance(error, RollartError) else error_line(error)
+            return self._none(_reason(error), said)
         if (infinite := infinite_number(score)) is not None:
             return self._none(Reason.REWARD_NOT_FINITE, infinite)
         return Verdict(*score)
@@ -135,7 +121,6 @@ class Scorer:
             await self._processes.warm(reference(function, self._source), count)
 
     async def warm_remotes(self, count: int) -> None:
-        """Prepare the remote functions for `count` concurrent calls."""
         await asyncio.gather(*(remote.warm(count) for remote in self.remotes))
 
     async def close(self) -> None:
@@ -177,7 +162,6 @@ class Scorer:
 
 
 def _runs_in_a_process(function: RewardFunction) -> bool:
-    """Return whether a function that is not combined is a plain one that may hang."""
     return function is not environment_reward and not is_async(function)
 
 
@@ -185,13 +169,8 @@ def _reason(error: Exception) -> Reason:
     """Return the reason of a failure other than the function's own timeout here."""
     if isinstance(error, RewardTimeoutError):
         return Reason.REWARD_TIMEOUT
-    return (
-        Reason.REWARD_NOT_FINITE if isinstance(error, RewardNotFiniteError) else Reason.REWARD_ERROR
-    )
-
-
-def _message(error: Exception) -> str:
-    return str(error) if isinstance(error, RollartError) else error_line(error)
+    infinite = isinstance(error, RewardNotFiniteError)
+    return Reason.REWARD_NOT_FINITE if infinite else Reason.REWARD_ERROR
 
 
 async def score(
