@@ -30,11 +30,7 @@ class Converted(Generic[Given, Held]):
 def setting(
     *, default: Any = MISSING, kw_only: bool = True, read: Callable[[str], Any] | None = None
 ) -> Any:
-    """A setting without a default, or one that is not given as it is held.
-
-    Args:
-        read: converts a setting that is given as a text, e.g. the name of a schedule.
-    """
+    """A setting without a default, or one that `read` converts if it is given as a text."""
     return field(default=default, kw_only=kw_only, metadata={"read": read})
 
 
@@ -48,9 +44,8 @@ def part(
 ) -> Any:
     """A field that holds a part of the graph or code, and so is no setting to override.
 
-    Args:
-        init: whether a type checker takes the field for a keyword.
-        many: whether all further positional arguments are given to this field.
+    A type checker takes it for a keyword with `init`; with `many` it is given all further
+    positional arguments.
     """
     metadata = {"part": True, "many": many}
     return field(default=default, kw_only=kw_only, init=init, metadata=metadata)

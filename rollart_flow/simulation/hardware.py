@@ -106,9 +106,7 @@ class EngineModel(Protocol):
     ) -> float:
         """Time of one pass over new tokens that see `context` tokens each, on average [s].
 
-        Args:
-            decoding: sequences that sample a token in the same pass.
-            kv_tokens: tokens in the KV caches of these sequences.
+        In the same pass `decoding` sequences with `kv_tokens` in their KV caches sample a token.
         """
 
     def decode_line(self, batch: int, kv_tokens: float) -> tuple[float, float]:

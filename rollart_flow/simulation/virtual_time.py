@@ -68,9 +68,8 @@ Ts = TypeVarTuple("Ts")
 class VirtualTimeLoop(asyncio.BaseEventLoop):
     """asyncio's own loop with a clock in place of a selector.
 
-    Args:
-        shuffle: a source of randomness that permutes callbacks that are ready at the same moment,
-            so that seeds explore schedules; None keeps asyncio's order.
+    `shuffle` permutes callbacks that are ready at the same moment, so that seeds explore schedules;
+    None keeps asyncio's order.
     """
 
     _ready: deque[asyncio.Handle]
@@ -147,11 +146,8 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
 def run(main: Coroutine[Any, Any, T], *, seed: int = 0, shuffle: bool = False) -> T:
     """Run a coroutine to its end under virtual time, like `asyncio.run`.
 
-    Args:
-        seed: seed of Python's `random`, which is restored afterwards, and of `shuffle`.
-        shuffle: whether the order of callbacks that are ready together is permuted.
-
-    Raises DeadlockError if everything waits and nothing can wake it.
+    The seed is that of Python's `random`, which is restored afterwards, and of `shuffle`, which
+    permutes callbacks that are ready together. Raises DeadlockError if nothing can wake what waits.
     """
     before = random.getstate()
     collecting = gc.isenabled()

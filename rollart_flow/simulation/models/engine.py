@@ -22,13 +22,11 @@ Left = Callable[[str, int], int]
 
 
 class SimulatedEngine:
-    """One inference worker.
+    """One inference worker, where `left` gives the lengths of actions.
 
-    Args:
-        left: lengths of actions.
-        lost: counts, by trajectory, the tokens of actions that did not end.
-        first_chunks: whether the first token of every request has its own chunk, which a profiler
-            needs; if not, only the first token of each trajectory has.
+    It counts in `lost`, by trajectory, the tokens of actions that did not end. With `first_chunks`,
+    the first token of every request has its own chunk, which a profiler needs; else only the first
+    token of each trajectory has.
     """
 
     def __init__(
@@ -61,8 +59,7 @@ class SimulatedEngine:
     ) -> AsyncIterator[Chunk]:
         """Generate an action: one chunk for the first token, and one for each version at the end.
 
-        Args:
-            prefilled: whether the KV cache of the prompt comes from another worker.
+        A prompt that is `prefilled` has its KV cache from another worker.
         """
         position = sum(request.prompt_ids)
         left = self._left(request.trajectory_id, position)
@@ -228,13 +225,9 @@ class DisaggregatedEngine:
     """Prefill and decode on separate workers behind one interface (ROLLART section 6.3).
 
     Prefixes lie in a store in host memory (Mooncake), from which a prefill worker loads them layer
-    by layer beside its arithmetic; KV caches of new tokens go to the decode worker over the
-    network. The invariant: every token is sampled by a decode worker that has the KV cache of all
-    tokens before it; a trajectory keeps its pair of workers.
-
-    Args:
-        link_gb_s: bandwidth from prefill to decode, per worker [GB/s].
-        kv_bytes: KV cache of one token.
+    by layer beside its arithmetic; KV caches of new tokens, `kv_bytes` each, go to the decode
+    worker over the network. The invariant: every token is sampled by a decode worker that has the
+    KV cache of all tokens before it; a trajectory keeps its pair of workers.
     """
 
     def __init__(

@@ -82,10 +82,9 @@ class Report:
 def report(
     record: Record, scenario: Scenario, schedule: Schedule, seed: int, *, warmup: int | None = None
 ) -> Report:
-    """Compute the figures of a run; a run shorter than the warm-up counts only its last step.
+    """Compute the figures of a run after `warmup` steps, `warmup_of(schedule)` by default.
 
-    Args:
-        warmup: number of first steps that are not measured; None: `warmup_of(schedule)`.
+    A run shorter than the warm-up counts only its last step.
     """
     wanted = warmup_of(schedule) if warmup is None else warmup
     warmup = min(wanted, len(record.steps) - 1)

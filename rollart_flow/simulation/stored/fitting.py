@@ -74,13 +74,9 @@ def nonnegative(columns: Floats, times: Floats) -> Floats:
 def stretched(columns: Floats, times: Floats, shared: Floats) -> tuple[Floats, float]:
     """Weights and stretch such that `columns @ weights * (1 + stretch * shared)` is close to times.
 
-    The stretch is 0 if the samples do not determine it: if all were shared for most of their time,
-    or all for little of it.
-
-    Args:
-        columns: [samples, columns].
-        times: [samples].
-        shared: share of each sample's time in which the machine was shared, 0 to 1 [samples].
+    `columns` are [samples, columns]; `shared` is the share of each sample's time in which the
+    machine was shared, 0 to 1. The stretch is 0 if the samples do not determine it: if all were
+    shared for most of their time, or all for little of it.
     """
     if not (shared.min() < 0.5 < shared.max()):
         return nonnegative(columns, times), 0.0
@@ -103,12 +99,7 @@ _UNDISTURBED = 0.05
 
 
 def measure(tables: RunTables, *, limit: int, slots: int) -> Measured:
-    """Fit all figures of a run.
-
-    Args:
-        limit: number of groups that may hold a credit at once.
-        slots: number of attempts that may run at once.
-    """
+    """Fit all figures of a run with credit for `limit` groups and room for `slots` attempts."""
     training, training_stretch = _training(tables)
     engines, engine_stretch = _engines(tables)
     scored_s, commit_s = _commits(tables)

@@ -66,15 +66,8 @@ class Recorded:
     ) -> "Recorded":
         """The same attempts under other settings; None leaves a setting as it was.
 
-        Args:
-            alpha: of the schedule `rollart(alpha)`.
-            schedule: schedule in place of the run's.
-            redundancy: extra attempts per group.
-            engines: inference workers of each hardware class.
-            environments: environments that run at once.
-            batch_size: trajectories per step.
-
-        Raises SettingsError if a value does not fit.
+        `engines` counts inference workers of each hardware class, `environments` those that run at
+        once. Raises SettingsError if a value does not fit.
         """
         if alpha is not None and schedule is not None:
             raise SettingsError("alpha and schedule both name a schedule; give one of them")
