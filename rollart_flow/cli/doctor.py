@@ -57,9 +57,8 @@ def doctor(store: Store = None, as_json: AsJson = False) -> None:
         print_json([{name: getattr(f, name) for name in names} for f in findings])
     else:
         marks = ("ok" if f.usable else "MISSING" if f.required else "-" for f in findings)
-        rows = (
-            (mark, f.name, f.version or "", f.hint) for mark, f in zip(marks, findings, strict=True)
-        )
+        pairs = zip(marks, findings, strict=True)
+        rows = ((mark, f.name, f.version or "", f.hint) for mark, f in pairs)
         console().print(grid(("", "name", "version", "hint"), rows))
     if any(f.required and not f.usable for f in findings):
         raise typer.Exit(1)

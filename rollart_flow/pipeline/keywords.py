@@ -122,10 +122,8 @@ def _keyword(declared: Any, within: str, hint: Any) -> Keyword:
 def _hints(kind: Any, *, include_extras: bool = True) -> dict[str, Any]:
     """Types in which the fields of a class are given."""
     hints = get_type_hints(kind, include_extras=include_extras)
-    given = {
-        name: get_args(hint)[0] for name, hint in hints.items() if get_origin(hint) is Converted
-    }
-    return hints | given
+    converted = (name for name, hint in hints.items() if get_origin(hint) is Converted)
+    return hints | {name: get_args(hints[name])[0] for name in converted}
 
 
 @cache

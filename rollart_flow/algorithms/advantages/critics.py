@@ -39,22 +39,17 @@ class GAE(CheckedSettings, Estimator):
     def __call__(self, batch: pa.Table) -> Advantages:
         import numpy as np
 
-        from rollart_flow.algorithms.advantages.columns import (
-            action_values,
-            actions_of,
-            discounted,
-            equal_groups,
-            float32,
-        )
+        from rollart_flow.algorithms.advantages import columns
 
-        actions = actions_of(batch)
-        values = action_values(batch, "values", [len(each.turns) for each in actions])
+        actions = columns.actions_of(batch)
+        values = columns.action_values(batch, "values", [len(each.turns) for each in actions])
         advantages = []
         for each, value in zip(actions, values, strict=True):
             delta = each.paid + self.gamma * np.append(value[1:], 0.0) - value
-            advantages.append(discounted(delta, self.gamma * self.lam))
-        targets = float32(a + value for a, value in zip(advantages, values, strict=True))
-        return Advantages(float32(advantages), equal_groups(batch), {TARGETS: targets})
+            advantages.append(columns.discounted(delta, self.gamma * self.lam))
+        targets = columns.float32(a + value for a, value in zip(advantages, values, strict=True))
+        constant = columns.equal_groups(batch)
+        return Advantages(columns.float32(advantages), constant, {TARGETS: targets})
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,24 +83,19 @@ class VTrace(CheckedSettings, Estimator):
     def __call__(self, batch: pa.Table) -> Advantages:
         import numpy as np
 
-        from rollart_flow.algorithms.advantages.columns import (
-            action_values,
-            actions_of,
-            behavior_logprobs,
-            equal_groups,
-            float32,
-        )
+        from rollart_flow.algorithms.advantages import columns
 
-        actions = actions_of(batch)
+        actions = columns.actions_of(batch)
         counts = [len(each.turns) for each in actions]
-        values = action_values(batch, "values", counts)
-        old = action_values(batch, "old_logprobs", counts)
+        values = columns.action_values(batch, "values", counts)
+        old = columns.action_values(batch, "old_logprobs", counts)
         advantages, targets = [], []
-        rows = zip(actions, values, old, behavior_logprobs(batch), strict=True)
+        rows = zip(actions, values, old, columns.behavior_logprobs(batch), strict=True)
         for each, value, pi, mu in rows:
             targets.append(self._targets(each.paid, value, pi - mu))
             advantages.append(each.paid + self.gamma * np.append(targets[-1][1:], 0.0) - value)
-        return Advantages(float32(advantages), equal_groups(batch), {TARGETS: float32(targets)})
+        constant, stored = columns.equal_groups(batch), {TARGETS: columns.float32(targets)}
+        return Advantages(columns.float32(advantages), constant, stored)
 
     def _targets(self, paid: Floats, value: Floats, log_ratio: Floats) -> Floats:
         """Compute v of each action token [action tokens]."""

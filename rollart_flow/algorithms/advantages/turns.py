@@ -33,16 +33,12 @@ class StepReturns(CheckedSettings, Estimator):
     """Discount of one turn."""
 
     def __call__(self, batch: pa.Table) -> Advantages:
-        from rollart_flow.algorithms.advantages.columns import (
-            actions_of,
-            discounted,
-            equal_groups,
-            float32,
-        )
+        from rollart_flow.algorithms.advantages import columns
 
-        returns = ((each, discounted(each.rewards, self.gamma)) for each in actions_of(batch))
-        values = float32(value[each.turns] for each, value in returns)
-        return Advantages(values, equal_groups(batch))
+        actions = columns.actions_of(batch)
+        returns = (columns.discounted(each.rewards, self.gamma)[each.turns] for each in actions)
+        values = columns.float32(returns)
+        return Advantages(values, columns.equal_groups(batch))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,16 +56,12 @@ class ChunkReturns(CheckedSettings, Estimator):
     """Discount of one chunk."""
 
     def __call__(self, batch: pa.Table) -> Advantages:
-        from rollart_flow.algorithms.advantages.columns import (
-            actions_of,
-            equal_groups,
-            float32,
-            rewards_of,
-        )
+        from rollart_flow.algorithms.advantages import columns
 
-        rows = zip((each.chunks for each in actions_of(batch)), rewards_of(batch), strict=True)
-        values = float32(reward * self.gamma ** (chunks[-1] - chunks) for chunks, reward in rows)
-        return Advantages(values, equal_groups(batch))
+        chunks = (actions.chunks for actions in columns.actions_of(batch))
+        rows = zip(chunks, columns.rewards_of(batch), strict=True)
+        values = columns.float32(reward * self.gamma ** (own[-1] - own) for own, reward in rows)
+        return Advantages(values, columns.equal_groups(batch))
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,30 +87,26 @@ class GiGPO(CheckedSettings, Estimator):
     """Term added to every standard deviation."""
 
     def __call__(self, batch: pa.Table) -> Advantages:
-        from rollart_flow.algorithms.advantages.columns import (
-            actions_of,
-            float32,
-            groups_of,
-            in_groups,
-        )
+        from rollart_flow.algorithms.advantages import columns
 
-        actions = actions_of(batch)
-        episodes, constant = in_groups(batch, self._normalized)
+        actions = columns.actions_of(batch)
+        episodes, constant = columns.in_groups(batch, self._normalized)
         rows = zip(episodes, actions, strict=True)
         values = [episode + 0.0 * each.rewards for episode, each in rows]
-        for members in groups_of(batch):
+        for members in columns.groups_of(batch):
             self._add_steps(values, actions, members.tolist())
         pairs = zip(values, actions, strict=True)
-        return Advantages(float32(value[each.turns] for value, each in pairs), constant)
+        return Advantages(columns.float32(value[each.turns] for value, each in pairs), constant)
 
     def _add_steps(self, values: list[Floats], actions: list[Actions], members: list[int]) -> None:
         """Add the advantages of turns of one group to the values of its members [turns]."""
         import numpy as np
 
-        from rollart_flow.algorithms.advantages.columns import discounted
+        from rollart_flow.algorithms.advantages import columns
 
         states: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
-        returns = {place: discounted(actions[place].rewards, self.gamma) for place in members}
+        rewards = {place: actions[place].rewards for place in members}
+        returns = {place: columns.discounted(own, self.gamma) for place, own in rewards.items()}
         for place in members:
             for turn, observation in enumerate(actions[place].observations):
                 states[observation].append((place, turn))
