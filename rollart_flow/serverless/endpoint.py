@@ -14,16 +14,8 @@ from rollart_flow.errors import ContractError, SettingsError
 from rollart_flow.isolation.child import error_line
 from rollart_flow.rewards.base import RewardFunction
 from rollart_flow.rewards.score import Scorer
-from rollart_flow.serverless.contract import (
-    WARM,
-    Answer,
-    CallFailure,
-    RewardCall,
-    decode,
-    decode_call,
-    encode,
-    request_id_of,
-)
+from rollart_flow.serverless import contract
+from rollart_flow.serverless.contract import Answer, CallFailure, RewardCall
 from rollart_flow.types import TRAINABLE, Reason
 
 REMEMBERED = 4096
@@ -58,7 +50,7 @@ class Endpoint:
 
     async def answer(self, message: dict[str, Any]) -> dict[str, Any]:
         """Return the answer to an already parsed message; never raises."""
-        return decode(await self(encode(message)))
+        return contract.decode(await self(contract.encode(message)))
 
     def begin(self, body: bytes) -> "asyncio.Future[bytes]":
         """Begin to answer a message, without a separate task for the call.
@@ -66,11 +58,13 @@ class Endpoint:
         Other callers may wait for the same answer, so the returned future must not be cancelled.
         """
         try:
-            call = decode_call(body)
-            return _ready(encode(WARM)) if call is None else self._begin(call)
+            call = contract.decode_call(body)
+            return _ready(contract.encode(contract.WARM)) if call is None else self._begin(call)
         except ContractError as error:
-            refusal = Answer(request_id_of(body), failure=CallFailure.REFUSED, error=str(error))
-            return _ready(encode(refusal.as_json()))
+            refusal = Answer(
+                contract.request_id_of(body), failure=CallFailure.REFUSED, error=str(error)
+            )
+            return _ready(contract.encode(refusal.as_json()))
 
     async def warm(self, count: int) -> None:
         """Start processes for `count` concurrent evaluations if the function runs in processes."""
@@ -99,7 +93,7 @@ class Endpoint:
 
     async def _answered(self, call: RewardCall) -> bytes:
         answer = await self._evaluate(call)
-        body = encode(answer.as_json())
+        body = contract.encode(answer.as_json())
         if answer.failure is not CallFailure.LATE:
             self._answers.add(call.request_id, body)
         return body
