@@ -95,8 +95,7 @@ class LocalBlobs(Blobs):
         try:
             with stream:
                 stream.write(data)
-                _sync(stream)
-            _sync_folder(os.path.dirname(target))
+                _sync(stream)  # on journaled file systems, the name of a new file with it
         except OSError:
             with suppress(OSError):
                 os.unlink(target)
@@ -132,14 +131,12 @@ class LocalBlobs(Blobs):
 
 
 def _sync(stream: BinaryIO) -> None:
-    """Bring what was written to the disk."""
     stream.flush()
     if _syncs():
         os.fsync(stream.fileno())
 
 
 def _sync_folder(folder: str) -> None:
-    """Bring the names in a folder to the disk."""
     if _syncs():
         handle = os.open(folder, os.O_RDONLY)
         try:

@@ -5,9 +5,9 @@ commits. Every access takes a new snapshot; `snapshot()` returns one to reuse.
 """
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import Self
+from typing import Self, TypeVar
 
 import polars as pl
 import pyarrow as pa
@@ -18,6 +18,8 @@ from rollart_flow.store import files
 from rollart_flow.store.info import RunInfo, RunStatus, read_info
 from rollart_flow.store.layout import resolve
 from rollart_flow.store.snapshot import Snapshot, Tables, Watch
+
+T = TypeVar("T")
 
 
 class Run(Tables):
@@ -97,6 +99,9 @@ class Run(Tables):
         Raises:
             StoreError: the step has no batch, or a trajectory of the batch is not stored.
         """
+        return _again_if_merged(lambda: self._batch(step))
+
+    def _batch(self, step: int) -> pa.Table:
         snapshot = self.snapshot()
         manifest = snapshot.batches.filter(pl.col("step") == step).sort("position").collect()
         if manifest.is_empty():
@@ -138,6 +143,9 @@ class Run(Tables):
         Raises:
             StoreError: the query is wrong; the message says how.
         """
+        return _again_if_merged(lambda: self._sql(query, where))
+
+    def _sql(self, query: str, where: Iterable[pl.Expr]) -> pl.DataFrame:
         frames = self.snapshot().frames()
         for expression in where:
             frames["trajectories"] = frames["trajectories"].filter(expression)
@@ -145,6 +153,14 @@ class Run(Tables):
             return pl.SQLContext(frames, eager=True).execute(query)
         except pl.exceptions.PolarsError as error:
             raise StoreError(f"query: {files.one_line(error)}") from error
+
+
+def _again_if_merged(read: Callable[[], T]) -> T:
+    """Read again if files of the first snapshot were merged and removed meanwhile."""
+    try:
+        return read()
+    except FileNotFoundError:
+        return read()
 
 
 def open_run(run: str | os.PathLike[str], *, store: str | os.PathLike[str] | None = None) -> Run:

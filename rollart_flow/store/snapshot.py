@@ -16,11 +16,12 @@ from datetime import datetime
 import polars as pl
 import pyarrow as pa
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
 from rollart_flow.errors import StoreError
 from rollart_flow.schema import TABLES
 from rollart_flow.store import files
-from rollart_flow.store.table import COMPLETE, delta_errors, mark, missing_columns, open_table
+from rollart_flow.store.table import COMPLETE, mark, missing_columns, open_table
 
 _REOPEN_AFTER = 50
 """Versions after which a handle is reopened, because it slows down as its history grows."""
@@ -70,7 +71,12 @@ class Tables(ABC):
 
 
 class Snapshot(Tables):
-    """The seven tables up to one cut. The rows stay readable for the retention of vacuum."""
+    """The seven tables up to one cut.
+
+    The rows stay readable for `maintenance.RETENTION`, or until the run ends. Later, their files
+    may have been merged and removed, and collecting a frame raises FileNotFoundError; then take a
+    new snapshot.
+    """
 
     def __init__(self, run: str, handles: Mapping[str, DeltaTable], seq: int) -> None:
         """Use `Run.snapshot`. `handles` hold all rows up to `seq` and are never updated."""
@@ -141,8 +147,10 @@ class _Watched:
         if files.storage_options(self._run) != self._options:
             self._open()
             return
-        with delta_errors(f"{self._table}: cannot read the Delta log"):
+        try:
             self._handle.update_incremental()
+        except (DeltaError, OSError):  # entries since the held version may have been removed
+            self._open()
         if self._handle.version() - self._opened >= _REOPEN_AFTER:
             self._open()
 

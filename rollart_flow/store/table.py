@@ -78,7 +78,13 @@ def open_table(run: str, table: str) -> DeltaTable:
     """
     uri = table_uri(run, table)
     with delta_errors(f"{table}: cannot read the Delta log of {uri}"):
-        handle = DeltaTable(uri, storage_options=files.storage_options(uri))
+        options = files.storage_options(uri)
+        try:
+            handle = DeltaTable(uri, storage_options=options)
+        except TableNotFoundError:
+            raise
+        except DeltaError:  # a checkpoint may just have replaced the entries that were to be read
+            handle = DeltaTable(uri, storage_options=options)
     _refuse_foreign(table, uri, handle)
     return handle
 
@@ -94,29 +100,18 @@ def missing_columns(table: str, handle: DeltaTable) -> list[pa.Field]:
     return [field for field in stored_schema(table) if field.name not in there]
 
 
-def add_missing_columns(handle: DeltaTable, table: str, epoch: int) -> bool:
+def add_missing_columns(handle: DeltaTable, table: str, epoch: int) -> None:
     """Add the columns that the table of an older schema version lacks; its rows are kept.
 
-    Args:
-        handle: handle of the table, which moves to the new version.
-        table: name of the table.
-        epoch: epoch of the calling writer.
-
-    Returns:
-        Whether any column was missing.
-
     Raises:
-        CommitFailedError: another writer has taken over.
+        CommitFailedError: another writer has taken over since `epoch`.
     """
     names = {field.name for field in missing_columns(table, handle)}
-    if not names:
-        return False
     fields = [field for field in delta_schema(table).fields if field.name in names]
     properties = CommitProperties(app_transactions=[Transaction(EPOCH, epoch)])
     handle.alter.add_columns(
         fields, commit_properties=properties, post_commithook_properties=_NO_HOOKS
     )
-    return True
 
 
 def _refuse_foreign(table: str, uri: str, handle: DeltaTable) -> None:

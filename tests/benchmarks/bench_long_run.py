@@ -1,6 +1,6 @@
 """Benchmark of a long run: opening, querying, resuming it, and what it leaves on the disk.
 
-A run of a million trajectories of 32 tokens is written through the real writer, in commits of 256
+A run of a million trajectories of 32 tokens is written through the real writer, in commits of 512
 rows with their events and manifests, maintained as a run maintains it, and closed. All figures are
 taken of the closed run, in new processes where memory or the time to open counts.
 """
@@ -24,7 +24,7 @@ from tests.builders import MOMENT, step_row
 
 _TRAJECTORIES = 1_000_000
 _GROUP_SIZE = 8
-_ROWS, _TOKENS = 256, 32
+_ROWS, _TOKENS = 512, 32
 _OPEN = 64
 """Groups at the end of the run that no step has trained on."""
 
@@ -44,7 +44,7 @@ def _records(folder: Path) -> Iterator[Record]:
     write_run(long, _TRAJECTORIES)
     cpu_s, wall_s = time.process_time() - cpu_began, time.perf_counter() - started
     yield record(
-        "long run: CPU of a commit of 256 rows with events and manifest, maintenance included",
+        "long run: CPU of a commit of 512 rows with events and manifest, maintenance included",
         cpu_s / (_TRAJECTORIES // _ROWS) * 1e3,
         "ms",
         peer=f"{_TRAJECTORIES:,} trajectories of {_TOKENS} tokens in {wall_s:.0f} s",

@@ -1,7 +1,7 @@
 """Compaction, vacuum and checkpoints run beside the writer and change nothing that is read."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from random import Random
@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from rollart_flow.errors import FencedError, StoreError
-from rollart_flow.store import RunWriter, open_run
+from rollart_flow.store import Run, RunWriter, Snapshot, open_run
 from rollart_flow.store.maintenance import mergeable
 from rollart_flow.store.table import DataFile, data_files, open_table
 from tests.builders import batches, events, step_row, trajectories
@@ -269,3 +269,35 @@ def test_files_that_a_killed_writer_left_are_removed(tmp_path: Path) -> None:
         assert len(list(folder.glob("*.parquet"))) == 10, "readers may use them for a while"
         again.maintain(retention=timedelta(0))
     assert len(list(folder.glob("*.parquet"))) == 1
+
+
+def test_a_query_whose_files_are_merged_meanwhile_is_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = new_writer(tmp_path)
+    fill(writer, 0, 8)
+    writer.commit("batches", batches(1, [3, 1]))
+    run = open_run(writer.uri)
+    real = Run.snapshot
+
+    def snapshot_then_merge(self: Run) -> Snapshot:
+        taken = real(self)
+        fill(writer, 900, 8)
+        writer.maintain(retention=timedelta(0))
+        return taken
+
+    query = "SELECT count(*) AS n FROM trajectories WHERE trajectory_id < 't2'"
+    reads: list[Callable[[], int]] = [
+        lambda: int(run.sql(query).item()),
+        lambda: int(run.batch(1).num_rows),
+    ]
+    for read in reads:
+        with monkeypatch.context() as patch:
+            patch.setattr(Run, "snapshot", snapshot_then_merge)
+            with pytest.raises(FileNotFoundError):
+                read()
+        fill(writer, 500, 8)
+        taken = iter([snapshot_then_merge, real])
+        with monkeypatch.context() as patch:
+            patch.setattr(Run, "snapshot", lambda self, taken=taken: next(taken)(self))
+            assert read() > 0
