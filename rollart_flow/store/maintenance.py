@@ -11,12 +11,13 @@ writer's marks, or touches rows of an incomplete group; commits and readers cont
 import re
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import timedelta
 
 import pyarrow as pa
+import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
 from rollart_flow.errors import StoreError
@@ -190,11 +191,14 @@ def _checkpoint_file(version: int) -> str:
     return f"_delta_log/{version:020d}.checkpoint.parquet"
 
 
-def _read(uri: str, schema: pa.Schema) -> pa.Table:
+def _row_groups(uri: str, schema: pa.Schema) -> Iterator[pa.Table]:
+    """The rows of a data file by row group, with columns that an older file lacks as null."""
     data = files.read(uri)
     if data is None:
         raise StoreError(f"{uri} is not there any more")
-    return pq.read_table(pa.BufferReader(data), schema=schema, use_threads=False)
+    fragment = pads.ParquetFileFormat().make_fragment(pa.BufferReader(data))
+    for group in fragment.split_by_row_group():
+        yield group.to_table(schema=schema, use_threads=False)
 
 
 def _merged(uri: str, table: str, small: Sequence[DataFile]) -> DataFile:
@@ -205,14 +209,21 @@ def _merged(uri: str, table: str, small: Sequence[DataFile]) -> DataFile:
     gathered_bytes = 0
     described: list[pa.Table] = []
     with pq.ParquetWriter(sink, schema, **writer_options(table)) as writer:
-        for number, file in enumerate(small, start=1):
-            gathered.append(_read(files.join(uri, file.path), schema))
-            gathered_bytes += gathered[-1].nbytes
-            if gathered_bytes >= _GATHER_BYTES or number == len(small):
-                rows = pa.concat_tables(gathered)
-                gathered, gathered_bytes = [], 0
-                described.append(rows.select([n for n in STATISTICS if n in schema.names]))
-                writer.write_table(rows, row_group_size=row_group_rows(rows))
+
+        def write() -> None:
+            rows = pa.concat_tables(gathered)
+            described.append(rows.select([n for n in STATISTICS if n in schema.names]))
+            writer.write_table(rows, row_group_size=row_group_rows(rows))
+
+        for file in small:
+            for rows in _row_groups(files.join(uri, file.path), schema):
+                gathered.append(rows)
+                gathered_bytes += rows.nbytes
+                if gathered_bytes >= _GATHER_BYTES:
+                    write()
+                    gathered, gathered_bytes = [], 0
+        if gathered:
+            write()
     data = sink.getvalue()
     path = file_name()
     files.write_new(files.join(uri, path), memoryview(data))

@@ -174,12 +174,14 @@ assert run.sql(sys.argv[2]).height == 2
 print(opened - started, time.perf_counter() - opened)
 """
 _RESUME = """
-import resource, sys
+import sys
+from pathlib import Path
 from rollart_flow.operators.recovery import recover
 from rollart_flow.store import open_run
 found = recover(open_run(sys.argv[1]))
 assert found.pending_rows.num_rows == len(found.control.pending) >= 512
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+status = Path("/proc/self/status").read_text().split()
+print(int(status[status.index("VmHWM:") + 1]) / 1024)
 """
 
 
