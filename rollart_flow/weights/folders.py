@@ -12,7 +12,8 @@ import os
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO
 from uuid import uuid4
@@ -121,11 +122,12 @@ class ArrivingFolder(ABC):
     """Size of all buckets of a file but the last."""
 
     @abstractmethod
-    def bucket(self, file: str, number: int) -> bytes | None:
-        """Return what there is of a bucket of a file, or None if there is nothing yet.
+    def content(self, file: str) -> bytes | None:
+        """Return what there is of a file that has one bucket, or None if there is nothing yet."""
 
-        An incomplete bucket is too short.
-        """
+    @abstractmethod
+    def bucket(self, file: str, number: int, into: memoryview) -> bool:
+        """Read a bucket of this size, and return whether it is there with all its bytes."""
 
     @abstractmethod
     def whole(self) -> bool:
@@ -239,13 +241,16 @@ class _LocalArrivingFolder(ArrivingFolder):
         self._target = target
         self._hidden = hidden
 
-    def bucket(self, file: str, number: int) -> bytes | None:
-        try:
-            return self._read(self._hidden / file, number)
-        except FileNotFoundError:
-            if not self.whole():
-                return None
-        return self._read(self._target / file, number)
+    def content(self, file: str) -> bytes | None:
+        with self._opened(file) as stream:
+            return None if stream is None else stream.read()
+
+    def bucket(self, file: str, number: int, into: memoryview) -> bool:
+        with self._opened(file) as stream:
+            if stream is None:
+                return False
+            stream.seek(number * self.bucket_bytes)
+            return stream.readinto(into) == into.nbytes
 
     def whole(self) -> bool:
         if self._hidden.exists():
@@ -254,10 +259,11 @@ class _LocalArrivingFolder(ArrivingFolder):
             raise FileNotFoundError(f"{self._target} was removed, or never was whole")
         return True
 
-    def _read(self, path: Path, number: int) -> bytes | None:
-        with path.open("rb") as stream:
-            stream.seek(number * self.bucket_bytes)
-            return stream.read(self.bucket_bytes) or None
+    def _opened(self, file: str) -> AbstractContextManager[BufferedReader | None]:
+        try:
+            return (self._hidden / file).open("rb")
+        except FileNotFoundError:
+            return (self._target / file).open("rb") if self.whole() else nullcontext()
 
 
 def _write(stream: BinaryIO, content: Iterable[memoryview]) -> None:

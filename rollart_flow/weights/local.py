@@ -30,6 +30,7 @@ from rollart_flow.weights.fingerprint import fingerprint
 from rollart_flow.weights.folder_store import folder_store_at
 from rollart_flow.weights.folders import ArrivingFolder, Files, FolderStore
 from rollart_flow.weights.following import Following
+from rollart_flow.weights.memory import ReusedMemory
 
 if TYPE_CHECKING:
     import torch
@@ -54,6 +55,7 @@ class LocalWeightStore(WeightStore):
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = str(folder)
+        self._memory = ReusedMemory()
         with _as_weights_error(f"no weights can be stored in {folder}"):
             self._place: FolderStore = folder_store_at(self.folder)
 
@@ -95,8 +97,6 @@ class LocalWeightStore(WeightStore):
             return self._follow(version, following)
 
     def _follow(self, version: int, following: Following) -> dict[str, torch.Tensor]:
-        import torch
-
         name, said = _name(version), f"version {version} in {self.folder}"
 
         def begun() -> tuple[ArrivingFolder | None] | None:
@@ -108,17 +108,15 @@ class LocalWeightStore(WeightStore):
         (folder,) = following.wait_for(begun, said)
         if folder is None:
             return self.read(version)
-        made = following.wait_for(lambda: _manifest(folder.bucket(MANIFEST_FILE, 0)), said)
+        made = following.wait_for(lambda: _manifest(folder.content(MANIFEST_FILE)), said)
         layout = layout_of(made.tensors)
-        memory = torch.empty(layout.size, dtype=torch.uint8)
+        memory = self._memory.take(layout.size)
 
         def fetch(number: int, part: torch.Tensor) -> None:
-            def whole_bucket() -> bytes | None:
-                found = folder.bucket(TENSORS_FILE, number)
-                return found if found is not None and len(found) == part.numel() else None
+            def read() -> bool | None:
+                return folder.bucket(TENSORS_FILE, number, part.numpy().data) or None
 
-            bucket = following.wait_for(whole_bucket, f"bucket {number} of {said}")
-            part.numpy().data[:] = bucket
+            following.wait_for(read, f"bucket {number} of {said}")
 
         hashed, arrived = ArrivingFingerprint(layout, memory), 0
         for part in pull(memory, folder.bucket_bytes, fetch, following, at_once=_AT_ONCE):

@@ -227,7 +227,16 @@ class _ArrivingUpload(ArrivingFolder):
         self._name = name
         self._upload = upload
 
-    def bucket(self, file: str, number: int) -> bytes | None:
+    def content(self, file: str) -> bytes | None:
+        return self._read(file, 0)
+
+    def bucket(self, file: str, number: int, into: memoryview) -> bool:
+        found = self._read(file, number)
+        if found is not None:
+            into[:] = found
+        return found is not None
+
+    def _read(self, file: str, number: int) -> bytes | None:
         found = self._blobs.read(_bucket(f"{self._name}/{self._upload}/{file}", number))
         if found is None:
             self.whole()

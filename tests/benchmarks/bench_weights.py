@@ -1,42 +1,35 @@
 """Benchmark of the weight stores: a model of 500 MB through Mooncake (ROLLART Table 4).
 
-It measures the wait of rollout while two engines pull and decode, and the wait of training while
-each step publishes its version to files beside the next one; and the time of a store beside the
-library's own calls on one registered buffer and beside files, in one process and in turns, so that
-the ratio is meaningful on a shared machine. As in a run, the checksum of a
-version is known when it is published: its training step has taken it. Files are written durably, on
-whatever disk the temporary folder is; Mooncake's servers run on the same cores, over loopback.
+It measures the waits of training and of a reader for each push (`pushing`); the wait of rollout
+while two engines pull and decode; and the time of a store beside the library's own calls on one
+registered buffer and beside files, in one process and in turns, so that the ratio is meaningful on
+a shared machine. As in a run, the checksum of a version is known when it is published: its training
+step has taken it. Files are written durably, on whatever disk the temporary folder is; the servers
+of S3 and Mooncake run on the same cores, over loopback.
 """
 
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
 import torch
 
-from rollart_flow.algorithms import grpo
-from rollart_flow.trainers.backends.embedded import EmbeddedTrainer
-from rollart_flow.trainers.checkpoint.publishing import Publisher
-from rollart_flow.trainers.settings import RankSettings
 from rollart_flow.weights import LocalWeightStore, fingerprint
 from rollart_flow.weights.buckets import BUCKET_BYTES
 from rollart_flow.weights.mooncake.client import MooncakeClient
 from rollart_flow.weights.mooncake.servers import MooncakeServers, segment_bytes
 from rollart_flow.weights.mooncake.store import MooncakeWeightStore
-from tests.benchmarks.pulling import CONFIG, Swap, readers, weights_of
+from tests.benchmarks import pushing
+from tests.benchmarks.pulling import Swap, readers, weights_of
 from tests.benchmarks.records import Record, record
-from tests.trainers.cases import make_rows, table
 
 _ROUNDS = 3
 _READERS = 2
 _GIB = 1 << 30
 _RUN = "bench"
-_STEPS = 4
-_ROWS = 32
-EXPOSED_OF_PUSH = 50.0
 EXPOSED_OF_NAIVE = 5.0
 EXPOSED_OF_PULL = 20.0
 OF_RAW = 0.7
@@ -52,46 +45,7 @@ def run() -> list[Record]:
     finally:
         store.close()
         servers.close()
-    return [*_pushed(), *through]
-
-
-def _pushed() -> Iterator[Record]:
-    """Steps that publish, beside as many that do not, of one trainer; the last push is hidden by
-    no step, and counts as exposed."""
-    trainer = EmbeddedTrainer(CONFIG, weights_of(0), grpo(), RankSettings())
-    batches = [table(make_rows(_ROWS, seed)) for seed in range(2 * _STEPS)]
-    push_s: list[float] = []
-    exposed_s = 0.0
-    with tempfile.TemporaryDirectory() as folder:
-        publisher = Publisher(LocalWeightStore(Path(folder) / "weights"))
-
-        def begin() -> None:
-            publisher.finish()
-            weights, made = trainer.weights(), trainer.checksum
-            publisher.begin(
-                trainer.version, weights, made, lambda _, seconds: push_s.append(seconds)
-            )
-            publisher.retain(1, ())
-
-        def train(steps: Iterable[int]) -> None:
-            for step in steps:
-                trainer.train_step(step, batches[step - 1])
-
-        alone_s = _seconds(partial(train, range(1, _STEPS + 1)))
-        began = time.perf_counter()
-        for step in range(_STEPS + 1, 2 * _STEPS + 1):
-            train([step])
-            exposed_s += _seconds(begin)
-        exposed_s += _seconds(publisher.finish)
-        beside_s = time.perf_counter() - began
-    yield record(
-        "weights: exposed push, of the push",
-        100 * exposed_s / sum(push_s),
-        "%",
-        at_most=EXPOSED_OF_PUSH,
-        peer=f"{_STEPS} steps: push {sum(push_s):.1f} s, exposed {exposed_s:.1f} s; "
-        f"{beside_s:.1f} s with and {alone_s:.1f} s without publishing",
-    )
+    return [*pushing.run(), *through]
 
 
 def _exposed(store: MooncakeWeightStore, address: str) -> Iterator[Record]:

@@ -38,6 +38,7 @@ from rollart_flow.trainers.step.scoring import OldPolicy, recompute_old_logprobs
 from rollart_flow.trainers.step.train_state import TrainState, undone_on_error
 from rollart_flow.trainers.step.update import Tally, Updater
 from rollart_flow.weights.fingerprint import fingerprint
+from rollart_flow.weights.memory import ReusedMemory
 
 
 class CoreTrainer(Trainer):
@@ -61,6 +62,7 @@ class CoreTrainer(Trainer):
         self._ranks = ranks
         self._model, self._critic = self._computed(state.model), state.critic
         self._host_copies = HostCopies()
+        self._copies = ReusedMemory()
         self._generator = torch.Generator().manual_seed(settings.seed)
         self._version = 0
         self._checksum: str | None = None
@@ -136,7 +138,7 @@ class CoreTrainer(Trainer):
 
     def weights(self) -> dict[str, torch.Tensor]:
         state = self._train_state
-        return {name: tensor.clone() for name, tensor in state.whole(state.policy()).items()}
+        return self._copies.copies(state.whole(state.policy()))
 
     def offload(self) -> int:
         self._train_state.settle()

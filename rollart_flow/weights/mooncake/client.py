@@ -8,19 +8,17 @@ is pinned, since unpinned keys are evicted silently.
 from __future__ import annotations
 
 import socket
-import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rollart_flow.errors import WeightsError
+from rollart_flow.weights.memory import ReusedMemory
 from rollart_flow.weights.mooncake.package import load
 from rollart_flow.weights.mooncake.rdma import check_protocol
 from rollart_flow.weights.transport import TCP, TransferSettings
 
 if TYPE_CHECKING:
-    import numpy as np
     import torch
-    from numpy.typing import NDArray
 
 _GONE = -704
 _FULL = -200
@@ -58,7 +56,7 @@ class MooncakeClient:
         self._store: Any = module.MooncakeDistributedStore()
         self._pinned: Any = module.ReplicateConfig()
         self._pinned.with_hard_pin = True
-        self.received = RecvBuffer(self)
+        self.received = ReusedMemory(self.register, self.forget)
         """Registered memory to read into."""
         self._staging: tuple[torch.Tensor, torch.Tensor] | None = None
         code = self._store.setup(
@@ -201,44 +199,3 @@ def _own_address(address: str) -> str:
         raise WeightsError(
             f"no Mooncake store answers at {address} ({error}); is its master up?"
         ) from error
-
-
-class RecvBuffer:
-    """Registered memory for one version at a time; a second version held at the same time gets
-    additional memory.
-
-    Newly allocated memory costs more than the transfer into it, and registering it with a network
-    card is slow. The memory is therefore reused once no tensor of the previous version is alive.
-    The invariant: memory is never overwritten while a tensor uses it.
-
-    Args:
-        client: client that registers the memory while it is open.
-    """
-
-    def __init__(self, client: MooncakeClient) -> None:
-        self._client = client
-        self._memory: NDArray[np.uint8] | None = None
-        self._free = False
-
-    def take(self, size: int) -> torch.Tensor:
-        """Return registered bytes for exclusive use while a tensor on them is alive.
-
-        Raises:
-            WeightsError: the memory cannot be registered.
-        """
-        import numpy as np
-        import torch
-
-        if self._memory is None or self._memory.size < size or not self._free:
-            memory = np.empty(size, np.uint8)
-            self._client.register(memory.ctypes.data, size)
-            if self._memory is not None:
-                self._client.forget(self._memory.ctypes.data)
-            self._memory = memory
-        self._free = False
-        lent = self._memory[:size]
-        weakref.finalize(lent, self._came_back, self._memory).atexit = False
-        return torch.from_numpy(lent)
-
-    def _came_back(self, memory: NDArray[np.uint8]) -> None:
-        self._free = self._free or memory is self._memory
