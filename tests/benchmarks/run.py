@@ -28,6 +28,7 @@ TOTAL_S = 2400.0
 LIMIT_S = 240.0
 LIMITS_S: Mapping[str, float] = {
     "paper": 420.0,
+    "predict": 420.0,
     "simulation": 420.0,
     "streams": 420.0,
     "trl": 600.0,
