@@ -17,7 +17,7 @@ from torch.nn import functional
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ChainGroup:
     """Chains that attend in one padded call."""
 
     chains: int
@@ -40,7 +40,7 @@ class Packing:
     """int64 [N]: position of each token in its chains."""
     computed_in: torch.Tensor
     """int64 [N]: place of each token in the padded tokens of all groups, one after another."""
-    groups: tuple[Group, ...]
+    groups: tuple[ChainGroup, ...]
 
     @property
     def longest(self) -> int:
@@ -49,7 +49,7 @@ class Packing:
 
     def to(self, device: torch.device) -> Packing:
         """Return a copy with all tensors on a device."""
-        groups = (Group(g.chains, g.longest, g.tokens.to(device)) for g in self.groups)
+        groups = (ChainGroup(g.chains, g.longest, g.tokens.to(device)) for g in self.groups)
         return Packing(self.positions.to(device), self.computed_in.to(device), tuple(groups))
 
     def attend(

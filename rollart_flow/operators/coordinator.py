@@ -150,17 +150,12 @@ class CoordinatorActor:
 
     @register("rank_zero")
     async def cancellations(self, worker: str, after: int) -> tuple[int, tuple[Cancellation, ...]]:
-        """Wait for a rollout worker's cancellations past a cursor; (new cursor, cancellations)."""
+        """Wait for a rollout worker's cancellations past a cursor."""
         return await self._scheduler.cancellations(worker, after)
 
     @register("rank_zero")
     async def revive(self, worker: str) -> tuple[WorkerHandle[EngineWorker], ...]:
-        """Wait until the replacements of a lost engine worker serve the current version.
-
-        Returns:
-            The replacements: the restarted worker itself, or other workers; empty if there will
-            never be one.
-        """
+        """Wait for the replacements of a lost engine worker: itself, others, or none ever."""
         names = await self._plane.revive(worker)
         return tuple(self._handles[name] for name in names)
 

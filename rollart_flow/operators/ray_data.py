@@ -202,20 +202,20 @@ def _unpack(block: pa.Table) -> pa.Table:
 def _packing(operator: type[Any], arguments: tuple[Any, ...]) -> type[Any]:
     """Create an operator class that takes packed blocks and returns packed ones."""
 
-    class Packing:
+    class Packed:
         def __init__(self) -> None:
             _quiet()
             self._operator = operator(*arguments)
 
-    class AsyncPacking(Packing):
+    class AsyncPacked(Packed):
         async def __call__(self, block: pa.Table) -> pa.Table:
             return _pack(await self._operator(_unpack(block)))
 
-    class BlockingPacking(Packing):
+    class BlockingPacked(Packed):
         def __call__(self, block: pa.Table) -> pa.Table:
             return _pack(self._operator(_unpack(block)))
 
     waits = inspect.iscoroutinefunction(operator.__call__)
-    packing: type[Any] = AsyncPacking if waits else BlockingPacking
+    packing: type[Any] = AsyncPacked if waits else BlockingPacked
     packing.__name__ = operator.__name__
     return packing

@@ -27,7 +27,8 @@ from rollart_flow.envs.adapter import open_environment
 from rollart_flow.envs.base import Domain
 from rollart_flow.envs.process import WarmProcesses
 from rollart_flow.models.policy import load_codec
-from rollart_flow.operators.remote import AdmissionClient, EventSender, RemoteRecovery
+from rollart_flow.operators.admission import AdmissionClient
+from rollart_flow.operators.remote import EventSender, RemoteRecovery
 from rollart_flow.operators.reward import RewardSettings, RewardStage
 from rollart_flow.operators.sink import BufferSink
 from rollart_flow.operators.sources import read_assignments

@@ -4,8 +4,9 @@ from rollart_flow.resources.classes import COMPATIBLE, CPU, Kind
 from rollart_flow.resources.cluster import Cluster, TypedCluster
 from rollart_flow.resources.declarations import hw_mapping, register, register_serverless
 from rollart_flow.resources.handles import Remote, WorkerHandle, start_actor
-from rollart_flow.resources.manager import ResourceManager, ResourcePool
+from rollart_flow.resources.manager import ResourceManager
 from rollart_flow.resources.placement import Placement, Request
+from rollart_flow.resources.pools import ResourcePool
 from rollart_flow.resources.worker import (
     ActorGen,
     ActorGenCls,

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from rollart_flow.errors import RunFailedError
 from rollart_flow.resources.classes import CPU, GPU
-from rollart_flow.resources.manager import GRACE_S, live_pools
 from rollart_flow.resources.placement import Placement, Request
+from rollart_flow.resources.pools import GRACE_S, live_pools
 
 _PARTS = 10_000
 """Number of parts in which Ray counts a GPU."""

@@ -8,65 +8,19 @@ the last resort, and the binding records it.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from rollart_flow.errors import RunFailedError, SettingsError
+from rollart_flow.errors import SettingsError
 from rollart_flow.resources.classes import COMPATIBLE, CPU, GPU, KINDS, Kind
 from rollart_flow.resources.declarations import DEFAULT, declarations, wanted_classes
+from rollart_flow.resources.gpus import gpu_share, on_gpus
 from rollart_flow.resources.placement import Placement, Request
+from rollart_flow.resources.pools import GRACE_S, ResourcePool, live_pools
 from rollart_flow.resources.worker import Worker
 
 _SHARED = (Kind.LOCAL, Kind.CPU)
 """Kinds whose units are counted again under the name of a class, or are no accelerators."""
-
-GRACE_S = 5.0
-"""Time to wait for room in a full class before another class is granted [s]; Ray takes a moment to
-make released resources available again."""
-
-
-@dataclass(frozen=True, slots=True)
-class ResourcePool:
-    """The current state of one resource class."""
-
-    name: str
-    total: float
-    """Units of all living nodes."""
-    free: float
-    """Units that are not reserved."""
-    nodes: tuple[str, ...]
-    """Ids of the living nodes that have units of the class."""
-
-
-def live_pools() -> dict[str, ResourcePool]:
-    """Return the pools of the connected Ray cluster by class, from its node table.
-
-    Raises:
-        RunFailedError: no Ray cluster is connected.
-    """
-    import ray
-
-    if not ray.is_initialized():
-        raise RunFailedError("no Ray cluster is connected; start the run through `rollart run`")
-    available = ray.available_resources()
-    totals: Counter[str] = Counter()
-    nodes: dict[str, list[str]] = {}
-    for node in ray.nodes():
-        if not node["Alive"]:
-            continue
-        for name, units in node["Resources"].items():
-            if not _internal(name):
-                totals[name] += units
-                nodes.setdefault(name, []).append(node["NodeID"])
-    return {
-        name: ResourcePool(name, total, available.get(name, 0.0), tuple(nodes[name]))
-        for name, total in totals.items()
-    }
-
-
-def _internal(name: str) -> bool:
-    """Whether a Ray resource is not a pool: memory, a node address or a placement group bundle."""
-    return name in ("memory", "object_store_memory") or ":" in name or "_group_" in name
 
 
 class ResourceManager:
@@ -232,8 +186,6 @@ class ResourceManager:
         Raises:
             RunFailedError: there is no free GPU.
         """
-        from rollart_flow.resources.gpus import gpu_share, on_gpus
-
         count = sum(placement.granted == CPU for placement in placements)
         return on_gpus(placements, gpu_share(count)) if count else list(placements)
 

@@ -28,7 +28,6 @@ from rollart_flow.isolation.references import reference
 from rollart_flow.isolation.thread import CallThread
 from rollart_flow.rewards.base import (
     Checked,
-    RemoteReward,
     RewardFunction,
     as_remote,
     environment_reward,
@@ -71,6 +70,9 @@ class Scorer:
         """
         self._function = function
         self._isolated = isolated
+        remotes = filter(None, map(as_remote, single_functions(function)))
+        self.remotes = tuple({id(remote): remote for remote in remotes}.values())
+        """The remote functions among the leaves of the reward, each once."""
         self._threads: list[CallThread] = []
         self._source = source
         self._processes = Processes()
@@ -107,12 +109,6 @@ class Scorer:
         if (infinite := infinite_number(score)) is not None:
             return self._none(Reason.REWARD_NOT_FINITE, infinite)
         return Verdict(*score)
-
-    @property
-    def remotes(self) -> tuple[RemoteReward, ...]:
-        """The remote functions among the leaves of the reward, each once."""
-        found = filter(None, map(as_remote, single_functions(self._function)))
-        return tuple({id(remote): remote for remote in found}.values())
 
     async def warm(self, count: int) -> None:
         """Prepare remote functions, and processes for plain ones, for `count` concurrent calls."""

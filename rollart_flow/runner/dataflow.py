@@ -29,7 +29,7 @@ from rollart_flow.resources import Remote, TypedCluster
 from rollart_flow.resources.reasons import deaths
 from rollart_flow.rewards.composition import single_functions
 from rollart_flow.rows import from_ipc
-from rollart_flow.runner.executors.base import EndlessSource, NextBlock, Stage
+from rollart_flow.runner.executors.base import NextBlock, OperatorStage, StreamSource
 from rollart_flow.runner.processes import RunProcesses
 from rollart_flow.runner.settings import named_filters, sampling_of
 from rollart_flow.serverless import ServerlessReward
@@ -63,13 +63,13 @@ class Dataflow:
                 coordinator.call.stop()
 
         rollout = self._pipeline.rollout
-        stage = Stage(
+        stage = OperatorStage(
             RolloutOperator,
             (self._rollout_context(), self._reward(rollout.workers), rollout.max_concurrent),
             workers=rollout.workers,
             in_flight=self._attempts_in_flight(),
         )
-        source = EndlessSource(part, lambda: coordinator.call.admits(), abandon)
+        source = StreamSource(part, lambda: coordinator.call.admits(), abandon)
         return self._processes.executor.produce("tasks", source, stage)
 
     def _block_size(self) -> int:
@@ -104,7 +104,7 @@ class Dataflow:
             overlap_publish=Phase.UPDATE in self._pipeline.buffer.schedule.before_training,
         )
         batches = Batches(self._processes.coordinator, self._processes.buffer, first)
-        stage = Stage(TrainOperator, (context,))
+        stage = OperatorStage(TrainOperator, (context,))
         for block in self._processes.executor.stream("batches", batches, stage):
             yield read_trained(block)
 
@@ -124,7 +124,7 @@ class Dataflow:
             health=HealthLimits(answer_s=self._pipeline.rollout.engine_timeout_s),
         )
         versions = Versions(self._processes.coordinator)
-        stage = Stage(EvaluateOperator, (context,))
+        stage = OperatorStage(EvaluateOperator, (context,))
         for block in self._processes.executor.stream("versions", versions, stage):
             for scores in block["scores"].to_pylist():
                 yield from_ipc(scores).to_pylist()

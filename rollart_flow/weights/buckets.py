@@ -37,7 +37,7 @@ _CODES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class BucketLayout:
     """Where each tensor of a version lies in its bytes."""
 
     header: bytes
@@ -46,7 +46,7 @@ class Layout:
     size: int
 
 
-def layout_of(entries: Iterable[TensorEntry]) -> Layout:
+def layout_of(entries: Iterable[TensorEntry]) -> BucketLayout:
     """Return the layout of a version with these tensors.
 
     Raises:
@@ -67,10 +67,10 @@ def layout_of(entries: Iterable[TensorEntry]) -> Layout:
     header = len(text).to_bytes(8, "little") + text
     start = len(header)
     moved = tuple((entry, start + begin, start + end) for entry, begin, end in places)
-    return Layout(header, moved, start + end)
+    return BucketLayout(header, moved, start + end)
 
 
-def parts(tensors: Mapping[str, torch.Tensor], layout: Layout) -> Iterator[torch.Tensor]:
+def parts(tensors: Mapping[str, torch.Tensor], layout: BucketLayout) -> Iterator[torch.Tensor]:
     """Yield the bytes of a version in order, in parts of at most a bucket, on the CPU."""
     import torch
 
@@ -110,7 +110,7 @@ def pull(
             raise
 
 
-def tensors_in(layout: Layout, memory: torch.Tensor) -> dict[str, torch.Tensor]:
+def tensors_in(layout: BucketLayout, memory: torch.Tensor) -> dict[str, torch.Tensor]:
     """Return the tensors of a version as views of its bytes."""
     return {
         entry.name: memory[begin:end].view(_dtype(entry)).reshape(entry.shape)
@@ -126,7 +126,7 @@ class ArrivingFingerprint:
         memory: memory that the bytes arrive in.
     """
 
-    def __init__(self, layout: Layout, memory: torch.Tensor) -> None:
+    def __init__(self, layout: BucketLayout, memory: torch.Tensor) -> None:
         self._left = sorted(layout.places, key=lambda place: place[0].name, reverse=True)
         self._memory = memory.numpy()
         self._digest = hashlib.sha256()

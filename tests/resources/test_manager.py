@@ -27,7 +27,7 @@ from rollart_flow.resources import (
     register,
 )
 from rollart_flow.resources.dispatch import Call
-from rollart_flow.resources.manager import live_pools
+from rollart_flow.resources.pools import live_pools
 from tests.local_ray import ray_nodes
 
 PAGE = Path(__file__).parents[2] / "docs" / "cluster.md"

@@ -9,7 +9,7 @@ from rollart_flow.weights import fingerprint
 from rollart_flow.weights.base import entries_of
 from rollart_flow.weights.buckets import (
     ArrivingFingerprint,
-    Layout,
+    BucketLayout,
     layout_of,
     parts,
     pull,
@@ -28,7 +28,7 @@ TENSORS = {
 }
 
 
-def packed() -> tuple[Layout, torch.Tensor]:
+def packed() -> tuple[BucketLayout, torch.Tensor]:
     layout = layout_of(entries_of(TENSORS))
     return layout, torch.cat(list(parts(TENSORS, layout)))
 

@@ -158,15 +158,11 @@ class AsyncController:
         self._scheduler.batch_taken(batch)
 
     async def exchanged(self) -> None:
-        """Return once no exchange of weights overlaps training.
-
-        `phases` of the step is then complete, except for a swap that follows training.
-        """
+        """Return once no exchange of weights overlaps training and `phases` has its seconds."""
         async with self._lock:
             await self._exchanged()
 
     async def _exchanged(self) -> None:
-        """Wait for an exchange of weights that overlaps training, and retry a failed one."""
         if self._beside is None:
             return
         task = self._exchange or self._start_exchange(*self._beside)
@@ -198,7 +194,6 @@ class AsyncController:
         return batch
 
     async def _batch_or_failure(self, step: int) -> Batch:
-        """Return the batch, or raise the failure if the run fails first."""
         batch = asyncio.ensure_future(self._request(step))
         failure = asyncio.ensure_future(self._scheduler.failed())
         try:
@@ -221,8 +216,7 @@ class AsyncController:
 
         Args:
             step: trained step, equal to the new version.
-            push_s: seconds that publishing took; None if publishing continues, and `published`
-                is called later.
+            push_s: seconds of publishing; None if it continues, and `published` follows.
 
         Raises:
             RunFailedError: this step has no batch yet.
@@ -277,12 +271,10 @@ class AsyncController:
             self._engines.prefetch(ahead[0])
 
     def _formed_steps(self) -> set[int]:
-        """Return the steps, at most one, that have a batch and are not trained."""
         batches = (self._batch, self._pending)
         return {b.step for b in batches if b is not None and b.step > self._trained}
 
     async def _run(self, phase: Phase, step: int, version: int) -> None:
-        """Run one phase of weight synchronization for a trained version."""
         started = asyncio.get_running_loop().time()
         with waiting(f"{phase}(step={step}, version={version})"):
             if phase is Phase.SUSPEND:

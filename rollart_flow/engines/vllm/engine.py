@@ -21,8 +21,8 @@ from rollart_flow.engines.requests import refused
 from rollart_flow.engines.vllm.generation import VllmGeneration
 from rollart_flow.engines.vllm.process import start
 from rollart_flow.engines.vllm.receiver import Receiver, written
+from rollart_flow.engines.vllm.settings import VllmSettings
 from rollart_flow.engines.vllm.stream import VllmStream, check
-from rollart_flow.engines.vllm.variant import VllmSettings
 from rollart_flow.errors import EngineError, SettingsError
 from rollart_flow.models.folder import check_tensors, read_config
 from rollart_flow.types import Chunk, GenerationRequest

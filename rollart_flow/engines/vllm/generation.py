@@ -11,8 +11,8 @@ from typing import Any
 
 from rollart_flow.engines.base import EnginePhase
 from rollart_flow.engines.vllm import prefixes
+from rollart_flow.engines.vllm.settings import VllmSettings, lora_request
 from rollart_flow.engines.vllm.stream import VllmStream, parameters
-from rollart_flow.engines.vllm.variant import VllmSettings, lora_request
 from rollart_flow.types import FinishReason, Prefix
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rollart_flow.engines.vllm.prefixes import connector
-from rollart_flow.engines.vllm.variant import VllmSettings, lora_arguments
+from rollart_flow.engines.vllm.settings import VllmSettings, lora_arguments
 from rollart_flow.errors import EngineError, SettingsError
 from rollart_flow.models.qwen3 import ModelConfig
 

@@ -1,78 +1,16 @@
-"""The description and the settings of the vLLM engine; loads no vLLM module."""
+"""The description of the vLLM engine; loads no vLLM module."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
-from rollart_flow.engines.base import Engine, EnginePhase
+from rollart_flow.engines.base import Engine
 from rollart_flow.engines.registry import EngineCapabilities, EngineOptions, EngineVariant
+from rollart_flow.engines.vllm.settings import VllmSettings
 from rollart_flow.errors import MissingExtraError, SettingsError
-from rollart_flow.models.lora import MOST_RANK, Adapter, read_adapter
-from rollart_flow.models.policy import DTYPES, Policy
+from rollart_flow.models.policy import Policy
 from rollart_flow.registry import Requirement
-from rollart_flow.weights.transport import SentWeights
-
-if TYPE_CHECKING:
-    from vllm.lora.request import LoRARequest
-
-
-@dataclass(frozen=True, slots=True)
-class VllmSettings:
-    """The settings with which one engine serves a model; SettingsError if one is impossible."""
-
-    dtype: str = "float32"
-    """Compute dtype; logprobs are float32 in every case."""
-    max_context: int | None = None
-    """Longest chain in tokens, prompt and answer; None means the model's limit."""
-    max_batch: int = 64
-    """Maximum number of requests that decode together; others wait."""
-    chunk_tokens: int = 32
-    """Number of tokens per streamed chunk; a shorter answer is one chunk."""
-    tensor_parallel: int = 1
-    """Number of devices (processes on CPUs) over which the model is split."""
-    seed: int = 0
-    """Seed of all sampling, in request order. Engines with equal seeds sample alike, so each needs
-    its own."""
-    phase: EnginePhase | None = None
-    """Role of the engine; None means that it computes prompts and samples tokens."""
-    lora: str | None = None
-    """Folder of a LoRA adapter in PEFT's format, applied to every token on top of the loaded
-    weights; None means the weights alone."""
-    sent: SentWeights | None = None
-    """How the trainer sends weights to the engine's GPU; None: they are loaded from files."""
-
-    def __post_init__(self) -> None:
-        if self.dtype not in DTYPES:
-            raise SettingsError(f"engine: dtype must be one of {', '.join(DTYPES)}")
-        for name in ("max_batch", "chunk_tokens", "tensor_parallel"):
-            if getattr(self, name) < 1:
-                raise SettingsError(f"engine: {name} must be at least 1")
-
-
-_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, MOST_RANK)
-"""Adapter ranks that vLLM can allocate."""
-
-
-def lora_arguments(folder: str | None) -> dict[str, Any]:
-    """vLLM's arguments for an adapter, if any; SettingsError if vLLM does not support it."""
-    if folder is None:
-        return {}
-    adapter: Adapter = read_adapter(folder)
-    room = min(rank for rank in _RANKS if rank >= adapter.rank)
-    return {"enable_lora": True, "max_loras": 1, "max_lora_rank": room}
-
-
-def lora_request(folder: str | None) -> LoRARequest | None:
-    """Return the adapter in the form that each request names, or None."""
-    if folder is None:
-        return None
-    from vllm.lora.request import LoRARequest
-
-    return LoRARequest("adapter", 1, read_adapter(folder).folder)
-
 
 _HEAD_WIDTH = 32
 """Divisor of the width of attention heads that vLLM supports on every kind of machine."""

@@ -29,7 +29,7 @@ A repeated call with the same index returns the same block.
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class OperatorStage:
     """An operator of a stream: a class whose `__call__`, plain or async, maps blocks to blocks.
 
     It may have an async method `close`, which is called after its last block in a process that goes
@@ -46,7 +46,7 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True)
-class EndlessSource:
+class StreamSource:
     """Source of a stream without a fixed end."""
 
     part: Callable[[int, int], NextBlock]
@@ -111,11 +111,11 @@ class Executor(ABC):
         """Start the workers of a class without waiting for them."""
 
     @abstractmethod
-    def stream(self, name: str, next_block: NextBlock, stage: Stage) -> Iterator[pa.Table]:
+    def stream(self, name: str, next_block: NextBlock, stage: OperatorStage) -> Iterator[pa.Table]:
         """Apply an operator to one block after the other and yield the results, until the end."""
 
     @abstractmethod
-    def produce(self, name: str, source: EndlessSource, stage: Stage) -> Iterator[int]:
+    def produce(self, name: str, source: StreamSource, stage: OperatorStage) -> Iterator[int]:
         """Apply an operator to many blocks at a time, and yield the number of rows of each result.
 
         Raises:

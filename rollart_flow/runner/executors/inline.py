@@ -36,7 +36,7 @@ from rollart_flow.resources import (
 from rollart_flow.resources.handles import WorkerHandle
 from rollart_flow.resources.local import LocalActor, LoopThread, wait
 from rollart_flow.resources.nodes import node_id
-from rollart_flow.runner.executors.base import EndlessSource, Executor, NextBlock, Stage
+from rollart_flow.runner.executors.base import Executor, NextBlock, OperatorStage, StreamSource
 from rollart_flow.weights.registry import transport_capabilities
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class InlineExecutor(Executor):
 
         return TypedCluster(placements, worker_class, arguments=arguments, spawn=spawn)
 
-    def stream(self, name: str, next_block: NextBlock, stage: Stage) -> Iterator[pa.Table]:
+    def stream(self, name: str, next_block: NextBlock, stage: OperatorStage) -> Iterator[pa.Table]:
         with self._operator(stage) as operator:
             for index in count():
                 if (block := next_block(index)) is None:
@@ -120,7 +120,7 @@ class InlineExecutor(Executor):
                 yield wait(self._loop.start(answer)) if inspect.iscoroutine(answer) else answer
 
     @contextmanager
-    def _operator(self, stage: Stage) -> Iterator[Any]:
+    def _operator(self, stage: OperatorStage) -> Iterator[Any]:
         """Make the operator of a stage, and close it when the stream ends."""
         operator = stage.operator(*stage.arguments)
         try:
@@ -129,7 +129,7 @@ class InlineExecutor(Executor):
             if hasattr(operator, "close"):
                 wait(self._loop.start(operator.close()))
 
-    def produce(self, name: str, source: EndlessSource, stage: Stage) -> Iterator[int]:
+    def produce(self, name: str, source: StreamSource, stage: OperatorStage) -> Iterator[int]:
         messages: SimpleQueue[Future[pa.Table] | None] = SimpleQueue()
         next_block = source.part(0, sys.maxsize)
         under_way = 0

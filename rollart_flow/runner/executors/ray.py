@@ -23,7 +23,7 @@ from rollart_flow.resources import (
 from rollart_flow.resources.handles import WorkerHandle
 from rollart_flow.resources.local import has_async_methods
 from rollart_flow.resources.nodes import beside_driver
-from rollart_flow.runner.executors.base import EndlessSource, Executor, NextBlock, Stage
+from rollart_flow.runner.executors.base import Executor, NextBlock, OperatorStage, StreamSource
 from rollart_flow.runner.executors.liveness import gone
 from rollart_flow.runner.executors.ray_cluster import ray_cluster
 from rollart_flow.runner.executors.rolling_producer import RollingProducer
@@ -84,7 +84,7 @@ class RayExecutor(Executor):
             max_restarts=max_restarts,
         )
 
-    def stream(self, name: str, next_block: NextBlock, stage: Stage) -> Iterator[pa.Table]:
+    def stream(self, name: str, next_block: NextBlock, stage: OperatorStage) -> Iterator[pa.Table]:
         with streaming_context():
             blocks = map_blocks(
                 read_endless(name, next_block),
@@ -95,7 +95,7 @@ class RayExecutor(Executor):
             )
         return drain(blocks)
 
-    def produce(self, name: str, source: EndlessSource, stage: Stage) -> Iterator[int]:
+    def produce(self, name: str, source: StreamSource, stage: OperatorStage) -> Iterator[int]:
         def execute(number: int, limit: int) -> Iterator[int]:
             # No row is read from a later part before its operators have started.
             with streaming_context(ready_first=number > 0):

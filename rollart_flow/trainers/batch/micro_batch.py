@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from rollart_flow.models.packing import Group, Packing
+from rollart_flow.models.packing import ChainGroup, Packing
 from rollart_flow.trainers.batch.passes import GROUP_COST_TOKENS, buckets
 from rollart_flow.trainers.batch.ragged import Array, spans
 
@@ -134,7 +134,7 @@ def _packing(
         tokens = np.zeros(len(chains) * longest, dtype=np.int64)
         inside, _ = spans(slots, lengths[chains])
         tokens[inside] = places[spans(begins[chains], lengths[chains])[0]]
-        groups.append(Group(len(chains), longest, torch.from_numpy(tokens)))
+        groups.append(ChainGroup(len(chains), longest, torch.from_numpy(tokens)))
         own, _ = spans(slots + shared[chains], lengths[chains] - shared[chains])
         computed_in[tokens[own]] = base + own
         base += len(tokens)

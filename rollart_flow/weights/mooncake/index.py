@@ -38,6 +38,19 @@ class Index:
         """Return the index without the given names in `leaving`."""
         return replace(self, leaving=tuple(name for name in self.leaving if name not in names))
 
+    def begun(self, version: int) -> str | None:
+        """Return the name of a version that is published or being published."""
+        attempts = (*self.leaving, self.published.get(version, ""))
+        return next((a for a in reversed(attempts) if a.startswith(f"v{version:06d}-")), None)
+
+    def with_published(self, version: int, name: str) -> "Index":
+        """Return the index with a version added; a damaged earlier attempt is to be collected."""
+        if name not in self.leaving:
+            raise WeightsError("its keys were lost or collected meanwhile; publish it again")
+        damaged = [self.published[version]] if version in self.published else []
+        leaving = (*self.without([name]).leaving, *damaged)
+        return replace(self, published={**self.published, version: name}, leaving=leaving)
+
     def encode(self) -> bytes:
         """Encode the state for storage."""
         return json.dumps({"published": self.published, "leaving": self.leaving}).encode()

@@ -85,7 +85,7 @@ class MooncakeWeightStore(WeightStore):
                 )
                 digests = self._put_buckets(client, log, name, parts(tensors, layout))
                 self._put(client, self._digests(name), json.dumps(digests).encode())
-                log.change(lambda now: _with_published(now, version, name))
+                log.change(lambda now: now.with_published(version, name))
                 self._collect(client, log)
         return made
 
@@ -100,7 +100,7 @@ class MooncakeWeightStore(WeightStore):
 
     def follow(self, version: int, following: Following) -> dict[str, torch.Tensor]:
         with self._using(f"weights of version {version} cannot be read") as (client, log):
-            name = following.wait_for(lambda: _begun(log.newest(), version), "the version")
+            name = following.wait_for(lambda: log.newest().begun(version), "the version")
             return self._receive(client, log, name, following)
 
     def _receive(
@@ -289,18 +289,3 @@ class MooncakeWeightStore(WeightStore):
 def _thread(what: str) -> ThreadPoolExecutor:
     """Create a pool of one thread, joined when its context ends."""
     return ThreadPoolExecutor(1, thread_name_prefix=f"weights-{what}")
-
-
-def _begun(index: Index, version: int) -> str | None:
-    """Return the name of a version that is published or being published."""
-    attempts = (*index.leaving, index.published.get(version, ""))
-    return next((a for a in reversed(attempts) if a.startswith(f"v{version:06d}-")), None)
-
-
-def _with_published(index: Index, version: int, name: str) -> Index:
-    """Return the index with a version added; a damaged earlier attempt is to be collected."""
-    if name not in index.leaving:
-        raise WeightsError("its keys were lost or collected meanwhile; publish it again")
-    damaged = [index.published[version]] if version in index.published else []
-    leaving = (*index.without([name]).leaving, *damaged)
-    return replace(index, published={**index.published, version: name}, leaving=leaving)

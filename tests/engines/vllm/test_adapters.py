@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from rollart_flow.engines.vllm.engine import VllmEngine
-from rollart_flow.engines.vllm.variant import VllmSettings
+from rollart_flow.engines.vllm.settings import VllmSettings
 from rollart_flow.errors import SettingsError
 from rollart_flow.models.folder import load_folder, save_folder
 from rollart_flow.models.lora import merged, read_adapter

@@ -13,7 +13,7 @@ import pytest
 
 from rollart_flow.engines.base import EnginePhase
 from rollart_flow.engines.vllm.engine import VllmEngine
-from rollart_flow.engines.vllm.variant import VllmSettings
+from rollart_flow.engines.vllm.settings import VllmSettings
 from rollart_flow.errors import EngineError
 from rollart_flow.models.folder import load_folder, save_folder
 from rollart_flow.models.policy import Policy, materialize

@@ -13,8 +13,8 @@ import pytest
 
 from rollart_flow.engines.base import Engine
 from rollart_flow.engines.vllm.engine import VllmEngine
+from rollart_flow.engines.vllm.settings import VllmSettings
 from rollart_flow.engines.vllm.stream import VllmStream
-from rollart_flow.engines.vllm.variant import VllmSettings
 from rollart_flow.errors import EngineError, SettingsError
 from rollart_flow.models.folder import load_folder
 from rollart_flow.models.policy import Policy, materialize

@@ -7,7 +7,7 @@ import pytest
 
 from rollart_flow.algorithms import grpo
 from rollart_flow.engines.vllm.engine import VllmEngine
-from rollart_flow.engines.vllm.variant import VllmSettings
+from rollart_flow.engines.vllm.settings import VllmSettings
 from rollart_flow.models.folder import load_folder, save_folder
 from rollart_flow.models.tokenizer import tokenizer_files
 from rollart_flow.trainers import adamw

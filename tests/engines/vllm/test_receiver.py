@@ -7,7 +7,7 @@ import pytest
 
 from rollart_flow.engines.base import Engine
 from rollart_flow.engines.vllm.engine import VllmEngine
-from rollart_flow.engines.vllm.variant import VllmSettings
+from rollart_flow.engines.vllm.settings import VllmSettings
 from rollart_flow.models.folder import load_folder
 from rollart_flow.types import Sampling
 from rollart_flow.weights.broadcast.wire import announce

@@ -1,0 +1,57 @@
+"""The scheduler, in the coordinator's process, as a process of rollout workers sees it."""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from rollart_flow.control.protocols import Cancellation
+from rollart_flow.resources import Remote
+from rollart_flow.types import Assignment
+
+if TYPE_CHECKING:
+    from rollart_flow.operators.coordinator import CoordinatorActor
+
+
+class AdmissionClient:
+    """The scheduler as one rollout worker sees it; implements `control.protocols.Admission`."""
+
+    def __init__(self, coordinator: "Remote[CoordinatorActor]", worker: str) -> None:
+        self._coordinator = coordinator
+        self._worker = worker
+        self._asked: dict[str, asyncio.Future[Cancellation | None]] = {}
+        self._started: list[tuple[str, int]] = []
+        self._sends: set[asyncio.Task[None]] = set()
+
+    async def admit(self, source: str, index: int, most: int = 1) -> tuple[Assignment, ...]:
+        return await self._coordinator.call.admit.aio(source, index, most)
+
+    async def permit(self, trajectory_id: str, worker: str) -> Cancellation | None:
+        self._send_soon()
+        if trajectory_id not in self._asked:
+            self._asked[trajectory_id] = asyncio.get_running_loop().create_future()
+        return await asyncio.shield(self._asked[trajectory_id])
+
+    async def started(self, trajectory_id: str, version: int) -> None:
+        self._send_soon()
+        self._started.append((trajectory_id, version))
+
+    async def cancellations(self, worker: str, after: int) -> tuple[int, tuple[Cancellation, ...]]:
+        return await self._coordinator.call.cancellations.aio(worker, after)
+
+    def _send_soon(self) -> None:
+        """Send the messages of this turn of the loop when the turn has ended."""
+        if not self._asked and not self._started:
+            send = asyncio.ensure_future(self._send())
+            self._sends.add(send)
+            send.add_done_callback(self._sends.discard)
+
+    async def _send(self) -> None:
+        asked, self._asked = self._asked, {}
+        started, self._started = self._started, []
+        try:
+            answers = await self._coordinator.call.permit.start(self._worker, [*asked], started)
+        except Exception as error:  # noqa: BLE001  raised in each attempt that waits
+            for answer in asked.values():
+                answer.set_exception(error)
+            return
+        for answer, cancellation in zip(asked.values(), answers, strict=True):
+            answer.set_result(cancellation)
