@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 from unittest import mock
 
 import polars as pl
@@ -53,7 +54,7 @@ def run() -> list[Record]:
             runs = early if commit_ms == EARLY_MS else late
             text, name = DEMO.read_text(), f"demo-{place}"
             runs.append(_run(folder, name, text, steps=16, every=100, commit_ms=commit_ms)[0])
-        one = {"steps": 6, "batch_size": 32, "rollout.max_concurrent": 1}
+        one: dict[str, Any] = {"steps": 6, "batch_size": 32, "rollout.max_concurrent": 1}
         paced, _ = _run(folder, "paced", SMALL, **one)
         with mock.patch.object(ray_data, "_READ_AHEAD", "left as it is"):
             public, _ = _run(folder, "public", SMALL, steps=7)
