@@ -5,10 +5,10 @@ rows are durable. Commits run in a worker thread, so that the event loop stays r
 maintenance (compaction, vacuum, log checkpoints) runs concurrently in a second thread. `close`
 joins both threads.
 
-A commit costs several milliseconds of CPU and some syncs, however few rows it has. To keep a trickle
-of rows from taking a core away from generation and training, the committer gathers rows before each
-commit that is not full, for a time proportional to the duration of the last commit. Events do not
-trigger commits of their own at once.
+A commit costs several milliseconds of CPU and some syncs, however few rows it has. To keep a
+trickle of rows from taking a core away from generation and training, the committer gathers rows
+before each commit that is not full, for a time proportional to the duration of the last commit.
+Events do not trigger commits of their own at once.
 """
 
 import asyncio
