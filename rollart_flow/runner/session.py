@@ -82,6 +82,8 @@ class Session:
         except failures(RollartError) as raised:
             failure = _as_run_failure("run", raised)
             error = str(failure)
+            if failure is raised:
+                raise
             raise failure from raised
         finally:
             try:

@@ -27,6 +27,9 @@ from rollart_flow.schema import delta_schema, stored_schema
 from rollart_flow.store import files
 from rollart_flow.store.layout import table_uri
 
+_LISTINGS = 10
+"""Attempts to read the log of a table that is being written."""
+
 EPOCH = "rollart.epoch"
 WRITER = "rollart.writer"
 COMPLETE = "rollart.complete"
@@ -78,15 +81,24 @@ def open_table(run: str, table: str) -> DeltaTable:
     """
     uri = table_uri(run, table)
     with delta_errors(f"{table}: cannot read the Delta log of {uri}"):
-        options = files.storage_options(uri)
-        try:
-            handle = DeltaTable(uri, storage_options=options)
-        except TableNotFoundError:
-            raise
-        except DeltaError:  # a checkpoint may just have replaced the entries that were to be read
-            handle = DeltaTable(uri, storage_options=options)
+        handle = _newest(uri, files.storage_options(uri))
     _refuse_foreign(table, uri, handle)
     return handle
+
+
+def _newest(uri: str, options: dict[str, str] | None) -> DeltaTable:
+    """Open a table whose writer may add log entries, or replace them by a checkpoint, meanwhile.
+
+    A listing of the log that is made meanwhile may lack an entry before others that it has.
+    """
+    for _ in range(_LISTINGS - 1):
+        try:
+            return DeltaTable(uri, storage_options=options)
+        except TableNotFoundError:
+            raise
+        except DeltaError:
+            continue
+    return DeltaTable(uri, storage_options=options)
 
 
 def is_missing(error: StoreError) -> bool:

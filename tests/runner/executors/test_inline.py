@@ -1,6 +1,7 @@
 """Runs in this process: the same tables and guarantees, breakpoints, and resumption by either."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -180,6 +181,7 @@ def {place}:
     done = subprocess.run(
         [*COMMAND, "run", str(file), "--executor", "inline", "--store", str(tmp_path)],
         input="p 6 * 7\ncontinue\n",
+        env={**os.environ, "PYTHONBREAKPOINT": "pdb.set_trace"},
         capture_output=True,
         text=True,
         check=True,

@@ -1,0 +1,143 @@
+"""What the centre of a run takes: coordinator and buffer, with commits on disk.
+
+A load generator plays 64 rollout processes: each asks for a block of attempts, for permission, and
+sends micro-batches of trajectories of 2,000 tokens. Engine and trainer do nothing. The generator
+and the centre share the machine's cores; the CPU of each process says where a core goes.
+"""
+
+import asyncio
+import os
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from pathlib import Path
+
+import psutil
+import pyarrow as pa
+
+from tests.benchmarks.bench_rate import PIPELINE, PLUGINS
+from tests.benchmarks.records import Record, record
+from tests.builders import trajectory
+
+PROCESSES, BLOCK, TOKENS = 64, 64, 2000
+BATCH, STEPS, FIRST = 1024, 24, 4
+
+
+def run() -> list[Record]:
+    """Rate of the centre and CPU of its processes; takes about a minute."""
+    sys.path.insert(0, str(PLUGINS))
+    os.environ["PYTHONPATH"] = os.pathsep.join((str(PLUGINS), os.environ.get("PYTHONPATH", "")))
+    with tempfile.TemporaryDirectory() as folder:
+        rate, parts = _measure(folder)
+    return [
+        record(
+            f"centre: trajectories of {TOKENS} tokens from {PROCESSES} rollout processes",
+            rate,
+            "1/s",
+            at_least=5000,
+            peer="CPU ms each: " + ", ".join(f"{name} {ms:.2f}" for name, ms in parts.items()),
+        )
+    ]
+
+
+def _rows() -> pa.Table:
+    """A micro-batch of trajectories, whose ids are to be replaced."""
+    from rollart_flow.rows import trajectories_table
+
+    ids = tuple(range(TOKENS))
+    one = trajectory(
+        token_ids=ids,
+        action_mask=(False,) * 1000 + (True,) * 1000,
+        logprobs=(0.0,) * 1000 + tuple(-1.0 / (1 + each % 97) for each in range(1000)),
+        token_versions=(-1,) * 1000 + (0,) * 1000,
+    )
+    return trajectories_table([one] * BLOCK)
+
+
+def _measure(folder: str) -> tuple[float, dict[str, float]]:
+    """Trajectories per second from step `FIRST` on, and CPU milliseconds of each by process."""
+    from rollart_flow.pipeline.loading import load_source
+    from rollart_flow.runner.executors import executor_for
+    from rollart_flow.runner.processes import RunProcesses, start_processes
+    from rollart_flow.runner.setup import create_run
+    from rollart_flow.telemetry import ignore_progress
+
+    text = PIPELINE.replace("<batch>", str(BATCH)).replace("<steps>", str(STEPS))
+    loaded = load_source(text, Path(folder) / "centre.py")
+    with executor_for(loaded.pipeline) as executor:
+        uri = create_run(loaded, store=folder, name="centre", on_progress=ignore_progress)
+        processes: RunProcesses = start_processes(executor, loaded.pipeline, uri)
+        try:
+            processes.begin()
+            return asyncio.run(_Load(processes).run())
+        finally:
+            processes.shutdown()
+
+
+class _Load:
+    """The rollout processes and the train operator of one run."""
+
+    def __init__(self, processes: object) -> None:
+        from rollart_flow.runner.processes import RunProcesses
+
+        assert isinstance(processes, RunProcesses)
+        self._coordinator = processes.coordinator
+        self._buffer = processes.buffer
+        self._rows = _rows()
+        self._served = 0
+
+    async def run(self) -> tuple[float, dict[str, float]]:
+        """Train all steps; the rate, and CPU by process."""
+        clients = [asyncio.create_task(self._client(number)) for number in range(PROCESSES)]
+        started, cpu = 0.0, _cpu_s()
+        for step in range(1, STEPS + 1):
+            self._served = max(0, step - 2)
+            await self._coordinator.call.next_batch.aio(step)
+            await self._buffer.call.rows.aio(step)
+            await self._coordinator.call.trained.aio(step, 0.0)
+            if step == FIRST:
+                started, cpu = time.monotonic(), _cpu_s()
+        seconds, count = time.monotonic() - started, (STEPS - FIRST) * BATCH
+        used = _cpu_s()
+        await self._coordinator.call.stop.aio()
+        await asyncio.gather(*clients)
+        parts = {name: 1000 * (used[name] - cpu[name]) / count for name in used}
+        return count / seconds, dict(sorted(parts.items(), key=lambda part: -part[1])[:4])
+
+    async def _client(self, number: int) -> None:
+        from rollart_flow.rows import to_ipc
+
+        name, index = f"rollout-{number}", 0
+        while block := await self._coordinator.call.admit.aio(f"tasks-{number}", index, BLOCK):
+            ids = [each.trajectory_id for each in block]
+            version = self._served
+            await self._coordinator.call.permit.aio(name, ids, [(each, version) for each in ids])
+            rows = self._rows.slice(0, len(block))
+            for column, values in (
+                ("trajectory_id", ids),
+                ("group_id", [each.group_id for each in block]),
+                ("attempt", [each.attempt for each in block]),
+                ("policy_version_start", [version] * len(ids)),
+                ("policy_version_end", [version] * len(ids)),
+            ):
+                place = rows.schema.get_field_index(column)
+                field = rows.schema.field(place)
+                rows = rows.set_column(place, field, pa.array(values, field.type))
+            await self._buffer.call.put.aio(to_ipc(rows))
+            index += 1
+
+
+def _cpu_s() -> defaultdict[str, float]:
+    """CPU seconds of the processes of the run, by name."""
+    this = psutil.Process()
+    used = defaultdict(float, generator=float(sum(this.cpu_times()[:2])))
+    for process in this.children(recursive=True):
+        name = (process.cmdline() or [process.name()])[0].rsplit("/", 1)[-1]
+        used[name] += sum(process.cpu_times()[:2])
+    return used
+
+
+if __name__ == "__main__":
+    for row in run():
+        print(row, file=sys.stderr)
