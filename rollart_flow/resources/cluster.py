@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar, cast
 
 from rollart_flow.errors import RollartError, RunFailedError, SettingsError
 from rollart_flow.resources.classes import CPU, GPU
-from rollart_flow.resources.declarations import declarations
+from rollart_flow.resources.declarations import declarations, tell_ray
 from rollart_flow.resources.handles import WorkerHandle
 from rollart_flow.resources.local import wait
 from rollart_flow.resources.manager import ResourceManager, free_gangs
@@ -197,9 +197,8 @@ def _spawn_with_ray(max_concurrency: int, max_restarts: int) -> Spawn:
     def spawn(
         worker_class: type[Worker], placement: Placement, arguments: Mapping[str, Any]
     ) -> Any:
-        for name, declared in declarations(worker_class).items():
-            if declared.retries:
-                ray.method(max_task_retries=declared.retries)(getattr(worker_class, name))
+        for name in declarations(worker_class):
+            tell_ray(getattr(worker_class, name))
         remote = ray.remote(worker_class).options(
             max_concurrency=max_concurrency, max_restarts=max_restarts, **_reservation(placement)
         )

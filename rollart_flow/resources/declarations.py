@@ -6,6 +6,7 @@ declaration that cannot work is refused where the class is defined, not where th
 """
 
 import inspect
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar, cast, overload
@@ -116,9 +117,24 @@ def register(
         raise SettingsError(f"there is no mode {mode!r}; there are {', '.join(MODES)}")
 
     def declare(function: F) -> F:
-        return _declare(function, mode=chosen, retries=retries)
+        declared = _declare(function, mode=chosen, retries=retries)
+        if "ray" in sys.modules:
+            tell_ray(declared)
+        return declared
 
     return declare
+
+
+def tell_ray(method: Callable[..., Any]) -> None:
+    """Tell Ray how often to repeat a method's calls.
+
+    Ray looks for that in the class, in every process that holds a handle of the actor: in a process
+    of Ray when the class is imported, elsewhere when the class is first used with Ray.
+    """
+    if retries := declaration(method).retries:
+        import ray
+
+        ray.method(max_task_retries=retries)(method)
 
 
 def hw_mapping(hw_affinity: Mapping[str, str]) -> ForOne:

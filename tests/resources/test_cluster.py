@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import ray
@@ -49,6 +50,15 @@ class Counter(Worker):
     def pid(self) -> int:
         """Its process; asked for again where that has died meanwhile."""
         return os.getpid()
+
+
+class Caller:
+    """Calls a cluster that another process started."""
+
+    def pid(self, cluster: Cluster[Counter]) -> int:
+        """Process of the cluster's only worker."""
+        (pid,) = cluster.pid()
+        return int(pid)
 
 
 def counters(*names: str, **arguments: object) -> Cluster[Counter]:
@@ -128,6 +138,16 @@ def test_a_killed_worker_is_started_again_once() -> None:
     with pytest.raises(ray.exceptions.ActorDiedError) as caught:
         cluster.pid()
     assert reason(caught.value) == "The actor died unexpectedly before finishing this task."
+
+
+def test_others_who_call_a_killed_worker_wait_for_it_too() -> None:
+    cluster = counters("a")
+    remote: Any = ray.remote(Caller)
+    caller = remote.remote()  # a process that has only the handles
+    pid = ray.get(caller.pid.remote(cluster))
+    os.kill(pid, signal.SIGKILL)
+    assert ray.get(caller.pid.remote(cluster)) != pid
+    cluster.shutdown()
 
 
 def test_an_error_of_ours_is_found_inside_what_ray_raises() -> None:
