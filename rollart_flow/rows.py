@@ -5,7 +5,7 @@ texts or lists of them needs no change here.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from datetime import datetime
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rollart_flow.schema import to_array, to_table
+from rollart_flow.schema import to_table
 from rollart_flow.types import (
     Event,
     Outcome,
@@ -31,9 +31,6 @@ SAMPLE_COLUMNS = (
     "policy_version_end", "reward", "error", "task_id", "solved",
 )  # fmt: skip
 
-SCORE_COLUMNS = ("outcome", "reason", "error", "reward", "reward_parts", "scored_at")
-"""Columns that scoring a trajectory sets."""
-
 _NAMES = {
     kind: tuple(field.name for field in fields(kind)) for kind in (Trajectory, Turn, Sampling)
 }
@@ -42,16 +39,6 @@ _NAMES = {
 def trajectories_table(trajectories: Iterable[Trajectory]) -> pa.Table:
     """Uncommitted rows of `trajectories`."""
     return to_table("trajectories", [trajectory_row(t) for t in trajectories])
-
-
-def with_scores(rows: pa.Table, scored: Sequence[Trajectory]) -> pa.Table:
-    """Return `rows` with the `SCORE_COLUMNS` of `scored`: the same trajectories, in order."""
-    for name in SCORE_COLUMNS:
-        values = [_parts(t) if name == "reward_parts" else getattr(t, name) for t in scored]
-        field = rows.schema.field(name)
-        column = to_array("trajectories", field, values)
-        rows = rows.set_column(rows.schema.get_field_index(name), field, column)
-    return rows
 
 
 def _parts(trajectory: Trajectory) -> list[dict[str, Any]] | None:

@@ -26,7 +26,6 @@ _KEPT_BITS = 48
 precision."""
 
 FloatArray = np.ndarray[Any, np.dtype[np.float32]]
-BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 Kept = dict[int, tuple[int, ...]]
 """Token ids that remain after top-p or top-k, by index in the batch."""
 

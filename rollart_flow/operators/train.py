@@ -38,9 +38,6 @@ if TYPE_CHECKING:
     from rollart_flow.trainers.worker import TrainWorker
     from rollart_flow.weights.base import Manifest
 
-BATCH_COLUMNS = ("step", "policy_version", "trained_version", "rows")
-"""Columns of the one-row blocks that the batch source yields; `rows` is an Arrow IPC stream."""
-
 
 @dataclass(frozen=True, slots=True)
 class TrainContext:

@@ -66,7 +66,7 @@ class Stages:
     """The stages of one process: INIT, a queue, and RUN (SkyRL-Agent).
 
     An attempt whose environment is ready moves to the queue and leaves its place in INIT to the
-    next attempt; while the queue is full, it keeps the place. The reward operator bounds the stage
+    next attempt; while the queue is full, it keeps the place. The reward stage bounds the stage
     of rewards. The invariant: no stage holds more attempts than it has places, attempts move on in
     the order of their arrival, and an interrupted attempt holds no place.
     """
