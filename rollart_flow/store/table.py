@@ -14,6 +14,7 @@ Application transactions in each table's log carry the guarantees of the writer
 """
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -27,6 +28,7 @@ from rollart_flow.schema import delta_schema, stored_schema
 from rollart_flow.store import files
 from rollart_flow.store.layout import table_uri
 
+_LOG_ENTRY = re.compile(r"\d{20}\.json")
 _LISTINGS = 10
 """Attempts to read the log of a table that is being written."""
 
@@ -89,16 +91,34 @@ def open_table(run: str, table: str) -> DeltaTable:
 def _newest(uri: str, options: dict[str, str] | None) -> DeltaTable:
     """Open a table whose writer may add log entries, or replace them by a checkpoint, meanwhile.
 
-    A listing of the log that is made meanwhile may lack an entry before others that it has.
+    A listing of the log that is made meanwhile may lack an entry before others that it has. Then
+    the newest version whose entries are all listed is opened; an entry that is not there either
+    when it is looked for by its name is missing, which is an error.
     """
+    version: int | None = None
     for _ in range(_LISTINGS - 1):
         try:
-            return DeltaTable(uri, storage_options=options)
+            return DeltaTable(uri, version=version, storage_options=options)
         except TableNotFoundError:
             raise
         except DeltaError:
-            continue
-    return DeltaTable(uri, storage_options=options)
+            version = _listed_version(uri)
+            if version is None:
+                raise
+    return DeltaTable(uri, version=version, storage_options=options)
+
+
+def _listed_version(uri: str) -> int | None:
+    """The newest version without a gap before it in a listing of the log; None for a real gap."""
+    names = files.names(files.join(uri, "_delta_log"))
+    entries = {int(name[:20]) for name in names if _LOG_ENTRY.fullmatch(name)}
+    checkpoints = [int(name[:20]) for name in names if name.endswith(".checkpoint.parquet")]
+    version = max(checkpoints, default=min(entries, default=0))
+    while version + 1 in entries:
+        version += 1
+    following = files.join(uri, f"_delta_log/{version + 1:020d}.json")
+    gap = version < max(entries, default=version) and files.read(following) is None
+    return None if gap or not entries else version
 
 
 def is_missing(error: StoreError) -> bool:

@@ -78,18 +78,29 @@ class TableLog:
                 raise
             create_table(self.run, self.table)
             handle = self.load()
+        loaded = self.version
         for _ in range(_ATTEMPTS):
+            self._follow()
             self.epoch = self.mark(EPOCH) + 1
             if self._put(_entry((), {EPOCH: self.epoch})):
                 self._marks[EPOCH] = self.epoch
                 break
-            handle = self.load()
         else:
             raise StoreError(f"{self.table}: another writer commits too fast to be taken over")
+        if self.version > loaded + 1:  # the other writer has committed meanwhile
+            handle = self.load()
         if missing_columns(self.table, handle):
             with delta_errors(f"{self.table}: cannot add columns to {self.uri}"):
                 add_missing_columns(self.load(), self.table, self.epoch)
             self.load()
+
+    def _follow(self) -> None:
+        """Read the entries that others have added, of which only the marks are kept."""
+        while (entry := self._read(self.version + 1)) is not None:
+            self.version += 1
+            for action in map(json.loads, entry.splitlines()):
+                if (mark := action.get("txn")) and mark["appId"] in self._marks:
+                    self._marks[mark["appId"]] = mark["version"]
 
     def verify(self) -> None:
         """Raise FencedError if another writer has taken over in the known version."""

@@ -103,8 +103,8 @@ def test_dynamic_sampling_trains_no_group_whose_rewards_are_equal(folder: str) -
 
 
 def test_a_critic_is_trained_beside_the_policy(folder: str) -> None:
-    run = ran("critic", folder, **BRIEF)
-    assert (run.steps.collect()["value_loss"] > 0).all()
+    run = ran("critic", folder, **BRIEF | {"policy.warm_start": "20"})
+    assert run.steps.collect()["value_loss"].max() > 0  # type: ignore[operator]
     assert run.batches.collect()["targets"].null_count() == 0
 
 

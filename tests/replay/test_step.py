@@ -70,7 +70,8 @@ def test_a_difference_on_the_way_is_named(finished_run: Run, tmp_path: Path) -> 
     copy = copied(finished_run, tmp_path / "copy", {"trajectories": change})
     replayed = replay_step(copy.uri, 2)
     assert not replayed.equal
-    assert str(replayed.difference).startswith("on the way, in step 1: loss ")
+    where = ("on the way, in step 1: loss ", "on the way, in step 1: grad_norm ")
+    assert str(replayed.difference).startswith(where), "the loss may be equal by chance"
     assert replay_step(copy.uri, 4).equal, "the checkpoint of step 2 stands between"
 
 
