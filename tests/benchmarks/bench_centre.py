@@ -84,6 +84,7 @@ class _Load:
         assert isinstance(processes, RunProcesses)
         self._coordinator = processes.coordinator
         self._buffer = processes.buffer
+        self._trainers = processes.trainers
         self._rows = _rows()
         self._served = 0
 
@@ -94,7 +95,9 @@ class _Load:
         for step in range(1, STEPS + 1):
             self._served = max(0, step - 2)
             await self._coordinator.call.next_batch.aio(step)
-            await self._buffer.call.rows.aio(step)
+            rows = await self._buffer.call.rows.aio(step)
+            await self._trainers.call.train_step.aio(step, rows)
+            await self._trainers.call.publish.aio(lasting=False)
             await self._coordinator.call.trained.aio(step, 0.0)
             if step == FIRST:
                 started, cpu = time.monotonic(), _cpu_s()
