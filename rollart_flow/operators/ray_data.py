@@ -14,7 +14,7 @@ holds; packed, a block of many rows passes whole.
 
 import inspect
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock
 from typing import Any
@@ -25,14 +25,9 @@ import ray.data
 from ray.data import ActorPoolStrategy, DataContext, Datasource, ReadTask
 from ray.data.block import BlockMetadata
 
+from rollart_flow.operators.sources import NextBlock
 from rollart_flow.resources.nodes import beside_driver
 from rollart_flow.rows import from_ipc, to_ipc
-
-NextBlock = Callable[[int], pa.Table | None]
-"""Function from an index to that block of a stream, or to None at the end of the stream.
-
-A repeated call with the same index returns the same block.
-"""
 
 _READ_AHEAD = "_max_num_blocks_in_streaming_gen_buffer"
 

@@ -5,7 +5,7 @@ besides Arrow and Ray.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,13 @@ if TYPE_CHECKING:
     from rollart_flow.operators.buffer import BufferActor
     from rollart_flow.operators.coordinator import CoordinatorActor
     from rollart_flow.resources import Remote
+
+
+NextBlock = Callable[[int], pa.Table | None]
+"""Function from an index to that block of a stream, or to None at the end of the stream.
+
+A repeated call with the same index returns the same block.
+"""
 
 
 class Admitted:

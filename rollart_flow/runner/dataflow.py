@@ -22,14 +22,14 @@ from rollart_flow.operators.evaluate import EvaluateContext, EvaluateOperator
 from rollart_flow.operators.recovery import evaluated_versions
 from rollart_flow.operators.reward import RewardSettings
 from rollart_flow.operators.rollout import RolloutContext, RolloutOperator
-from rollart_flow.operators.sources import Admitted, Batches, Versions
+from rollart_flow.operators.sources import Admitted, Batches, NextBlock, Versions
 from rollart_flow.operators.train import TrainContext, Trained, TrainOperator, read_trained
 from rollart_flow.pipeline import GeneratingNode, Pipeline
 from rollart_flow.resources import Remote, TypedCluster
 from rollart_flow.resources.reasons import deaths
 from rollart_flow.rewards.composition import single_functions
 from rollart_flow.rows import from_ipc
-from rollart_flow.runner.executors.base import NextBlock, OperatorStage, StreamSource
+from rollart_flow.runner.executors.base import OperatorStage, StreamSource
 from rollart_flow.runner.processes import RunProcesses
 from rollart_flow.runner.settings import named_filters, sampling_of
 from rollart_flow.serverless import ServerlessReward

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, Self, TypeVar
 
 import pyarrow as pa
 
+from rollart_flow.operators.sources import NextBlock
 from rollart_flow.pipeline import Pipeline
 from rollart_flow.resources import Placement, Remote, ResourceManager, TypedCluster, Worker
 from rollart_flow.resources.handles import WorkerHandle
@@ -20,12 +21,6 @@ if TYPE_CHECKING:
 A = TypeVar("A")
 P = ParamSpec("P")
 W = TypeVar("W", bound=Worker)
-
-NextBlock = Callable[[int], pa.Table | None]
-"""Function from an index to that block of a stream, or to None at the end of the stream.
-
-A repeated call with the same index returns the same block.
-"""
 
 
 @dataclass(frozen=True, slots=True)

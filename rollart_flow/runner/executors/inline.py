@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, Self, TypeVar
 import pyarrow as pa
 
 from rollart_flow.errors import SettingsError
+from rollart_flow.operators.sources import NextBlock
 from rollart_flow.pipeline import Pipeline
 from rollart_flow.resources import (
     CPU,
@@ -36,7 +37,7 @@ from rollart_flow.resources import (
 from rollart_flow.resources.handles import WorkerHandle
 from rollart_flow.resources.local import LocalActor, LoopThread, wait
 from rollart_flow.resources.nodes import node_id
-from rollart_flow.runner.executors.base import Executor, NextBlock, OperatorStage, StreamSource
+from rollart_flow.runner.executors.base import Executor, OperatorStage, StreamSource
 from rollart_flow.weights.registry import transport_capabilities
 
 if TYPE_CHECKING:
@@ -132,7 +133,7 @@ class InlineExecutor(Executor):
     def produce(self, name: str, source: StreamSource, stage: OperatorStage) -> Iterator[int]:
         messages: SimpleQueue[Future[pa.Table] | None] = SimpleQueue()
         next_block = source.part(0, sys.maxsize)
-        under_way = 0
+        finished = 0
 
         def read() -> int:
             """Start the operator on each block, and return the number of blocks."""
@@ -151,11 +152,11 @@ class InlineExecutor(Executor):
             reader.add_done_callback(lambda _: messages.put(None))
             try:
                 ended = None
-                while ended is None or under_way < ended:
+                while ended is None or finished < ended:
                     if (message := messages.get()) is None:
                         ended = reader.result()
                     else:
-                        under_way += 1
+                        finished += 1
                         yield message.result().num_rows
             except BaseException:
                 source.abandon()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 import pyarrow as pa
 
 from rollart_flow.operators.ray_data import drain, map_blocks, read_endless, streaming_context
+from rollart_flow.operators.sources import NextBlock
 from rollart_flow.pipeline import Pipeline
 from rollart_flow.resources import (
     Placement,
@@ -23,7 +24,7 @@ from rollart_flow.resources import (
 from rollart_flow.resources.handles import WorkerHandle
 from rollart_flow.resources.local import has_async_methods
 from rollart_flow.resources.nodes import beside_driver
-from rollart_flow.runner.executors.base import Executor, NextBlock, OperatorStage, StreamSource
+from rollart_flow.runner.executors.base import Executor, OperatorStage, StreamSource
 from rollart_flow.runner.executors.liveness import gone
 from rollart_flow.runner.executors.ray_cluster import ray_cluster
 from rollart_flow.runner.executors.rolling_producer import RollingProducer

@@ -29,7 +29,7 @@ _OPTIMIZER_TENSORS = ("step", "exp_avg", "exp_avg_sq")
 
 @dataclass(frozen=True, slots=True)
 class InitialState:
-    """What a `TrainState` is built from; the same in every rank."""
+    """The model and settings from which each rank builds its `TrainState`."""
 
     config: ModelConfig
     tensors: Mapping[str, torch.Tensor]
