@@ -1,9 +1,10 @@
 """The train operator: takes one batch and returns one row of `steps`.
 
 Data becomes durable in an order that makes a kill at any moment resumable: the manifest (`batches`)
-before the step trains; then the weight files and the checkpoint, concurrently, before the rows that
-name them; last the row of `steps`, in one commit with its row of `weights`. Only then is the step
-reported as trained. If a trainer has several ranks, the first one answers for all.
+while the step trains, before anything that results from the step leaves the trainer; then the
+weight files and the checkpoint, concurrently, before the rows that name them; last the row of
+`steps`, in one commit with its row of `weights`. Only then is the step reported as trained. If a
+trainer has several ranks, the first one answers for all.
 
 A version that need not outlive the processes may still be on its way to the weight store when its
 rows are committed and while the next step trains. If a kill loses it, resuming recomputes it from
@@ -23,14 +24,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rollart_flow.algorithms.algorithm import Algorithm
-from rollart_flow.operators.batch_columns import estimate, prepare
+from rollart_flow.operators.batch_columns import Prepared, estimate, prepare
 from rollart_flow.resources import Remote, TypedCluster
+from rollart_flow.resources.local import wait
 from rollart_flow.rows import events_table, from_ipc, to_ipc
 from rollart_flow.schema import to_table
 from rollart_flow.trainers.checkpoint.retention import retain_checkpoints
 from rollart_flow.types import Event, EventKind
 
 if TYPE_CHECKING:
+    from ray import ObjectRef
+
     from rollart_flow.operators.buffer import BufferActor
     from rollart_flow.operators.coordinator import CoordinatorActor
     from rollart_flow.trainers.base import StepResult
@@ -86,25 +90,15 @@ class TrainOperator:
         if "advantage" in rows.column_names:  # a manifest that was written before a restart
             algorithm = self._context.algorithm
             zero_variance = estimate(algorithm, rows, self._assess).zero_variance_groups
+            result = self._context.trainers.call.train_step(step, to_ipc(rows))
         else:
-            rows, zero_variance = self._write_manifest(batch, rows)
-        result = self._context.trainers.call.train_step(step, to_ipc(rows))
+            trained_version = batch["trained_version"]
+            prepared = prepare(self._context.algorithm, rows, trained_version, self._assess)
+            rows, zero_variance = prepared.rows, prepared.zero_variance_groups
+            committed = self._begin_commit({"batches": _manifest(batch, prepared)})
+            result = self._context.trainers.call.train_step(step, to_ipc(rows))
+            wait(committed)
         return self._record(rows, result, zero_variance)
-
-    def _write_manifest(self, batch: Mapping[str, Any], rows: pa.Table) -> tuple[pa.Table, int]:
-        algorithm = self._context.algorithm
-        prepared = prepare(algorithm, rows, batch["trained_version"], self._assess)
-        manifest = [
-            {
-                **row,
-                "step": batch["step"],
-                "position": position,
-                "policy_version": batch["policy_version"],
-            }
-            for position, row in enumerate(prepared.rows.select(list(prepared.stored)).to_pylist())
-        ]
-        self._commit({"batches": to_table("batches", manifest)})
-        return prepared.rows, prepared.zero_variance_groups
 
     def _assess(self, rows: pa.Table) -> pa.Table:
         return from_ipc(self._context.trainers.call.recompute_old_logprobs(to_ipc(rows)))
@@ -138,7 +132,7 @@ class TrainOperator:
             "events": events_table((now, event) for event in events),
             "steps": to_table("steps", [row]),
         }
-        committed = self._commit(tables)
+        committed: int = wait(self._begin_commit(tables))
         push_s = None if published.under_way else publish_s
         self._retain(step, context.coordinator.call.trained(step, push_s), checkpoint=checkpoint)
         if not published.under_way:
@@ -192,10 +186,22 @@ class TrainOperator:
         keep = needed | {context.start} | self._checkpoints
         context.trainers.call.retain(context.keep_versions, keep)
 
-    def _commit(self, tables: Mapping[str, pa.Table]) -> int:
-        """Commit rows together; return the number of trajectories committed in the run so far."""
+    def _begin_commit(self, tables: Mapping[str, pa.Table]) -> ObjectRef[int]:
+        """Start to commit rows together.
+
+        Returns:
+            Reference to the number of trajectories that the run has committed by then.
+        """
         encoded = {table: to_ipc(rows) for table, rows in tables.items() if rows.num_rows}
-        return self._context.buffer.call.commit(encoded)
+        return self._context.buffer.call.commit.start(encoded)
+
+
+def _manifest(batch: Mapping[str, Any], prepared: Prepared) -> pa.Table:
+    """Build the rows of `batches` for a batch."""
+    stored = prepared.rows.select(list(prepared.stored)).to_pylist()
+    said = {"step": batch["step"], "policy_version": batch["policy_version"]}
+    rows = [{**row, **said, "position": position} for position, row in enumerate(stored)]
+    return to_table("batches", rows)
 
 
 def _statistics(rows: pa.Table) -> dict[str, float]:

@@ -17,12 +17,11 @@ from unittest import mock
 
 import polars as pl
 import psutil
-import pyarrow as pa
 
 from rollart_flow import runner
 from rollart_flow.operators import ray_data
-from rollart_flow.operators.train import TrainOperator
 from rollart_flow.pipeline.loading import load_source
+from rollart_flow.resources.local import wait
 from rollart_flow.runner.executors.ray_cluster import ray_cluster
 from rollart_flow.store import Run, open_run
 from rollart_flow.telemetry import Progress, ProgressKind
@@ -122,15 +121,14 @@ def _run(
 def _committing(folder: str) -> float:
     """Fraction of the demo's steps that the train operator waits for commits."""
     waited = []
-    commit = TrainOperator._commit
 
-    def timed(operator: TrainOperator, tables: Mapping[str, pa.Table]) -> int:
+    def timed(commit: object) -> object:
         started = time.monotonic()
-        committed = commit(operator, tables)
+        committed = wait(commit)
         waited.append(time.monotonic() - started)
         return committed
 
-    with mock.patch.object(TrainOperator, "_commit", timed):
+    with mock.patch("rollart_flow.operators.train.wait", timed):
         inline, _ = _run(folder, "inline", DEMO.read_text(), "inline", steps=24, every=100)
     return sum(waited) / float(inline.steps.select("step_s").sum().collect().item())
 

@@ -4,6 +4,8 @@ import os
 import select
 import signal
 import subprocess
+import time
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -49,6 +51,14 @@ class Shell:
             if text in line:
                 return
         raise AssertionError(f"it ended before it said {text!r}:\n{self.said}")
+
+    def wait_until(self, holds: Callable[[], bool], *, seconds: float = 60.0) -> None:
+        """Ask again and again, while the command runs, until something holds."""
+        end = time.monotonic() + seconds
+        while not holds():
+            assert self._process.poll() is None, self.said
+            assert time.monotonic() < end, f"it did not come to hold in {seconds:g} s:\n{self.said}"
+            time.sleep(0.02)
 
     def kill(self) -> None:
         """SIGKILL, and only to the command itself."""

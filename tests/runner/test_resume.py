@@ -11,7 +11,7 @@ import pytest
 
 from rollart_flow.store import Run, RunStatus, open_run
 from tests.runner.shell import Shell, said_by
-from tests.runner.world import check_sound, open_gate, source, was_taken
+from tests.runner.world import PAUSE, check_sound, open_gate, source, was_taken
 
 pytestmark = pytest.mark.whole
 
@@ -117,11 +117,19 @@ def killed_after_a_step(story: Story) -> None:
 def killed_between_manifest_and_step(story: Story) -> None:
     with story.resume() as shell:
         shell.wait_for(f"step {story.seen[-1].newest[0] + 1}/")
-        open_gate(story.gates, "training", shell.pid)
+        open_gate(story.gates, "training", PAUSE)
+        run = open_run(str(story.run_folder))
+        shell.wait_until(lambda: was_taken(story.gates, "training") and is_in_training(run))
+        shell.kill()
         now = story.cut_off(shell)
     manifest, step = now.newest
-    assert was_taken(story.gates, "training")
     assert manifest == step + 1
+
+
+def is_in_training(run: Run) -> bool:
+    """Whether there is a manifest whose step has no row."""
+    manifest, step = found(run).newest
+    return manifest > step
 
 
 def killed_after_a_checkpoint(story: Story) -> None:

@@ -16,6 +16,8 @@ SELF = "self"
 """The process that reaches the gate."""
 STOP = "stop"
 """The same, but it hangs, alive, until somebody kills it."""
+PAUSE = "pause"
+"""Nobody is killed: the thread that reaches the gate goes no further."""
 
 PRELUDE = '''"""A coin to be guessed, and gates at which processes are killed."""
 
@@ -43,7 +45,8 @@ def gate(name):
     victim = (GATES / f"{name}.taken").read_text()
     if victim == "stop":
         os.kill(os.getpid(), signal.SIGSTOP)
-    os.kill(os.getpid() if victim in ("self", "stop") else int(victim), signal.SIGKILL)
+    if victim != "pause":
+        os.kill(os.getpid() if victim in ("self", "stop") else int(victim), signal.SIGKILL)
     signal.pause()  # nothing comes after the kill in this process, until it is ended too
 
 
