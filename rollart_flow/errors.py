@@ -8,6 +8,7 @@
     ├── StoreError (OSError)                a run that cannot be read or written
     │   ├── RunNotFoundError (FileNotFoundError)
     │   ├── RunExistsError (FileExistsError)
+    │   ├── QueryError (ValueError)         SQL that is wrong, or reads more than the run's tables
     │   └── FencedError                     another writer has taken the run over
     ├── EnvironmentFailedError (RuntimeError)   the environment raised or answered invalidly
     ├── EnvironmentTimeoutError (TimeoutError)  the environment did not answer in time
@@ -72,6 +73,10 @@ class RunNotFoundError(StoreError, FileNotFoundError):
 
 class RunExistsError(StoreError, FileExistsError):
     """A run of that name exists already."""
+
+
+class QueryError(StoreError, ValueError):
+    """SQL that is wrong, or that would read something besides the tables of its run."""
 
 
 class FencedError(StoreError):

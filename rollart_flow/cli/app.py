@@ -20,6 +20,7 @@ from rollart_flow.cli.output import Interrupted, fail
 from rollart_flow.errors import (
     MissingExtraError,
     PipelineError,
+    QueryError,
     RollartError,
     RunExistsError,
     RunNotFoundError,
@@ -29,7 +30,14 @@ from rollart_flow.errors import (
 FAILED, WRONG_USE, INTERRUPTED = 1, 2, 130
 TRACEBACK_VARIABLE = "ROLLART_TRACEBACK"
 
-_WRONG_USE = (PipelineError, SettingsError, MissingExtraError, RunNotFoundError, RunExistsError)
+_WRONG_USE = (
+    PipelineError,
+    SettingsError,
+    MissingExtraError,
+    RunNotFoundError,
+    RunExistsError,
+    QueryError,
+)
 _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 """Typer's own error for wrong options and arguments, which it does not export by name."""
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -13,32 +14,59 @@ from io import StringIO
 from typing import Any
 
 from rich import box
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.live import Live
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
 _PIPE_COLUMNS = 120
+_CONTROLS = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+"""Characters that a terminal obeys, that reorder text, or that cannot be encoded."""
 
 
 class Interrupted(Exception):  # noqa: N818  nothing is wrong
     """An interrupt by Ctrl-C with its own message in place of the hint to resume a run."""
 
 
+def escape_controls(text: str) -> str:
+    """Return the text with `\\uXXXX` for control characters except tabs and line ends.
+
+    Text of a model, an environment or another user's run could otherwise write to the clipboard or
+    hide what a terminal shows. JSON remains equal JSON.
+    """
+    return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+class EscapingConsole(Console):
+    """A console that escapes control characters in whatever it prints."""
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        """Render text with escapes; a text that had any loses the styles of its parts."""
+        text = self.render_str(renderable) if isinstance(renderable, str) else renderable
+        if isinstance(text, Text) and _CONTROLS.search(text.plain):
+            text = text.blank_copy(escape_controls(text.plain))
+        return super().render(text, options)
+
+
 def console() -> Console:
     """Return a console for standard output, with a fixed width if it is no terminal.
 
-    Brackets in text are shown as they are, not as markup.
+    Brackets in text are shown as they are, not as markup, and control characters are escaped.
     """
-    terminal = Console(highlight=False, markup=False)
+    terminal = EscapingConsole(highlight=False, markup=False)
     if terminal.is_terminal:
         return terminal
-    return Console(highlight=False, markup=False, width=_PIPE_COLUMNS)
+    return EscapingConsole(highlight=False, markup=False, width=_PIPE_COLUMNS)
 
 
 def as_text(renderable: RenderableType) -> str:
     """Return the console's output without colors, for notebooks."""
-    recorder = Console(file=StringIO(), width=_PIPE_COLUMNS, highlight=False, markup=False)
+    recorder = EscapingConsole(file=StringIO(), width=_PIPE_COLUMNS, highlight=False, markup=False)
     with recorder.capture() as captured:
         recorder.print(renderable)
     return captured.get()
@@ -72,7 +100,8 @@ def live(render: Callable[[float], RenderableType], out: Console) -> Iterator[Li
 
 
 def print_json(value: object) -> None:
-    sys.stdout.write(json.dumps(plain(value), ensure_ascii=False, indent=2) + "\n")
+    text = json.dumps(plain(value), ensure_ascii=False, indent=2)
+    sys.stdout.write(escape_controls(text) + "\n")
 
 
 def plain(value: Any) -> Any:
@@ -96,7 +125,7 @@ def plain(value: Any) -> Any:
 
 def fail(message: str, code: int) -> int:
     """Print one line on standard error and return the exit code."""
-    line = " ".join(message.split())
+    line = escape_controls(" ".join(message.split()))
     sys.stdout.flush()
     sys.stderr.write(f"error: {line}\n")
     return code

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from rollart_flow.cli.arguments import AsJson, RunName, Store
-from rollart_flow.cli.output import console, grid, print_json
+from rollart_flow.cli.output import console, escape_controls, grid, print_json
 from rollart_flow.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -87,16 +87,10 @@ def query(
     import polars as pl
 
     from rollart_flow.algorithms.filters import named_filter
-    from rollart_flow.errors import StoreError
     from rollart_flow.store import open_run
 
-    try:
-        where = [named_filter(text) for text in filters or ()]
-        rows = open_run(run, store=store).sql(sql, where=where)
-    except StoreError as error:
-        if isinstance(error.__cause__, pl.exceptions.PolarsError):
-            raise SettingsError(str(error)) from error
-        raise
+    where = [named_filter(text) for text in filters or ()]
+    rows = open_run(run, store=store).sql(sql, where=where)
     if as_json:
         print_json(rows.to_dicts())
         return
@@ -108,7 +102,7 @@ def query(
         tbl_hide_column_data_types=True,
         tbl_hide_dataframe_shape=True,
     ):
-        print(rows)
+        print(escape_controls(str(rows)))
 
 
 def redteam(

@@ -1,5 +1,6 @@
 """The summary of a run, computed from its tables alone, and its rendering."""
 
+import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -67,11 +68,12 @@ class Summary:
 
     @property
     def next_commands(self) -> tuple[str, ...]:
-        commands = [f'rollart query {self.name} "{_BY_OUTCOME}"']
+        name = shlex.quote(self.name)
+        commands = [f'rollart query {name} "{_BY_OUTCOME}"']
         if self.example is not None:
-            commands.append(f"rollart show {self.name} --trajectory {self.example}")
+            commands.append(f"rollart show {name} --trajectory {shlex.quote(self.example)}")
         if self.steps:
-            commands.append(f"rollart replay {self.name} --step {self.steps}")
+            commands.append(f"rollart replay {name} --step {self.steps}")
         return tuple(commands)
 
 

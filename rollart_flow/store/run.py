@@ -14,10 +14,10 @@ import pyarrow as pa
 
 from rollart_flow.errors import StoreError
 from rollart_flow.schema import stored_schema
-from rollart_flow.store import files
 from rollart_flow.store.info import RunInfo, RunStatus, read_info
 from rollart_flow.store.layout import resolve
 from rollart_flow.store.snapshot import Snapshot, Tables, Watch
+from rollart_flow.store.sql import run_sql
 
 T = TypeVar("T")
 
@@ -141,7 +141,7 @@ class Run(Tables):
                 see `rollart_flow.algorithms.filters`.
 
         Raises:
-            StoreError: the query is wrong; the message says how.
+            QueryError: the query is wrong, or does not only read these tables.
         """
         return _again_if_merged(lambda: self._sql(query, where))
 
@@ -149,10 +149,7 @@ class Run(Tables):
         frames = self.snapshot().frames()
         for expression in where:
             frames["trajectories"] = frames["trajectories"].filter(expression)
-        try:
-            return pl.SQLContext(frames, eager=True).execute(query)
-        except pl.exceptions.PolarsError as error:
-            raise StoreError(f"query: {files.one_line(error)}") from error
+        return run_sql(query, frames)
 
 
 def _again_if_merged(read: Callable[[], T]) -> T:

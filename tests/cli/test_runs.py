@@ -3,15 +3,19 @@
 import json
 import os
 import shlex
+import string
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from rollart_flow.rows import trajectories_table
+from rollart_flow.schema import TABLES
 from rollart_flow.store import RunStatus, open_run
+from tests import builders
 from tests.cli.shell import refused, rollart
-from tests.runs import BATCH_SIZE, DOMAINS, STEPS, small_run
+from tests.runs import BATCH_SIZE, DOMAINS, STEPS, new_writer, small_run
 
 
 @pytest.fixture(scope="module")
@@ -172,6 +176,84 @@ def test_query_answers_json_for_lists_times_and_what_is_no_number() -> None:
 @pytest.mark.parametrize("sql", ["selec", "select nope from steps", "select * from nope"])
 def test_a_wrong_query_is_wrong_use(sql: str) -> None:
     assert refused(rollart("query", "small", sql)).startswith("query: ")
+
+
+def test_a_query_names_the_tables_that_there_are() -> None:
+    line = refused(rollart("query", "small", "select * from nope"))
+    assert line.endswith("; there are " + ", ".join(TABLES))
+
+
+@pytest.mark.parametrize(
+    "sql",
+    ["drop table steps", "delete from steps", "truncate table steps", "create table a as select 1"],
+)
+def test_a_statement_that_is_no_query_is_wrong_use(sql: str) -> None:
+    assert "a query begins with one of SELECT, " in refused(rollart("query", "small", sql))
+
+
+_READ = "select * from {}('{}')"
+
+
+@pytest.mark.parametrize(
+    "function",
+    ["read_csv", '"read_csv"', "`read_csv`", "READ_CSV /* x */ ", "read_csv -- x\n", "read_json",
+     "read_ndjson", "read_parquet", "read_ipc", "scan_csv"],
+)  # fmt: skip
+def test_a_query_reads_no_other_file(function: str, tmp_path: Path) -> None:
+    secret = tmp_path / "secret.csv"
+    secret.write_text("key\nhunter2\n")
+    line = refused(rollart("query", "small", _READ.format(function, secret)))
+    assert "reads files; a query reads the tables of its run only" in line
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "select $$'$$, * from read_csv('{}')",
+        "select E'\\'', * from read_csv('{}') where '' = '')",
+        "select /* /* */ ' */ * from read_csv('{}') -- '",
+        "select * --\r'\n from read_csv('{}') -- '",
+        "select 1 where exists (select * from read_csv('{}'))",
+        "with a as (select * from read_csv('{}')) select * from a",
+        "select * from steps join read_csv('{}') using (step)",
+    ],
+)
+def test_a_file_cannot_be_hidden_in_a_query(sql: str, tmp_path: Path) -> None:
+    secret = tmp_path / "secret.csv"
+    secret.write_text("key\nhunter2\n")
+    assert "hunter2" not in refused(rollart("query", "small", sql.format(secret)))
+
+
+def test_a_query_may_speak_of_files_and_have_comments() -> None:
+    sql = "/* one */ select 'read_csv(''x'')' as a -- and read_csv('x')\n from steps limit 1"
+    assert json.loads(rollart("query", "small", sql, "--json").out) == [{"a": "read_csv('x')"}]
+
+
+HOSTILE = "\x1b]52;c;aGk=\x07\x9b31m\u202etxt\x1b[2J"
+"""Text that would write to the clipboard, color, reorder and clear a terminal."""
+
+
+def test_control_characters_of_a_run_are_escaped(tmp_path: Path) -> None:
+    writer = new_writer(tmp_path)
+    turns = (builders.turn(HOSTILE, observation=HOSTILE),)
+    row = builders.trajectory("a", turns=turns, error=HOSTILE)
+    writer.commit("trajectories", trajectories_table([row]))
+    writer.close(RunStatus.FAILED, HOSTILE)
+    uri = str(tmp_path / "a")
+    said = [
+        rollart("show", uri),
+        rollart("show", uri, "--json"),
+        rollart("show", uri, "--trajectory", "a"),
+        rollart("show", uri, "--trajectory", "a", "--json"),
+        rollart("query", uri, "select error from trajectories"),
+        rollart("query", uri, f'select * from "{HOSTILE}"'),
+    ]
+    for each in said:
+        text = each.out + each.err
+        assert "\\u001b" in text
+        assert not set(text) & (set(HOSTILE) - set(string.printable))
+    (turn,) = json.loads(said[3].out)["turns"]
+    assert turn["observation"] == HOSTILE
 
 
 def test_an_unknown_run_suggests_one_that_is_near() -> None:
