@@ -24,6 +24,7 @@
     │   ├── WorkerLeftError                     its worker was told to stop serving; others serve
     │   └── WorkerLostError                     it died permanently and is not replaced
     ├── WeightsError (RuntimeError)             a version that is missing, torn or damaged
+    │   └── WeightStoreAwayError                the storage fails now; a retry may succeed
     ├── TrainerError (RuntimeError)             a step or checkpoint that cannot be computed
     │   └── RanksLostError                      a rank is alone: another one died or hangs
     ├── DeadlockError (RuntimeError)            every task waits and no event can wake one
@@ -142,6 +143,10 @@ class WorkerLostError(EngineError):
 
 class WeightsError(RollartError, RuntimeError):
     """A weight version that is missing, torn or damaged."""
+
+
+class WeightStoreAwayError(WeightsError):
+    """The storage of weight versions fails or does not answer; another try may succeed."""
 
 
 class TrainerError(RollartError, RuntimeError):

@@ -7,10 +7,11 @@ repeated and reordered. A message that was sent to a process does not reach the 
 replaces it, unless the sender still waits for the answer.
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from rollart_flow.retries import Retried
 from rollart_flow.types import (
     Assignment,
     Batch,
@@ -73,6 +74,14 @@ class PullStats:
     """Seconds of reading, summed over the workers."""
     exposed_s: float = 0.0
     """Seconds that the weight swap waited for the read; the maximum over the workers."""
+    retried: tuple[Retried, ...] = ()
+    """Reads that failed and were repeated."""
+
+    @classmethod
+    def of_all(cls, pulls: Collection["PullStats"]) -> "PullStats":
+        """Return the sum of the seconds of reading, and the longest wait."""
+        exposed_s = max((pull.exposed_s for pull in pulls), default=0.0)
+        return cls(sum(pull.pull_s for pull in pulls), exposed_s)
 
 
 class EngineCommands(Protocol):

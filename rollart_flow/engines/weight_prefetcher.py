@@ -2,7 +2,8 @@
 
 The next version is read while it is being published, so that the engine is suspended only for the
 swap. The invariant: at most one version is read or held ahead; a version that could not be read
-ahead is read on request, so prefetching affects only the duration.
+ahead is read on request, so prefetching affects only the duration. Only the read on request is
+repeated if the storage fails.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ import asyncio
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from rollart_flow.control.protocols import PullStats
-from rollart_flow.errors import WeightsError
+from rollart_flow.errors import WeightsError, WeightStoreAwayError
+from rollart_flow.retries import DEFAULT, Retried, RetryPolicy, retried_async
 from rollart_flow.weights import WeightStore
 from rollart_flow.weights.following import Following
 
@@ -40,9 +43,11 @@ class _Ahead:
 class WeightPrefetcher:
     """A reader of versions in a thread of the event loop; one caller at a time may `take`."""
 
-    def __init__(self, store: WeightStore) -> None:
+    def __init__(self, store: WeightStore, policy: RetryPolicy = DEFAULT) -> None:
         self._store = store
+        self._policy = policy
         self._ahead: _Ahead | None = None
+        self._retried: list[Retried] = []
 
     def begin(self, version: int) -> None:
         """Start to read a version ahead, in place of an older one, without waiting.
@@ -70,9 +75,20 @@ class WeightPrefetcher:
             with suppress(WeightsError):
                 tensors, seconds = await ahead.reading
                 return tensors, PullStats(seconds, time.monotonic() - asked)
-        tensors = await asyncio.to_thread(self._store.read, version)
+        tensors = await retried_async(
+            f"read version {version}",
+            partial(asyncio.to_thread, self._store.read, version),
+            WeightStoreAwayError,
+            self._retried.append,
+            self._policy,
+        )
         seconds = time.monotonic() - asked
         return tensors, PullStats(seconds, seconds)
+
+    def retried(self) -> tuple[Retried, ...]:
+        """Return the reads that failed before they succeeded, since the last call."""
+        retried, self._retried = tuple(self._retried), []
+        return retried
 
     async def _follow(
         self, version: int, following: Following, before: _Ahead | None

@@ -14,6 +14,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from uuid import uuid4
 
@@ -168,9 +169,12 @@ class EngineWorker(ActorGenCls):
 
     @register(retries=-1)
     async def update(self, version: int) -> PullStats:
-        """Swap to a version of the weight store; do nothing if the engine already holds it."""
+        """Swap to a version of the weight store; do nothing if the engine already holds it.
+
+        The result has the reads that were repeated since the last call, for `serve` too.
+        """
         async with self._command():
-            return await self._hold(version)
+            return replace(await self._hold(version), retried=self._pulls.retried())
 
     @register(retries=-1)
     async def serve(self, version: int) -> bool:

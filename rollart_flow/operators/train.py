@@ -27,6 +27,7 @@ from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.operators.batch_columns import Prepared, estimate, prepare
 from rollart_flow.resources import Remote, TypedCluster
 from rollart_flow.resources.local import wait
+from rollart_flow.retries import Retried
 from rollart_flow.rows import events_table, from_ipc, to_ipc
 from rollart_flow.schema import to_table
 from rollart_flow.trainers.checkpoint.retention import retain_checkpoints
@@ -82,6 +83,8 @@ class TrainOperator:
         self._context = context
         self._ended = time.monotonic()
         self._checkpoints: frozenset[int] | None = None
+        self._retried: list[Retried] = []
+        """What the weight store had to repeat, and no event says yet."""
 
     def __call__(self, block: pa.Table) -> pa.Table:
         """Train on the batch of a one-row block; return a block for `read_trained`."""
@@ -118,6 +121,8 @@ class TrainOperator:
             context.trainers.call.finish_save()
             events = [Event(EventKind.CHECKPOINT, str(step), policy_version=step, step=step)]
         events += self._offload(step)
+        events += [retried.event("trainer", step) for retried in self._retried]
+        self._retried = []
         ended, now = time.monotonic(), datetime.now(UTC)
         row = {
             **self._facts(rows, result),
@@ -136,7 +141,7 @@ class TrainOperator:
         push_s = None if published.under_way else publish_s
         self._retain(step, context.coordinator.call.trained(step, push_s), checkpoint=checkpoint)
         if not published.under_way:
-            context.trainers.call.finish_publish()
+            self._finish_publish()
         return pa.table(
             {
                 "steps": [to_ipc(tables["steps"])],
@@ -166,7 +171,7 @@ class TrainOperator:
         """Publish the version of a step, or start to, once the preceding version is published."""
         context = self._context
         # A separate call: in the one that gathers the weights, the other ranks could time out.
-        context.trainers.call.finish_publish()
+        self._finish_publish()
         context.coordinator.call.publishing.start(step)
         lasting = checkpoint or step in context.evaluated
         if lasting or not context.overlap_publish:
@@ -175,6 +180,9 @@ class TrainOperator:
             published = context.trainers.call.begin_publish(Announcement(context.coordinator))
         assert published is not None, "the result is the first rank's"
         return published
+
+    def _finish_publish(self) -> None:
+        self._retried += self._context.trainers.call.finish_publish()
 
     def _retain(self, step: int, needed: frozenset[int], *, checkpoint: bool) -> None:
         """Remove old checkpoints, and all versions but the newest and those that are needed."""

@@ -16,6 +16,7 @@ from itertools import count
 from random import Random
 
 from rollart_flow.errors import EndpointTroubleError, RewardTimeoutError, ServerlessError
+from rollart_flow.retries import pause_s
 from rollart_flow.serverless.policy import CallPolicy
 from rollart_flow.serverless.transports.base import Transport
 
@@ -136,13 +137,10 @@ class Caller:
                 troubles.append(error)
                 if attempt == self.policy.attempts:
                     raise EndpointTroubleError(f"{error} ({attempt} attempts)") from error
-                await asyncio.sleep(error.retry_after_s + self._pause_s(attempt))
+                policy = self.policy
+                pause = pause_s(attempt, policy.backoff_s, policy.backoff_cap_s, self.chance)
+                await asyncio.sleep(error.retry_after_s + pause)
         raise AssertionError("the attempts are endless")
-
-    def _pause_s(self, attempt: int) -> float:
-        """Return the pause in seconds after an attempt (the first is 1), with full jitter."""
-        longest = self.policy.backoff_s * 2.0 ** min(attempt - 1, 64)
-        return self.chance.uniform(0.0, min(longest, self.policy.backoff_cap_s))
 
     async def _hedged(self, body: bytes) -> bytes:
         limit_s = self.policy.attempt_timeout_s or self.policy.deadline_s

@@ -19,6 +19,7 @@ from rollart_flow.errors import RanksLostError
 from rollart_flow.resources import CPU, ActorTrainCls, Placement, TypedCluster, register
 from rollart_flow.resources.garbage import freeze_heap
 from rollart_flow.resources.nodes import node_address
+from rollart_flow.retries import Retried
 from rollart_flow.rows import from_ipc, to_ipc
 from rollart_flow.trainers.base import StepResult, Trainer
 from rollart_flow.trainers.build import build_trainer
@@ -147,10 +148,14 @@ class TrainWorker(ActorTrainCls):
         trainer = self._trainer
         return self._publisher.begin(trainer.version, weights, trainer.checksum, announce)
 
-    @register()
-    def finish_publish(self) -> None:
-        """Wait until the publication that was begun is complete; raise its error if it failed."""
+    @register("first_result")
+    def finish_publish(self) -> tuple[Retried, ...]:
+        """Wait until the publication that was begun is complete; raise its error if it failed.
+
+        Return what was repeated since the last call because the weight store failed.
+        """
         self._publisher.finish()
+        return self._publisher.retried()
 
     def _gathered(self) -> "dict[str, torch.Tensor]":
         """Return copies of the weights; all ranks call this together."""

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 import safetensors
 
-from rollart_flow.errors import WeightsError
+from rollart_flow.errors import WeightsError, WeightStoreAwayError
 from rollart_flow.weights.base import Manifest, WeightStore
 from rollart_flow.weights.buckets import ArrivingFingerprint, layout_of, parts, pull, tensors_in
 from rollart_flow.weights.fingerprint import fingerprint
@@ -222,4 +222,6 @@ def _as_weights_error(what: str) -> Iterator[None]:
         yield
     except (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
-        raise WeightsError(f"{what}: {reason}") from error
+        passes = isinstance(error, OSError) and not isinstance(error, PermissionError)
+        kind = WeightStoreAwayError if passes else WeightsError
+        raise kind(f"{what}: {reason}") from error

@@ -12,7 +12,8 @@ import torch
 
 from rollart_flow.control.protocols import PullStats
 from rollart_flow.engines.weight_prefetcher import WeightPrefetcher
-from rollart_flow.errors import WeightsError
+from rollart_flow.errors import WeightsError, WeightStoreAwayError
+from rollart_flow.retries import RetryPolicy
 from rollart_flow.weights import LocalWeightStore
 from tests.weights.conformance import assert_is_version, tensors_of
 
@@ -170,3 +171,35 @@ async def test_at_most_one_version_is_held_ahead_and_it_is_the_newest(tmp_path: 
     await asyncio.get_running_loop().shutdown_default_executor()
     assert store.last is not None
     assert store.last() is None, "what was taken is held no more"
+
+
+class FailingStore(LocalWeightStore):
+    """A store whose storage fails for some reads."""
+
+    def __init__(self, folder: Path, failures: int) -> None:
+        super().__init__(folder)
+        self.failures = failures
+
+    def read(self, version: int) -> dict[str, torch.Tensor]:
+        if self.failures:
+            self.failures -= 1
+            raise WeightStoreAwayError("the disk does not answer")
+        return super().read(version)
+
+
+@in_a_loop
+async def test_a_read_is_repeated_while_the_storage_fails(tmp_path: Path) -> None:
+    store = FailingStore(tmp_path, failures=2)
+    store.publish(1, tensors_of(1))
+    pulls = WeightPrefetcher(store, RetryPolicy(backoff_s=0.001))
+    await taken(pulls, 1)
+    (retried,) = pulls.retried()
+    assert (retried.what, retried.failures) == ("read version 1", 2)
+    assert pulls.retried() == ()
+
+
+@in_a_loop
+async def test_a_read_that_cannot_succeed_is_not_repeated(tmp_path: Path) -> None:
+    pulls = WeightPrefetcher(FailingStore(tmp_path, failures=0))
+    with pytest.raises(WeightsError, match="no weights of version 1"):
+        await pulls.take(1)

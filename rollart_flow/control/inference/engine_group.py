@@ -121,9 +121,11 @@ class EngineGroup:
         async with self._commands:
             self._version = version
             answers = await self._all("update", lambda worker: worker.update(version))
-            pulls = [pull for pull in answers.values() if pull is not None]
-            exposed_s = max((pull.exposed_s for pull in pulls), default=0.0)
-            return PullStats(sum(pull.pull_s for pull in pulls), exposed_s)
+            pulls = {name: pull for name, pull in answers.items() if pull is not None}
+            for name, pull in pulls.items():
+                for retried in pull.retried:
+                    self._emit(retried.event(name, version))
+            return PullStats.of_all(pulls.values())
 
     async def resume(self) -> None:
         """Have all workers serve the current version."""

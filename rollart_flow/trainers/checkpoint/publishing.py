@@ -3,7 +3,8 @@
 ROLLART section 6.2: publishing from the trainer overlaps training. The published tensors are copies
 that training does not change. The invariant: at most one version is being published, so that at
 most one copy of the weights exists, and one thread at a time uses the store; only readable versions
-are announced; after a failure, every later call raises it, since the first caller may have died.
+are announced; after a failure that does not pass, every later call raises it, since the first
+caller may have died.
 """
 
 from __future__ import annotations
@@ -12,13 +13,17 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
+from rollart_flow.errors import WeightStoreAwayError
+from rollart_flow.retries import DEFAULT, Retried, RetryPolicy, retried
 from rollart_flow.weights import Manifest, WeightStore, fingerprint
 
 if TYPE_CHECKING:
     import torch
 
+T = TypeVar("T")
 Announce = Callable[[int, float], None]
 """Function that receives a version that can be read now, and the seconds of publishing it."""
 
@@ -35,8 +40,10 @@ class Publication:
 class Publisher:
     """Publishes the versions of one trainer; not safe for concurrent use."""
 
-    def __init__(self, store: WeightStore) -> None:
+    def __init__(self, store: WeightStore, policy: RetryPolicy = DEFAULT) -> None:
         self._store = store
+        self._policy = policy
+        self._retried: list[Retried] = []
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="publish")
         self._under_way: list[Future[None]] = []
 
@@ -61,7 +68,10 @@ class Publisher:
         """
         self.finish()
         publish = self._store.publish_lasting if lasting else self._store.publish
-        return Publication(publish(version, tensors, checksum), under_way=False)
+        made = self._retry(
+            f"publish version {version}", partial(publish, version, tensors, checksum)
+        )
+        return Publication(made, under_way=False)
 
     def begin(
         self,
@@ -89,7 +99,8 @@ class Publisher:
         made = self._store.describe(version, tensors, checksum or fingerprint(tensors))
 
         def publish() -> None:
-            self._store.publish(version, tensors, made.checksum)
+            call = partial(self._store.publish, version, tensors, made.checksum)
+            self._retry(f"publish version {version}", call)
             announce(version, time.monotonic() - began)
 
         self._under_way.append(self._thread.submit(publish))
@@ -101,7 +112,15 @@ class Publisher:
         self._under_way.append(self._thread.submit(self._retain, newest, frozenset(keep)))
 
     def _retain(self, newest: int, keep: frozenset[int]) -> None:
-        self._store.retain(newest, keep)
+        self._retry("remove old versions", partial(self._store.retain, newest, keep))
+
+    def _retry(self, what: str, call: Callable[[], T]) -> T:
+        return retried(what, call, WeightStoreAwayError, self._retried.append, self._policy)
+
+    def retried(self) -> tuple[Retried, ...]:
+        """Return what failed before it succeeded, since the last call."""
+        retried, self._retried = tuple(self._retried), []
+        return retried
 
     def finish(self) -> None:
         """Return once all publications and removals are complete.

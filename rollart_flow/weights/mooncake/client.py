@@ -11,7 +11,7 @@ import socket
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from rollart_flow.errors import WeightsError
+from rollart_flow.errors import WeightStoreAwayError
 from rollart_flow.weights.memory import ReusedMemory
 from rollart_flow.weights.mooncake.package import load
 from rollart_flow.weights.mooncake.rdma import check_protocol
@@ -31,7 +31,7 @@ _LOCAL_BUFFER_BYTES = 16 << 20
 _CONNECT_S = 5.0
 
 
-class SegmentFullError(WeightsError):
+class SegmentFullError(WeightStoreAwayError):
     """Raised if there is no memory for a value; the value was not stored."""
 
 
@@ -45,7 +45,7 @@ class MooncakeClient:
     Raises:
         MissingExtraError: Mooncake is not installed.
         SettingsError: this machine has no device for the protocol.
-        WeightsError: the master does not answer.
+        WeightStoreAwayError: the master does not answer.
     """
 
     def __init__(self, address: str, transfer: TransferSettings = TCP) -> None:
@@ -94,7 +94,7 @@ class MooncakeClient:
         """Register memory so that values can be put from it and read into it until `forget`.
 
         Raises:
-            WeightsError: the memory cannot be registered.
+            WeightStoreAwayError: the memory cannot be registered.
         """
         code = self._store.register_buffer(address, size)
         self._check(code, f"registering {size} bytes")
@@ -118,8 +118,8 @@ class MooncakeClient:
         """Read a value of exactly this size into registered memory.
 
         Raises:
-            WeightsError: the value is missing, has another size, or took longer than its lease on
-            every attempt.
+            WeightStoreAwayError: the value is missing, has another size, or took longer than its
+                lease on every attempt.
         """
         size = part.numel()
         for _ in range(_READS):
@@ -127,12 +127,12 @@ class MooncakeClient:
             if code != _LEASE_EXPIRED:
                 break
         if code == _LEASE_EXPIRED:
-            raise WeightsError(
+            raise WeightStoreAwayError(
                 f"{key} took longer to read than its lease, {_READS} times; is the network slow?"
             )
         if code != size:
             self._check(min(code, 0), f"reading {key}")
-            raise WeightsError(f"{key} has {code} bytes and not {size}")
+            raise WeightStoreAwayError(f"{key} has {code} bytes and not {size}")
 
     def put(self, key: str, value: bytes) -> None:
         """Put a small value under a new key; see `put_part`.
@@ -157,11 +157,13 @@ class MooncakeClient:
         """Verify that a value is stored with all its bytes. The value is leased from then on.
 
         Raises:
-            WeightsError: the value is missing or has another size.
+            WeightStoreAwayError: the value is missing or has another size.
         """
         stored = self._store.get_size(key)
         if stored != size:
-            raise WeightsError(f"{key} was not stored: it has {stored} bytes and not {size}")
+            raise WeightStoreAwayError(
+                f"{key} was not stored: it has {stored} bytes and not {size}"
+            )
 
     def remove(self, keys: Sequence[str]) -> bool:
         """Remove keys that have no active read lease; return whether all of them are gone."""
@@ -179,7 +181,7 @@ class MooncakeClient:
 
     def _check(self, code: int, what: str) -> None:
         if code < 0:
-            raise WeightsError(
+            raise WeightStoreAwayError(
                 f"{what} failed in the Mooncake store at {self._address} (code {code}); "
                 "is its master up?"
             )
@@ -196,6 +198,6 @@ def _own_address(address: str) -> str:
             own: str = connection.getsockname()[0]
             return own
     except OSError as error:
-        raise WeightsError(
+        raise WeightStoreAwayError(
             f"no Mooncake store answers at {address} ({error}); is its master up?"
         ) from error

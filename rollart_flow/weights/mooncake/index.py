@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from itertools import count
 
-from rollart_flow.errors import WeightsError
+from rollart_flow.errors import WeightsError, WeightStoreAwayError
 from rollart_flow.weights.mooncake.client import MooncakeClient
 
 _ANCHOR = 64
@@ -46,7 +46,9 @@ class Index:
     def with_published(self, version: int, name: str) -> "Index":
         """Return the index with a version added; a damaged earlier attempt is to be collected."""
         if name not in self.leaving:
-            raise WeightsError("its keys were lost or collected meanwhile; publish it again")
+            raise WeightStoreAwayError(
+                "its keys were lost or collected meanwhile; publish it again"
+            )
         damaged = [self.published[version]] if version in self.published else []
         leaving = (*self.without([name]).leaving, *damaged)
         return replace(self, published={**self.published, version: name}, leaving=leaving)
@@ -67,7 +69,7 @@ class IndexLog:
         """Return the current state; empty if no version was ever published.
 
         Raises:
-            WeightsError: the master does not answer.
+            WeightStoreAwayError: the master does not answer.
         """
         last = 0
         for start in count(0, _ANCHOR * _PROBED):
@@ -104,7 +106,7 @@ class IndexLog:
             if self._existing(range(number, number + 1)):
                 self._prune(number)
                 return self._get(number) == index.encode()
-        raise WeightsError(f"the index of {self._run} in Mooncake cannot be written")
+        raise WeightStoreAwayError(f"the index of {self._run} in Mooncake cannot be written")
 
     def _prune(self, number: int) -> None:
         """Remove states that are no longer queried, at each anchor."""
@@ -124,7 +126,9 @@ class IndexLog:
     def _get(self, number: int) -> bytes:
         """Return an existing state."""
         if not (stored := self._client.get(self._key(number))):
-            raise WeightsError(f"state {number} of the index of {self._run} cannot be read now")
+            raise WeightStoreAwayError(
+                f"state {number} of the index of {self._run} cannot be read now"
+            )
         return stored
 
     def _key(self, number: int) -> str:

@@ -186,7 +186,7 @@ class MooncakeWeightStore(WeightStore):
                     self._connected = client, IndexLog(client, self._run)
                 yield self._connected
             except WeightsError as error:
-                raise WeightsError(f"{what}: {error.message}") from error
+                raise type(error)(f"{what}: {error.message}") from error
 
     def _put_buckets(
         self, client: MooncakeClient, log: IndexLog, name: str, content: Iterable[torch.Tensor]
@@ -224,7 +224,7 @@ class MooncakeWeightStore(WeightStore):
                 client.put_part(key, part)
             except SegmentFullError as error:
                 self._collect(client, log)
-                raise WeightsError(
+                raise type(error)(
                     f"{error.message}; keep fewer versions or give it a larger segment"
                 ) from error
         announce()

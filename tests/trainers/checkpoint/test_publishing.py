@@ -1,21 +1,23 @@
 """Versions on their way to the store beside training, and a trainer's worker that trains on."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from rollart_flow.algorithms import grpo
-from rollart_flow.errors import WeightsError
+from rollart_flow.errors import WeightsError, WeightStoreAwayError
 from rollart_flow.models.folder import save_folder
 from rollart_flow.resources import Placement, Remote, TypedCluster, register, start_actor
+from rollart_flow.retries import RetryPolicy
 from rollart_flow.rows import to_ipc
 from rollart_flow.trainers.checkpoint.publishing import Publisher
 from rollart_flow.trainers.settings import RankSettings
 from rollart_flow.trainers.worker import TrainWorker
-from rollart_flow.weights import LocalWeightStore, WeightCapabilities, fingerprint
+from rollart_flow.weights import LocalWeightStore, Manifest, WeightCapabilities, fingerprint
 from rollart_flow.weights.folders import locked
 from rollart_flow.weights.tiered import TieredWeightStore
 from tests.trainers.cases import CONFIG, initial_weights, make_rows, table
@@ -96,6 +98,62 @@ def test_a_failure_is_raised_before_the_next_version_whoever_asks(store: LocalWe
             ask()
     assert told.versions == []
     assert store.versions() == (1,)
+
+
+class FailingStore(LocalWeightStore):
+    """A store whose storage fails for some calls."""
+
+    def __init__(self, folder: Path, failures: int) -> None:
+        super().__init__(folder)
+        self._failures = failures
+
+    def publish(
+        self, version: int, tensors: Mapping[str, torch.Tensor], checksum: str | None = None
+    ) -> Manifest:
+        self._fail()
+        return super().publish(version, tensors, checksum)
+
+    def retain(self, newest: int, keep: Collection[int] = ()) -> tuple[int, ...]:
+        self._fail()
+        return super().retain(newest, keep)
+
+    def _fail(self) -> None:
+        if self._failures:
+            self._failures -= 1
+            raise WeightStoreAwayError("the disk does not answer")
+
+
+@pytest.mark.parametrize("lasting", [True, False])
+def test_a_publication_is_repeated_while_the_storage_fails(tmp_path: Path, lasting: bool) -> None:
+    store, told = FailingStore(tmp_path, failures=2), Told()
+    publisher = Publisher(store, RetryPolicy(backoff_s=0.001))
+    if lasting:
+        publisher.publish(1, tensors_of(1), None, lasting=True)
+    else:
+        publisher.begin(1, tensors_of(1), None, told)
+    publisher.finish()
+    assert store.versions() == (1,)
+    assert told.versions == ([] if lasting else [1])
+    (retried,) = publisher.retried()
+    assert (retried.what, retried.failures) == ("publish version 1", 2)
+    assert publisher.retried() == ()
+
+
+def test_a_removal_is_repeated_while_the_storage_fails(tmp_path: Path) -> None:
+    store = FailingStore(tmp_path, failures=1)
+    publisher = Publisher(store, RetryPolicy(backoff_s=0.001))
+    publisher.retain(1, frozenset())
+    publisher.finish()
+    assert [retried.what for retried in publisher.retried()] == ["remove old versions"]
+
+
+def test_a_storage_that_stays_away_is_named(tmp_path: Path) -> None:
+    publisher = Publisher(FailingStore(tmp_path, failures=99), RetryPolicy(limit_s=0))
+    publisher.begin(1, tensors_of(1), None, Told())
+    with pytest.raises(
+        WeightStoreAwayError, match=r"the disk does not answer \(attempts: 1 in 0 s\)"
+    ):
+        publisher.finish()
 
 
 class InStep(LocalWeightStore):
