@@ -7,13 +7,13 @@ attempt begins later than `RetryPolicy.limit_s` after the first failure.
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from random import Random
 from types import TracebackType
 from typing import TypeVar
 
 from rollart_flow.errors import RollartError
-from rollart_flow.types import Event, EventKind
+from rollart_flow.types import Retried
 
 T = TypeVar("T")
 Passing = type[RollartError] | tuple[type[RollartError], ...]
@@ -33,23 +33,6 @@ class RetryPolicy:
 
 
 DEFAULT = RetryPolicy()
-
-
-@dataclass(frozen=True, slots=True)
-class Retried:
-    """An operation that failed and was repeated."""
-
-    what: str
-    failures: int
-    seconds: float
-    """From the first failure to the success."""
-    error: str
-    """The last error, as one line."""
-
-    def event(self, subject: str, version: int) -> Event:
-        """Return the event that records this."""
-        detail = {**asdict(self), "seconds": round(self.seconds, 3)}
-        return Event(EventKind.RETRY, subject, policy_version=version, detail=detail)
 
 
 def pause_s(failures: int, backoff_s: float, cap_s: float, chance: Random) -> float:

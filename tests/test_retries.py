@@ -6,8 +6,9 @@ from collections.abc import Callable
 import pytest
 
 from rollart_flow.errors import WeightsError, WeightStoreAwayError
-from rollart_flow.retries import Retried, RetryPolicy, retried, retried_async
+from rollart_flow.retries import RetryPolicy, retried, retried_async
 from rollart_flow.simulation import run
+from rollart_flow.types import Retried
 
 POLICY = RetryPolicy(limit_s=60.0, backoff_s=1.0, backoff_cap_s=8.0)
 

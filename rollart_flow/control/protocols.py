@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequen
 from dataclasses import dataclass
 from typing import Protocol
 
-from rollart_flow.retries import Retried
 from rollart_flow.types import (
     Assignment,
     Batch,
@@ -20,6 +19,7 @@ from rollart_flow.types import (
     GenerationRequest,
     Outcome,
     Reason,
+    Retried,
     Sample,
 )
 

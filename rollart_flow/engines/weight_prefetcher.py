@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from rollart_flow.control.protocols import PullStats
 from rollart_flow.errors import WeightsError, WeightStoreAwayError
-from rollart_flow.retries import DEFAULT, Retried, RetryPolicy, retried_async
+from rollart_flow.retries import DEFAULT, RetryPolicy, retried_async
+from rollart_flow.types import Retried
 from rollart_flow.weights import WeightStore
 from rollart_flow.weights.following import Following
 

@@ -27,11 +27,10 @@ from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.operators.batch_columns import Prepared, estimate, prepare
 from rollart_flow.resources import Remote, TypedCluster
 from rollart_flow.resources.local import wait
-from rollart_flow.retries import Retried
 from rollart_flow.rows import events_table, from_ipc, to_ipc
 from rollart_flow.schema import to_table
 from rollart_flow.trainers.checkpoint.retention import retain_checkpoints
-from rollart_flow.types import Event, EventKind
+from rollart_flow.types import Event, EventKind, Retried
 
 if TYPE_CHECKING:
     from ray import ObjectRef

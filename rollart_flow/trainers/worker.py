@@ -19,12 +19,12 @@ from rollart_flow.errors import RanksLostError
 from rollart_flow.resources import CPU, ActorTrainCls, Placement, TypedCluster, register
 from rollart_flow.resources.garbage import freeze_heap
 from rollart_flow.resources.nodes import node_address
-from rollart_flow.retries import Retried
 from rollart_flow.rows import from_ipc, to_ipc
 from rollart_flow.trainers.base import StepResult, Trainer
 from rollart_flow.trainers.build import build_trainer
 from rollart_flow.trainers.checkpoint.publishing import Publication, Publisher
 from rollart_flow.trainers.settings import RankSettings
+from rollart_flow.types import Retried
 from rollart_flow.weights import open_weights
 from rollart_flow.weights.folder_store import folder_store_of, local_path
 

@@ -11,6 +11,7 @@ from rollart_flow.types.events import (
     FinishReason,
     Outcome,
     Reason,
+    Retried,
     Split,
 )
 from rollart_flow.types.generation import Chunk, Generation, GenerationRequest, Prefix, Sampling
@@ -29,5 +30,5 @@ from rollart_flow.types.trajectories import (
 __all__ = [
     "TRAINABLE", "Assignment", "AttemptLimits", "Batch", "Chunk", "Event", "EventKind",
     "FinishReason", "Generation", "GenerationRequest", "Limits", "Outcome", "Prefix", "Reason",
-    "Sample", "Sampling", "Split", "Task", "Trajectory", "Turn", "solved_by",
+    "Retried", "Sample", "Sampling", "Split", "Task", "Trajectory", "Turn", "solved_by",
 ]  # fmt: skip

@@ -1,7 +1,7 @@
 """Outcomes, reasons and events: the values of one column each."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 
 
@@ -111,3 +111,20 @@ class Event:
     step: int | None = None
     detail: Mapping[str, object] = field(default_factory=dict)
     """JSON-serializable details."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retried:
+    """An operation that failed and was repeated."""
+
+    what: str
+    failures: int
+    seconds: float
+    """From the first failure to the success."""
+    error: str
+    """The last error, as one line."""
+
+    def event(self, subject: str, version: int) -> Event:
+        """Return the event that records this."""
+        detail = {**asdict(self), "seconds": round(self.seconds, 3)}
+        return Event(EventKind.RETRY, subject, policy_version=version, detail=detail)

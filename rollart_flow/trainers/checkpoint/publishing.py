@@ -17,7 +17,8 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from rollart_flow.errors import WeightStoreAwayError
-from rollart_flow.retries import DEFAULT, Retried, RetryPolicy, retried
+from rollart_flow.retries import DEFAULT, RetryPolicy, retried
+from rollart_flow.types import Retried
 from rollart_flow.weights import Manifest, WeightStore, fingerprint
 
 if TYPE_CHECKING:
