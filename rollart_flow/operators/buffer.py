@@ -24,6 +24,9 @@ from rollart_flow.rows import from_ipc, samples, to_ipc
 from rollart_flow.store import Run, RunStatus, RunWriter
 from rollart_flow.types import Batch, Event, Sample
 
+_LEAST_RUN = 4
+"""Mean number of adjacent rows from which on rows are sliced, which copies none, not taken."""
+
 
 @dataclass(frozen=True, slots=True)
 class BufferSettings:
@@ -55,14 +58,24 @@ class ArrowRows:
         return rows.take(list(places))
 
     def pick(self, places: Sequence[tuple[pa.Table, int]]) -> pa.Table:
-        parts: dict[int, tuple[pa.Table, int]] = {}
+        runs: list[tuple[pa.Table, int, int]] = []
+        for rows, place in places:
+            if runs and runs[-1][0] is rows and sum(runs[-1][1:]) == place:
+                runs[-1] = (rows, runs[-1][1], runs[-1][2] + 1)
+            else:
+                runs.append((rows, place, 1))
+        if len(runs) * _LEAST_RUN <= len(places):
+            return pa.concat_tables(rows.slice(start, count) for rows, start, count in runs)
+        first: dict[int, int] = {}
+        parts: list[pa.Table] = []
         total = 0
         for rows, _ in places:
-            if id(rows) not in parts:
-                parts[id(rows)] = (rows, total)
+            if id(rows) not in first:
+                first[id(rows)] = total
+                parts.append(rows)
                 total += rows.num_rows
-        joined = pa.concat_tables(rows for rows, _ in parts.values()).combine_chunks()
-        return joined.take([parts[id(rows)][1] + place for rows, place in places])
+        joined = pa.concat_tables(parts).combine_chunks()
+        return joined.take([first[id(rows)] + place for rows, place in places])
 
     def with_staleness(self, rows: pa.Table, staleness: Sequence[int]) -> pa.Table:
         return rows.append_column("staleness", pa.array(staleness, pa.int32()))

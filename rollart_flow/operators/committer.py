@@ -172,7 +172,7 @@ class Committer:
         if self._events:
             events, self._events = self._events, []
             parts.setdefault("events", []).append(events_table(events))
-        return {table: pa.concat_tables(rows).combine_chunks() for table, rows in parts.items()}
+        return {table: pa.concat_tables(rows) for table, rows in parts.items()}
 
 
 async def _within(seconds: float, event: asyncio.Event) -> None:

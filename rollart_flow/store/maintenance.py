@@ -36,8 +36,11 @@ from rollart_flow.store.table_log import TableLog, log_entry
 RETENTION = timedelta(minutes=10)
 """How long replaced files and log entries are kept for readers that use them."""
 
-_TIERS = (64 << 10, 1 << 20, 16 << 20, 64 << 20)
-"""Sizes that separate the tiers of files [bytes]; files of the last size stay as they are."""
+_TIERS = (64 << 10, 1 << 20, 64 << 20)
+"""Sizes that separate the tiers of files [bytes]; files of the last size stay as they are. Each
+tier rewrites its rows once, and has at most as many live files as the ratio of its sizes."""
+_SMALL = 16 << 20
+"""Size below which neighbours are merged once no rows will follow [bytes]."""
 _LEAST_FILES = 8
 _CHECKPOINT_AFTER = 100
 _LEAST_ENTRIES = 20
@@ -155,7 +158,7 @@ def mergeable(live: Sequence[DataFile], *, final: bool = False) -> list[list[Dat
         final: merge all small neighbours, since no files will follow.
     """
     if final:
-        return [run for run in _neighbours(live, _TIERS[-2]) if len(run) > 1]
+        return [run for run in _neighbours(live, _SMALL) if len(run) > 1]
     for tier_bytes in _TIERS:
         found = [
             run

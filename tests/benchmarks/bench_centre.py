@@ -13,6 +13,7 @@ import time
 from collections import defaultdict
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pyarrow as pa
 
@@ -45,14 +46,17 @@ def _rows() -> pa.Table:
     """A micro-batch of trajectories, whose ids are to be replaced."""
     from rollart_flow.rows import trajectories_table
 
-    ids = tuple(range(TOKENS))
-    one = trajectory(
-        token_ids=ids,
-        action_mask=(False,) * 1000 + (True,) * 1000,
-        logprobs=(0.0,) * 1000 + tuple(-1.0 / (1 + each % 97) for each in range(1000)),
-        token_versions=(-1,) * 1000 + (0,) * 1000,
+    rng = np.random.default_rng(0)
+    half = TOKENS // 2
+    return trajectories_table(
+        trajectory(
+            token_ids=tuple(np.minimum(rng.zipf(1.3, TOKENS), 32_000).tolist()),
+            action_mask=(False,) * half + (True,) * half,
+            logprobs=(0.0,) * half + tuple((-rng.exponential(0.5, half)).tolist()),
+            token_versions=(-1,) * half + (0,) * half,
+        )
+        for _ in range(BLOCK)
     )
-    return trajectories_table([one] * BLOCK)
 
 
 def _measure(folder: str) -> tuple[float, dict[str, float]]:
