@@ -62,6 +62,13 @@ def resume(
             help="Go on although a recomputed step differs from what was recorded.",
         ),
     ] = False,
+    take_over: Annotated[
+        bool,
+        typer.Option(
+            "--take-over",
+            help="Go on although another process drives the run, once its lease has run out.",
+        ),
+    ] = False,
     executor: Executor = "ray",
     address: Address = None,
     as_json: AsJson = False,
@@ -76,6 +83,7 @@ def resume(
         result = runner.resume(
             uri,
             accept_divergence=accept_divergence,
+            take_over=take_over,
             executor=executor,
             address=address,
             on_progress=on_progress,

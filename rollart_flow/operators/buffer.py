@@ -22,6 +22,7 @@ from rollart_flow.resources import register
 from rollart_flow.resources.garbage import freeze_heap
 from rollart_flow.rows import from_ipc, samples, to_ipc
 from rollart_flow.store import Run, RunStatus, RunWriter
+from rollart_flow.store.lease import Tenure
 from rollart_flow.types import Batch, Event, Sample
 
 _LEAST_RUN = 4
@@ -96,15 +97,16 @@ class ArrowRows:
 class BufferActor:
     """Actor that serves the run's `BufferService`; rows cross it as Arrow IPC streams."""
 
-    def __init__(self, uri: str, settings: BufferSettings) -> None:
+    def __init__(self, uri: str, settings: BufferSettings, tenure: Tenure | None = None) -> None:
         self._uri = uri
         self._settings = settings
+        self._tenure = tenure
 
     @register("rank_zero")
     async def start(self) -> RecoveredRun:
         """Become the run's only writer, rebuild the buffer, and return the run's state."""
         settings = self._settings
-        self._writer = await asyncio.to_thread(RunWriter.open, self._uri)
+        self._writer = await asyncio.to_thread(RunWriter.open, self._uri, self._tenure)
         recovered = await asyncio.to_thread(recover, Run(self._uri))
         self._committer = Committer(
             self._writer, max_rows=settings.commit_rows, interval_s=settings.commit_ms / 1000

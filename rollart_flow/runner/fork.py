@@ -27,7 +27,7 @@ from rollart_flow.runner.runs import RunResult, drive
 from rollart_flow.runner.setup import create_run, publish_start
 from rollart_flow.store import Parent, Run, RunWriter, files
 from rollart_flow.store.layout import checkpoints_uri, policy_uri
-from rollart_flow.store.lease import held
+from rollart_flow.store.lease import Lease, Tenure
 from rollart_flow.telemetry import OnProgress, Progress, ignore_progress
 from rollart_flow.weights.folder_store import local_path, made
 
@@ -72,8 +72,8 @@ def fork(
     """
     chosen = executor_for(loaded.pipeline, executor, address)
     uri = prepare_fork(parent_uri, step, loaded, store=store, name=name, on_progress=on_progress)
-    with held(uri):
-        return drive(chosen, loaded.pipeline, uri, on_progress)
+    with Lease(uri) as lease:
+        return drive(chosen, loaded.pipeline, uri, on_progress, lease)
 
 
 def prepare_fork(
@@ -100,8 +100,8 @@ def prepare_fork(
     origin = Parent(parent.uri, step)
     uri = create_run(loaded, store=store, name=name, on_progress=on_progress, parent=origin)
     try:
-        with held(uri):
-            _start_from(parent, step, pipeline, uri, on_progress)
+        with Lease(uri) as lease:
+            _start_from(parent, step, pipeline, uri, on_progress, lease.tenure)
     except BaseException:
         with suppress(StoreError):
             files.clear(uri)
@@ -146,7 +146,12 @@ def _model_folder(policy: Policy) -> Iterator[Path]:
 
 
 def _start_from(
-    parent: Run, version: int, pipeline: Pipeline, uri: str, on_progress: OnProgress
+    parent: Run,
+    version: int,
+    pipeline: Pipeline,
+    uri: str,
+    on_progress: OnProgress,
+    tenure: Tenure,
 ) -> None:
     """Write the parent's policy and trainer state at a version to the folder of the new run."""
     from rollart_flow.models.folder import read_config, save_folder
@@ -168,8 +173,8 @@ def _start_from(
         with made(checkpoint_folder(checkpoints_uri(uri), version)) as folder:
             write_checkpoint(folder, checkpoint)
     keep_adapter(pipeline, uri)
-    with_checkpoint = version > 0
-    publish_start(pipeline, uri, RunWriter.open(uri), version, checkpoint=with_checkpoint)
+    writer = RunWriter.open(uri, tenure)
+    publish_start(pipeline, uri, writer, version, checkpoint=version > 0)
 
 
 def _begun_anew(found: Checkpoint, algorithm: Algorithm) -> Checkpoint:

@@ -31,6 +31,7 @@ from rollart_flow.runner.settings import (
 from rollart_flow.schema import to_table
 from rollart_flow.store.files import is_remote
 from rollart_flow.store.layout import policy_uri, weights_uri
+from rollart_flow.store.lease import Tenure
 from rollart_flow.trainers.worker import TrainWorker, gather_ranks
 from rollart_flow.types import Event, EventKind, Reason
 from rollart_flow.weights import WeightStore, stored_weights
@@ -104,13 +105,16 @@ class RunProcesses:
             self.weight_servers.close()
 
 
-def start_processes(executor: Executor, pipeline: Pipeline, uri: str) -> RunProcesses:
+def start_processes(
+    executor: Executor, pipeline: Pipeline, uri: str, tenure: Tenure | None = None
+) -> RunProcesses:
     """Start every process of a run and wait until all are ready to `RunProcesses.begin`.
 
     Args:
         executor: executor in its context.
         pipeline: pipeline with its overrides applied.
         uri: address of the run, whose folder is complete.
+        tenure: the right of this process to drive the run, for the run's writer.
 
     Raises:
         StoreError: the run cannot be written.
@@ -119,7 +123,7 @@ def start_processes(executor: Executor, pipeline: Pipeline, uri: str) -> RunProc
     """
     with ExitStack() as started:
         weights, servers = _start_servers(pipeline, uri, started)
-        buffer = executor.start(BufferActor)(uri, buffer_settings(pipeline))
+        buffer = executor.start(BufferActor)(uri, buffer_settings(pipeline), tenure)
         started.callback(buffer.kill)
         recovering = buffer.call.start.start()
         trainers, engines, evaluators = _start_clusters(executor, pipeline, uri, weights, started)

@@ -4,17 +4,16 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from rollart_flow.errors import RunFailedError
 from rollart_flow.pipeline import LoadedPipeline, Pipeline
 from rollart_flow.pipeline.loading import load_source
 from rollart_flow.runner.executors import DEFAULT, Executor, executor_for
 from rollart_flow.runner.session import Session
 from rollart_flow.runner.setup import complete_run, create_run
-from rollart_flow.store import Owner, RunInfo, RunStatus, read_info
+from rollart_flow.store import RunInfo, RunStatus, read_info
 from rollart_flow.store.cache import local_file
 from rollart_flow.store.info import write_info
 from rollart_flow.store.layout import pipeline_uri, read_pipeline
-from rollart_flow.store.lease import held
+from rollart_flow.store.lease import Lease, Tenure, check_free
 from rollart_flow.telemetry import OnProgress, Progress, ignore_progress
 
 
@@ -53,14 +52,15 @@ def run(
     """
     chosen = executor_for(loaded.pipeline, executor, address)
     uri = create_run(loaded, store=store, name=name, on_progress=on_progress)
-    with held(uri):
-        return drive(chosen, loaded.pipeline, uri, on_progress)
+    with Lease(uri) as lease:
+        return drive(chosen, loaded.pipeline, uri, on_progress, lease)
 
 
 def resume(
     uri: str,
     *,
     accept_divergence: bool = False,
+    take_over: bool = False,
     executor: str = DEFAULT,
     address: str | None = None,
     on_progress: OnProgress = ignore_progress,
@@ -70,6 +70,8 @@ def resume(
     Args:
         uri: address of the run.
         accept_divergence: continue even if a recomputed step differs from the recorded one.
+        take_over: continue also if a process that drives the run is alive, but has not renewed its
+            lease for `store.lease.EXPIRES_S`. It can no longer write.
         executor: "ray", or "inline" for this process (see `runner.executors`).
         address: address of the Ray cluster; by default a local one starts (see `ray_cluster`).
         on_progress: callback for progress messages.
@@ -79,20 +81,22 @@ def resume(
         RunFailedError: the run is already running, or fails again.
     """
     info = read_info(uri)
-    if info.status is RunStatus.RUNNING:
-        raise RunFailedError(
-            f"run {info.name} is running (process {info.owner.pid} on {info.owner.host}); "
-            "wait for it or stop it first"
-        )
     if info.status is RunStatus.FINISHED:
         on_progress(Progress.note(f"run {info.name} is finished; there is nothing to resume"))
         return _result(uri)
+    if info.status is RunStatus.RUNNING:
+        check_free(uri, info.owner, take_over=take_over)
     overrides: Mapping[str, str] = {key: str(value) for key, value in info.overrides.items()}
     loaded = load_source(read_pipeline(uri), local_file(pipeline_uri(uri)), overrides)
     chosen = executor_for(loaded.pipeline, executor, address)
-    with held(uri), _claimed(uri, info):
-        complete_run(loaded.pipeline, uri, on_progress)
-        return drive(chosen, loaded.pipeline, uri, on_progress, accept_divergence=accept_divergence)
+    with (
+        Lease(uri, term=info.term, take_over=take_over) as lease,
+        _claimed(uri, info, lease.tenure),
+    ):
+        complete_run(loaded.pipeline, uri, on_progress, lease.tenure)
+        return drive(
+            chosen, loaded.pipeline, uri, on_progress, lease, accept_divergence=accept_divergence
+        )
 
 
 def drive(
@@ -100,6 +104,7 @@ def drive(
     pipeline: Pipeline,
     uri: str,
     on_progress: OnProgress,
+    lease: Lease,
     *,
     accept_divergence: bool = False,
 ) -> RunResult:
@@ -109,21 +114,21 @@ def drive(
         RunFailedError: the run failed.
     """
     with executor as entered:
-        session = Session(entered, pipeline, uri, pipeline_uri(uri), on_progress)
+        session = Session(entered, pipeline, uri, pipeline_uri(uri), on_progress, lease)
         session.run(accept_divergence=accept_divergence)
     return _result(uri)
 
 
 @contextmanager
-def _claimed(uri: str, info: RunInfo) -> Iterator[None]:
+def _claimed(uri: str, info: RunInfo, tenure: Tenure) -> Iterator[None]:
     """Claim a run while this process prepares to resume it, until the run's writer takes over."""
-    write_info(uri, replace(info, status=RunStatus.RUNNING, owner=Owner.this_process()))
+    claimed = replace(info, status=RunStatus.RUNNING, owner=tenure.owner, term=tenure.term)
+    write_info(uri, claimed)
     try:
         yield
     except BaseException:
-        now = read_info(uri)
-        if now.status is RunStatus.RUNNING and now.owner == Owner.this_process():
-            write_info(uri, info)  # no writer was opened
+        if read_info(uri) == claimed:
+            write_info(uri, replace(info, term=tenure.term))  # no writer was opened
         raise
 
 

@@ -26,6 +26,7 @@ from rollart_flow.runner.executors import Executor
 from rollart_flow.runner.processes import RunProcesses, start_processes
 from rollart_flow.runner.retrain import catch_up
 from rollart_flow.store import RunStatus, RunWriter
+from rollart_flow.store.lease import Lease
 from rollart_flow.telemetry import OnProgress, Progress
 
 RESTARTS = 3
@@ -50,11 +51,13 @@ class Session:
         uri: str,
         source: str | None,
         on_progress: OnProgress,
+        lease: Lease,
     ) -> None:
         self._executor = executor
         self._pipeline = pipeline
         self._uri = uri
         self._source = source
+        self._lease = lease
         self._on_progress = on_progress
         self._messages: SimpleQueue[Any] = SimpleQueue()
         self._processes: RunProcesses | None = None
@@ -108,7 +111,9 @@ class Session:
         total = self._pipeline.train.steps
         self._messages = SimpleQueue()
         self._on_progress(Progress.phase("starting the workers", total_steps=total))
-        self._processes = processes = start_processes(self._executor, self._pipeline, self._uri)
+        self._processes = processes = start_processes(
+            self._executor, self._pipeline, self._uri, self._lease.tenure
+        )
         try:
             processes.report_restarted(died)
             for requested, granted in processes.fallbacks:
@@ -139,7 +144,7 @@ class Session:
             except deaths():
                 if status is RunStatus.FINISHED:
                     raise
-        RunWriter.open(self._uri).close(status, error)
+        RunWriter.open(self._uri, self._lease.tenure).close(status, error)
 
     def _drive(self, processes: RunProcesses) -> None:
         streams = Dataflow(self._pipeline, self._uri, processes, self._source)
@@ -151,6 +156,7 @@ class Session:
         self._on_progress(Progress.phase("rolling out", total_steps=self._pipeline.train.steps))
         with ThreadPoolExecutor(len(named) + 1, thread_name_prefix="stream") as threads:
             try:
+                self._lease.on_lost(lambda said: self._messages.put(RunFailedError(said)))
                 with _interrupt_deferred():
                     for name, stream in named.items():
                         threads.submit(self._follow, name, stream)

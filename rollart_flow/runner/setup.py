@@ -25,7 +25,7 @@ from rollart_flow.store.layout import (
     weights_uri,
     write_pipeline,
 )
-from rollart_flow.store.lease import held
+from rollart_flow.store.lease import Lease, Tenure
 from rollart_flow.telemetry import OnProgress, Progress
 from rollart_flow.types import Event, EventKind
 from rollart_flow.weights import stored_weights
@@ -79,7 +79,7 @@ def create_run(
     started = Event(EventKind.RUN, info.name, detail=detail)
     writer.commit("events", events_table([(datetime.now(UTC), started)]))
     if parent is None:
-        with held(uri), _recording_failure(writer):
+        with Lease(uri), _recording_failure(writer):
             _begin(pipeline, uri, writer, on_progress)
     return uri
 
@@ -105,7 +105,7 @@ def _begin(pipeline: Pipeline, uri: str, writer: RunWriter, on_progress: OnProgr
     publish_start(pipeline, uri, writer, 0, checkpoint=False)
 
 
-def complete_run(pipeline: Pipeline, uri: str, on_progress: OnProgress) -> None:
+def complete_run(pipeline: Pipeline, uri: str, on_progress: OnProgress, tenure: Tenure) -> None:
     """Repeat a setup that was interrupted, and remove what a killed process left unfinished.
 
     Raises:
@@ -121,7 +121,7 @@ def complete_run(pipeline: Pipeline, uri: str, on_progress: OnProgress) -> None:
             f"run {run.info.name} was interrupted while it was forked from {run.info.parent.uri}; "
             "remove its folder and fork again"
         )
-    writer = RunWriter.open(uri)
+    writer = RunWriter.open(uri, tenure)
     with _recording_failure(writer):
         _begin(pipeline, uri, writer, on_progress)
 

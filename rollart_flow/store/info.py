@@ -1,7 +1,7 @@
 """Information about a run besides its rows: `run.json` in its folder.
 
 The file is replaced atomically, so that a reader sees it before or after a change, never between.
-A run whose owner died without recording it reads as interrupted; each read determines that anew.
+A run whose driver died without recording it reads as interrupted; each read determines that anew.
 """
 
 import json
@@ -15,7 +15,7 @@ from typing import Any, Self
 from rollart_flow.errors import RunExistsError, RunNotFoundError, StoreError
 from rollart_flow.schema import SCHEMA_VERSION
 from rollart_flow.store import files
-from rollart_flow.store.lease import is_expired
+from rollart_flow.store.lease import is_driven
 from rollart_flow.store.owner import Owner
 
 _PACKAGES = (
@@ -65,6 +65,9 @@ class RunInfo:
     error: str | None = None
     """Reason of a failure, in one line."""
     owner: Owner = field(default_factory=Owner.this_process)
+    """The process that drives the run, or drove it last."""
+    term: int = 0
+    """Term of that process (see `store.lease`); 0 in runs of an earlier version."""
     versions: Mapping[str, str] = field(default_factory=lambda: package_versions())
     """Installed versions of the packages that can change a result."""
     schema_version: int = SCHEMA_VERSION
@@ -102,7 +105,7 @@ def info_uri(run: str) -> str:
 
 
 def read_info(run: str) -> RunInfo:
-    """The run's information, with status interrupted if its owner is gone.
+    """The run's information, with status interrupted if no process drives it.
 
     Raises:
         RunNotFoundError: there is no `run.json`.
@@ -118,9 +121,7 @@ def read_info(run: str) -> RunInfo:
         raise StoreError(
             f"{info_uri(run)} is damaged ({files.one_line(error)}); restore it from a copy"
         ) from error
-    owner = info.owner
-    running = info.status is RunStatus.RUNNING
-    if running and (owner.gone or (not owner.here and is_expired(run))):
+    if info.status is RunStatus.RUNNING and not is_driven(run, info.owner):
         return replace(info, status=RunStatus.INTERRUPTED)
     return info
 

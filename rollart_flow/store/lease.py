@@ -1,41 +1,279 @@
-"""The lease that lets a process drive a run.
+"""The lease that lets one process drive a run, in a local or shared folder or in S3.
 
-A run in S3 has a lease (`s3.lease`), since processes of several machines can reach it. A local run
-needs none: `run.json` names its owner, and any process of this machine sees whether that one lives.
+A lease is a small file in the folder of its run that names its holder, which renews it. Another
+process gets it if the holder has certainly ended, or if the holder cannot be seen from there (it is
+on another machine, or in another container where locks do not work) and has not renewed the lease
+for `EXPIRES_S`. From a holder that is seen alive but has not renewed it for that long, as one that
+hangs, a process gets it on request.
+
+Each holder has a higher term than those before it. The term is the fencing token of a run: every
+commit carries it, and no writer of a lower term can commit (`table_log`). So a late holder can
+neither write nor keep the new one from writing.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from types import TracebackType
+from typing import Any, Self
+from uuid import uuid4
 
+from rollart_flow.errors import RunFailedError
 from rollart_flow.store import files
+from rollart_flow.store.owner import Owner
+
+RENEW_S = 15.0
+"""Time between renewals."""
+EXPIRES_S = 60.0
+"""Time without a renewal after which a lease has run out."""
 
 
-@contextmanager
-def held(run: str) -> Iterator[None]:
-    """Hold the lease of a run for the duration of the context.
+@dataclass(frozen=True, slots=True)
+class Tenure:
+    """The right of one process to drive a run."""
+
+    owner: Owner
+    term: int
+    """Number of the holder: the fencing token."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseState:
+    """What a lease says at one moment."""
+
+    tenure: Tenure
+    token: str
+    """Unique for each holder."""
+    released: bool
+    """Whether the holder has given the lease back."""
+    age_s: float
+    """Time since the last renewal, by the clock of the store."""
+    tag: str
+    """Names the content, for `LeaseFile`."""
+    alive: bool | None
+    """Whether the holder runs; None if that cannot be seen from here."""
+
+    @property
+    def expired(self) -> bool:
+        """Whether the lease was not renewed in time."""
+        return self.age_s > EXPIRES_S
+
+    @property
+    def held(self) -> bool:
+        """Whether a process drives the run, as far as can be known."""
+        if self.released:
+            return False
+        return not self.expired if self.alive is None else self.alive
+
+
+class LeaseFile(ABC):
+    """The file of a lease. Every method raises OSError if storage fails."""
+
+    @abstractmethod
+    def look(self) -> LeaseState | None:
+        """The state of the lease, or None if there never was one."""
+
+    @abstractmethod
+    def claim(self, said: Mapping[str, Any], after: LeaseState | None) -> str | None:
+        """Write the lease of a new holder after a state; its tag, or None if another was first."""
+
+    @abstractmethod
+    def renew(self, said: Mapping[str, Any], tag: str) -> str | None:
+        """Renew the lease with a tag; its new tag, or None if another process has it now."""
+
+    @abstractmethod
+    def release(self, said: Mapping[str, Any], tag: str) -> None:
+        """Give the lease with a tag back, unless another process has it now."""
+
+    @abstractmethod
+    def age_of_run_s(self) -> float:
+        """Time since `run.json` was written."""
+
+
+class Lease:
+    """The lease of one run, as a context: held from enter to exit.
+
+    Args:
+        run: address of the run.
+        term: term of the last driver that is known otherwise.
+        take_over: take the lease also from a process that is alive, once it has run out.
+    """
+
+    def __init__(self, run: str, *, term: int = 0, take_over: bool = False) -> None:
+        self._run = run
+        self._least = term
+        self._take_over = take_over
+        self._token = uuid4().hex
+        self._renewals = 0
+        self._over = threading.Event()
+        self._lock = threading.Lock()
+        self._lost: str | None = None
+        self._tell: Callable[[str], None] | None = None
+        self._thread = threading.Thread(target=self._renew, name="lease", daemon=True)
+
+    def __enter__(self) -> Self:
+        """Take the lease.
+
+        Raises:
+            RunFailedError: another process holds it; the message says what to wait for.
+            StoreError: the store does not answer.
+        """
+        with files.converting(f"cannot take the lease of {self._run}"):
+            self._file = lease_file(self._run)
+            there = self._file.look()
+            _refuse_held(self._run, there, take_over=self._take_over)
+            last = 0 if there is None else there.tenure.term
+            self.tenure = Tenure(Owner.this_process(), max(last, self._least) + 1)
+            tag = self._file.claim(self._said(), there)
+        if tag is None:
+            raise RunFailedError(f"another process took run {self._run} at the same moment")
+        self._tag = tag
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._over.set()
+        self._thread.join()
+        if self._lost is None:
+            with suppress(OSError):  # one that cannot be given back expires
+                self._file.release(self._said(released=True), self._tag)
+
+    def on_lost(self, tell: Callable[[str], None]) -> None:
+        """Call back with one line, from another thread, once another process has the lease."""
+        with self._lock:
+            self._tell = tell
+            if self._lost is not None:
+                tell(self._lost)
+
+    def _renew(self) -> None:
+        """Renew until the end, or until the lease is lost; an unreachable store is retried."""
+        while not self._over.wait(RENEW_S):
+            self._renewals += 1
+            try:
+                tag = self._file.renew(self._said(), self._tag)
+                now = self._file.look() if tag is None else None
+            except OSError:
+                continue
+            if tag is not None:
+                self._tag = tag
+            elif now is None or now.token != self._token:
+                self._lose(now)
+                return
+            else:  # the answer to an earlier renewal was lost
+                self._tag = now.tag
+
+    def _lose(self, now: LeaseState | None) -> None:
+        taker = "its lease was removed"
+        if now is not None:
+            taker = f"process {now.tenure.owner.pid} on {now.tenure.owner.host} took it over"
+        with self._lock:
+            self._lost = f"this process does not drive run {self._run} any more: {taker}"
+            if self._tell is not None:
+                self._tell(self._lost)
+
+    def _said(self, *, released: bool = False) -> dict[str, Any]:
+        """Content of the lease; it differs at every renewal, so that its tag differs."""
+        return {
+            "owner": asdict(self.tenure.owner),
+            "term": self.tenure.term,
+            "token": self._token,
+            "renewals": self._renewals,
+            "released": released,
+        }
+
+
+def is_driven(run: str, owner: Owner) -> bool:
+    """Whether a process drives a run that was not ended, as far as can be known.
+
+    Args:
+        run: address of the run.
+        owner: process that `run.json` names, for a run without a lease.
 
     Raises:
-        RunFailedError: another process drives the run.
         StoreError: the store does not answer.
     """
-    if not files.is_remote(run):
-        yield
-        return
-    from rollart_flow.store.s3.lease import S3Lease
-
-    with S3Lease(run):
-        yield
-
-
-def is_expired(run: str) -> bool:
-    """Whether the lease of a run was not renewed in time; False for a local run.
-
-    Raises:
-        StoreError: the store does not answer.
-    """
-    if not files.is_remote(run):
-        return False
-    from rollart_flow.store.s3 import lease
-
     with files.converting(f"cannot read the lease of {run}"):
-        return lease.is_expired(run)
+        file = lease_file(run)
+        there = file.look()
+        if there is not None and not there.released:
+            return there.held
+        return not owner.gone if owner.here else file.age_of_run_s() <= EXPIRES_S
+
+
+def check_free(run: str, owner: Owner, *, take_over: bool = False) -> None:
+    """Refuse a run that was not ended and that another process drives.
+
+    Args:
+        run: address of the run.
+        owner: process that `run.json` names, for a run without a lease.
+        take_over: accept that a process is alive whose lease has run out.
+
+    Raises:
+        RunFailedError: the message names the process, and says what to wait for.
+        StoreError: the store does not answer.
+    """
+    with files.converting(f"cannot read the lease of {run}"):
+        there = lease_file(run).look()
+    _refuse_held(run, there, take_over=take_over)
+    if (there is None or there.released) and is_driven(run, owner):
+        raise RunFailedError(f"{_running(run, owner)}; wait for it or stop it first")
+
+
+def lease_file(run: str) -> LeaseFile:
+    """The file of the lease of a run, local or in S3.
+
+    Raises:
+        OSError: the bucket of the run cannot be reached.
+        MissingExtraError: boto3 is not installed.
+    """
+    if files.is_remote(run):
+        from rollart_flow.store.s3.lease import S3LeaseFile
+
+        return S3LeaseFile(run)
+    from rollart_flow.store.local_lease import LocalLeaseFile
+
+    return LocalLeaseFile(run)
+
+
+def state(said: Mapping[str, Any], age_s: float, tag: str, alive: bool | None) -> LeaseState:
+    """The state that the content of a lease describes.
+
+    Raises:
+        KeyError, TypeError: the content is damaged.
+    """
+    owner = Owner(**said["owner"])
+    return LeaseState(
+        tenure=Tenure(owner, said.get("term", 0)),
+        token=said.get("token", ""),
+        released=said.get("released", False),
+        age_s=age_s,
+        tag=tag,
+        alive=not owner.gone if owner.here else alive,
+    )
+
+
+def _refuse_held(run: str, there: LeaseState | None, *, take_over: bool) -> None:
+    if there is None or not there.held or (take_over and there.expired):
+        return
+    said = _running(run, there.tenure.owner)
+    name = files.split(run)[1]
+    if there.expired:
+        raise RunFailedError(
+            f"{said} and has not renewed its lease for {there.age_s:.0f} s; stop it first, "
+            f"or `rollart resume {name} --take-over`"
+        )
+    raise RunFailedError(
+        f"{said} and renewed its lease {there.age_s:.0f} s ago; wait for it or stop it first; if "
+        f"it is lost, `rollart resume {name} --take-over` {EXPIRES_S:.0f} s after its last renewal"
+    )
+
+
+def _running(run: str, owner: Owner) -> str:
+    return f"run {files.split(run)[1]} is running (process {owner.pid} on {owner.host})"

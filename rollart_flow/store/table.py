@@ -6,6 +6,8 @@ Application transactions in each table's log carry the guarantees of the writer
 - EPOCH: number of writers that have taken the table over. A writer of an earlier epoch is fenced:
   every commit sets EPOCH, and Delta refuses a commit if EPOCH was set since the handle was read,
   so that of two writers one always fails.
+- DRIVER: term of the process that drives the run (`lease`), set by every commit. A writer of a
+  lower term is fenced, and cannot take the table over.
 - WRITER: the highest seq in the table.
 - COMPLETE: the last seq of a group of commits, in the table that closes the group. Rows beyond the
   highest COMPLETE of all tables belong to an incomplete group and are never read.
@@ -33,6 +35,7 @@ _LISTINGS = 10
 """Attempts to read the log of a table that is being written."""
 
 EPOCH = "rollart.epoch"
+DRIVER = "rollart.driver"
 WRITER = "rollart.writer"
 COMPLETE = "rollart.complete"
 CLOCK = "rollart.clock"

@@ -23,6 +23,7 @@ from rollart_flow.store.table import (
     CALLER,
     CLOCK,
     COMPLETE,
+    DRIVER,
     EPOCH,
     WRITER,
     DataFile,
@@ -37,6 +38,7 @@ from rollart_flow.store.table import (
 )
 
 _ATTEMPTS = 1000
+_MARKS = (EPOCH, DRIVER, WRITER, COMPLETE, CLOCK, CALLER)
 
 
 class TableLog:
@@ -47,6 +49,7 @@ class TableLog:
         self.table = table
         self.uri = table_uri(run, table)
         self.epoch = 0
+        self.term = 0
         self.version = 0
         """The newest version that this writer knows."""
         self.files: list[DataFile] = []
@@ -62,13 +65,17 @@ class TableLog:
         handle = open_table(self.run, self.table)
         self.version = handle.version()
         self.files = data_files(handle)
-        self._marks = {app: mark(handle, app) for app in (EPOCH, WRITER, COMPLETE, CLOCK, CALLER)}
+        self._marks = {app: mark(handle, app) for app in _MARKS}
         return handle
 
-    def take_over(self) -> None:
+    def take_over(self, term: int | None = None) -> None:
         """Start a new epoch, so that the next commit of any other writer is refused.
 
+        Args:
+            term: term of the process that drives the run; None for that of the last one.
+
         Raises:
+            FencedError: a process of a later term drives the run.
             StoreError: the log cannot be read or written.
         """
         try:
@@ -82,8 +89,11 @@ class TableLog:
         for _ in range(_ATTEMPTS):
             self._follow()
             self.epoch = self.mark(EPOCH) + 1
-            if self._put(_entry((), {EPOCH: self.epoch})):
-                self._marks[EPOCH] = self.epoch
+            self.term = self.mark(DRIVER) if term is None else term
+            if self.term < self.mark(DRIVER):
+                raise self._fenced()
+            if self._put(_entry((), {EPOCH: self.epoch, DRIVER: self.term})):
+                self._marks |= {EPOCH: self.epoch, DRIVER: self.term}
                 break
         else:
             raise StoreError(f"{self.table}: another writer commits too fast to be taken over")
@@ -150,7 +160,7 @@ class TableLog:
         marks: Mapping[str, int] | None = None,
         note: Mapping[str, Any] | None = None,
     ) -> None:
-        marks = {EPOCH: self.epoch, **(marks or {})}
+        marks = {EPOCH: self.epoch, DRIVER: self.term, **(marks or {})}
         entry = _entry(actions, marks, note)
         for _ in range(_ATTEMPTS):
             if self._put(entry):

@@ -5,6 +5,7 @@ Invariants:
 - a group of commits is visible completely or not at all; the next writer removes what a crash left
   incomplete before it commits anything;
 - of two writers of one run, the one that opened it last continues; the other gets FencedError;
+- a writer of an earlier driver than the run has (`lease`) cannot open it, and so fences nobody;
 - a commit with a caller's number takes place once, however often any writer retries it.
 """
 
@@ -24,6 +25,7 @@ from rollart_flow.schema import SCHEMA_VERSION, TABLES, check
 from rollart_flow.store import files
 from rollart_flow.store.encoding import Span, in_closing_order, number, stamp, write_files
 from rollart_flow.store.info import RunInfo, RunStatus, info_uri, read_info, write_info
+from rollart_flow.store.lease import Tenure
 from rollart_flow.store.maintenance import RETENTION, Maintained, TableMaintenance
 from rollart_flow.store.owner import Owner
 from rollart_flow.store.table import CALLER, CLOCK, COMPLETE, WRITER, open_table, recorded
@@ -35,7 +37,7 @@ _MAINTAIN_AFTER = 50
 class RunWriter:
     """Commits rows to the seven tables of one run. Every method may be called from any thread."""
 
-    def __init__(self, uri: str, info: RunInfo) -> None:
+    def __init__(self, uri: str, info: RunInfo, term: int | None = None) -> None:
         """Use `create` or `open`."""
         self.uri = uri
         self.info = info
@@ -47,7 +49,7 @@ class RunWriter:
         self._in_doubt = False
         self._logs = {table: TableLog(uri, table) for table in TABLES}
         for log in self._logs.values():
-            log.take_over()
+            log.take_over(term)
         self._settle()
         self._maintenance = {t: TableMaintenance(log, self._lock) for t, log in self._logs.items()}
 
@@ -70,10 +72,15 @@ class RunWriter:
             raise
 
     @classmethod
-    def open(cls, uri: str) -> Self:
+    def open(cls, uri: str, tenure: Tenure | None = None) -> Self:
         """Take a run over: an older writer, even one that still runs, can no longer commit.
 
+        Args:
+            uri: address of the run.
+            tenure: the driver of the run; by default this process, in the term of the last driver.
+
         Raises:
+            FencedError: a process of a later term drives the run.
             RunNotFoundError: there is no run.
             StoreError: the run cannot be read or written, or has a newer schema version.
         """
@@ -84,10 +91,11 @@ class RunWriter:
             read,
             status=RunStatus.RUNNING,
             error=None,
-            owner=Owner.this_process(),
+            owner=Owner.this_process() if tenure is None else tenure.owner,
+            term=read.term if tenure is None else tenure.term,
             schema_version=SCHEMA_VERSION,
         )
-        writer = cls(uri, info)
+        writer = cls(uri, info, None if tenure is None else tenure.term)
         write_info(uri, info)
         return writer
 

@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 
 from rollart_flow.store import Run, RunStatus, open_run
+from rollart_flow.store.lease import lease_file
 from rollart_flow.store.s3.blobs import S3Blobs
 from tests.runner.shell import Shell, said_by
 from tests.runner.world import check_sound, source
@@ -50,7 +51,9 @@ def test_a_run_is_killed_resumed_elsewhere_and_asked(
         assert shell.end() == 0, shell.said
     check_sound(run, STEPS)
     assert run.trajectories.sort("seq").collect().head(before.height).equals(before)
-    assert S3Blobs(run.uri).look("lease.json") is None
+    there = lease_file(run.uri).look()
+    assert there is not None
+    assert there.released
     asked_of(run, remote)
     forked_from(run, remote, tmp_path)
     assert not list(tmp_path.glob("*/rollart_flow/workshop/*/*")), "every checkpoint was put"
