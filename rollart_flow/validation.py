@@ -107,3 +107,13 @@ def check_kind(setting: str, value: object, kind: type, *, optional: bool = Fals
         hint = f"; call it: {name}()" if callable(value) and name else ""
         kinds = f"None or a {kind.__name__}" if optional else f"a {kind.__name__}"
         raise SettingsError(f"{setting}={value!r}: expected {kinds}{hint}")
+
+
+def check_file_name(name: object) -> None:
+    """Refuse a name, as a manifest of a stored run says it, that is not a file's inside its folder.
+
+    Raises:
+        ValueError: it is no text, is empty, or could lead out of the folder.
+    """
+    if not isinstance(name, str) or name in ("", ".", "..") or set(name) & set("/\\\0"):
+        raise ValueError(f"{name!r} is not the name of a file in this folder")

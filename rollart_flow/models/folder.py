@@ -24,6 +24,7 @@ from rollart_flow.errors import SettingsError, WeightsError
 from rollart_flow.models.architectures import DENSE, MIXTURE
 from rollart_flow.models.feed_forward import Experts
 from rollart_flow.models.qwen3 import ModelConfig, Qwen3
+from rollart_flow.validation import check_file_name
 
 _WEIGHTS = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
@@ -216,10 +217,13 @@ def _weight_files(place: Path) -> Iterable[str]:
         return (_WEIGHTS,)
     try:
         index = json.loads((place / _INDEX).read_text(encoding="utf-8"))
-        return sorted(set(index["weight_map"].values()))
+        names = sorted(set(index["weight_map"].values()))
+        for name in names:
+            check_file_name(name)
+        return names
     except FileNotFoundError as error:
         raise SettingsError(f"no {_WEIGHTS} in {str(place)!r}; is it a model?") from error
-    except (json.JSONDecodeError, KeyError) as error:
+    except (ValueError, KeyError) as error:
         raise WeightsError(f"{_INDEX} in {str(place)!r} is damaged: {error}") from error
 
 

@@ -29,6 +29,7 @@ from rollart_flow.errors import SchemaError, StoreError
 from rollart_flow.schema import delta_schema, stored_schema
 from rollart_flow.store import files
 from rollart_flow.store.layout import table_uri
+from rollart_flow.validation import check_file_name
 
 _LOG_ENTRY = re.compile(r"\d{20}\.json")
 _LISTINGS = 10
@@ -189,13 +190,22 @@ class DataFile:
 
 
 def data_files(handle: DeltaTable) -> list[DataFile]:
-    """All live files, sorted by seq."""
+    """All live files, sorted by seq.
+
+    Raises:
+        StoreError: a path of the log leads out of the table's folder.
+    """
     # `pa.table` would import pandas to see that these are none of its frames.
     actions = pa.RecordBatchReader.from_stream(handle.get_add_actions(flatten=True)).read_all()
     if actions.num_rows == 0:
         return []
-    columns = actions.select(["path", "size_bytes", "min.seq", "max.seq"]).to_pydict().values()
-    return sorted(map(DataFile, *columns), key=lambda file: file.first_seq)
+    columns = actions.select(["path", "size_bytes", "min.seq", "max.seq"]).to_pydict()
+    for path in columns["path"]:
+        try:
+            check_file_name(path)
+        except ValueError as error:
+            raise StoreError(f"the log of {handle.table_uri} is damaged: {error}") from error
+    return sorted(map(DataFile, *columns.values()), key=lambda file: file.first_seq)
 
 
 def recorded(handle: DeltaTable, transaction: int) -> dict[str, tuple[int, int]] | None:

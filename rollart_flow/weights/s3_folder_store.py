@@ -26,6 +26,7 @@ from uuid import uuid4
 from rollart_flow.store import files
 from rollart_flow.store.cache import cache_folder, touch
 from rollart_flow.store.s3.blobs import S3Blobs, Tagged
+from rollart_flow.validation import check_file_name
 from rollart_flow.weights.buckets import BUCKET_BYTES
 from rollart_flow.weights.folders import ArrivingFolder, Files, FolderStore
 from rollart_flow.weights.following import announce
@@ -47,6 +48,11 @@ class _File:
     sha256: str
     bucket_bytes: int = 0
     """Size of all buckets but the last; 0 if the file is one object."""
+
+    def __post_init__(self) -> None:
+        """Check what another user's list says, before any file is written."""
+        check_file_name(self.name)
+        check_file_name(self.upload)
 
     def keys(self, folder: str) -> list[str]:
         """Return the keys of its objects, in order."""

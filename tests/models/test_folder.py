@@ -167,6 +167,14 @@ def test_what_is_missing_is_named(folder: Path, tmp_path: Path) -> None:
         load_folder(folder)
 
 
+def test_a_shard_outside_the_folder_is_refused(folder: Path, tmp_path: Path) -> None:
+    (folder / "model.safetensors").rename(tmp_path / "elsewhere.safetensors")
+    shards = {"weight_map": {"model.norm.weight": "../elsewhere.safetensors"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(shards))
+    with pytest.raises(WeightsError, match="'../elsewhere.safetensors' is not the name of a file"):
+        load_folder(folder)
+
+
 def test_damaged_weights_are_refused(folder: Path) -> None:
     path = folder / "model.safetensors"
     tensors = load_file(path)

@@ -1,5 +1,6 @@
 """Weights and whole folders in S3: all of one version or none, whoever writes meanwhile."""
 
+import json
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -124,3 +125,16 @@ def test_a_damaged_file_is_refused(remote: str) -> None:
     blobs.write(name, b"evil")
     with pytest.raises(StoreError, match=r"^cannot read s3://.*: a in .* is damaged: its checksum"):
         local_path(f"{remote}/policy")
+
+
+@pytest.mark.parametrize("name", ["../../stolen", "/tmp/stolen", "..", ""])
+def test_a_foreign_folder_writes_no_file_elsewhere(remote: str, tmp_path: Path, name: str) -> None:
+    name = name.replace("/tmp", str(tmp_path))
+    place, blobs = folder_store_at(remote), S3Blobs(remote)
+    place.put("policy", holding(a="evil"))
+    said = json.loads(blobs.read("policy/folder.json") or b"")
+    (file,) = said["files"]
+    blobs.write("policy/folder.json", json.dumps({"files": [{**file, "name": name}]}).encode())
+    with pytest.raises(StoreError, match="folder.json is damaged: .* is not the name of a file"):
+        local_path(f"{remote}/policy")
+    assert not (tmp_path / "stolen").exists()

@@ -32,6 +32,20 @@ def spans(uri: str, table: str = "trajectories") -> Iterator[tuple[int, int]]:
         yield file.first_seq, file.last_seq
 
 
+def test_a_log_that_names_a_file_elsewhere_is_not_maintained(tmp_path: Path) -> None:
+    precious = tmp_path / "precious.parquet"
+    precious.write_text("mine")
+    writer = new_writer(tmp_path)
+    fill(writer, 0, 2)
+    table = Path(writer.uri) / "tables" / "trajectories"
+    file = next(table.glob("*.parquet"))
+    for entry in (table / "_delta_log").glob("*.json"):
+        entry.write_text(entry.read_text().replace(file.name, "../../../precious.parquet"))
+    with pytest.raises(StoreError, match="is not the name of a file in this folder"):
+        RunWriter.open(writer.uri)
+    assert precious.read_text() == "mine"
+
+
 def test_small_files_become_one_in_the_order_of_seq(tmp_path: Path) -> None:
     writer = new_writer(tmp_path)
     fill(writer, 0, 9)
