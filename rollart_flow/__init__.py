@@ -25,10 +25,11 @@ if TYPE_CHECKING:
         tasks,
         train,
     )
+    from rollart_flow.secret import Secret
     from rollart_flow.store import open_run
 
 __all__ = [
-    "Pipeline", "Policy", "buffer", "errors", "evaluate", "filter", "open_run", "reward",
+    "Pipeline", "Policy", "Secret", "buffer", "errors", "evaluate", "filter", "open_run", "reward",
     "rollout", "tasks", "train",
 ]  # fmt: skip
 
@@ -37,6 +38,7 @@ __getattr__, __dir__ = lazy_exports(
     {
         "pipeline": "Pipeline buffer evaluate filter reward rollout tasks train",
         "models.policy": "Policy",
+        "secret": "Secret",
         "": "errors",
         "store.run": "open_run",
     },

@@ -26,6 +26,7 @@ from rollart_flow.errors import (
     RunNotFoundError,
     SettingsError,
 )
+from rollart_flow.secret import Secret
 
 FAILED, WRONG_USE, INTERRUPTED = 1, 2, 130
 TRACEBACK_VARIABLE = "ROLLART_TRACEBACK"
@@ -101,6 +102,14 @@ def serve(
         str, typer.Option(help="Address to listen on; only this machine reaches the default.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free port.")] = 0,
+    token_variable: Annotated[
+        str | None,
+        typer.Option(help="Environment variable with the bearer token that clients must send."),
+    ] = None,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(help="A name by which clients address the server; may be repeated."),
+    ] = None,
 ) -> None:
     """Serve a reward function over HTTP until Ctrl-C; prints the URL for `reward(up, URL)`."""
     from rollart_flow.serverless.endpoint import load_function
@@ -109,7 +118,14 @@ def serve(
     sys.path.insert(0, "")  # modules of the current folder, as for `python -m`
     loaded = load_function(function)
     with suppress(KeyboardInterrupt):  # Ctrl-C is the normal end
-        serve_http(loaded, host=host, port=port, on_listening=partial(print, flush=True))
+        serve_http(
+            loaded,
+            host=host,
+            port=port,
+            token=None if token_variable is None else Secret.from_env(token_variable),
+            hosts=allow_host or (),
+            on_listening=partial(print, flush=True),
+        )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

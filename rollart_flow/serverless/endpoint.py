@@ -21,6 +21,8 @@ from rollart_flow.types import TRAINABLE, Reason
 REMEMBERED = 4096
 """Number of cached answers for repeated calls; each takes about a hundred bytes."""
 
+_LONGEST_S = 3600.0
+"""Longest wait for a slot, and longest evaluation, however late the deadline of a call is [s]."""
 _ERROR_CHARACTERS = 2_000
 """Maximum length of an error in an answer; a function may raise an error with a whole document."""
 
@@ -147,4 +149,4 @@ def _ready(body: bytes) -> "asyncio.Future[bytes]":
 
 
 def _left_s(call: RewardCall) -> float:
-    return (call.deadline - datetime.now(UTC)).total_seconds()
+    return min((call.deadline - datetime.now(UTC)).total_seconds(), _LONGEST_S)

@@ -6,6 +6,7 @@ A policy is immutable; `caller` executes it.
 from dataclasses import dataclass
 
 from rollart_flow.fields import Count, Positive, check_fields
+from rollart_flow.secret import Secret
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +40,8 @@ class CallPolicy:
     """Number of consecutive failed attempts after which the endpoint is considered broken."""
     breaker_reset_s: Positive = 5.0
     """Seconds during which a broken endpoint gets no calls; then one attempt tries it."""
+    token: Secret | None = None
+    """Bearer token that an `http`, `https` or `fc` endpoint requires, by its variable."""
 
     def __post_init__(self) -> None:
         check_fields(self)

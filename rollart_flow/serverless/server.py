@@ -14,13 +14,15 @@ import asyncio
 import atexit
 import socket
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rollart_flow.errors import MissingExtraError, SettingsError
 from rollart_flow.rewards.base import RewardFunction
+from rollart_flow.secret import Secret
 from rollart_flow.serverless.endpoint import Endpoint
+from rollart_flow.serverless.request_checks import RefusedError, RequestChecks
 from rollart_flow.serverless.scaling import replicas_for_calls
 
 if TYPE_CHECKING:
@@ -67,9 +69,7 @@ class BackgroundLoop:
 
 
 LOOPBACK = "127.0.0.1"
-_GRACE_S = 5
-"""Grace period in seconds for running calls when the server stops; remaining calls are then cut
-off."""
+_LOOPBACK_NAMES = (LOOPBACK, "::1", "localhost")
 _WATCHED_S = 1.0
 """Interval in seconds at which Ray Serve reads its metrics; rewards come in bursts, one per
 step."""
@@ -77,18 +77,35 @@ _JSON = "application/json"
 _EXTRA = "pip install rollart-flow[serverless]"
 
 
-def http_app(function: RewardFunction, *, max_concurrent: int = 64) -> "Starlette":
+def http_app(
+    function: RewardFunction,
+    *,
+    max_concurrent: int = 64,
+    token: Secret | None = None,
+    hosts: Collection[str] = (),
+) -> "Starlette":
     """Create an ASGI app that answers POST at `/`; its processes end with the server.
+
+    A request must have the content type application/json and a Host that is an IP address,
+    localhost or one of `hosts`.
+
+    Args:
+        function: the reward function.
+        max_concurrent: most concurrent evaluations.
+        token: bearer token that every request must carry; None admits every client that reaches
+            the server.
+        hosts: names by which clients address the server, such as "rewards.example.com".
 
     Raises MissingExtraError if starlette is not installed.
     """
     try:
         from starlette.applications import Starlette
-        from starlette.responses import Response
+        from starlette.responses import PlainTextResponse, Response
         from starlette.routing import Route
     except ModuleNotFoundError as error:
         raise MissingExtraError(f"serving rewards needs {error.name}; {_EXTRA}") from error
     endpoint = Endpoint(function, max_concurrent=max_concurrent)
+    checks = RequestChecks.of(token, hosts)
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -96,7 +113,12 @@ def http_app(function: RewardFunction, *, max_concurrent: int = 64) -> "Starlett
         await endpoint.close()
 
     async def answer(request: "Request") -> "Response":
-        return Response(await endpoint(await request.body()), media_type=_JSON)
+        try:
+            body = await checks.body(request)
+        except RefusedError as error:
+            closing = {"Connection": "close"}  # the rest of the body is not read
+            return PlainTextResponse(str(error), error.status, headers=closing)
+        return Response(await endpoint(body), media_type=_JSON)
 
     return Starlette(routes=[Route("/", answer, methods=["POST"])], lifespan=lifespan)
 
@@ -106,38 +128,44 @@ def serve_http(
     *,
     host: str = LOOPBACK,
     port: int = 0,
+    token: Secret | None = None,
+    hosts: Collection[str] = (),
     on_listening: Callable[[str], None],
 ) -> None:
     """Serve a reward function until SIGINT or SIGTERM.
 
-    There is no authentication: any client that reaches the address can have trajectories scored.
-
     Args:
-        host: address to listen on; the default is reachable only from this machine.
+        host: address to listen on; the default is reachable only from this machine. Any other
+            needs a token.
         port: port to listen on; 0 selects a free one.
+        token: see `http_app`.
+        hosts: see `http_app`.
         on_listening: called with the URL once connections are accepted.
 
     Raises:
-        SettingsError: the server cannot listen on the address.
+        SettingsError: the server cannot listen on the address, or would admit other machines
+            without a token.
         MissingExtraError: uvicorn is not installed.
     """
     try:
-        import uvicorn
+        from rollart_flow.serverless.listening import server_for
     except ModuleNotFoundError as error:
         raise MissingExtraError(f"serving rewards needs {error.name}; {_EXTRA}") from error
-    config = uvicorn.Config(
-        http_app(function),
-        log_level="warning",
-        access_log=False,
-        timeout_graceful_shutdown=_GRACE_S,
-    )
+    if token is not None:
+        token.reveal()
+    elif host not in _LOOPBACK_NAMES:
+        raise SettingsError(
+            f"listening on {host} admits other machines, so it needs a token: put one into an "
+            "environment variable and name it, as in --token-variable REWARD_TOKEN"
+        )
+    server = server_for(http_app(function, token=token, hosts=hosts))
     try:
-        listener = socket.create_server((host, port), backlog=config.backlog)
+        listener = socket.create_server((host, port), backlog=server.config.backlog)
     except (OSError, OverflowError) as error:
         raise SettingsError(f"cannot listen on {host}:{port}: {error}") from error
     with listener:
         on_listening(f"http://{host}:{listener.getsockname()[1]}")
-        uvicorn.Server(config).run(sockets=[listener])
+        server.run(sockets=[listener])
 
 
 def lambda_handler(function: RewardFunction) -> Callable[[dict[str, Any], object], dict[str, Any]]:

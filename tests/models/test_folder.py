@@ -171,7 +171,7 @@ def test_a_shard_outside_the_folder_is_refused(folder: Path, tmp_path: Path) -> 
     (folder / "model.safetensors").rename(tmp_path / "elsewhere.safetensors")
     shards = {"weight_map": {"model.norm.weight": "../elsewhere.safetensors"}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(shards))
-    with pytest.raises(WeightsError, match="'../elsewhere.safetensors' is not the name of a file"):
+    with pytest.raises(WeightsError, match=r"elsewhere\.safetensors' is not the name of a file"):
         load_folder(folder)
 
 

@@ -135,6 +135,6 @@ def test_a_foreign_folder_writes_no_file_elsewhere(remote: str, tmp_path: Path, 
     said = json.loads(blobs.read("policy/folder.json") or b"")
     (file,) = said["files"]
     blobs.write("policy/folder.json", json.dumps({"files": [{**file, "name": name}]}).encode())
-    with pytest.raises(StoreError, match="folder.json is damaged: .* is not the name of a file"):
+    with pytest.raises(StoreError, match=r"folder\.json is damaged: .* is not the name of a file"):
         local_path(f"{remote}/policy")
     assert not (tmp_path / "stolen").exists()

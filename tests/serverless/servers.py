@@ -2,20 +2,21 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
 
-import uvicorn
-
 from rollart_flow.rewards.base import RewardFunction
+from rollart_flow.secret import Secret
 from rollart_flow.serverless import http_app
+from rollart_flow.serverless.listening import server_for
 
 
 @asynccontextmanager
-async def serving(function: RewardFunction) -> AsyncIterator[str]:
+async def serving(
+    function: RewardFunction, token: Secret | None = None, hosts: Collection[str] = ()
+) -> AsyncIterator[str]:
     """The URL of a reward function behind uvicorn, in this loop."""
-    config = uvicorn.Config(http_app(function), log_level="warning", access_log=False)
-    server = uvicorn.Server(config)
+    server = server_for(http_app(function, token=token, hosts=hosts))
     with socket.create_server(("127.0.0.1", 0)) as listener:
         task = asyncio.ensure_future(server.serve(sockets=[listener]))
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
