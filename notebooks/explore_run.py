@@ -1,4 +1,4 @@
-"""Explore a run: its learning curves, its staleness, its waits and its transcripts.
+"""Explore a run: its learning curves, staleness and lag, its waits and its transcripts.
 
     marimo edit notebooks/explore_run.py -- --run NAME      (or `make notebook`)
     python notebooks/explore_run.py -- --run NAME           runs every cell once
@@ -92,27 +92,38 @@ def _(alt, mo, pl, tables):
 @app.cell
 def _(alt, mo, pl, summary, tables):
     started = tables.trajectories.select("trajectory_id", "domain", "policy_version_start")
-    staleness = (
-        tables.batches.join(started, on="trajectory_id")
-        .with_columns((pl.col("policy_version") - pl.col("policy_version_start")).alias("age"))
-        .group_by("age", "domain")
+    trained = tables.batches.join(started, on="trajectory_id")
+    ages = (
+        trained.select(
+            "domain",
+            staleness=pl.col("policy_version") - pl.col("policy_version_start"),
+            lag=pl.col("trained_version") - pl.col("policy_version_start"),
+        )
+        .unpivot(["staleness", "lag"], index="domain", variable_name="measure", value_name="age")
+        .group_by("measure", "age", "domain")
         .len("trajectories")
-        .sort("age", "domain")
+        .sort("measure", "age", "domain")
         .collect()
     )
-    staleness_chart = (
-        alt.Chart(staleness)
+    ages_chart = (
+        alt.Chart(ages)
         .mark_bar()
         .encode(
-            x=alt.X("age:O", title="versions behind the engines when the batch was formed"),
+            x=alt.X("age:O", title="versions since the start"),
             y=alt.Y("trajectories:Q", title="trajectories trained on"),
             color="domain:N",
+            column=alt.Column("measure:N", title=None),
         )
-        .properties(width=420, height=220)
+        .properties(width=280, height=220)
     )
-    bound = "no bound" if summary.alpha is None else f"alpha {summary.alpha:g}"
-    mo.vstack([mo.md(f"## How stale? At most {summary.staleness_max}, {bound}"), staleness_chart])
-    return (staleness,)
+    bound = "no bound" if not summary.bounded else f"alpha {summary.alpha:g} on {summary.bounded}"
+    found = f"staleness at most {summary.staleness_max}, lag at most {summary.lag_max}; {bound}"
+    meanings = (
+        "Staleness counts up to the version that the engines served when the batch was formed, "
+        "lag up to the version that was trained."
+    )
+    mo.vstack([mo.md(f"## How old? {found}\n\n{meanings}"), ages_chart])
+    return (ages,)
 
 
 @app.cell

@@ -2,11 +2,14 @@
 
     rollart run pipelines/another_schedule.py
     rollart run pipelines/another_schedule.py -s schedule=one_off
-    rollart query RUN "SELECT staleness, count(*) AS n FROM batches GROUP BY staleness"
+    rollart run pipelines/another_schedule.py -s "schedule=flash(1)"
+    rollart query RUN "SELECT staleness, lag, count(*) AS n FROM batches GROUP BY staleness, lag"
 
-`areal(2)` bounds how old the policy may be when an attempt starts, and aborts none for its age;
-`rollart(alpha)`, the default, bounds each trajectory of a batch. A schedule is data, so that a
-variant is a changed field: here batches take tasks in the order of their source.
+`areal(2)` bounds how old the policy may be when an attempt starts, and aborts none for its age.
+`rollart(alpha)`, the default, bounds each trajectory's staleness, by the version that the engines
+serve when its batch is formed, and `flash(alpha)` its lag, by the version that is trained. A
+schedule is data, so that a variant is a changed field: here batches take tasks in the order of
+their source.
 """
 
 from dataclasses import replace

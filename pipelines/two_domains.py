@@ -1,4 +1,9 @@
-"""GRPO on two task domains, at most one policy version stale."""
+"""GRPO on two task domains, with a staleness of at most one policy version.
+
+When a batch is formed, the engines serve at most one version more than started its trajectories.
+The weights that the step trains are one version newer still: -s "schedule=flash(1)" counts from
+them.
+"""
 
 from rollart_flow import Pipeline, Policy, buffer, evaluate, reward, rollout, tasks, train
 from rollart_flow.algorithms import grpo

@@ -23,12 +23,14 @@ if TYPE_CHECKING:
 _TEXT = ("scenario", "schedule", "utilization", "staleness")
 _COLUMNS = (
     "scenario", "schedule", "seed", "step\n[s]", "tokens\n/s", "bound\n[s]", "step/\nbound",
-    "utilization", "staleness", "wasted", "slow\nquarter", "pull\n[s]",
+    "utilization", "staleness", "lag", "wasted", "slow\nquarter", "pull\n[s]",
 )  # fmt: skip
 _MEANINGS = """\
 bound: no schedule of this staleness can have a shorter step. staleness: the largest, and how \
-often 0, 1, ... occur. slow quarter: trained fraction of the slowest quarter of the trajectories, \
-divided by that of all. pull: time that rollout waits for weights in each step."""
+often 0, 1, ... occur; it counts from the version served when a batch is formed. lag: the largest; \
+it counts from the version that is trained. slow quarter: trained fraction of the slowest quarter \
+of the trajectories, divided by that of all. pull: time that rollout waits for weights in each \
+step."""
 
 
 def as_object(
@@ -41,6 +43,7 @@ def as_object(
     figures |= {
         "bound_step_s": report.bound.step_s,
         "staleness_max": report.staleness_max,
+        "lag_max": report.lag_max,
         "wasted_fraction": report.wasted_fraction,
         "ratio": ratio,
         "published": published,
@@ -72,6 +75,7 @@ def _cells(report: "Report") -> tuple[str, ...]:
         f"{report.step_s / report.bound.step_s:.2f}",
         "\n".join(f"{pool} {used.busy:.0%}" for pool, used in report.utilization.items()),
         f"{report.staleness_max} {sparkline(ages, high=max(ages))}",
+        str(report.lag_max),
         f"{report.wasted_fraction:.1%}",
         f"{report.slow_represented:.2f}",
         f"{report.exposed_pull_s:.1f}",
@@ -87,9 +91,10 @@ def render_details(row: "Row") -> RenderableType:
         table.add_row(pool, _listed(parts, ".0%"))
     if report.reward_utilization is not None:
         table.add_row("reward model", f"busy {report.reward_utilization:.0%}")
-    total = sum(report.staleness.values())
-    ages = {f"{age}:": count / total for age, count in report.staleness.items()}
-    table.add_row("staleness", _listed(ages, ".1%"))
+    for name, ages in (("staleness", report.staleness), ("lag", report.lag)):
+        total = sum(ages.values())
+        shares = {f"{age}:": count / total for age, count in ages.items()}
+        table.add_row(name, _listed(shares, ".1%"))
     table.add_row("wasted tokens", _listed(report.wasted, ".1%"))
     table.add_row("share of domains", _listed(report.represented, ".2f") + " (1: as in the tasks)")
     if found := report.found_affinity:

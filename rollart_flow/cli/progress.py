@@ -36,6 +36,9 @@ class View:
     step: int = 0
     total_steps: int = 0
     staleness: int = 0
+    """Largest staleness of a trained trajectory so far [versions]."""
+    lag: int = 0
+    """Largest lag of a trained trajectory so far [versions]."""
     reward: float | None = None
     rewards: dict[str, float] = field(default_factory=dict)
     success: dict[str, list[float]] = field(default_factory=dict)
@@ -67,6 +70,7 @@ class View:
         self.reward = row["reward_mean"]
         self.rewards.update(progress.rewards)
         self.staleness = max(self.staleness, row["staleness_max"])
+        self.lag = max(self.lag, row["lag_max"])
         self.step_seconds = [*self.step_seconds, row["step_s"]][-_RECENT:]
         for phase in PHASES:
             self.phase_seconds[phase] = self.phase_seconds.get(phase, 0.0) + row[phase]
@@ -145,7 +149,7 @@ def _domains(view: View) -> RenderableType:
 
 
 def _rates(view: View) -> list[str]:
-    parts = [f"staleness up to {view.staleness}"]
+    parts = [f"staleness up to {view.staleness}, lag up to {view.lag}"]
     if view.per_second is not None:
         parts.append(f"{view.per_second:.1f} trajectories/s")
     return parts

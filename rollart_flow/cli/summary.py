@@ -1,6 +1,7 @@
 """The summary of a run, computed from its tables alone, and its rendering."""
 
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -53,8 +54,14 @@ class Summary:
     staleness: dict[int, int]
     """Trajectories that were trained on, by staleness [versions]."""
     staleness_max: int | None
-    """max(policy_version - policy_version_start) over all batches; the proof of the bound."""
+    """max(policy_version - policy_version_start) over all batches; the proof of a bound on it."""
+    lag: dict[int, int]
+    """Trajectories that were trained on, by lag [versions]."""
+    lag_max: int | None
+    """max(trained_version - policy_version_start) over all batches; the proof of a bound on it."""
     alpha: float | None
+    bounded: str | None
+    """What the schedule bounds by alpha, "staleness" or "lag"; None if it bounds neither."""
     outcomes: dict[str, int]
     """Attempts of the training split by outcome."""
     seconds: dict[str, float]
@@ -82,9 +89,10 @@ def summarize(run: "Run") -> Summary:
 
     info, tables = run.info, run.snapshot()
     nodes = info.settings.get("nodes", {}).values()
-    bound = next((node["alpha"] for node in nodes if node.get("kind") == "buffer"), None)
+    buffer: Mapping[str, Any] = next((n for n in nodes if n.get("kind") == "buffer"), {})
+    bound = buffer.get("alpha")
     steps = tables.steps.sort("step").select("step", "step_s", *PHASES).collect()
-    staleness = _staleness(tables)
+    staleness, lag = (_ages(tables, n) for n in ("policy_version", "trained_version"))
     outcomes = _outcomes(tables)
     total_s = float(steps["step_s"].sum())
     attempts = sum(outcomes.values())
@@ -103,7 +111,10 @@ def summarize(run: "Run") -> Summary:
         curves=_curves(tables),
         staleness=staleness,
         staleness_max=max(staleness, default=None),
+        lag=lag,
+        lag_max=max(lag, default=None),
         alpha=None if bound is None else float(bound),
+        bounded=_bounded(buffer),
         outcomes=outcomes,
         seconds={"step": total_s} | {phase[:-2]: float(steps[phase].sum()) for phase in PHASES},
         trajectories_per_s=attempts / total_s if total_s else None,
@@ -122,12 +133,17 @@ def handle(run: "Run") -> str:
         return run.uri
 
 
-def _staleness(tables: "Snapshot") -> dict[int, int]:
-    """Count the trajectories of all batches by staleness, computed from the policy versions."""
+def _bounded(buffer: Mapping[str, Any]) -> str | None:
+    schedule = buffer.get("schedule") or {"bound": {"type": "StalenessPolicy"}}
+    return {"StalenessPolicy": "staleness", "LagBound": "lag"}.get(schedule["bound"]["type"])
+
+
+def _ages(tables: "Snapshot", newest: str) -> dict[int, int]:
+    """Count the trajectories of all batches by age, from their start to the version `newest`."""
     import polars as pl
 
     started = tables.trajectories.select("trajectory_id", "policy_version_start")
-    age = (pl.col("policy_version") - pl.col("policy_version_start")).alias("age")
+    age = (pl.col(newest) - pl.col("policy_version_start")).alias("age")
     batches = tables.batches.join(started, on="trajectory_id")
     return dict(batches.group_by(age).len().sort("age").collect().iter_rows())
 
@@ -187,11 +203,19 @@ def _success(curves: tuple[Curve, ...]) -> Table:
     return table
 
 
+def _said(name: str, ages: Mapping[int, int], summary: Summary) -> str:
+    """Return the ages of the trained trajectories, with alpha if the schedule bounds this age."""
+    if not ages:
+        return "-"
+    alpha = f" (alpha {summary.alpha:g})" if summary.bounded == name else ""
+    counts = ", ".join(f"{age}: {count}" for age, count in ages.items())
+    return f"at most {max(ages)}{alpha}; {counts}"
+
+
 def _figures(summary: Summary) -> Table:
     table = Table.grid(padding=(0, 2))
-    ages = ", ".join(f"{age}: {count}" for age, count in summary.staleness.items())
-    bound = "" if summary.alpha is None else f" (alpha {summary.alpha:g})"
-    table.add_row("staleness", f"at most {summary.staleness_max}{bound}; {ages}" if ages else "-")
+    table.add_row("staleness", _said("staleness", summary.staleness, summary))
+    table.add_row("lag", _said("lag", summary.lag, summary))
     outcomes = ", ".join(f"{name} {count}" for name, count in summary.outcomes.items())
     table.add_row("outcomes", outcomes or "-")
     if summary.trajectories_per_s is not None:

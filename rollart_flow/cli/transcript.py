@@ -45,8 +45,9 @@ def read_trajectory(run: "Run", trajectory_id: str) -> dict[str, Any]:
     tables = run.snapshot()
     mine = pl.col("trajectory_id") == trajectory_id
     row = tables.trajectories.filter(mine).collect().row(0, named=True)
-    trained = tables.batches.filter(mine).sort("step").select("step", "staleness").collect()
-    return {**row, "steps": trained.to_dicts()}
+    lag = pl.col("trained_version") - pl.col("policy_version") + pl.col("staleness")
+    trained = tables.batches.filter(mine).sort("step")
+    return {**row, "steps": trained.select("step", "staleness", lag=lag).collect().to_dicts()}
 
 
 def speller(run: "Run") -> Spell:
@@ -91,7 +92,8 @@ def _head(row: Mapping[str, Any]) -> Text:
         f"reset {row['reset_s']:.3f} s, temperature {row['sampling']['temperature']:g}"
     )
     for trained in row["steps"]:
-        text.append(f"\ntrained on in step {trained['step']}, staleness {trained['staleness']}")
+        ages = f"staleness {trained['staleness']}, lag {trained['lag']}"
+        text.append(f"\ntrained on in step {trained['step']}, {ages}")
     return text
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.algorithms.base import Advantages
@@ -19,7 +20,7 @@ Assess = Callable[[pa.Table], pa.Table]
 """Type of `Trainer.recompute_old_logprobs`: columns computed under the trainer's weights."""
 
 _COLUMNS: tuple[str, ...] = (
-    "trajectory_id", "group_id", "advantage", "weight", "staleness", "trained_version",
+    "trajectory_id", "group_id", "advantage", "weight", "staleness", "lag", "trained_version",
 )  # fmt: skip
 
 
@@ -54,6 +55,7 @@ def prepare(
     weights = pa.array(algorithm.weights(rows), pa.float64())
     rows = rows.append_column("advantage", _lists(advantages.values))
     rows = rows.append_column("weight", weights).append_column("trained_version", trained)
+    rows = rows.append_column("lag", lag_of(rows, trained_version))
     for name, values in advantages.columns.items():
         rows = rows.append_column(name, _lists(values))
     stored = (*_COLUMNS, *advantages.columns)
@@ -67,6 +69,11 @@ def estimate(algorithm: Algorithm, rows: pa.Table, recompute_old_logprobs: Asses
         for name in found.column_names:
             rows = rows.append_column(name, found[name])
     return algorithm.advantages(rows)
+
+
+def lag_of(rows: pa.Table, trained_version: int) -> pa.ChunkedArray:
+    """Return trained_version minus the start version of each row [versions]."""
+    return pc.subtract(pa.scalar(trained_version, pa.int32()), rows["policy_version_start"])
 
 
 def _lists(values: Sequence[np.ndarray[tuple[int], np.dtype[np.float32]]]) -> pa.Array:

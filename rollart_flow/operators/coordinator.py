@@ -201,9 +201,11 @@ class CoordinatorActor:
         """
         await self._controller.exchanged()
         now = self._controller.phases(step)
-        if Phase.UPDATE not in self._settings.schedule.before_training:
+        ahead = self._settings.schedule.before_training
+        if Phase.UPDATE not in ahead:
             before = self._controller.phases(step - 1)
-            now = replace(before, wait_s=now.wait_s, suspend_s=now.suspend_s, push_s=now.push_s)
+            suspend_s = (now if Phase.SUSPEND in ahead else before).suspend_s
+            now = replace(before, wait_s=now.wait_s, suspend_s=suspend_s, push_s=now.push_s)
         return asdict(now)
 
     @register("rank_zero")

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rollart_flow.algorithms.algorithm import Algorithm
-from rollart_flow.operators.batch_columns import Prepared, estimate, prepare
+from rollart_flow.operators.batch_columns import Prepared, estimate, lag_of, prepare
 from rollart_flow.resources import Remote, TypedCluster
 from rollart_flow.resources.local import wait
 from rollart_flow.rows import events_table, from_ipc, to_ipc
@@ -152,7 +152,12 @@ class TrainOperator:
     def _facts(self, rows: pa.Table, result: StepResult) -> dict[str, Any]:
         """Return the columns of `steps` that the trainer, the coordinator and the batch give."""
         phases = self._context.coordinator.call.phases(result.step)
-        return {**asdict(result), **phases, **_statistics(rows), "policy_version": result.step}
+        return {
+            **asdict(result),
+            **phases,
+            **_statistics(rows, result.step),
+            "policy_version": result.step,
+        }
 
     def _offload(self, step: int) -> list[Event]:
         """Free the devices that engine workers hold in turns with the trainer."""
@@ -211,12 +216,15 @@ def _manifest(batch: Mapping[str, Any], prepared: Prepared) -> pa.Table:
     return to_table("batches", rows)
 
 
-def _statistics(rows: pa.Table) -> dict[str, float]:
+def _statistics(rows: pa.Table, step: int) -> dict[str, float]:
     """Compute the columns of `steps` that the batch alone determines."""
+    lag = lag_of(rows, step - 1)  # a batch from an older run has no such column
     return {
         "reward_mean": pc.mean(rows["reward"]).as_py(),
         "staleness_max": pc.max(rows["staleness"]).as_py(),
         "staleness_mean": pc.mean(rows["staleness"]).as_py(),
+        "lag_max": pc.max(lag).as_py(),
+        "lag_mean": pc.mean(lag).as_py(),
         "trajectories": rows.num_rows,
     }
 

@@ -31,7 +31,7 @@ else:
 
 @node
 class Buffer(Node):
-    """Commits scored trajectories and forms batches that keep the bound on staleness.
+    """Commits scored trajectories and forms batches that keep the bound on their age.
 
     Raises:
         PipelineError: a setting is wrong, or alpha and the schedule disagree.
@@ -46,13 +46,14 @@ class Buffer(Node):
     """Trajectories of one training step; divisible by the group size."""
     alpha: Converted[Annotated[float, Within(0)] | None, float] = setting(default=None)
     """Maximum staleness [versions]: between a trajectory's start and the engines' when its batch is
-    formed. None: that of the schedule, or 1; 0 alternates rollout and training."""
+    formed. With the schedule `flash(alpha)` the maximum lag: between its start and the weights that
+    it trains. None: that of the schedule, or 1; 0 alternates rollout and training."""
     schedule: Converted[Schedule | str | None, Schedule] = setting(
         default=None, read=named_schedule
     )
     """How rollout and training interleave, as an object or by name: `rollart(alpha)` by default,
-    which is `sync_plus()` for 0; "sync", "one_off", "areal(2)", "window(8)", "staged(8, 32, 16)",
-    "hybrid", each with the switches queue_scheduling and prompt_replication:
+    which is `sync_plus()` for 0; "flash(1)", "sync", "one_off", "areal(2)", "window(8)",
+    "staged(8, 32, 16)", "hybrid", each with the switches queue_scheduling and prompt_replication:
     "sync_plus(queue_scheduling=False)". See `control.schedule.schedules`."""
     commit_rows: Count = 64
     """Rows of a micro-batch that is committed at once."""

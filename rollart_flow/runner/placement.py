@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import cycle, islice
 
-from rollart_flow.control.schedule.declarations import Phase
+from rollart_flow.control.schedule.declarations import Swap
 from rollart_flow.engines.base import EnginePhase
 from rollart_flow.engines.registry import engine_capabilities
 from rollart_flow.engines.worker import PREFIXES, EngineWorker
@@ -126,7 +126,7 @@ def check_turns(pipeline: Pipeline) -> None:
     said = f"{pipeline.buffer.name}: schedule {schedule.name} puts engines on the trainer's devices"
     classes = _engine_classes(pipeline)
     refused = (
-        (Phase.RESUME in schedule.before_training, "its engines must not generate while it trains"),
+        (schedule.swap is not Swap.AFTER, "its engines must not generate while it trains"),
         (isinstance(rollout.hw_affinity, str), "rollout.hw_affinity cannot be 'auto'"),
         (
             len(classes) > 1,

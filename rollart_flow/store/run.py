@@ -93,7 +93,8 @@ class Run(Tables):
 
         Returns:
             Rows of `trajectories` with the additional columns of `batches` (step, position,
-            advantage, weight, staleness, policy_version, trained_version), in the declared types.
+            advantage, weight, staleness, lag, policy_version, trained_version), in the declared
+            types.
             `pl.from_arrow` converts the result to a DataFrame without copying.
 
         Raises:

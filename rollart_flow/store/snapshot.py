@@ -41,7 +41,7 @@ class Tables(ABC):
 
     @property
     def batches(self) -> pl.LazyFrame:
-        """One row per trajectory per training step: advantage, weight, staleness."""
+        """One row per trajectory per training step: advantage, weight, staleness, lag."""
         return self.table("batches")
 
     @property

@@ -219,3 +219,9 @@ class Batch:
     """Aligned with `trajectory_ids`."""
     staleness: tuple[int, ...]
     """policy_version - policy_version_start, aligned with `trajectory_ids`."""
+
+    @property
+    def lag(self) -> tuple[int, ...]:
+        """trained_version - policy_version_start, aligned with `trajectory_ids`."""
+        served_behind = self.trained_version - self.policy_version
+        return tuple(staleness + served_behind for staleness in self.staleness)

@@ -14,8 +14,8 @@ from rollart_flow.telemetry import Progress
 
 
 def step(number: int, **changes: float) -> Progress:
-    row = {"step": number, "reward_mean": number / 10, "staleness_max": 1, "step_s": 2.0}
-    row["trajectories"] = 16
+    row = {"step": number, "reward_mean": number / 10, "step_s": 2.0, "trajectories": 16}
+    row |= {"staleness_max": 1, "lag_max": 2}
     row |= dict.fromkeys(PHASES, 0.25) | changes
     return Progress.step(
         row, total_steps=20, rewards={"arithmetic": number / 20}, committed=64 * number

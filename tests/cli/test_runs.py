@@ -52,6 +52,9 @@ def test_show_sums_a_run_up_from_its_tables() -> None:
     assert shown["steps"] == STEPS
     assert shown["staleness"] == {"0": 24, "1": 8}
     assert shown["staleness_max"] == 1
+    assert shown["lag"] == {"0": 8, "1": 16, "2": 8}
+    assert shown["lag_max"] == 2
+    assert shown["bounded"] == "staleness"
     assert shown["alpha"] == 1
     assert shown["outcomes"] == {
         "completed": STEPS * BATCH_SIZE,
@@ -69,7 +72,8 @@ def test_show_sums_a_run_up_from_its_tables() -> None:
 
 def test_show_prints_the_figures_and_what_to_try_next() -> None:
     shown = rollart("show", "small").out
-    assert "at most 1 (alpha 1)" in shown
+    assert "staleness   at most 1 (alpha 1); 0: 24, 1: 8" in shown
+    assert "lag         at most 2; 0: 8, 1: 16, 2: 8" in shown
     assert "completed 32" in shown
     assert "0.12" in shown
     assert "0.94" in shown
@@ -102,7 +106,7 @@ def test_a_transcript_has_every_turn_with_its_tokens() -> None:
     assert said.code == 0
     assert said.out.count("turn ") == 3
     assert "FHFP step 2" in said.out
-    assert "trained on in step 4, staleness 0" in said.out
+    assert "trained on in step 4, staleness 0, lag 1" in said.out
     assert "5 observation tokens, 2 generated" in said.out
     row = json.loads(rollart("show", "small", "--trajectory", "s4-frozenlake-0", "--json").out)
     drawn = [at for at, is_action in enumerate(row["action_mask"]) if is_action]
@@ -266,7 +270,7 @@ def test_an_unknown_run_suggests_one_that_is_near() -> None:
 def test_a_run_of_a_newer_schema_is_refused_in_one_line(tmp_path: Path) -> None:
     run = small_run(tmp_path, steps=0)
     path = Path(run.uri) / "run.json"
-    path.write_text(path.read_text().replace('"schema_version": 4', '"schema_version": 99'))
+    path.write_text(path.read_text().replace('"schema_version": 5', '"schema_version": 99'))
     assert "schema version 99" in refused(rollart("show", run.uri), code=1)
 
 

@@ -18,6 +18,7 @@ from rollart_flow.control.loop.replayable_queue import ReplayableQueue
 from rollart_flow.control.protocols import PullStats
 from rollart_flow.control.schedule.declarations import Phase
 from rollart_flow.control.schedule.selection import ReadyGroup
+from rollart_flow.control.schedule.staleness import LagBound
 from rollart_flow.control.scheduler.group_registry import GroupRegistry
 from rollart_flow.control.scheduler.groups import Group
 from rollart_flow.control.scheduler.lifecycle import GroupLifecycle
@@ -37,10 +38,16 @@ class Bug:
     instead: Callable[..., Any] | property
     broken: tuple[str, ...]
     """Invariants of which the bug breaks at least one."""
+    seeds: range = range(20)
+    """Seeds of which at least one finds the bug."""
 
 
 def _skip_eviction(self: SampleBuffer, groups: Iterable[PendingGroup]) -> None:
     return None
+
+
+def _count_from_the_version_before(self: LagBound, served: int, trained: int) -> int:
+    return trained - 1
 
 
 async def _acknowledge_first(self: BufferService[Any], rows: Any) -> None:
@@ -102,6 +109,13 @@ _add, _put = GenerationBuilder.add, BufferService.put
 
 BUGS: Mapping[str, Bug] = {
     "skip-eviction": Bug(SampleBuffer, "_evict_stale", _skip_eviction, ("whole fresh batches",)),
+    "lag-of-the-version-before": Bug(
+        LagBound,
+        "reference",
+        _count_from_the_version_before,
+        ("whole fresh batches",),
+        seeds=range(120, 125),
+    ),
     "acknowledge-before-commit": Bug(BufferService, "put", _acknowledge_first, ("durability",)),
     "resume-old-weights": Bug(EngineGroup, "update", _resume_with_old_weights, ("atomic weights",)),
     "keep-surplus": Bug(

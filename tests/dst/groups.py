@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from rollart_flow.control.schedule.staleness import StalenessPolicy
 from rollart_flow.types import Batch, Event, EventKind, Reason, Sample
-from tests.dst.invariants import is_good
+from tests.dst.invariants import is_good, oldest
 from tests.dst.log import Log
 from tests.dst.plans import Plan
 from tests.dst.serving import Violated
@@ -34,6 +34,8 @@ class GroupMonitor:
         self._abandoned: dict[str, None] = {}
         self._version = 0
         """Policy version that the engines serve."""
+        self._served_s: dict[int, float] = {}
+        """Times at which versions were served first."""
         self.disturbed_s = 0.0
         """Time at which the last outage ended."""
 
@@ -131,22 +133,34 @@ class GroupMonitor:
     def served(self, version: int) -> None:
         """Apply a served version: groups that are now too old return their credits."""
         self._version = version
+        self._served_s.setdefault(version, self._log.now_s)
         bound = self._plan.schedule.bound
         for group_id in list(self._held):
             if any(bound.is_stale(version, start) for start in self._starts[group_id].values()):
                 self._leave(group_id)
 
-    def generates(self, group_id: str, trajectory_id: str, patience_s: float) -> None:
-        """Check that a group still needs an attempt for which an engine sampled tokens."""
-        over_s = self._over_s.get(group_id)
-        if over_s is None:
-            return
-        late_s = self._log.now_s - max(over_s, self.disturbed_s)
-        if late_s > patience_s:
+    def generates(self, group_id: str, trajectory_id: str, start: int, patience_s: float) -> None:
+        """Check an attempt for which an engine sampled tokens.
+
+        Its group still needs it, and the next batch may still hold a trajectory of its start.
+        """
+        if (late_s := self._late_s(self._over_s.get(group_id))) > patience_s:
             self._violated(
                 "surplus is cancelled",
                 f"{trajectory_id} generates {late_s:.3f} s after its group needs no more",
             )
+        most = oldest(self._plan.schedule.bound)
+        if most is None:
+            return
+        if (late_s := self._late_s(self._served_s.get(start + most + 1))) > patience_s:
+            self._violated(
+                "too old is aborted",
+                f"{trajectory_id} generates {late_s:.3f} s after no batch may hold it",
+            )
+
+    def _late_s(self, since_s: float | None) -> float:
+        """Time since a moment or since the last outage; 0 if the moment has not come."""
+        return 0.0 if since_s is None else self._log.now_s - max(since_s, self.disturbed_s)
 
     def outlived(self, version: int, pending: Iterable[str]) -> None:
         """Check that trajectories of abandoned groups are held no longer than the bound allows."""

@@ -3,8 +3,7 @@
 import math
 from collections.abc import Iterable, Iterator, Mapping
 
-from rollart_flow.control.schedule.schedule import Schedule
-from rollart_flow.control.schedule.staleness import StalenessPolicy, StartBound
+from rollart_flow.control.schedule.staleness import Bound, LagBound, StalenessPolicy, StartBound
 from rollart_flow.types import TRAINABLE, AttemptLimits, Batch, Trajectory
 from tests.dst.plans import Plan
 
@@ -69,8 +68,9 @@ def batch_faults(plan: Plan, batch: Batch, rows: Mapping[str, Trajectory]) -> It
             yield f"group {group_id} has {count} members, not {plan.group_size}"
     if len(set(batch.trajectory_ids)) != len(batch.trajectory_ids):
         yield "a trajectory is in it twice"
-    aligned = zip(batch.trajectory_ids, batch.group_ids, batch.staleness, strict=True)
-    for trajectory_id, group_id, staleness in aligned:
+    ages = zip(batch.staleness, batch.lag, strict=True)
+    aligned = zip(batch.trajectory_ids, batch.group_ids, ages, strict=True)
+    for trajectory_id, group_id, found in aligned:
         row = rows.get(trajectory_id)
         if row is None:
             yield f"{trajectory_id} is not in the table"
@@ -78,20 +78,27 @@ def batch_faults(plan: Plan, batch: Batch, rows: Mapping[str, Trajectory]) -> It
             yield f"{trajectory_id} is {row.outcome} with reward {row.reward}"
         elif row.group_id != group_id:
             yield f"{trajectory_id} is of {row.group_id}, not of {group_id}"
-        elif fault := _too_old(plan.schedule, batch, row, staleness):
+        elif fault := _too_old(plan.schedule.bound, batch, row, found):
             yield fault
 
 
-def _too_old(schedule: Schedule, batch: Batch, row: Trajectory, staleness: int) -> str | None:
+def _too_old(bound: Bound, batch: Batch, row: Trajectory, ages: tuple[int, int]) -> str | None:
     start = row.policy_version_start
     assert start is not None
-    age = batch.policy_version - start
-    if age != staleness:
-        return f"{row.trajectory_id} is {age} versions old, the batch says {staleness}"
+    age, lag = batch.policy_version - start, batch.step - 1 - start
+    said = f"{row.trajectory_id} has a staleness of {age} and a lag of {lag} versions"
+    if (age, lag) != ages:
+        return f"{said}, the batch says {ages[0]} and {ages[1]}"
     if age < 0:
         return f"{row.trajectory_id} was started by version {start}, which was not served yet"
-    bound = schedule.bound
-    bounded = isinstance(bound, StalenessPolicy) and not isinstance(bound, StartBound)
-    if bounded and isinstance(bound, StalenessPolicy) and age > math.ceil(bound.alpha):
-        return f"{row.trajectory_id} is {age} versions old, alpha is {bound.alpha}"
+    bounded = lag if isinstance(bound, LagBound) else age
+    if (most := oldest(bound)) is not None and bounded > most:
+        return f"{said}, the bound is {bound}"
     return None
+
+
+def oldest(bound: Bound) -> int | None:
+    """Largest age that a bound allows [versions]; None if it allows any."""
+    if isinstance(bound, StartBound) or not isinstance(bound, StalenessPolicy):
+        return None
+    return math.ceil(bound.alpha)

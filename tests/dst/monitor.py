@@ -112,10 +112,11 @@ class Monitor:
         """Check a chunk that an engine has sampled."""
         self.checks += 1
         self._serving.sampled(worker, chunk)
-        if not self._down:
-            self._groups.generates(sampled.group_id, sampled.trajectory_id, self._patience_s)
         if not sampled.broken:
             sampled.tokens += zip(chunk.token_ids, chunk.logprobs, chunk.versions, strict=True)
+        if not self._down and sampled.tokens:
+            start = sampled.tokens[0][2]
+            self._groups.generates(sampled.group_id, sampled.trajectory_id, start, self._patience_s)
 
     def loading(self, worker: Worker, version: int) -> None:
         """Check an engine that is about to swap its weights."""

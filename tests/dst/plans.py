@@ -191,7 +191,7 @@ def _schedule(chance: Random) -> Schedule:
     make = SCHEDULES.load(name)
     alpha = chance.choice((0, 0.5, 1, 1, 2))
     match name:
-        case "rollart" | "areal":
+        case "rollart" | "flash" | "areal":
             schedule = make(alpha)
         case "rollart_plus":
             schedule = make(alpha or 1)

@@ -49,9 +49,12 @@ def test_learning_curves_are_those_of_the_tables(names: Mapping[str, Any]) -> No
     assert names["success_chart"].to_dict()["mark"]["type"] == "line"
 
 
-def test_staleness_is_counted_over_all_batches(names: Mapping[str, Any]) -> None:
-    counted = names["staleness"].group_by("age").agg(count=names["pl"].col("trajectories").sum())
-    assert dict(counted.iter_rows()) == {0: 24, 1: 8}
+def test_staleness_and_lag_are_counted_over_all_batches(names: Mapping[str, Any]) -> None:
+    number = names["pl"].col("trajectories").sum()
+    counted = names["ages"].group_by("measure", "age").agg(number).rows()
+    assert {(measure, age): count for measure, age, count in counted} == {
+        ("staleness", 0): 24, ("staleness", 1): 8, ("lag", 0): 8, ("lag", 1): 16, ("lag", 2): 8,
+    }  # fmt: skip
 
 
 def test_the_timeline_has_no_gap_and_no_overlap(names: Mapping[str, Any]) -> None:

@@ -31,6 +31,7 @@ def test_rows_get_advantages_weights_and_the_version_that_the_step_starts_from()
     low, high = (values[0] for values in found.rows["advantage"].to_pylist())
     assert low == -high < 0
     assert found.rows["trained_version"].to_pylist() == [4, 4]
+    assert found.rows["lag"].to_pylist() == [4, 4], "version 0 started them"
     assert sum(found.rows["weight"].to_pylist()) > 0
     assert found.zero_variance_groups == 0
 

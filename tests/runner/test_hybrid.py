@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -9,6 +10,9 @@ import pytest
 
 from rollart_flow import Pipeline, Policy, buffer, reward, rollout, tasks, train
 from rollart_flow.algorithms import grpo
+from rollart_flow.control.schedule.declarations import Swap
+from rollart_flow.control.schedule.schedule import Schedule
+from rollart_flow.control.schedule.schedules import hybrid
 from rollart_flow.envs import Arithmetic, FrozenLake
 from rollart_flow.errors import RunFailedError, SettingsError
 from rollart_flow.resources import ResourceManager
@@ -34,11 +38,11 @@ def devices(**classes: float) -> Iterator[None]:
         yield
 
 
-def pipeline(**overrides: object) -> Pipeline:
+def pipeline(schedule: Schedule | str = "hybrid", **overrides: object) -> Pipeline:
     """A hybrid pipeline with overrides."""
     policy = Policy.tiny()
     attempts = rollout(tasks(FrozenLake(), Arithmetic()), policy)
-    steps = train(buffer(reward(attempts), schedule="hybrid"), policy, grpo(), steps=1)
+    steps = train(buffer(reward(attempts), schedule=schedule), policy, grpo(), steps=1)
     built = Pipeline("p", steps)
     return built.override({key: str(value) for key, value in overrides.items()})
 
@@ -95,6 +99,12 @@ def test_what_cannot_be_placed_together_is_refused_in_one_line(
         check_turns(pipeline(**overrides))
     assert str(caught.value).startswith("buffer: schedule hybrid puts engines on the trainer's")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("swap", [Swap.FIRST, Swap.BEFORE, Swap.BESIDE])
+def test_engines_that_generate_during_training_cannot_share_its_devices(swap: Swap) -> None:
+    with pytest.raises(SettingsError, match="its engines must not generate while it trains"):
+        check_turns(pipeline(replace(hybrid(), swap=swap)))
 
 
 @pytest.mark.whole

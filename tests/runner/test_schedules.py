@@ -1,15 +1,16 @@
 """Every schedule drives a real run, and keeps what it promises."""
 
 from collections.abc import Iterable
-from itertools import accumulate, permutations
+from itertools import accumulate, pairwise, permutations
 from pathlib import Path
 
 import polars as pl
 import pytest
 
 from rollart_flow import runner
-from rollart_flow.control.schedule.schedules import named_schedule
+from rollart_flow.control.schedule.schedules import flash, named_schedule
 from rollart_flow.pipeline.loading import load_source
+from rollart_flow.simulation.stored.tables import read_tables
 from rollart_flow.store import Run, open_run
 from rollart_flow.types import Batch, EventKind
 from tests.runner.local import events
@@ -99,7 +100,9 @@ def batches_of(run: Run) -> list[Batch]:
     ]
 
 
-@pytest.mark.parametrize("name", ["sync", "one_off", "window(2)", "hybrid", "rollart_plus"])
+@pytest.mark.parametrize(
+    "name", ["sync", "one_off", "window(2)", "hybrid", "rollart_plus", "flash(1)"]
+)
 def test_a_run_keeps_the_promise_of_its_schedule(tmp_path: Path, name: str) -> None:
     overrides = {"schedule": name, "steps": str(STEPS)}
     loaded = load_source(source(tmp_path), tmp_path / "coins.py", overrides)
@@ -109,11 +112,28 @@ def test_a_run_keeps_the_promise_of_its_schedule(tmp_path: Path, name: str) -> N
     assert named_schedule(name).violations(batches) == ()
     trained = run.batches.join(run.trajectories, on="trajectory_id", suffix="_t").collect()
     assert trained.height == STEPS * 8
+    start = trained["policy_version_start"]
+    assert trained["lag"].equals(trained["trained_version"] - start)
+    lags = trained.group_by("step").agg(max=pl.col("lag").max(), mean=pl.col("lag").mean())
+    told = run.steps.select("step", max="lag_max", mean="lag_mean").sort("step").collect()
+    assert told.equals(lags.sort("step"))
+    if name == "flash(1)":
+        check_flash(run)
     if name in ("sync", "one_off", "hybrid"):
         assert trained["policy_version_start"].equals(trained["policy_version_end"])
     released = events(run, EventKind.RELEASE)
     assert released.height == (STEPS if name == "hybrid" else 0)
     assert released["detail"].str.json_path_match("$.bytes").cast(pl.Int64).gt(0).all()
+
+
+def check_flash(run: Run) -> None:
+    """Each batch is formed after the step before it, under the version that it trains."""
+    batches = run.batches.collect()
+    assert batches["staleness"].equals(batches["lag"])
+    assert batches["lag"].max() == 1
+    steps = read_tables(run.snapshot(), "coins", flash(1), STEPS).steps
+    for before, after in pairwise(steps):
+        assert before.finished < after.formed < after.finished
 
 
 def crowd(store: Path, schedule: str) -> pl.DataFrame:

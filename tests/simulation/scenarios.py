@@ -3,6 +3,7 @@
 from rollart_flow.control.schedule.schedule import Schedule
 from rollart_flow.control.schedule.schedules import (
     areal,
+    flash,
     hybrid,
     one_off,
     rollart,
@@ -39,6 +40,8 @@ TWO_POOLS = Scenario(
 EVERY: tuple[Schedule, ...] = (
     rollart(1),
     rollart(2),
+    flash(1),
+    flash(2),
     rollart_plus(1),
     sync(),
     sync_plus(),

@@ -16,6 +16,7 @@ from tests.builders import batches, events, step_row, trajectories
 from tests.runs import ids
 
 ROOT = Path(__file__).parents[2]
+OF_5 = {"batches": ["lag"], "steps": ["lag_max", "lag_mean"]}
 OF_4 = {"steps": ["push_s"]}
 OF_3 = {"steps": ["pull_s", "exposed_pull_s"], "trajectories": ["prefill_workers"]}
 OF_2 = {
@@ -23,9 +24,12 @@ OF_2 = {
     "steps": ["value_loss", "mismatch_kl", "mismatch_ratio_max", "ess", "lags"],
 }
 """Columns that came with a version."""
+_LATER = {
+    1: (OF_2, OF_3, OF_4, OF_5), 2: (OF_3, OF_4, OF_5), 3: (OF_4, OF_5), 4: (OF_5,),
+}  # fmt: skip
 ADDED = {
     version: {table: [name for of in later for name in of.get(table, [])] for table in TABLES}
-    for version, later in {1: (OF_2, OF_3, OF_4), 2: (OF_3, OF_4), 3: (OF_4,)}.items()
+    for version, later in _LATER.items()
 }
 """Columns that a version did not have."""
 

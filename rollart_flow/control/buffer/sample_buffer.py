@@ -32,7 +32,7 @@ class SampleBuffer:
     """Policy of the buffer; its owner writes the tables.
 
     Args:
-        bound: staleness bound.
+        bound: bound on the age of trajectories.
         group_size: trajectories of one task that are trained together.
         emit: receives one event per evicted or dropped trajectory.
         selection: selects the complete groups of a batch.
@@ -64,6 +64,8 @@ class SampleBuffer:
         self._last_step = 0
         self._served = 0
         """Newest policy version of all batch requests."""
+        self._newest = 0
+        """Newest version from which ages are counted, of all batch requests."""
         self._changes: ReplayableQueue[Change] = ReplayableQueue("changes", start=cursor)
         self._complete = Signal()
 
@@ -172,8 +174,10 @@ class SampleBuffer:
             raise SettingsError(
                 f"batch_size is {size}, but must be a multiple of group_size {self._group_size}"
             )
-        if version > self._served:
-            self._served = version
+        self._served = max(self._served, version)
+        newest = self._bound.reference(self._served, step - 1)
+        if newest > self._newest:
+            self._newest = newest
             self._evict_stale(self._pending.groups)
         while (batch := self._form(step, size)) is None:
             with waiting(f"get_batch(step={step})"):
@@ -197,8 +201,8 @@ class SampleBuffer:
         return batch
 
     def _evict_stale(self, groups: Iterable[PendingGroup]) -> None:
-        """Evict the groups that are too old under the newest requested version."""
-        stale = [g.group_id for g in groups if self._bound.is_stale(self._served, g.start)]
+        """Evict the groups that no batch may hold since the newest request."""
+        stale = [g.group_id for g in groups if self._bound.is_stale(self._newest, g.start)]
         for group_id in stale:
             self.evict(group_id, Reason.STALENESS_BOUND, self._served)
 
@@ -213,7 +217,7 @@ class SampleBuffer:
             trained_version=step - 1,
             trajectory_ids=tuple(sample.trajectory_id for sample in samples),
             group_ids=tuple(sample.group_id for sample in samples),
-            staleness=tuple(self._bound.staleness(version, start_version(s)) for s in samples),
+            staleness=tuple(version - start_version(s) for s in samples),
         )
 
     async def changes(self, after: int) -> tuple[int, tuple[Change, ...]]:

@@ -24,9 +24,17 @@ SYNCHRONOUS = (Phase.GET_BATCH, Phase.SUSPEND, Phase.TRAIN, Phase.UPDATE, Phase.
 are updated."""
 
 
+SWAP_FIRST = (Phase.GET_BATCH, Phase.TRAIN, Phase.SUSPEND, Phase.UPDATE, Phase.RESUME)
+"""Order of ROLL Flash section 4.2 with overlap: the weights are exchanged as soon as they are
+trained, so that the next batch is formed under the version that it trains."""
+
+
 class Swap(StrEnum):
     """When the engines swap to the newest weights, relative to the training of a batch."""
 
+    FIRST = "first"
+    """A batch is formed once the engines have swapped to the weights that it trains; they generate
+    during training."""
     BEFORE = "before"
     """A formed batch is trained once the engines have swapped to the weights that it trains."""
     BESIDE = "beside"
@@ -38,6 +46,8 @@ class Swap(StrEnum):
     def order(self) -> tuple[Phase, ...]:
         """All phases of a step, in order; with BESIDE, those between GET_BATCH and TRAIN overlap
         TRAIN."""
+        if self is Swap.FIRST:
+            return SWAP_FIRST
         return SYNCHRONOUS if self is Swap.AFTER else SIX_STEPS
 
 

@@ -18,11 +18,20 @@ OrderCheck = Callable[[Sequence[Batch]], Iterable[str]]
 
 
 def within_bound(bound: Bound, batch: Batch) -> str | None:
-    """Check that no trajectory exceeds the staleness bound under `batch.policy_version`."""
-    for trajectory_id, age in zip(batch.trajectory_ids, batch.staleness, strict=True):
-        if bound.is_stale(batch.policy_version, batch.policy_version - age):
-            return f"step {batch.step}: trajectory {trajectory_id} is {age} versions old"
+    """Check that no trajectory is older than the bound, which counts staleness or lag."""
+    newest = bound.reference(batch.policy_version, batch.trained_version)
+    for trajectory_id, staleness in zip(batch.trajectory_ids, batch.staleness, strict=True):
+        start = batch.policy_version - staleness
+        if bound.is_stale(newest, start):
+            return f"step {batch.step}: trajectory {trajectory_id} is {newest - start} versions old"
     return None
+
+
+def served_what_is_trained(bound: Bound, batch: Batch) -> str | None:
+    """Check that the engines served the trained weights, so that staleness and lag are equal."""
+    if batch.policy_version == batch.trained_version == batch.step - 1:
+        return None
+    return _served_another(batch)
 
 
 def served_at_most_one_behind(bound: Bound, batch: Batch) -> str | None:
@@ -30,6 +39,10 @@ def served_at_most_one_behind(bound: Bound, batch: Batch) -> str | None:
     behind = batch.trained_version - batch.policy_version
     if batch.trained_version == batch.step - 1 and 0 <= behind <= 1:
         return None
+    return _served_another(batch)
+
+
+def _served_another(batch: Batch) -> str:
     return (
         f"step {batch.step}: formed while version {batch.policy_version} was served, "
         f"trained from version {batch.trained_version}"

@@ -93,7 +93,7 @@ class Schedule:
         Raises:
             TypeError: there is no such switch.
             SettingsError: a value is neither True nor False, or weights are to be exchanged beside
-                training that suspends the rollout.
+                training, though the schedule exchanges them before or after it.
         """
         changed, changes = self, {}
         for name, value in switches.items():
@@ -138,11 +138,15 @@ def _prompt_replication(schedule: Schedule, on: bool) -> Schedule:
 
 
 def _overlapped(schedule: Schedule, on: bool) -> Schedule:
-    if schedule.swap is not Swap.AFTER:
+    fixed = {
+        Swap.AFTER: "suspends the rollout while it trains",
+        Swap.FIRST: "forms a batch once the engines hold the weights that it trains",
+    }
+    if schedule.swap not in fixed:
         return replace(schedule, swap=Swap.BESIDE if on else Swap.BEFORE)
     if on:
         raise SettingsError(
-            f"schedule {schedule.name} suspends the rollout while it trains, "
+            f"schedule {schedule.name} {fixed[schedule.swap]}, "
             "so that weights cannot be exchanged beside training"
         )
     return schedule

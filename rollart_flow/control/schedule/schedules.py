@@ -15,11 +15,12 @@ from rollart_flow.control.schedule.invariants import (
     NoneOvertakenByMore,
     on_policy,
     served_at_most_one_behind,
+    served_what_is_trained,
     within_bound,
 )
 from rollart_flow.control.schedule.schedule import SWITCHES, Schedule
 from rollart_flow.control.schedule.selection import WithinWindow, first_completed, in_order
-from rollart_flow.control.schedule.staleness import StalenessPolicy, StartBound
+from rollart_flow.control.schedule.staleness import LagBound, StalenessPolicy, StartBound
 from rollart_flow.errors import SettingsError
 from rollart_flow.registry import Registry
 
@@ -27,8 +28,11 @@ from rollart_flow.registry import Registry
 def rollart(alpha: float | Fraction = 1) -> Schedule:
     """The six-step protocol of ROLLART section 6.2; with alpha 0 it is `sync_plus()`.
 
-    Training of step k overlaps rollout under version k - 1. If that version is not yet published
-    when the batch is ready, training starts anyway, and the swap overlaps training.
+    Alpha bounds the staleness: the version that the engines serve when a batch is formed, minus the
+    version that started the trajectory, is at most ceil(alpha). The engines then still serve
+    version k - 2, and step k trains version k - 1, so the lag is at most ceil(alpha) + 1; `flash`
+    bounds the lag. Training of step k overlaps rollout under version k - 1. If that version is not
+    yet published when the batch is ready, training starts anyway, and the swap overlaps training.
 
     Raises:
         SettingsError: alpha is negative or not a finite number.
@@ -41,6 +45,34 @@ def rollart(alpha: float | Fraction = 1) -> Schedule:
         Swap.BEFORE,
         bound,
         (within_bound, served_at_most_one_behind),
+    )
+
+
+def flash(alpha: float | Fraction = 1) -> Schedule:
+    """Bound on the lag (ROLL Flash sections 4.2 and 4.3); with alpha 0 it is `sync_plus()`.
+
+    The version that a step trains, minus the version that started the trajectory, is at most
+    ceil(alpha) for every trained trajectory. As soon as step k - 1 is trained, its version is
+    published and the engines swap to it. Only then is the batch of step k formed, so that staleness
+    and lag are equal; training overlaps rollout, but not the publication and the swap.
+
+    At most (1 + alpha) batches are in flight, waiting or in training, and the oldest groups are
+    trained on first, so that an attempt becomes too old only if younger groups overtake its own.
+    The swap that makes it too old aborts it; with the switch `patient` the next batch waits for it
+    instead. A fractional alpha limits what is in flight, and bounds the lag by the next whole
+    number. Alpha 0 leaves no trajectory to generate during training.
+
+    Raises:
+        SettingsError: alpha is negative or not a finite number.
+    """
+    bound = LagBound(alpha)
+    if bound.bound == 0:
+        return sync_plus()
+    return Schedule(
+        f"flash(alpha={float(alpha):g})",
+        Swap.FIRST,
+        bound,
+        (within_bound, served_what_is_trained),
     )
 
 
@@ -160,7 +192,7 @@ def hybrid() -> Schedule:
 
 
 _NAMES = (
-    "rollart", "rollart_plus", "sync", "sync_plus", "one_off", "areal", "window", "staged",
+    "rollart", "flash", "rollart_plus", "sync", "sync_plus", "one_off", "areal", "window", "staged",
     "hybrid",
 )  # fmt: skip
 

@@ -1,9 +1,10 @@
-"""Staleness policies: how old a trajectory may be.
+"""Bounds on the age of trajectories: how old one may be when it is trained on.
 
-ROLLART section 6.2 (asynchronous bound) and ROLL Flash section 4.3 (asynchronous ratio): if the
-engines serve version n, every trajectory that is trained on or kept was started by a version no
-older than n - alpha. The invariant: no other module of this library compares versions to decide on
-age.
+Every trajectory that is trained on or kept was started by a version no older than n - alpha. The
+papers read n in two ways. ROLLART section 6.2 takes the version that the engines serve when the
+batch is formed, so that `StalenessPolicy` bounds the staleness. ROLL Flash section 4.3 takes the
+version that is trained, so that `LagBound` bounds the lag. The invariant: no other module of this
+library compares versions to decide on age.
 """
 
 import math
@@ -15,14 +16,19 @@ from rollart_flow.errors import SettingsError
 
 
 class Bound(Protocol):
-    """Staleness bound of a schedule, used by the scheduler and by the buffer."""
+    """Bound of a schedule on the age of trajectories, used by the scheduler and by the buffer."""
 
-    def staleness(self, version: int, start: int) -> int:
-        """Return the number of versions from a trajectory's start to the served version."""
+    def reference(self, served: int, trained: int) -> int:
+        """Return the version n from which ages are counted.
+
+        Args:
+            served: version that the engines serve when a batch is formed.
+            trained: version of the weights that the batch trains.
+        """
         ...
 
     def is_stale(self, version: int, start: int) -> bool:
-        """Whether a trajectory of that start may no longer be kept while `version` is served."""
+        """Whether a trajectory of that start may no longer be kept once n is `version`."""
         ...
 
     def capacity(self, batch_size: int) -> int:
@@ -32,7 +38,7 @@ class Bound(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StalenessPolicy:
-    """Per-trajectory bound: `version - start <= ceil(alpha)`.
+    """Bound on the staleness of each trajectory: served version - start <= ceil(alpha).
 
     Raises:
         SettingsError: alpha is negative or not a finite number.
@@ -49,20 +55,29 @@ class StalenessPolicy:
 
     @property
     def bound(self) -> int:
-        """Largest allowed staleness [versions]."""
+        """Largest allowed age [versions]."""
         return math.ceil(self.alpha)
 
-    def staleness(self, version: int, start: int) -> int:
-        """Return the number of versions from a trajectory's start to the served version."""
-        return version - start
+    def reference(self, served: int, trained: int) -> int:
+        """Return the served version."""
+        return served
 
     def is_stale(self, version: int, start: int) -> bool:
-        """Whether a trajectory of that start violates the bound while `version` is served."""
-        return self.staleness(version, start) > self.bound
+        """Whether a trajectory of that start violates the bound once n is `version`."""
+        return version - start > self.bound
 
     def capacity(self, batch_size: int) -> int:
         """Return floor((1 + alpha) * batch_size) trajectories (ROLL Flash section 4.3)."""
         return math.floor((1 + Fraction(str(self.alpha))) * batch_size)
+
+
+@dataclass(frozen=True, slots=True)
+class LagBound(StalenessPolicy):
+    """Bound on the lag of each trajectory: trained version - start <= ceil(alpha)."""
+
+    def reference(self, served: int, trained: int) -> int:
+        """Return the trained version."""
+        return trained
 
 
 @dataclass(frozen=True, slots=True)

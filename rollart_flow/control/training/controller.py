@@ -10,6 +10,7 @@ then trained without delay, and the weights are exchanged concurrently once they
 """
 
 import asyncio
+from collections.abc import Iterable
 
 from rollart_flow.control.inference.engine_group import EngineGroup
 from rollart_flow.control.loop.waits import Signal, waiting
@@ -118,16 +119,16 @@ class AsyncController:
         """Finish the previous step, which a restart may have interrupted after its training."""
         if self._settled:
             return
-        if self._trained > 0 and self._schedule.after_training:
-            for phase in (Phase.SUSPEND, *self._schedule.after_training):
-                await self._run(phase, self._trained, version=self._trained)
+        after = self._schedule.after_training
+        if self._trained > 0 and after:
+            phases = dict.fromkeys((Phase.SUSPEND, *after))
+            await self._run_all(phases, self._trained, self._trained)
         elif self._trained > 0 and (
             self._beside_training or self._left_suspended or self._served < self._trained - 1
         ):
             # Restarted engines may hold the newest weights already.
             version = max(self._served, self._trained - 1)
-            for phase in self._schedule.before_training:
-                await self._run(phase, self._trained, version=version)
+            await self._run_all(self._schedule.before_training, self._trained, version)
         self._settled = True
 
     async def _prepare(self, step: int) -> Batch:
@@ -151,11 +152,7 @@ class AsyncController:
 
     async def _exchange_weights(self, step: int, batch: Batch) -> None:
         await self._published.wait(step - 1)  # rollout continues meanwhile
-        for phase in self._schedule.before_training:
-            await self._run(phase, step, version=step - 1)
-            if phase is Phase.SUSPEND:
-                self._scheduler.batch_taken(batch)
-        self._scheduler.batch_taken(batch)
+        await self._run_all(self._schedule.before_training, step, step - 1, batch)
 
     async def exchanged(self) -> None:
         """Return once no exchange of weights overlaps training and `phases` has its seconds."""
@@ -225,14 +222,13 @@ class AsyncController:
             if step > self._trained:
                 if step not in self._formed_steps():
                     raise RunFailedError(f"step {step} has no batch, so it cannot be trained")
-                await self._prepared(step)
+                batch = await self._prepared(step)
                 await self._exchanged()
                 if push_s is not None:
                     self._note_published(step, push_s)
                 if self._schedule.after_training:
                     await self._published.wait(step)
-                for phase in self._schedule.after_training:
-                    await self._run(phase, step, version=step)
+                    await self._run_all(self._schedule.after_training, step, step, batch)
                 self._trained = step
                 self._settled = True
                 self._seconds.forget(step - 2)
@@ -274,6 +270,15 @@ class AsyncController:
         batches = (self._batch, self._pending)
         return {b.step for b in batches if b is not None and b.step > self._trained}
 
+    async def _run_all(
+        self, phases: Iterable[Phase], step: int, version: int, taken: Batch | None = None
+    ) -> None:
+        """Run phases in order; a taken batch keeps its credits until rollout is suspended."""
+        for phase in phases:
+            await self._run(phase, step, version)
+            if phase is Phase.SUSPEND and taken is not None:
+                self._scheduler.batch_taken(taken)
+
     async def _run(self, phase: Phase, step: int, version: int) -> None:
         started = asyncio.get_running_loop().time()
         with waiting(f"{phase}(step={step}, version={version})"):
@@ -289,12 +294,5 @@ class AsyncController:
                 await self._engines.resume()
         seconds = asyncio.get_running_loop().time() - started
         self._seconds.add(step, PhaseSeconds.of_phase(phase, seconds))
-        self._emit(
-            Event(
-                EventKind(phase),
-                subject=str(version),
-                policy_version=self._served,
-                step=step,
-                detail={"seconds": seconds},
-            )
-        )
+        kind, detail = EventKind(phase), {"seconds": seconds}
+        self._emit(Event(kind, str(version), policy_version=self._served, step=step, detail=detail))

@@ -55,6 +55,8 @@ class Report:
     """Time per step in which training waited, by cause."""
     staleness: Mapping[int, int]
     """Number of trained trajectories by staleness."""
+    lag: Mapping[int, int]
+    """Number of trained trajectories by lag."""
     wasted: Mapping[str, float]
     """Share of the sampled tokens that no step trained on, by reason."""
     represented: Mapping[str, float]
@@ -72,6 +74,11 @@ class Report:
     def staleness_max(self) -> int:
         """Largest staleness of a trained trajectory."""
         return max(self.staleness, default=0)
+
+    @property
+    def lag_max(self) -> int:
+        """Largest lag of a trained trajectory."""
+        return max(self.lag, default=0)
 
     @property
     def wasted_fraction(self) -> float:
@@ -109,6 +116,7 @@ def report(
             "update": _mean([times.ended - times.pushed for times in steps]),
         },
         staleness=dict(sorted(Counter(s for b in batches for s in b.staleness).items())),
+        lag=dict(sorted(Counter(lag for b in batches for lag in b.lag).items())),
         wasted=_wasted(record, trained, began),
         represented=_represented(record, trained),
         slow_represented=_slow_represented(record, trained, began),

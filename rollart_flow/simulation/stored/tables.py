@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from rollart_flow.control.schedule.declarations import Phase
+from rollart_flow.control.schedule.declarations import Phase, Swap
 from rollart_flow.control.schedule.schedule import Schedule
 from rollart_flow.errors import SettingsError
 from rollart_flow.store.snapshot import Snapshot
@@ -173,20 +173,26 @@ def _steps(
     origin: datetime,
 ) -> tuple[Step, ...]:
     formed = Phase.RESUME if Phase.RESUME in schedule.before_training else Phase.SUSPEND
+    swapped_first = schedule.swap is Swap.FIRST
     by_step = batches.join(attempts, on="trajectory_id").group_by("step")
     ready = dict(by_step.agg(pl.col("committed").max()).iter_rows())
     steps = steps.with_columns(_seconds("finished_at", origin).alias("finished"))
     found = []
     for row in steps.iter_rows(named=True):
         step = row["step"]
-        asked = phases[Phase.SUSPEND][step] - row["suspend_s"] - row["wait_s"]
+        if swapped_first:
+            asked = phases[Phase.RESUME].get(step - 1, row["finished"] - row["step_s"])
+            began = asked + row["wait_s"]
+        else:
+            asked = phases[Phase.SUSPEND][step] - row["suspend_s"] - row["wait_s"]
+            began = phases[formed].get(step, phases[Phase.SUSPEND][step])
         found.append(
             Step(
                 step=step,
                 step_s=row["step_s"],
                 exchange_s=row["suspend_s"] + row["update_s"] + row["resume_s"],
                 waited_s=float(np.clip(ready[step] - asked, 0, row["wait_s"])),
-                formed=phases[formed].get(step, phases[Phase.SUSPEND][step]),
+                formed=began,
                 finished=row["finished"],
                 tokens=row["tokens"],
             )

@@ -6,16 +6,18 @@ import pytest
 
 from rollart_flow.control.buffer.sample_buffer import SampleBuffer
 from rollart_flow.control.protocols import Change
-from rollart_flow.control.schedule.staleness import StalenessPolicy
+from rollart_flow.control.schedule.staleness import Bound, LagBound, StalenessPolicy
 from rollart_flow.errors import RunFailedError, SettingsError
 from rollart_flow.types import EventKind, Outcome, Reason
 from tests.builders import batch_of, sample
 from tests.dst.log import EventLog
 
 
-def make(alpha: float = 1, group_size: int = 2, memory: int = 100) -> tuple[SampleBuffer, EventLog]:
+def make(
+    alpha: float = 1, group_size: int = 2, memory: int = 100, kind: type[Bound] = StalenessPolicy
+) -> tuple[SampleBuffer, EventLog]:
     log = EventLog()
-    return SampleBuffer(StalenessPolicy(alpha), group_size, log, memory=memory), log
+    return SampleBuffer(kind(alpha), group_size, log, memory=memory), log
 
 
 def put_group(buffer: SampleBuffer, group_id: str, *starts: int) -> None:
@@ -46,6 +48,30 @@ async def test_a_batch_says_how_old_its_trajectories_are() -> None:
     buffer, _ = make()
     put_group(buffer, "g1", 2, 3)
     assert (await buffer.get_batch(4, 3, 2)).staleness == (1, 0)
+
+
+async def test_a_bound_on_the_lag_counts_from_the_version_that_is_trained() -> None:
+    """Version 3 trains in step 4; the engines still serve version 2."""
+    by_kind = {}
+    for kind in (StalenessPolicy, LagBound):
+        buffer, log = make(kind=kind)
+        put_group(buffer, "old", 1, 2)
+        put_group(buffer, "young", 2, 2)
+        batch = await buffer.get_batch(4, 2, 2)
+        by_kind[kind] = (batch.group_ids[0], batch.lag, len(log.events))
+    assert by_kind == {
+        StalenessPolicy: ("old", (2, 1), 0),
+        LagBound: ("young", (1, 1), 2),
+    }
+
+
+async def test_a_group_that_comes_too_late_for_the_bound_on_the_lag_is_evicted() -> None:
+    buffer, log = make(kind=LagBound)
+    put_group(buffer, "first", 3, 3)
+    await buffer.get_batch(5, 3, 2)
+    buffer.put(sample("late", 0, start=2))
+    assert len(buffer) == 0
+    assert {event.reason for event in log.events} == {Reason.STALENESS_BOUND}
 
 
 async def test_the_oldest_groups_go_first_in_order_of_attempts() -> None:

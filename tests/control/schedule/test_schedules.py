@@ -12,6 +12,7 @@ from rollart_flow.control.schedule.declarations import Barrier, Devices, Overdue
 from rollart_flow.control.schedule.schedule import Schedule
 from rollart_flow.control.schedule.schedules import (
     areal,
+    flash,
     hybrid,
     named_schedule,
     one_off,
@@ -55,13 +56,37 @@ def test_rollart_without_asynchrony_is_sync_plus() -> None:
     assert rollart(0) == sync_plus()
 
 
+def test_flash_exchanges_weights_between_training_and_the_next_batch() -> None:
+    schedule = flash(1)
+    assert schedule.before_training == ()
+    assert schedule.after_training == (Phase.SUSPEND, Phase.UPDATE, Phase.RESUME)
+
+
+def test_flash_without_asynchrony_is_sync_plus() -> None:
+    assert flash(0) == sync_plus()
+
+
+def test_flash_finds_what_breaks_the_bound_on_the_lag() -> None:
+    schedule = flash(1)
+    kept = [batch(1, 0, (0, 0)), batch(2, 1, (1, 0)), batch(3, 2, (1, 1))]
+    assert schedule.violations(kept) == ()
+    too_old = batch(4, 3, (0, 2))
+    assert schedule.violations([*kept, too_old]) == ("step 4: trajectory t1-00 is 2 versions old",)
+    formed_before_the_swap = batch(4, 2, (1, 0))
+    assert schedule.violations([formed_before_the_swap]) == (
+        "step 4: trajectory t0-00 is 2 versions old",
+        "step 4: formed while version 2 was served, trained from version 3",
+    )
+    assert rollart(1).violations([formed_before_the_swap]) == ()
+
+
 def test_a_negative_alpha_is_refused() -> None:
     with pytest.raises(SettingsError, match="alpha is -1"):
         rollart(-1)
 
 
 SCHEDULES = [
-    rollart(0.5), sync(), one_off(), areal(2), window(4), staged(2, 4, 2), hybrid(),
+    rollart(0.5), flash(1.5), sync(), one_off(), areal(2), window(4), staged(2, 4, 2), hybrid(),
     rollart(2).switched(queue_scheduling=False, prompt_replication=False),
 ]  # fmt: skip
 
@@ -164,6 +189,7 @@ def in_order(step: int, cursor: int) -> Batch:
         ("one_off", one_off()),
         (" areal ", areal(1)),
         ("rollart(0.5)", rollart(0.5)),
+        ("flash(2)", flash(2)),
         ("window(8, alpha=2)", window(8, 2)),
         ("sync_plus()", sync_plus()),
         ("staged(2, 4, reward=3)", staged(2, 4, 3)),
@@ -178,9 +204,11 @@ def test_a_schedule_is_named_by_text(text: str, schedule: Schedule) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("often", "schedule='often': expected one of areal, hybrid, one_off, rollart, "),
+        ("often", "schedule='often': expected one of areal, flash, hybrid, one_off, "),
         ("areal2", "(did you mean areal?)"),
         ("sync_plus(overlapped=True)", "suspends the rollout while it trains, so that weights"),
+        ("flash(overlapped=True)", "forms a batch once the engines hold the weights that it"),
+        ("flash(-1)", "alpha is -1"),
         ("sync_plus(queue_scheduling=0)", "queue_scheduling is 0, but must be True or False"),
         ("hybrid(prompt_replication='no')", "prompt_replication is 'no', but must be True or"),
         ("sync(turns=False)", "got an unexpected keyword argument 'turns'"),

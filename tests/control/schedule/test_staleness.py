@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import pytest
 
-from rollart_flow.control.schedule.staleness import StalenessPolicy
+from rollart_flow.control.schedule.staleness import LagBound, StalenessPolicy
 from rollart_flow.errors import SettingsError
 
 
@@ -35,7 +35,12 @@ def test_stale_is_older_than_the_bound_and_no_sooner(alpha: float) -> None:
     policy = StalenessPolicy(alpha)
     assert not policy.is_stale(10, 10 - policy.bound)
     assert policy.is_stale(10, 10 - policy.bound - 1)
-    assert policy.staleness(10, 7) == 3
+
+
+def test_staleness_counts_from_the_served_version_and_lag_from_the_trained_one() -> None:
+    assert StalenessPolicy(2).reference(served=3, trained=4) == 3
+    assert LagBound(2).reference(served=3, trained=4) == 4
+    assert LagBound(2) != StalenessPolicy(2)
 
 
 @pytest.mark.parametrize("alpha", [-1, -0.001, float("nan"), float("inf"), True, "1", None])

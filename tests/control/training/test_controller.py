@@ -10,7 +10,7 @@ from rollart_flow.control.inference.engine_group import EngineGroup
 from rollart_flow.control.loop.waits import Signal
 from rollart_flow.control.protocols import Change, PullStats
 from rollart_flow.control.schedule.schedule import Schedule
-from rollart_flow.control.schedule.schedules import one_off, rollart, sync
+from rollart_flow.control.schedule.schedules import flash, one_off, rollart, sync
 from rollart_flow.control.scheduler.rollout_scheduler import RolloutScheduler
 from rollart_flow.control.training.controller import AsyncController
 from rollart_flow.control.training.progress import PhaseSeconds
@@ -136,7 +136,6 @@ async def test_the_six_steps_of_rollart() -> None:
             f"update({step - 1})",
             f"scheduler hears {step - 1}",
             "resume",
-            f"taken({step})",
         ]
         assert control.served == step - 1
         await control.trained(step)
@@ -197,7 +196,7 @@ async def test_weights_are_exchanged_beside_training() -> None:
     assert await control.next_batch(1) is not None
     assert stage.said() == ["get_batch(1, 0)"]
     await control.trained(1)
-    exchanged = ["suspend", "taken(1)", "update(0)", "scheduler hears 0", "resume", "taken(1)"]
+    exchanged = ["suspend", "taken(1)", "update(0)", "scheduler hears 0", "resume"]
     assert stage.said() == exchanged
     assert await control.next_batch(2) is not None
     await asyncio.sleep(100)
@@ -220,7 +219,7 @@ async def test_a_version_that_is_still_being_published_holds_no_batch_up() -> No
     control.published(1, 9.0)
     assert stage.prefetched == [1]
     await control.trained(2)
-    exchanged = ["suspend", "taken(2)", "update(1)", "scheduler hears 1", "resume", "taken(2)"]
+    exchanged = ["suspend", "taken(2)", "update(1)", "scheduler hears 1", "resume"]
     assert stage.said() == exchanged
     assert control.phases(2) == PhaseSeconds(4, 1, 2, 3, pull_s=7, exposed_pull_s=0.5, push_s=9.0)
     assert await control.next_batch(3) is not None
@@ -339,11 +338,46 @@ async def test_a_patient_schedule_waits_for_what_would_be_too_old() -> None:
     assert control.phases(1).wait_s == 12
 
 
+async def test_flash_swaps_to_what_was_trained_before_the_next_batch_is_formed() -> None:
+    stage = Stage()
+    control = controller(stage, flash(1))
+    await control.next_batch(1)
+    assert stage.said() == ["get_batch(1, 0)"], "rollout goes on, and the batch keeps its credits"
+    await control.trained(1)
+    assert stage.said() == ["suspend", "taken(1)", "update(1)", "scheduler hears 1", "resume"]
+    await control.next_batch(2)
+    assert stage.said() == ["get_batch(2, 1)"]
+
+
+async def test_flash_forms_no_batch_before_the_version_that_it_trains_can_be_read() -> None:
+    stage = Stage()
+    control = controller(stage, flash(1))
+    await control.next_batch(1)
+    stage.said()
+    ending = asyncio.ensure_future(control.trained(1, None))
+    following = asyncio.ensure_future(control.next_batch(2))
+    await asyncio.sleep(1_000)
+    assert stage.said() == []
+    control.published(1, 9.0)
+    await ending
+    assert (await following) is not None
+    assert stage.said()[-2:] == ["resume", "get_batch(2, 1)"]
+
+
+async def test_after_a_restart_flash_swaps_to_the_recorded_version_first() -> None:
+    stage = Stage()
+    control = controller(stage, flash(1), steps=9, first_step=5, served=3)
+    await control.next_batch(5)
+    assert stage.said() == [
+        "suspend", "update(4)", "scheduler hears 4", "resume", "get_batch(5, 4)",
+    ]  # fmt: skip
+
+
 async def test_sync_updates_after_training_and_before_resuming() -> None:
     stage = Stage()
     control = controller(stage, sync())
     await control.next_batch(1)
-    assert stage.said() == ["get_batch(1, 0)", "suspend", "taken(1)", "taken(1)"]
+    assert stage.said() == ["get_batch(1, 0)", "suspend", "taken(1)"]
     await control.trained(1)
     assert stage.said() == ["update(1)", "scheduler hears 1", "resume"]
     await control.next_batch(2)
@@ -396,7 +430,7 @@ async def test_a_step_that_was_interrupted_is_prepared_again(broken: str) -> Non
             await control.next_batch(1)
     stage.said()
     assert await control.next_batch(1) is not None
-    assert stage.said()[-3:] == ["scheduler hears 0", "resume", "taken(1)"]
+    assert stage.said()[-2:] == ["scheduler hears 0", "resume"]
 
 
 async def test_an_update_that_was_interrupted_after_training_is_made_again() -> None:
@@ -470,7 +504,6 @@ async def test_after_a_restart_the_batch_that_was_formed_is_served_first() -> No
         "update(4)",
         "scheduler hears 4",
         "resume",
-        "taken(5)",
     ]
     await control.trained(5)
     await control.next_batch(6)
@@ -490,7 +523,6 @@ async def test_after_a_restart_the_step_before_is_finished_first() -> None:
         "get_batch(5, 4)",
         "suspend",
         "taken(5)",
-        "taken(5)",
     ]
 
 
@@ -504,7 +536,7 @@ async def test_training_that_outlived_the_controller_is_reported_to_the_next(
     await control.trained(5)
     said = stage.said()
     assert "get_batch(5, 4)" not in said
-    assert said[-1] == ("resume" if schedule == sync() else "taken(5)")
+    assert said[-1] == "resume"
     await control.next_batch(6)
     assert f"get_batch(6, {5 if schedule == sync() else 4})" in stage.said()
 
