@@ -38,13 +38,17 @@ def devices(**classes: float) -> Iterator[None]:
         yield
 
 
-def pipeline(schedule: Schedule | str = "hybrid", **overrides: object) -> Pipeline:
+def pipeline(**overrides: object) -> Pipeline:
     """A hybrid pipeline with overrides."""
+    return scheduled(hybrid()).override({key: str(value) for key, value in overrides.items()})
+
+
+def scheduled(schedule: Schedule) -> Pipeline:
+    """A pipeline under a schedule."""
     policy = Policy.tiny()
     attempts = rollout(tasks(FrozenLake(), Arithmetic()), policy)
     steps = train(buffer(reward(attempts), schedule=schedule), policy, grpo(), steps=1)
-    built = Pipeline("p", steps)
-    return built.override({key: str(value) for key, value in overrides.items()})
+    return Pipeline("p", steps)
 
 
 def test_each_engine_takes_the_bundle_of_one_rank_and_both_reserve_a_half() -> None:
@@ -104,7 +108,7 @@ def test_what_cannot_be_placed_together_is_refused_in_one_line(
 @pytest.mark.parametrize("swap", [Swap.FIRST, Swap.BEFORE, Swap.BESIDE])
 def test_engines_that_generate_during_training_cannot_share_its_devices(swap: Swap) -> None:
     with pytest.raises(SettingsError, match="its engines must not generate while it trains"):
-        check_turns(pipeline(replace(hybrid(), swap=swap)))
+        check_turns(scheduled(replace(hybrid(), swap=swap)))
 
 
 @pytest.mark.whole

@@ -6,7 +6,7 @@ import pytest
 
 from rollart_flow.control.buffer.sample_buffer import SampleBuffer
 from rollart_flow.control.protocols import Change
-from rollart_flow.control.schedule.staleness import Bound, LagBound, StalenessPolicy
+from rollart_flow.control.schedule.staleness import LagBound, StalenessPolicy
 from rollart_flow.errors import RunFailedError, SettingsError
 from rollart_flow.types import EventKind, Outcome, Reason
 from tests.builders import batch_of, sample
@@ -14,7 +14,10 @@ from tests.dst.log import EventLog
 
 
 def make(
-    alpha: float = 1, group_size: int = 2, memory: int = 100, kind: type[Bound] = StalenessPolicy
+    alpha: float = 1,
+    group_size: int = 2,
+    memory: int = 100,
+    kind: type[StalenessPolicy] = StalenessPolicy,
 ) -> tuple[SampleBuffer, EventLog]:
     log = EventLog()
     return SampleBuffer(kind(alpha), group_size, log, memory=memory), log
@@ -53,7 +56,8 @@ async def test_a_batch_says_how_old_its_trajectories_are() -> None:
 async def test_a_bound_on_the_lag_counts_from_the_version_that_is_trained() -> None:
     """Version 3 trains in step 4; the engines still serve version 2."""
     by_kind = {}
-    for kind in (StalenessPolicy, LagBound):
+    kinds: tuple[type[StalenessPolicy], ...] = (StalenessPolicy, LagBound)
+    for kind in kinds:
         buffer, log = make(kind=kind)
         put_group(buffer, "old", 1, 2)
         put_group(buffer, "young", 2, 2)
