@@ -26,6 +26,7 @@
     ├── WeightsError (RuntimeError)             a version that is missing, torn or damaged
     │   └── WeightStoreAwayError                the storage fails now; a retry may succeed
     ├── TrainerError (RuntimeError)             a step or checkpoint that cannot be computed
+    │   ├── BatchError (ValueError)             a batch whose values cannot be trained on
     │   └── RanksLostError                      a rank is alone: another one died or hangs
     ├── DeadlockError (RuntimeError)            every task waits and no event can wake one
     ├── InvariantError (AssertionError)         a simulated run violated an invariant
@@ -151,6 +152,10 @@ class WeightStoreAwayError(WeightsError):
 
 class TrainerError(RollartError, RuntimeError):
     """A training step or checkpoint that cannot be computed."""
+
+
+class BatchError(TrainerError, ValueError):
+    """A batch whose values cannot be trained on; training on it again would fail again."""
 
 
 class RanksLostError(TrainerError):

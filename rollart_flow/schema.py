@@ -17,6 +17,7 @@ import pyarrow as pa
 from deltalake import Schema as DeltaSchema
 
 from rollart_flow.errors import SchemaError
+from rollart_flow.text import storable
 
 TABLES = ("trajectories", "batches", "steps", "weights", "events", "bindings", "evaluations")
 WRITER_COLUMNS = ("seq", "committed_at")
@@ -83,7 +84,7 @@ def to_table(table: str, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
 
 
 def to_array(table: str, field: pa.Field, values: list[Any]) -> pa.Array:
-    """Values of one declared column.
+    """Values of one declared column; text is stored as `text.storable` gives it.
 
     Raises:
         SchemaError: a value has a wrong type, or is null in a column that is not nullable.
@@ -93,12 +94,24 @@ def to_array(table: str, field: pa.Field, values: list[Any]) -> pa.Array:
             if isinstance(value, float | np.floating):
                 raise SchemaError(f"{table}.{field.name}: {value} given; expected {field.type}")
     try:
-        array = pa.array(values, type=field.type)
+        try:
+            array = pa.array(values, type=field.type)
+        except UnicodeEncodeError:
+            array = pa.array([_storable(value) for value in values], type=field.type)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
         raise SchemaError(f"{table}.{field.name}: {error}; expected {field.type}") from error
     if _may_have_null(array, field) and (path := _null_where_none_may_be(array, field)):
         raise SchemaError(f"{table}.{path}: null given, a value expected")
     return array
+
+
+def _storable(value: Any) -> Any:
+    """A value of a row with `storable` text at any depth."""
+    if isinstance(value, str):
+        return storable(value)
+    if isinstance(value, Mapping):
+        return {name: _storable(inner) for name, inner in value.items()}
+    return [_storable(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
 def check(table: str, rows: pa.Table) -> pa.Table:

@@ -13,10 +13,10 @@
       RolloutPlane ─► LLMProxy ─► inference workers ◄── weights ────┼───────────┘
         EnvManager ─► environment ──────────────────── trajectories ┘
 
-The parts of one run usually live in several processes. A `ControlPlane` is what its coordinator
-holds, a `RolloutPlane` is what each process of rollout workers holds, and a `BufferService` is what
-the process of the buffer holds. The ports of `control.protocols` connect them: clients of actors in
-a run, the objects themselves in a simulation, and a lossy network in the fuzzer.
+The parts of a run usually live in several processes: a `ControlPlane` in its coordinator, a
+`RolloutPlane` in each process of rollout workers, and a `BufferService` in the buffer. The ports of
+`control.protocols` connect them: clients of actors in a run, the objects themselves in a
+simulation, and a lossy network in the fuzzer.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -140,9 +140,7 @@ class ControlPlane:
         emit: Emit,
         state: PlaneState | None = None,
     ) -> None:
-        self._settings = settings
-        self._buffered = buffered
-        self._emit = emit
+        self._settings, self._buffered, self._emit = settings, buffered, emit
         state = state or PlaneState()
         self._cursor = state.cursor
         shared = settings.schedule.shared
@@ -215,12 +213,13 @@ class InferenceClients:
     prefill: Sequence[Inference] = ()
     """Workers that compute prompts for the others; if empty, each computes its own."""
     hw_affinity: Mapping[str, str] | str = field(default_factory=dict)
-    """Hardware class by domain, "default" for the others; empty for any class. With
-    `profiler.AUTO`, a profiler in each process finds the classes."""
+    """Hardware class by domain, "default" for the others; empty for any; or `profiler.AUTO`."""
     recover: Recover | None = None
     """Brings lost workers back; by default they stay lost."""
     count_tokens: Callable[[Sequence[int]], int] = len
     """Number of tokens for a sequence of ids; in a simulation, one id stands for many tokens."""
+    vocabulary: int | None = None
+    """Number of the policy's token ids; None if any id is valid."""
 
 
 class RolloutPlane:
@@ -260,6 +259,7 @@ class RolloutPlane:
             else given,
             recover=inference.recover,
             prefill=inference.prefill,
+            vocabulary=inference.vocabulary,
         )
         self._dispatch = FREE if schedule is None else Dispatch.of(schedule)
         self._worker: RolloutWorker | None = None

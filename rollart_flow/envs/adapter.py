@@ -62,7 +62,7 @@ class InlineEnvironment:
             return call()
         except EnvironmentFailedError:
             raise
-        except Exception as error:  # the user's code ends here
+        except (Exception, SystemExit) as error:  # the user's code ends here
             raise EnvironmentFailedError(f"{self._name}: {error_line(error)}") from error
 
 

@@ -33,6 +33,9 @@ class CallThread:
         def run() -> None:
             try:
                 value = function()
+            except SystemExit as error:  # raised in a loop, it would end the loop
+                ended = RuntimeError(f"it called sys.exit({error.code!r})")
+                _tell(loop, result, result.set_exception, ended)
             except BaseException as error:  # noqa: BLE001  raised where the call was made
                 _tell(loop, result, result.set_exception, error)
             else:

@@ -6,6 +6,7 @@ Version 0 is the folder that `materialize` writes; it is a function of the setti
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -220,6 +221,12 @@ def load_codec(folder: str | Path) -> TextCodec:
     from rollart_flow.models.tokenizer import TextCodec, tokenizer_files
 
     return TextCodec(tokenizer_files(folder))
+
+
+def vocabulary_of(folder: str | Path) -> int:
+    """Return the number of token ids of the model in a folder; reads no tensor."""
+    size: int = json.loads((Path(folder) / "config.json").read_text())["vocab_size"]
+    return size
 
 
 def _tiny_config(policy: Policy, codec: TextCodec) -> ModelConfig:

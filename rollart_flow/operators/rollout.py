@@ -26,7 +26,7 @@ from rollart_flow.engines.remote import RemoteInference
 from rollart_flow.envs.adapter import open_environment
 from rollart_flow.envs.base import Domain
 from rollart_flow.envs.process import WarmProcesses
-from rollart_flow.models.policy import load_codec
+from rollart_flow.models.policy import load_codec, vocabulary_of
 from rollart_flow.operators.admission import AdmissionClient
 from rollart_flow.operators.remote import EventSender, RemoteRecovery
 from rollart_flow.operators.reward import RewardSettings, RewardStage
@@ -91,6 +91,7 @@ class Driver:
             recover = recover or RemoteRecovery(context.coordinator.port, host)
         loop = asyncio.get_running_loop()
         loop_started = datetime.now(UTC) - timedelta(seconds=loop.time())
+        policy_folder = local_path(context.policy_folder)
         self._plane = RolloutPlane(
             host,
             InferenceClients(
@@ -98,8 +99,9 @@ class Driver:
                 prefill=[RemoteInference(worker, host) for worker in ahead],
                 hw_affinity=context.hw_affinity,
                 recover=recover,
+                vocabulary=vocabulary_of(policy_folder),
             ),
-            load_codec(local_path(context.policy_folder)),
+            load_codec(policy_folder),
             lambda seconds: loop_started + timedelta(seconds=seconds),
             self.events.emit,
             admission=admission,

@@ -12,6 +12,7 @@ from typing import Any
 
 from rollart_flow.envs.base import Domain
 from rollart_flow.errors import RunFailedError
+from rollart_flow.text import one_line, storable
 from rollart_flow.types import Split, Task
 
 
@@ -52,12 +53,36 @@ def _next(stream: Iterator[Task], domains: Collection[str] | None) -> Task:
     task = next(stream, None)
     if task is None:
         raise RunFailedError("tasks: a source has no task to train on; give it at least one")
+    task = _checked(task)
     if domains is not None and task.domain not in domains:
         raise RunFailedError(
             f"tasks: task {task.task_id!r} has domain {task.domain!r}, but the rollout runs only "
             f"{', '.join(sorted(domains))}; add the domain or remove the task"
         )
     return task
+
+
+def _checked(task: object) -> Task:
+    """Return a task of users' code with texts that can be stored, and JSON as its payload.
+
+    Raises:
+        RunFailedError: it is no task, or has a value that is no text.
+    """
+    if not isinstance(task, Task):
+        raise RunFailedError(f"tasks: a source gave {type(task).__name__}; it must give Task(...)")
+    for name in ("task_id", "domain"):
+        if not isinstance(getattr(task, name), str):
+            kind = type(getattr(task, name)).__name__
+            raise RunFailedError(f"tasks: the {name} of a task is {kind}; it must be a str")
+    payload: object = task.payload
+    if not isinstance(payload, str):
+        try:
+            payload = json.dumps(payload, sort_keys=True)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise RunFailedError(
+                f"tasks: the payload of task {task.task_id!r} is no JSON: {one_line(error)}"
+            ) from error
+    return Task(storable(task.task_id), storable(task.domain), storable(payload))
 
 
 def _stream(source: Any, seed: int, place: int) -> Iterator[Task]:

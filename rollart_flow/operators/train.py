@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rollart_flow.algorithms.algorithm import Algorithm
+from rollart_flow.errors import BatchError
 from rollart_flow.operators.batch_columns import Prepared, estimate, lag_of, prepare
 from rollart_flow.resources import Remote, TypedCluster
 from rollart_flow.resources.local import wait
@@ -60,6 +61,8 @@ class TrainContext:
     """All versions that the run evaluates at some time."""
     start: int
     """Version that the run started from."""
+    max_skipped: int
+    """Maximum number of consecutive steps that may be skipped."""
     overlap_publish: bool
     """Whether versions that need not last may be published while the next step trains."""
 
@@ -84,6 +87,8 @@ class TrainOperator:
         self._checkpoints: frozenset[int] | None = None
         self._retried: list[Retried] = []
         """What the weight store had to repeat, and no event says yet."""
+        self._skipped = 0
+        """Number of consecutive steps that were skipped in this process."""
 
     def __call__(self, block: pa.Table) -> pa.Table:
         """Train on the batch of a one-row block; return a block for `read_trained`."""
@@ -100,7 +105,21 @@ class TrainOperator:
             committed = self._begin_commit({"batches": _manifest(batch, prepared)})
             result = self._context.trainers.call.train_step(step, to_ipc(rows))
             wait(committed)
+        self._check_skipped(result)
         return self._record(rows, result, zero_variance)
+
+    def _check_skipped(self, result: StepResult) -> None:
+        """Count skipped steps.
+
+        Raises:
+            BatchError: too many steps in a row were skipped; this one is not recorded.
+        """
+        self._skipped = 0 if result.skipped is None else self._skipped + 1
+        if self._skipped > self._context.max_skipped:
+            raise BatchError(
+                f"{result.skipped}; {self._context.max_skipped} steps in a row may be skipped "
+                "(train.max_skipped)"
+            )
 
     def _assess(self, rows: pa.Table) -> pa.Table:
         return from_ipc(self._context.trainers.call.recompute_old_logprobs(to_ipc(rows)))
@@ -119,6 +138,9 @@ class TrainOperator:
         if checkpoint:
             context.trainers.call.finish_save()
             events = [Event(EventKind.CHECKPOINT, str(step), policy_version=step, step=step)]
+        if result.skipped is not None:
+            why = {"error": result.skipped}
+            events.append(Event(EventKind.SKIP, str(step), step=step, detail=why))
         events += self._offload(step)
         events += [retried.event("trainer", step) for retried in self._retried]
         self._retried = []

@@ -10,7 +10,7 @@ from rollart_flow.engines.registry import check_engine, engine_capabilities
 from rollart_flow.envs.base import Domain
 from rollart_flow.envs.registry import domains_of
 from rollart_flow.errors import SettingsError
-from rollart_flow.fields import Count, Name, Positive, Within
+from rollart_flow.fields import Count, Name, NotNegative, Positive, Within
 from rollart_flow.models.lora import Adapter, read_adapter
 from rollart_flow.models.policy import Policy
 from rollart_flow.pipeline.keywords import Converted, nested, part, setting
@@ -123,6 +123,9 @@ class Train(Node, _Trains):
     keep_checkpoints: Count | None = None
     """Number of newest checkpoints to keep, with their published versions; None keeps all. A step
     before them is replayed or forked by training again from the start of the run."""
+    max_skipped: NotNegative = 3
+    """Number of consecutive steps that may be skipped, each with an event, because their batch
+    cannot be trained on (a loss that is not finite, for example); 0 fails the run at the first."""
     weights: str = "local"
     """Weight store that transports versions to the engines. "local": the run's folder; "mooncake":
     the memory of servers that the run starts (ROLLART section 6.2); "mooncake://HOST:PORT": the

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol, runtime_checkable
 
 from rollart_flow.errors import RewardFailedError
+from rollart_flow.text import one_line
 from rollart_flow.types import Trajectory
 
 Score = float | tuple[float, Mapping[str, float]]
@@ -40,6 +41,11 @@ def as_remote(function: object) -> RemoteReward | None:
 
 _EXPECTED = "a finite number or (finite number, mapping of names to finite numbers)"
 
+_PARTS = 1000
+"""Maximum number of parts of a reward."""
+_PART_NAME = 200
+"""Maximum length of a part's name, which is cut to it."""
+
 Checked = tuple[float, dict[str, float] | None]
 """(reward, named parts or None)."""
 
@@ -55,7 +61,12 @@ def typed_score(score: object) -> Checked:
         return _number(reward, "reward"), None
     if not isinstance(parts, Mapping):
         raise TypeError(f"returned {_name(parts)} as parts; it must return {_EXPECTED}")
-    named = {str(name): _number(value, f"part {name!r}") for name, value in parts.items()}
+    if len(parts) > _PARTS:
+        raise TypeError(f"returned {len(parts)} parts; at most {_PARTS} are stored")
+    named = {}
+    for given, value in parts.items():
+        name = one_line(given, _PART_NAME)
+        named[name] = _number(value, f"part {name!r}")
     return _number(reward, "reward"), named
 
 

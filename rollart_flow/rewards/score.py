@@ -42,6 +42,7 @@ from rollart_flow.rewards.composition import (
     single_functions,
 )
 from rollart_flow.rewards.processes import Deadline, Processes
+from rollart_flow.text import one_line
 from rollart_flow.types import TRAINABLE, Outcome, Reason, Trajectory
 
 
@@ -101,10 +102,11 @@ class Scorer:
                     score = await self._call(deadline, self._function, trajectory)
                 finally:
                     deadline.end()
-        except Exception as error:  # noqa: BLE001  the user's code ends here: its error is data
+        # The user's code ends here: its error is data, `sys.exit()` too.
+        except (Exception, SystemExit) as error:  # noqa: BLE001
             if isinstance(error, TimeoutError) and limit.expired():
                 return self._none(Reason.REWARD_TIMEOUT, f"no reward within {timeout_s:g} s")
-            said = str(error) if isinstance(error, RollartError) else error_line(error)
+            said = one_line(error) if isinstance(error, RollartError) else error_line(error)
             return self._none(_reason(error), said)
         if (infinite := infinite_number(score)) is not None:
             return self._none(Reason.REWARD_NOT_FINITE, infinite)
@@ -154,14 +156,14 @@ class Scorer:
 
     def _none(self, reason: Reason, error: str) -> Verdict:
         said = f"reward function {name_of(self._function)}: {error}"
-        return Verdict(reason=reason, error=said)
+        return Verdict(reason=reason, error=one_line(said))
 
 
 def _runs_in_a_process(function: RewardFunction) -> bool:
     return function is not environment_reward and not is_async(function)
 
 
-def _reason(error: Exception) -> Reason:
+def _reason(error: BaseException) -> Reason:
     """Return the reason of a failure other than the function's own timeout here."""
     if isinstance(error, RewardTimeoutError):
         return Reason.REWARD_TIMEOUT

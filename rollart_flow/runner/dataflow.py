@@ -101,6 +101,7 @@ class Dataflow:
             steps=train.steps,
             evaluated=evaluated_versions(train.steps, None if scores is None else scores.every),
             start=self._processes.recovered.start,
+            max_skipped=train.max_skipped,
             overlap_publish=Phase.UPDATE in self._pipeline.buffer.schedule.before_training,
         )
         batches = Batches(self._processes.coordinator, self._processes.buffer, first)

@@ -48,8 +48,8 @@ class Retrainable(Protocol):
     def load_from(self, address: str) -> object:
         """Restore the checkpoint at an address; see `Trainer.load_from`."""
 
-    def train_step(self, step: int, batch: pa.Table) -> StepResult:
-        """Train on one batch and return the result; see `Trainer.train_step`."""
+    def train_or_skip(self, step: int, batch: pa.Table) -> StepResult:
+        """Train on one batch and return the result; see `Trainer.train_or_skip`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,7 @@ def retrain(run: Run, trainer: Retrainable, step: int) -> Retrained:
         SettingsError: the step is not recorded.
     """
     row = recorded_step(run, step)
-    result = trainer.train_step(step, run.batch(step))
+    result = trainer.train_or_skip(step, run.batch(step))
     recorded, recomputed = (_facts(row), _facts({k: getattr(result, k) for k in FACTS}))
     return Retrained(
         step=step,
@@ -186,7 +186,7 @@ class _Workers:
         """Load a checkpoint in all workers."""
         self._trainers.call.load(address)
 
-    def train_step(self, step: int, batch: pa.Table) -> StepResult:
+    def train_or_skip(self, step: int, batch: pa.Table) -> StepResult:
         """Train on a batch in all workers and return the first worker's result."""
         return self._trainers.call.train_step(step, to_ipc(batch))
 

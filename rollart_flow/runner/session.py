@@ -208,6 +208,8 @@ class Session:
                 item.row, total_steps=total, rewards=item.rewards, committed=item.committed
             )
             self._on_progress(progress)
+            if (why := item.row["skipped"]) is not None:
+                self._on_progress(Progress.note(f"step {item.row['step']} was skipped: {why}"))
         elif stream == "evaluation":
             self._on_progress(Progress.evaluation(item))
 

@@ -23,6 +23,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from rollart_flow.errors import ContractError
+from rollart_flow.text import one_line, storable
 from rollart_flow.types import Trajectory
 
 SCHEMA_VERSION: Literal[2] = 2
@@ -73,9 +74,9 @@ class Answer:
             "schema_version": SCHEMA_VERSION,
             "request_id": self.request_id,
             "reward": None if self.reward is None else _number_out(self.reward),
-            "parts": parts and {_text_out(k): _number_out(v) for k, v in parts.items()},
+            "parts": parts and {storable(k): _number_out(v) for k, v in parts.items()},
             "failure": self.failure,
-            "error": self.error and _text_out(self.error),
+            "error": self.error and one_line(self.error),
         }
 
     @classmethod
@@ -186,11 +187,6 @@ def _total(trajectory: Trajectory) -> float:
     turns = (turn.reward + turn.generate_s + turn.step_s for turn in trajectory.turns)
     alone = (trajectory.reset_s, trajectory.reward or 0.0, sampling.temperature, sampling.top_p)
     return sum(trajectory.logprobs) + sum(turns) + sum(parts.values()) + sum(alone)
-
-
-def _text_out(value: str) -> str:
-    """Replace lone surrogates, which undecodable file names or output leave in text."""
-    return value.encode("utf-8", "replace").decode()
 
 
 def _number_out(value: float) -> float | str:

@@ -23,8 +23,6 @@ REMEMBERED = 4096
 
 _LONGEST_S = 3600.0
 """Longest wait for a slot, and longest evaluation, however late the deadline of a call is [s]."""
-_ERROR_CHARACTERS = 2_000
-"""Maximum length of an error in an answer; a function may raise an error with a whole document."""
 
 _FAILURES = {
     Reason.REWARD_ERROR: CallFailure.FUNCTION,
@@ -110,8 +108,7 @@ class Endpoint:
             self._places.release()
         if found.reason is None:
             return Answer(call.request_id, found.reward, found.parts)
-        error = (found.error or "")[:_ERROR_CHARACTERS]
-        return Answer(call.request_id, failure=_FAILURES[found.reason], error=error)
+        return Answer(call.request_id, failure=_FAILURES[found.reason], error=found.error)
 
     async def _place(self, call: RewardCall) -> bool:
         """Wait for an evaluation slot; return whether one was free before the deadline."""

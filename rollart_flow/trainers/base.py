@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from rollart_flow.errors import BatchError
+from rollart_flow.text import one_line
 from rollart_flow.weights.folder_store import opened
 
 if TYPE_CHECKING:
@@ -64,6 +66,8 @@ class StepResult:
     ess: float | None = None
     lags: list[LagStatistics] | None = None
     """Like the three fields before, see `Mismatch`; None if pi_old was not computed."""
+    skipped: str | None = None
+    """Reason why the step left the weights unchanged; None for a step that trained."""
 
 
 class Trainer(ABC):
@@ -85,9 +89,28 @@ class Trainer(ABC):
                 position, with all columns that the algorithm reads.
 
         Raises:
-            TrainerError: wrong step, a column is missing, or the loss or gradient is not finite
-                (weights unchanged).
+            BatchError: a row cannot be trained on, or the loss or gradient is not finite (weights
+                unchanged).
+            TrainerError: wrong step, or a column is missing.
         """
+
+    def skip_step(self, step: int, batch: pa.Table, why: str) -> StepResult:
+        """Become version `step` with unchanged weights and optimizer.
+
+        Raises:
+            BatchError: the trainer cannot skip a step.
+        """
+        raise BatchError(why)
+
+    def train_or_skip(self, step: int, batch: pa.Table) -> StepResult:
+        """Train on one batch as `train_step` does, or skip the step if the batch forbids it.
+
+        A function of weights and batch alone, so that a recomputed step is skipped again.
+        """
+        try:
+            return self.train_step(step, batch)
+        except BatchError as error:
+            return self.skip_step(step, batch, one_line(error))
 
     @abstractmethod
     def recompute_old_logprobs(self, batch: pa.Table) -> pa.Table:

@@ -99,7 +99,7 @@ class TrainWorker(ActorTrainCls):
 
     @register("first_result")
     def train_step(self, step: int, batch: bytes) -> StepResult:
-        """Train on one batch, given as an Arrow IPC stream; see `Trainer.train_step`.
+        """Train on one batch, given as an Arrow IPC stream; see `Trainer.train_or_skip`.
 
         A repeated call for the last trained step returns the same result.
         """
@@ -107,7 +107,7 @@ class TrainWorker(ActorTrainCls):
             if self._result is None:
                 freeze_heap()
             with self._using_trainer():
-                self._result = self._trainer.train_step(step, from_ipc(batch))
+                self._result = self._trainer.train_or_skip(step, from_ipc(batch))
         return self._result
 
     @register("first_result")

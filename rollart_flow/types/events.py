@@ -95,6 +95,8 @@ class EventKind(StrEnum):
     CRASH = "crash"
     STALL = "stall"
     CHECKPOINT = "checkpoint"
+    SKIP = "skip"
+    """A step left the weights unchanged, since its batch could not be trained on."""
     RUN = "run"
     DIVERGENCE = "divergence"
 

@@ -14,6 +14,7 @@ from rollart_flow.rewards.base import RewardFunction
 from rollart_flow.serverless import endpoint as module
 from rollart_flow.serverless.contract import WARM, Answer, CallFailure, decode, encode, encode_call
 from rollart_flow.serverless.endpoint import Endpoint, load_function
+from rollart_flow.text import ERROR_CHARACTERS
 from rollart_flow.types import Outcome, Trajectory
 from tests.builders import MOMENT, TRAJECTORY, attempt
 from tests.rewards import functions
@@ -136,7 +137,7 @@ def test_an_answer_holds_the_beginning_of_a_long_error() -> None:
         answer = await ask(Endpoint(raises_a_document), call())
         assert answer.failure is CallFailure.FUNCTION
         assert "ValueError: word word" in (answer.error or "")
-        assert len(answer.error or "") == 2_000
+        assert len(answer.error or "") == ERROR_CHARACTERS
 
     asyncio.run(test())
 

@@ -238,6 +238,25 @@ class TrainerConformance(ABC):
         assert fingerprint(trainer.weights()) == fingerprint(healthy.weights())
         assert bits(trainer.train_step(2, batch_of(2))) == bits(healthy.train_step(2, batch_of(2)))
 
+    def test_a_skipped_step_is_a_version_with_the_same_weights(self) -> None:
+        rows = make_rows(10, seed=2)
+        sick = table([*rows[:9], replace(rows[9], advantage=[float("inf")])])
+        trainer, again = self.start(), self.start()
+        results = []
+        for one in (trainer, again):
+            one.train_step(1, batch_of(1))
+            before = fingerprint(one.weights())
+            results.append(one.train_or_skip(2, sick))
+            assert one.version == 2
+            assert fingerprint(one.weights()) == before
+            results.append(one.train_or_skip(3, batch_of(3)))
+        skipped, trained = results[:2]
+        assert "not finite" in (skipped.skipped or "")
+        assert (skipped.loss, skipped.grad_norm) == (0.0, 0.0)
+        assert skipped.action_tokens < skipped.tokens
+        assert trained.skipped is None
+        assert list(map(bits, results[:2])) == list(map(bits, results[2:]))
+
     def test_a_batch_that_it_cannot_score_leaves_no_trace(self) -> None:
         trainer = self.start()
         greedy = table(make_rows(4, seed=1, sampling=Sampling(temperature=0.0)))

@@ -1,10 +1,13 @@
 """GenerationBuilder: joins the chunks of one or more requests to one generation.
 
 The invariant: tokens are appended once and in order. Duplicate tokens are recognized by their
-offset; a gap raises an error.
+offset; a gap raises an error. Every appended token can be trained on: its id is in the vocabulary
+and its logprob is a finite number of at most 0.
 """
 
+import math
 from dataclasses import replace
+from typing import SupportsIndex
 
 from rollart_flow.errors import EngineError
 from rollart_flow.types import Chunk, FinishReason, Generation, GenerationRequest
@@ -12,6 +15,14 @@ from rollart_flow.types import Chunk, FinishReason, Generation, GenerationReques
 
 class ChunkGapError(EngineError):
     """Raised when a chunk was lost in transit; the worker is healthy, the request continues."""
+
+
+class InvalidChunkError(EngineError):
+    """Raised for tokens that no policy can have sampled; the request fails, its worker goes on."""
+
+
+_ROUNDING = 1e-3
+"""Largest logprob, which rounding may put above 0."""
 
 
 class GenerationFailedError(EngineError):
@@ -23,15 +34,21 @@ class GenerationFailedError(EngineError):
 
 
 class GenerationBuilder:
-    """Builder of one request's generation, with the tokens so far."""
+    """Builder of one request's generation, with the tokens so far.
+
+    Args:
+        request: the request.
+        vocabulary: number of token ids; None if any id is valid, as in a simulation.
+    """
 
     __slots__ = (
-        "_base", "_hardware", "_prefilled_by", "_request", "_worker", "finish_reason", "kept",
-        "logprobs", "token_ids", "versions",
+        "_base", "_hardware", "_prefilled_by", "_request", "_vocabulary", "_worker",
+        "finish_reason", "kept", "logprobs", "token_ids", "versions",
     )  # fmt: skip
 
-    def __init__(self, request: GenerationRequest) -> None:
+    def __init__(self, request: GenerationRequest, vocabulary: int | None = None) -> None:
         self._request = request
+        self._vocabulary = math.inf if vocabulary is None else vocabulary
         self._base = 0
         """Number of tokens from earlier parts."""
         self.token_ids: list[int] = []
@@ -71,9 +88,12 @@ class GenerationBuilder:
 
         Raises:
             ChunkGapError: tokens before the chunk are missing.
-            EngineError: the lists of the chunk are not aligned.
+            InvalidChunkError: the lists of the chunk are not aligned, or hold an impossible value.
         """
-        self._check(chunk)
+        try:
+            self._check(chunk)
+        except (TypeError, OverflowError) as error:
+            raise InvalidChunkError(f"{chunk.request_id}: a chunk is malformed: {error}") from error
         skip = len(self) - self._base - chunk.offset
         if skip < 0:
             raise ChunkGapError(
@@ -90,9 +110,37 @@ class GenerationBuilder:
         count = len(chunk.token_ids)
         kept = count if self._request.sampling.truncates else 0
         if not len(chunk.logprobs) == len(chunk.versions) == count or len(chunk.kept) != kept:
-            raise EngineError(
+            raise InvalidChunkError(
                 f"{chunk.request_id}: a chunk of {count} tokens has {len(chunk.logprobs)} "
                 f"logprobs, {len(chunk.versions)} versions and {len(chunk.kept)} kept sets"
+            )
+        if count:
+            self._check_values(chunk)
+        if self._base + chunk.offset + count > self._request.sampling.max_tokens:
+            raise InvalidChunkError(
+                f"{chunk.request_id}: more than {self._request.sampling.max_tokens} tokens, the "
+                "most that were asked for"
+            )
+
+    def _check_values(self, chunk: Chunk) -> None:
+        kinds = {*map(type, chunk.token_ids), *map(type, chunk.versions)}
+        if not all(issubclass(kind, SupportsIndex) for kind in kinds) or min(chunk.versions) < 0:
+            raise InvalidChunkError(
+                f"{chunk.request_id}: a chunk is malformed: ids and versions must be integers"
+            )
+        least, most = min(chunk.token_ids), max(chunk.token_ids)
+        if not 0 <= least <= most < self._vocabulary:
+            raise InvalidChunkError(
+                f"{chunk.request_id}: token ids from {least} to {most} are not in the vocabulary "
+                f"of {self._vocabulary}"
+            )
+        # The sum is finite only if every logprob is.
+        if not math.isfinite(sum(chunk.logprobs)) or max(chunk.logprobs) > _ROUNDING:
+            possible = (-math.inf < logprob <= _ROUNDING for logprob in chunk.logprobs)
+            wrong = dict(zip(possible, chunk.logprobs, strict=True)).get(False, "-inf in all")
+            raise InvalidChunkError(
+                f"{chunk.request_id}: a token has the logprob {wrong}; it must be finite and at "
+                "most 0"
             )
 
     def finish_if_full(self) -> None:

@@ -15,6 +15,7 @@ from rollart_flow.control.inference.generation_builder import (
     ChunkGapError,
     GenerationBuilder,
     GenerationFailedError,
+    InvalidChunkError,
 )
 from rollart_flow.control.inference.generation_timer import GenerationTimer, GenerationTiming
 from rollart_flow.control.inference.prefill import Prefill, Prefilled
@@ -23,6 +24,7 @@ from rollart_flow.control.inference.worker_pool import Recover, WorkerPool
 from rollart_flow.control.loop.waits import waiting
 from rollart_flow.control.protocols import Emit, Inference
 from rollart_flow.errors import EngineError, RequestRefusedError, WorkerLeftError
+from rollart_flow.text import one_line
 from rollart_flow.types import (
     Chunk,
     Event,
@@ -53,11 +55,12 @@ class _Live:
         request: GenerationRequest,
         on_first: FirstToken | None,
         timing: GenerationTiming | None,
+        vocabulary: int | None,
     ) -> None:
         self.request = request
         self.on_first = on_first
         self.timing = timing
-        self.joined = GenerationBuilder(request)
+        self.joined = GenerationBuilder(request, vocabulary)
         self.task = asyncio.current_task()
         self.aborted = False
         self.parts = 0
@@ -92,6 +95,7 @@ class LLMProxy:
             a GenerationTimer, its profiler chooses the classes.
         recover: brings lost workers back; by default they stay lost until `add`.
         prefill: workers that compute prompts for the others; if empty, each computes its own.
+        vocabulary: number of token ids; None if any id is valid.
     """
 
     def __init__(
@@ -102,8 +106,10 @@ class LLMProxy:
         hw_affinity: Mapping[str, str] | GenerationTimer | None = None,
         recover: Recover | None = None,
         prefill: Iterable[Inference] = (),
+        vocabulary: int | None = None,
     ) -> None:
         self._emit = emit
+        self._vocabulary = vocabulary
         self._timer = hw_affinity if isinstance(hw_affinity, GenerationTimer) else None
         given = {} if isinstance(hw_affinity, GenerationTimer) else hw_affinity or {}
         affinity = FixedAffinity(given) if self._timer is None else self._timer.profiler
@@ -145,13 +151,13 @@ class LLMProxy:
         The request id must be unique among the requests in progress of all clients.
 
         Raises:
-            GenerationFailedError: no worker is left, or the request is refused or fails
-                repeatedly; the error carries the tokens so far.
+            GenerationFailedError: no worker is left, or the request is refused, gets impossible
+                tokens or fails repeatedly; the error carries the tokens so far.
         """
         if request.request_id in self._live:
             raise ValueError(f"request {request.request_id!r} is in progress already")
         timing = None if self._timer is None else self._timer.begin(request)
-        live = _Live(request, on_first, timing)
+        live = _Live(request, on_first, timing, self._vocabulary)
         self._live[request.request_id] = live
         cancelling = live.task.cancelling() if live.task is not None else 0
         try:
@@ -184,7 +190,7 @@ class LLMProxy:
             prefilled = await self._prefill.ahead(live.joined.rest(live.parts))
             live.begin_part(worker, prefilled.by)
             await self._take_all(live, worker, prefilled)
-        except RequestRefusedError as error:
+        except (RequestRefusedError, InvalidChunkError) as error:
             raise GenerationFailedError(str(error), live.joined.generation()) from error
         except EngineError as error:
             if len(live.joined) > length:
@@ -234,7 +240,11 @@ class LLMProxy:
                 subject=live.request.trajectory_id or live.request.request_id,
                 reason=_reason(error),
                 domain=live.request.domain,
-                detail={"worker": worker.worker, "tokens": len(live.joined), "error": str(error)},
+                detail={
+                    "worker": worker.worker,
+                    "tokens": len(live.joined),
+                    "error": one_line(error),
+                },
             )
         )
 

@@ -1,7 +1,8 @@
 """Checks of the values that environments return, with precise error messages.
 
 The invariant: a checked answer is exactly the five (or two) values of the protocol in plain Python
-types, the reward finite; any other answer raises an EnvironmentFailedError that names the value.
+types, the reward finite, the observation `storable` text, and info["success"], if given, a bool or
+None; any other answer raises an EnvironmentFailedError that names the value.
 """
 
 import math
@@ -9,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from rollart_flow.errors import EnvironmentFailedError
+from rollart_flow.text import storable
 
 _RESET = "(observation: str, info: mapping)"
 _STEP = (
@@ -42,9 +44,8 @@ def checked_reset(answer: object, call: str = "reset") -> ResetAnswer:
         call: name of the method in the error.
     """
     observation, info = _unpacked(answer, 2, call, _RESET)
-    return ResetAnswer(
-        _typed(observation, str, "observation", call, _RESET), _info(info, call, _RESET)
-    )
+    text = storable(_typed(observation, str, "observation", call, _RESET))
+    return ResetAnswer(text, _info(info, call, _RESET))
 
 
 def checked_step(answer: object, call: str = "step") -> StepAnswer:
@@ -56,7 +57,7 @@ def checked_step(answer: object, call: str = "step") -> StepAnswer:
     """
     observation, reward, terminated, truncated, info = _unpacked(answer, 5, call, _STEP)
     return StepAnswer(
-        _typed(observation, str, "observation", call, _STEP),
+        storable(_typed(observation, str, "observation", call, _STEP)),
         _reward(reward, call),
         _typed(_plain(terminated), bool, "terminated", call, _STEP),
         _typed(_plain(truncated), bool, "truncated", call, _STEP),
@@ -88,10 +89,19 @@ def _reward(value: object, call: str) -> float:
 
 
 def _info(value: object, call: str, expected: str) -> Mapping[str, object]:
-    if isinstance(value, Mapping):
+    if not isinstance(value, Mapping):
+        raise EnvironmentFailedError(
+            f"{call} returned {_name(value)} as info; it must return {expected}"
+        )
+    if "success" not in value:
         return value
+    success = _plain(value["success"])
+    if success is None or isinstance(success, bool):
+        return {**value, "success": success}
+    if isinstance(success, int | float) and math.isfinite(success):
+        return {**value, "success": bool(success)}
     raise EnvironmentFailedError(
-        f"{call} returned {_name(value)} as info; it must return {expected}"
+        f"{call} returned {_name(success)} as info['success']; it must be a bool"
     )
 
 

@@ -21,6 +21,7 @@ from rollart_flow.control.rollout.interrupts import (
     failed,
 )
 from rollart_flow.errors import EnvironmentTimeoutError
+from rollart_flow.text import one_line
 from rollart_flow.types import Outcome, Reason
 
 
@@ -63,9 +64,10 @@ class _Guard:
         self._wait.__exit__(kind, error, trace)
         self.seconds = asyncio.get_running_loop().time() - self._started
         if isinstance(error, EnvironmentTimeoutError):
-            timed_out = AttemptResult(Outcome.TIMED_OUT, Reason.ENVIRONMENT_TIMEOUT, error.message)
-            raise AttemptEndedError(timed_out) from error
-        if isinstance(error, Exception):  # users write environments; whatever they raise is data
+            late = AttemptResult(Outcome.TIMED_OUT, Reason.ENVIRONMENT_TIMEOUT, one_line(error))
+            raise AttemptEndedError(late) from error
+        # Users write environments; whatever they raise is data, `sys.exit()` too.
+        if isinstance(error, Exception | SystemExit):
             raise failed(Reason.ENVIRONMENT_ERROR, self._call, error) from error
 
 
@@ -119,8 +121,9 @@ class GuardedEnvironment:
         with self._guard.over("step"):
             answer = checked_step(await self._environment.step(action))
         self._attempt.check()
-        if "success" in answer.info:
-            self.solved = bool(answer.info["success"])
+        success = answer.info.get("success")
+        if success is not None:
+            self.solved = bool(success)
         return answer
 
     @property

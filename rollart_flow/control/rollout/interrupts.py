@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from rollart_flow.errors import RollartError
+from rollart_flow.text import one_line
 from rollart_flow.types import Outcome, Reason
-
-_ERROR_CHARACTERS = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +37,10 @@ def failed(reason: Reason, what: str, error: BaseException) -> AttemptEndedError
 
     An error of this library is described by its own message.
     """
-    if isinstance(error, RollartError):
-        text = error.message
-    else:
-        text = f"{what} raised {type(error).__name__}: {error}"
-    return AttemptEndedError(
-        AttemptResult(Outcome.FAILED, reason, " ".join(text.split())[:_ERROR_CHARACTERS])
-    )
+    said = one_line(error)
+    if not isinstance(error, RollartError):
+        said = one_line(f"{what} raised {type(error).__name__}: {said}")
+    return AttemptEndedError(AttemptResult(Outcome.FAILED, reason, said))
 
 
 class Interruptible:

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rollart_flow.errors import TrainerError
+from rollart_flow.errors import BatchError, TrainerError
 
 Array = np.ndarray[tuple[int], np.dtype[Any]]
 
@@ -100,9 +100,9 @@ def read_column(table: pa.Table, column: str, column_type: pa.DataType) -> pa.Ch
 
 
 def refuse(names: tuple[str, ...], wrong: Array, rows: Array, what: str) -> None:
-    """Raise a TrainerError for the first `wrong` entry; `rows` is the row of each entry."""
+    """Raise a BatchError for the first `wrong` entry; `rows` is the row of each entry."""
     if wrong.any():
-        raise TrainerError(f"trajectory {names[int(rows[int(wrong.argmax())])]} {what}")
+        raise BatchError(f"trajectory {names[int(rows[int(wrong.argmax())])]} {what}")
 
 
 def _missing(table: pa.Table, column: str) -> TrainerError:

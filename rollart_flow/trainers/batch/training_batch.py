@@ -16,7 +16,7 @@ import pyarrow as pa
 import torch
 
 from rollart_flow.algorithms.algorithm import Algorithm
-from rollart_flow.errors import TrainerError
+from rollart_flow.errors import BatchError
 from rollart_flow.trainers.batch.columns import Columns, read_columns
 from rollart_flow.trainers.batch.micro_batch import MicroBatch, packed_tokens, padded_tokens
 from rollart_flow.trainers.batch.ragged import (
@@ -103,7 +103,7 @@ class TrainingBatch:
         """Refuse an action token that its sampling settings exclude; all arguments are [A]."""
         if not possible.all():
             at = int((~possible).argmax())
-            raise TrainerError(
+            raise BatchError(
                 f"trajectory {self.names[int(rows[at])]}: action token {int(targets[at])} has "
                 "probability 0 under the stored sampling settings"
             )
@@ -112,11 +112,11 @@ class TrainingBatch:
         """Refuse rows that cannot be scored.
 
         Raises:
-            TrainerError: greedy sampling, no action token, an action without anything before it,
+            BatchError: greedy sampling, no action token, an action without anything before it,
                 a token id outside the vocabulary, top-p or top-k without the kept tokens.
         """
         if self.rows == 0:
-            raise TrainerError("the batch is empty")
+            raise BatchError("the batch is empty")
         every = np.arange(self.rows)
         refuse(
             self.names,
@@ -139,9 +139,7 @@ class TrainingBatch:
         )
         for ids in (self.sampling_mask.allowed.values, self.sampling_mask.left.values):
             if len(ids) and (ids.min() < 0 or ids.max() >= vocabulary):
-                raise TrainerError(
-                    f"a sampling names a token outside the vocabulary of {vocabulary}"
-                )
+                raise BatchError(f"a sampling names a token outside the vocabulary of {vocabulary}")
 
 
 def read_batch(

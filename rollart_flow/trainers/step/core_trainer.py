@@ -18,10 +18,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import torch
 
 from rollart_flow.algorithms.algorithm import Algorithm
-from rollart_flow.errors import TrainerError
+from rollart_flow.errors import BatchError, TrainerError
 from rollart_flow.trainers.base import StepResult, Trainer
 from rollart_flow.trainers.batch.passes import packs
 from rollart_flow.trainers.batch.ragged import Array
@@ -120,6 +121,21 @@ class CoreTrainer(Trainer):
             **_mismatch(old_policy, rows),
         )
 
+    def skip_step(self, step: int, batch: pa.Table, why: str) -> StepResult:
+        self._version, state = step, self._train_state
+        self._reference.reached(step, self.weights)
+        made = fingerprint(state.whole(state.everything()))
+        self._checksum = made if self._critic is None else None
+        counts = (pc.list_value_length(batch["token_ids"]), pc.list_flatten(batch["action_mask"]))
+        tokens, action_tokens = (pc.sum(count).as_py() or 0 for count in counts)
+        return StepResult(
+            step=step, loss=0.0, grad_norm=0.0, ratio_mean=0.0, ratio_max=0.0, clip_fraction=0.0,
+            kl=0.0, entropy=0.0, learning_rate=self.settings.optimizer.learning_rate(step),
+            tokens=tokens, action_tokens=action_tokens, train_s=0.0, fingerprint=made,
+            threads=self.settings.threads, kernels=describe_kernels(self._ranks, self.settings),
+            skipped=why,
+        )  # fmt: skip
+
     def recompute_old_logprobs(self, batch: pa.Table) -> pa.Table:
         rows = read_scorable(batch, packed=self.settings.packed)
         rows.check(self._model.config.vocab_size)
@@ -205,7 +221,7 @@ class CoreTrainer(Trainer):
                 grad_norm = state.clip()
                 loss = float(self._ranks.sum(np.array([tally.loss]))[0])
                 if not (math.isfinite(loss) and math.isfinite(grad_norm)):
-                    raise TrainerError(
+                    raise BatchError(
                         f"step {step}: loss {loss} or gradient norm {grad_norm} is not "
                         "finite; weights are unchanged, look at the batch's logprobs and advantages"
                     )

@@ -25,7 +25,7 @@ class Notes(Profiler):
 
 
 class Paced:
-    """Prefills for 2 s, then a chunk of two tokens every second, three in all."""
+    """Prefills for 2 s, then a chunk of two tokens every second, up to the limit."""
 
     hardware = "H20"
     stands_for = frozenset(("H20",))
@@ -37,9 +37,10 @@ class Paced:
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Chunk]:
         await asyncio.sleep(1)
-        for offset in (0, 2, 4):
+        most = request.sampling.max_tokens
+        for offset in range(0, most, 2):
             await asyncio.sleep(1)
-            end = FinishReason.LENGTH if offset == 4 else None
+            end = FinishReason.LENGTH if offset == most - 2 else None
             yield Chunk(request.request_id, offset, (1, 1), (-0.5,) * 2, (self.version,) * 2, end)
             if self.dies:
                 raise EngineError("gone")

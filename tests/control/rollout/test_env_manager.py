@@ -311,11 +311,11 @@ async def test_text_that_cannot_be_encoded_is_a_failed_trajectory() -> None:
         def encode_observation(
             self, text: str, *, first: bool, ended: bool = True
         ) -> tuple[int, ...]:
-            return tuple(text.encode())
+            return tuple(text.encode("ascii"))
 
     strict = EnvManager(
         assignment(),
-        lambda: ScriptedEnvironment(reset=("\ud800", {})),
+        lambda: ScriptedEnvironment(reset=("é", {})),
         Strict(),
         LLMProxy([OneLetterEngine()], EventLog()),
         AttemptLimits(max_turns=1, context_tokens=10),

@@ -1,0 +1,29 @@
+"""Text that comes from users' code or from a model, made safe to store and short enough to read.
+
+Everything of theirs that reaches a table, an event or a message passes through this module: an
+error becomes one bounded line, and lone surrogates, which no file can hold, are replaced.
+"""
+
+ERROR_CHARACTERS = 500
+"""Maximum length of an error in a table or an event."""
+_SURROGATES = range(0xD800, 0xE000)
+
+
+def storable(text: str) -> str:
+    """Return text with U+FFFD in place of each surrogate, which UTF-8 cannot encode."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return "".join("\ufffd" if ord(letter) in _SURROGATES else letter for letter in text)
+    return text
+
+
+def one_line(text: object, limit: int = ERROR_CHARACTERS) -> str:
+    """Return a text as one line that can be stored, cut to a number of characters."""
+    try:
+        said = str(text)
+    except Exception as error:  # noqa: BLE001  a user's `__str__` may raise anything
+        said = f"{type(text).__name__}, whose text raised {type(error).__name__}"
+    # No more is split than the line may need: a message may have millions of characters.
+    line = storable(" ".join(said[: 4 * limit].split()))
+    return line if len(line) <= limit else line[: limit - 1] + "…"
