@@ -170,6 +170,12 @@ class GangTrainer(Trainer):
         found: StepResult = one
         return found
 
+    def skip_step(self, step: int, batch: pa.Table, why: str) -> StepResult:
+        one, *others = self.every(_skip_step, step, batch, why)
+        assert {other.fingerprint for other in others} == {one.fingerprint}
+        found: StepResult = one
+        return found
+
     def recompute_old_logprobs(self, batch: pa.Table) -> pa.Table:
         one, *others = self.every(_assess, batch)
         assert all(one.equals(other) for other in others)
@@ -201,6 +207,10 @@ def _checksum(trainer: Trainer) -> str | None:
 
 def _train_step(trainer: Trainer, step: int, batch: pa.Table) -> StepResult:
     return trainer.train_step(step, batch)
+
+
+def _skip_step(trainer: Trainer, step: int, batch: pa.Table, why: str) -> StepResult:
+    return trainer.skip_step(step, batch, why)
 
 
 def _assess(trainer: Trainer, batch: pa.Table) -> pa.Table:
