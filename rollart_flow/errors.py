@@ -23,6 +23,7 @@
     │   ├── WorkerAwayError                     no node can run its worker now; it may come back
     │   ├── WorkerLeftError                     its worker was told to stop serving; others serve
     │   └── WorkerLostError                     it died permanently and is not replaced
+    ├── UnknownClientError (LookupError)        a restarted coordinator asks its caller to report
     ├── WeightsError (RuntimeError)             a version that is missing, torn or damaged
     │   └── WeightStoreAwayError                the storage fails now; a retry may succeed
     ├── TrainerError (RuntimeError)             a step or checkpoint that cannot be computed
@@ -140,6 +141,10 @@ class WorkerLeftError(EngineError):
 
 class WorkerLostError(EngineError):
     """An inference worker is lost permanently: no worker will take over its name."""
+
+
+class UnknownClientError(RollartError, LookupError):
+    """The coordinator restarted and does not know its caller, which has to report to it first."""
 
 
 class WeightsError(RollartError, RuntimeError):

@@ -114,6 +114,8 @@ class PlaneState:
     """Counts the control planes of a run, of which each successor has a higher number."""
     cursor: int = 0
     """Cursor from which the buffer's changes are read."""
+    published: int | None = None
+    """Newest version that is known to be readable; None if it is the last recorded step."""
 
 
 class ControlPlane:
@@ -158,6 +160,7 @@ class ControlPlane:
             first_step=state.trained + 1,
             served=engines.version,
             pending=state.untrained,
+            published=state.published,
             suspended=engines.suspended,
         )
         if state.trained >= settings.steps:
@@ -287,11 +290,6 @@ class RolloutPlane:
             dispatch=self._dispatch,
         )
         return await (manager.run() if self._worker is None else self._worker.run(manager))
-
-    async def reconnect(self) -> None:
-        """Report the running attempts to a restarted scheduler, and end those that it refuses."""
-        if self._worker is not None:
-            await self._worker.reconnect()
 
     async def close(self) -> None:
         """Stop to listen for cancellations, and wait for pending aborts of requests."""

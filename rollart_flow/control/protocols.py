@@ -193,6 +193,18 @@ class Cancellation:
     reason: Reason
 
 
+@dataclass(frozen=True, slots=True)
+class RunningAttempt:
+    """An attempt that a rollout worker runs, as it reports it to a restarted scheduler."""
+
+    trajectory_id: str
+    group_id: str
+    attempt: int
+    """Index of the attempt in its group."""
+    version: int | None
+    """Policy version of the first token; None before that token."""
+
+
 class Admission(Protocol):
     """Interface of the RolloutScheduler for rollout."""
 
@@ -210,6 +222,18 @@ class Admission(Protocol):
 
         Returns:
             The attempts; none if the run ends.
+
+        Raises:
+            UnknownClientError: the scheduler was restarted; call `adopt`, then ask again.
+        """
+        ...
+
+    async def adopt(self, source: str, trajectory_ids: Sequence[str]) -> None:
+        """Tell a restarted scheduler which attempts a source has received of earlier ones.
+
+        Args:
+            source: name of the source.
+            trajectory_ids: ids of all attempts that it received, ended ones included.
         """
         ...
 
@@ -234,6 +258,20 @@ class Admission(Protocol):
 
         Returns:
             (new cursor, cancellations).
+
+        Raises:
+            UnknownClientError: the scheduler was restarted, or has not heard of the rollout worker
+                for too long; call `announce`, and read on from the cursor that it returns.
+        """
+        ...
+
+    async def announce(
+        self, worker: str, running: Sequence[RunningAttempt]
+    ) -> tuple[int, tuple[Cancellation, ...]]:
+        """Report all attempts that a rollout worker runs.
+
+        Returns:
+            (cursor for `cancellations`, cancellations of the attempts that may not go on).
         """
         ...
 

@@ -81,6 +81,7 @@ class EngineWorker(ActorGenCls):
         self._serves = False
         self._left = False
         """Whether the worker was told to serve no request until `serve`."""
+        self._suspended = False
         self._commands = asyncio.Lock()
 
     @register()
@@ -136,13 +137,13 @@ class EngineWorker(ActorGenCls):
     async def suspend(self) -> None:
         """Suspend the engine, and return once it samples no token."""
         async with self._command():
-            await self._engine.suspend()
+            await self._suspend()
 
     @register(retries=-1)
     async def release(self) -> int:
         """Free the memory that only generation needs, until `serve`; return its size in bytes."""
         async with self._command():
-            await self._engine.suspend()  # a restarted process is not suspended
+            await self._suspend()  # a restarted process is not suspended
             return await self._engine.release()
 
     @register(retries=-1)
@@ -153,7 +154,7 @@ class EngineWorker(ActorGenCls):
         returns its size in bytes.
         """
         async with self._command():
-            await self._engine.suspend()
+            await self._suspend()
             self._left = True
             tasks = tuple(self._running.values())
             for task in tasks:
@@ -186,14 +187,19 @@ class EngineWorker(ActorGenCls):
         async with self._command():
             await self._hold(version)
             await self._engine.resume()
+            self._suspended = False
             freeze_heap()
             begins, self._serves, self._left = not self._serves, True, False
             return begins
 
+    async def _suspend(self) -> None:
+        self._suspended = True
+        await self._engine.suspend()
+
     async def _hold(self, version: int) -> PullStats:
         if version == self._engine.version:
             return PullStats()
-        await self._engine.suspend()
+        await self._suspend()
         asked = time.monotonic()
         if await self._engine.receive(version):
             seconds = time.monotonic() - asked
@@ -209,6 +215,15 @@ class EngineWorker(ActorGenCls):
     async def version(self) -> int:
         """Return the policy version that is served."""
         return self._engine.version
+
+    @register(retries=-1)
+    async def state(self) -> tuple[int, bool] | None:
+        """Return the version that is served, and whether the engine is suspended.
+
+        Return None from a process that serves no request yet, or was told to serve none.
+        """
+        serves = self._serves and not self._left
+        return (self._engine.version, self._suspended) if serves else None
 
     @asynccontextmanager
     async def _command(self) -> AsyncIterator[None]:

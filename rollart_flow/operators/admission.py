@@ -1,9 +1,10 @@
 """The scheduler, in the coordinator's process, as a process of rollout workers sees it."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rollart_flow.control.protocols import Cancellation
+from rollart_flow.control.protocols import Cancellation, RunningAttempt
 from rollart_flow.resources import Remote
 from rollart_flow.types import Assignment
 
@@ -36,6 +37,14 @@ class AdmissionClient:
 
     async def cancellations(self, worker: str, after: int) -> tuple[int, tuple[Cancellation, ...]]:
         return await self._coordinator.call.cancellations.aio(worker, after)
+
+    async def announce(
+        self, worker: str, running: Sequence[RunningAttempt]
+    ) -> tuple[int, tuple[Cancellation, ...]]:
+        return await self._coordinator.call.announce.aio(worker, running)
+
+    async def adopt(self, source: str, trajectory_ids: Sequence[str]) -> None:
+        await self._coordinator.call.adopt.aio(source, trajectory_ids)
 
     def _send_soon(self) -> None:
         """Send the messages of this turn of the loop when the turn has ended."""

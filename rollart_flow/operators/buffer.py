@@ -1,13 +1,14 @@
 """The buffer between producer and consumer: one Ray actor, and the only committer of the run.
 
-`BufferActor` serves a `BufferService` over the run's Delta tables. A restart needs none of its
-in-memory state, which is rebuilt from the tables.
+`BufferActor` serves a `BufferService` over the run's Delta tables. If its process dies, Ray starts
+another one and repeats the calls that were not answered: the new process rebuilds its state from
+the tables, and all calls have the same effect when they are repeated.
 """
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,13 +18,14 @@ from rollart_flow.control.protocols import Change
 from rollart_flow.control.schedule.schedule import Schedule
 from rollart_flow.operators.committer import Committer
 from rollart_flow.operators.filters import NamedFilter, group_refusal, refusals
-from rollart_flow.operators.recovery import RecoveredRun, recover
+from rollart_flow.operators.recovery import RecoveredRun, batch_of, recorded_reports, recover
 from rollart_flow.resources import register
 from rollart_flow.resources.garbage import freeze_heap
-from rollart_flow.rows import from_ipc, samples, to_ipc
+from rollart_flow.resources.nodes import restarted
+from rollart_flow.rows import events_table, from_ipc, samples, to_ipc
 from rollart_flow.store import Run, RunStatus, RunWriter
 from rollart_flow.store.lease import Tenure
-from rollart_flow.types import Batch, Event, Sample
+from rollart_flow.types import Batch, Event, EventKind, Reason, Sample
 
 _LEAST_RUN = 4
 """Mean number of adjacent rows from which on rows are sliced, which copies none, not taken."""
@@ -101,19 +103,38 @@ class BufferActor:
         self._uri = uri
         self._settings = settings
         self._tenure = tenure
+        self._replaces = restarted()
+        self._opening: asyncio.Future[RecoveredRun] | None = None
+        self._recorded: frozenset[tuple[datetime, str, str]] = frozenset()
+        """Events that callers may report again, since a lost process did not answer them."""
 
     @register("rank_zero")
     async def start(self) -> RecoveredRun:
         """Become the run's only writer, rebuild the buffer, and return the run's state."""
-        settings = self._settings
+        self._opening = self._opening or asyncio.ensure_future(self._open())
+        return await asyncio.shield(self._opening)
+
+    async def _serving(self) -> BufferService[pa.Table]:
+        """Return the service, which is rebuilt first in a process that replaces a lost one."""
+        await self.start()
+        return self._service
+
+    async def _open(self) -> RecoveredRun:
+        settings, run = self._settings, Run(self._uri)
         self._writer = await asyncio.to_thread(RunWriter.open, self._uri, self._tenure)
-        recovered = await asyncio.to_thread(recover, Run(self._uri))
+        if self._replaces:
+            self._recorded = await asyncio.to_thread(recorded_reports, run)
+            await asyncio.to_thread(self._writer.commit, "events", _crash("buffer"))
+        recovered = await asyncio.to_thread(recover, run)
         self._committer = Committer(
             self._writer, max_rows=settings.commit_rows, interval_s=settings.commit_ms / 1000
         )
-        row_format = ArrowRows(settings.filters, settings.group_filters)
         self._service: BufferService[pa.Table] = BufferService(
-            settings.schedule, settings.group_size, row_format, self._committer
+            settings.schedule,
+            settings.group_size,
+            ArrowRows(settings.filters, settings.group_filters),
+            self._committer,
+            cursor=recovered.crashes << 32,
         )
         self._service.restore(self._stored(recovered))
         freeze_heap()
@@ -136,40 +157,85 @@ class BufferActor:
                 "steps": recovered.version,
                 "evaluations": max(recovered.evaluated, default=-1),
             },
+            changes=control.changes if self._replaces else (),
         )
 
     @register("rank_zero")
+    async def succeed(self, died: str) -> tuple[RecoveredRun, int]:
+        """Record that a process died, and return what its successor starts from.
+
+        Returns:
+            (state of the run, cursor from which the successor reads `changes`).
+        """
+        service = await self._serving()
+        cursor = service.index.cursor
+        # Events that the dead process reported are durable with this one.
+        await self._committer.commit({"events": _crash(died)}, at_once=True)
+        recovered = await asyncio.to_thread(recover, Run(self._uri))
+        if recovered.untrained is None:
+            formed = service.index.formed(recovered.version + 1)
+            recovered = replace(recovered, untrained=formed)
+        return recovered.without_rows(), cursor
+
+    @register("rank_zero")
     async def report(self, events: Sequence[tuple[datetime, Event]]) -> None:
-        """Queue events of another process with their UTC times; return before they are durable."""
-        self._service.report(events)
+        """Record events of another process with their UTC times; return once they are durable."""
+        service = await self._serving()
+        service.report([each for each in events if _key(*each) not in self._recorded])
+        await self._committer.reported()
+
+    @register("rank_zero")
+    async def received(self) -> None:
+        """Return after the events that the caller sent before have arrived."""
+        await self._serving()
 
     @register("rank_zero")
     async def put(self, data: bytes) -> None:
         """Commit training trajectories, given as Arrow IPC; see `BufferService.put`."""
-        await self._service.put(from_ipc(data))
+        service = await self._serving()
+        await service.put(from_ipc(data))
 
     @register("rank_zero")
     async def commit(self, tables: Mapping[str, bytes]) -> int:
         """Commit rows, given as Arrow IPC by table; see `BufferService.commit`."""
-        return await self._service.commit({table: from_ipc(data) for table, data in tables.items()})
+        service = await self._serving()
+        rows = {table: from_ipc(data) for table, data in tables.items()}
+        if "batches" in rows:
+            service.adopt(batch_of(rows["batches"]))
+        return await service.commit(rows)
 
     @register("rank_zero")
     async def get_batch(self, step: int, version: int, size: int) -> Batch:
         """Return the batch of a step; see `BufferService.get_batch`."""
-        return await self._service.get_batch(step, version, size)
+        service = await self._serving()
+        return await service.get_batch(step, version, size)
 
     @register("rank_zero")
-    async def rows(self, step: int) -> bytes:
+    async def rows(self, batch: Batch) -> bytes:
         """Return the rows of a batch as Arrow IPC; see `BufferService.batch_rows`."""
-        return to_ipc(self._service.batch_rows(step))
+        service = await self._serving()
+        service.adopt(batch)
+        return to_ipc(service.batch_rows(batch.step))
 
     @register("rank_zero")
     async def changes(self, after: int) -> tuple[int, tuple[Change, ...]]:
         """Return the changes that the scheduler applies; see `BufferService.changes`."""
-        return await self._service.changes(after)
+        service = await self._serving()
+        return await service.changes(after)
 
     @register("rank_zero")
     async def close(self, status: RunStatus, error: str | None = None) -> None:
         """Commit all queued rows and record how the run ended."""
+        await self._serving()
         await self._committer.close()
         await asyncio.to_thread(self._writer.close, status, error)
+
+
+def _crash(died: str) -> pa.Table:
+    detail = {"restarted": "alone"}
+    event = Event(EventKind.CRASH, died, reason=Reason.WORKER_LOST, detail=detail)
+    return events_table([(datetime.now(UTC), event)])
+
+
+def _key(at: datetime, event: Event) -> tuple[datetime, str, str]:
+    return at, str(event.kind), event.subject

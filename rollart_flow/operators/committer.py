@@ -107,6 +107,19 @@ class Committer:
             self._full.set()
         await queued.done
 
+    async def reported(self) -> None:
+        """Return once all events that were reported before are durable.
+
+        Raises:
+            StoreError: see `commit`.
+        """
+        if self._failure is not None:
+            raise self._failure
+        queued = _Queued({}, asyncio.get_running_loop().create_future())
+        self._queue.append(queued)
+        self._work.set()
+        await queued.done
+
     async def close(self) -> None:
         """Commit all queued rows and events, then join the threads."""
         self._closing = True
@@ -139,10 +152,8 @@ class Committer:
         loop = asyncio.get_running_loop()
         started = loop.time()
         try:
-            tables = self._joined(queue)
-            if not tables:
-                return
-            await loop.run_in_executor(self._threads, self._writer.commit_many, tables)
+            if tables := self._joined(queue):
+                await loop.run_in_executor(self._threads, self._writer.commit_many, tables)
         except Exception as error:  # noqa: BLE001  callers that wait must get any failure
             self._fail(queue, error)
             return

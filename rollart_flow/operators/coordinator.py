@@ -2,133 +2,94 @@
 
 All parts of a run exchange small messages with it: the task source requests attempts, rollout
 workers request permission and cancellations, the batch source requests batches, the train operator
-reports steps, and the evaluation source asks which version is due. Its state can be rebuilt from
-the tables (`operators.recovery`).
+reports steps, and the evaluation source asks which version is due.
+
+If its process dies, Ray starts another one and repeats the calls that were not answered. The new
+process rebuilds its state from the tables (`operators.recovery`), the buffer and the engines, and
+asks the task source and the rollout workers what is in flight, which goes on meanwhile.
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
-from itertools import islice
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
-from rollart_flow.control.inference.health import HealthLimits
-from rollart_flow.control.loop.waits import Signal, Watchdog, describe, waiting
-from rollart_flow.control.plane import ControlPlane, EngineWorkers, PlaneSettings, PlaneState
-from rollart_flow.control.protocols import Cancellation
+from rollart_flow.control.loop.waits import Signal, describe, waiting
+from rollart_flow.control.plane import ControlPlane
+from rollart_flow.control.protocols import Cancellation, RunningAttempt
 from rollart_flow.control.schedule.declarations import Phase
-from rollart_flow.control.schedule.schedule import Schedule
-from rollart_flow.control.scheduler.curriculum import Curriculum
-from rollart_flow.control.scheduler.rollout_settings import RolloutSettings
-from rollart_flow.engines.base import EnginePhase
+from rollart_flow.control.scheduler.rollout_polls import RolloutPolls
 from rollart_flow.engines.worker import EngineWorker
-from rollart_flow.errors import RollartError
-from rollart_flow.operators.rebinding import Rebinding, Spawning
 from rollart_flow.operators.recovery import RecoveredRun
-from rollart_flow.operators.remote import EventSender, RemoteCommands
-from rollart_flow.operators.tasks import task_stream
+from rollart_flow.operators.run_plane import CoordinatorSettings, RunPlane
 from rollart_flow.resources import Remote, TypedCluster, WorkerHandle, register
 from rollart_flow.resources.garbage import freeze_heap
-from rollart_flow.resources.reasons import failures, reason
-from rollart_flow.rows import to_ipc
-from rollart_flow.types import Assignment, Batch, Task
+from rollart_flow.resources.nodes import restarted
+from rollart_flow.types import Assignment, Batch
 
 if TYPE_CHECKING:
     from rollart_flow.operators.buffer import BufferActor
-
-STALL_S = 120.0
-"""Time without any progress after which the pending waits are reported as an event [s]."""
-
-
-@dataclass(frozen=True, slots=True)
-class CoordinatorSettings:
-    """Settings of the pipeline that the coordinator needs."""
-
-    sources: tuple[Any, ...]
-    task_seed: int
-    task_weights: dict[str, float] | None
-    domains: tuple[str, ...]
-    """Names of the domains that run tasks."""
-    curriculum: Curriculum | None
-    """Curriculum that selects tasks, or None to admit every task."""
-    rollout: RolloutSettings
-    schedule: Schedule
-    steps: int
-    evaluate_every: int | None
-    """Number of versions between evaluations, or None if the run has no evaluation."""
-    health: HealthLimits
-    """Health limits of engine workers."""
-    spawning: Spawning | None
-    """How to start more engine workers if nodes may join, or None if no node will join."""
 
 
 class CoordinatorActor:
     """Actor that exposes the scheduler and the controller to the operators."""
 
-    def __init__(self, settings: CoordinatorSettings) -> None:
+    def __init__(
+        self,
+        settings: CoordinatorSettings,
+        buffer: "Remote[BufferActor]",
+        engines: TypedCluster[EngineWorker],
+    ) -> None:
         self._settings = settings
+        self._run = RunPlane(settings, buffer, engines)
+        self._replaces = restarted()
+        self._opening: asyncio.Future[None] | None = None
         self._stopped = False
         self._all_admitted = False
         self._changed = Signal()
 
     @register("rank_zero")
-    async def start(
-        self,
-        recovered: RecoveredRun,
-        buffer: "Remote[BufferActor]",
-        engines: TypedCluster[EngineWorker],
-    ) -> None:
+    async def start(self, recovered: RecoveredRun) -> None:
         """Build the control plane at the state that was recovered from the tables."""
-        settings, version = self._settings, recovered.version
-        self._buffer, self._recorded = buffer, version
-        self._events = EventSender(buffer)
-        self._due = recovered.due_versions(settings.steps, settings.evaluate_every)
-        self._unevaluated = set(self._due)
-        self._handles = {worker.name: worker for worker in engines.workers}
-        self._plane = ControlPlane(
-            PlaneSettings(
-                settings.schedule,
-                settings.rollout,
-                settings.steps,
-                settings.curriculum,
-                settings.task_seed,
-            ),
-            _engine_workers(engines, version),
-            self._tasks_from,
-            buffer.port,
-            self._events.emit,
-            PlaneState(version, recovered.control, recovered.untrained),
-        )
-        self._scheduler, self._controller = self._plane.scheduler, self._plane.controller
-        self._following = asyncio.create_task(self._plane.follow())
-        self._watches = [asyncio.create_task(self._plane.watch(settings.health))]
-        if settings.spawning is not None:
-            self._watches.append(asyncio.create_task(self._rebind(settings.spawning)))
-        self._watchdog = Watchdog(self._events.emit, STALL_S)
-        freeze_heap()
+        if self._replaces:
+            await self._serving()
+        else:
+            self._begun(recovered, self._run.begin(recovered))
 
-    def _tasks_from(self, cursor: int) -> Iterator[tuple[Task, int]]:
-        """Return tasks with their cursors, from a cursor on."""
-        settings = self._settings
-        stream = task_stream(
-            settings.sources,
-            seed=settings.task_seed,
-            weights=settings.task_weights,
-            domains=settings.domains,
-        )
-        rest = islice(stream, cursor, None)
-        return ((task, place) for place, task in enumerate(rest, cursor))
+    async def _serving(self) -> ControlPlane:
+        """Return the control plane; a process that replaces a lost one rebuilds it first."""
+        if self._replaces:
+            self._opening = self._opening or asyncio.ensure_future(self._succeed())
+            await asyncio.shield(self._opening)
+        return self._plane
+
+    async def _succeed(self) -> None:
+        self._begun(*await self._run.succeed())
+
+    def _begun(self, recovered: RecoveredRun, plane: ControlPlane) -> None:
+        self._plane, self._polls = plane, RolloutPolls(plane.scheduler)
+        self._scheduler, self._controller = plane.scheduler, plane.controller
+        self._recorded = recovered.version
+        self._due = recovered.due_versions(self._settings.steps, self._settings.evaluate_every)
+        self._unevaluated = set(self._due)
+        freeze_heap()
 
     # Admission.
 
     @register("rank_zero")
     async def admit(self, source: str, index: int, most: int) -> tuple[Assignment, ...]:
         """Wait for and return the index-th block of a source; it is empty if the run ends."""
-        assignments = await self._scheduler.admit(source, index, most)
+        plane = await self._serving()
+        assignments = await plane.scheduler.admit(source, index, most)
         self._all_admitted = not assignments
+        # The admissions must outlive this process, as the attempts do.
+        await self._run.events.received()
         return assignments
+
+    @register("rank_zero")
+    async def adopt(self, source: str, trajectory_ids: Sequence[str]) -> None:
+        """Learn which attempts a source has received; see `control.protocols.Admission`."""
+        await (await self._serving()).scheduler.adopt(source, trajectory_ids)
 
     @register("rank_zero")
     async def permit(
@@ -144,32 +105,29 @@ class CoordinatorActor:
         Returns:
             For each attempt of `asked`, None if it may start, or the cancellation that ends it.
         """
+        scheduler = (await self._serving()).scheduler
         for trajectory_id, version in started:
-            await self._scheduler.started(trajectory_id, version)
-        return [await self._scheduler.permit(trajectory_id, worker) for trajectory_id in asked]
+            await scheduler.started(trajectory_id, version)
+        return [await scheduler.permit(trajectory_id, worker) for trajectory_id in asked]
 
     @register("rank_zero")
     async def cancellations(self, worker: str, after: int) -> tuple[int, tuple[Cancellation, ...]]:
-        """Wait for a rollout worker's cancellations past a cursor."""
-        return await self._scheduler.cancellations(worker, after)
+        """Wait for a rollout worker's cancellations past a cursor; there may be none yet."""
+        await self._serving()
+        return await self._polls.cancellations(worker, after)
+
+    @register("rank_zero")
+    async def announce(
+        self, worker: str, running: Sequence[RunningAttempt]
+    ) -> tuple[int, tuple[Cancellation, ...]]:
+        """Learn which attempts a rollout worker runs; see `control.protocols.Admission`."""
+        return await (await self._serving()).scheduler.announce(worker, running)
 
     @register("rank_zero")
     async def revive(self, worker: str) -> tuple[WorkerHandle[EngineWorker], ...]:
         """Wait for the replacements of a lost engine worker: itself, others, or none ever."""
-        names = await self._plane.revive(worker)
-        return tuple(self._handles[name] for name in names)
-
-    async def _rebind(self, spawning: Spawning) -> None:
-        rebinding = Rebinding(
-            self._handles, self._plane.engines, spawning, self._events.emit, self._bound
-        )
-        try:
-            await rebinding.run()
-        except* failures(RollartError) as errors:
-            self._scheduler.fail(f"engine workers cannot be moved: {reason(errors.exceptions[0])}")
-
-    def _bound(self, bindings: pa.Table) -> None:
-        self._buffer.call.commit.start({"bindings": to_ipc(bindings)})
+        names = await (await self._serving()).revive(worker)
+        return tuple(self._run.handles[name] for name in names)
 
     # Training.
 
@@ -179,6 +137,7 @@ class CoordinatorActor:
 
         See `control.training.controller.AsyncController.next_batch`.
         """
+        await self._serving()
         if self._stopped:
             return None
         batch = asyncio.ensure_future(self._controller.next_batch(step))
@@ -199,6 +158,7 @@ class CoordinatorActor:
         of the preceding step. The call waits for a swap that is under way. If the schedule swaps
         after training, the swap is the one that followed the preceding step.
         """
+        await self._serving()
         await self._controller.exchanged()
         now = self._controller.phases(step)
         ahead = self._settings.schedule.before_training
@@ -214,6 +174,7 @@ class CoordinatorActor:
 
         See `control.training.controller.AsyncController.trained`.
         """
+        await self._serving()
         self._recorded = max(self._recorded, step)
         self._changed.notify()
         await self._controller.trained(step, push_s)
@@ -222,25 +183,31 @@ class CoordinatorActor:
     @register("rank_zero")
     async def publishing(self, version: int) -> None:
         """Mark a version as being published."""
+        await self._serving()
         self._controller.publishing(version)
 
     @register("rank_zero")
     async def published(self, version: int, push_s: float) -> None:
         """Mark a version as readable from the weight store; publishing took `push_s` seconds."""
+        await self._serving()
         self._controller.published(version, push_s)
 
     # Evaluation.
 
     @register("rank_zero")
-    async def next_evaluation(self, index: int) -> int | None:
-        """Wait for and return the index-th version to evaluate, or None if no more are due.
+    async def next_evaluation(self, after: int | None) -> int | None:
+        """Wait for and return the next version to evaluate, or None if no more are due.
 
         The call returns once the version's step is recorded; the weights of a version that is
         evaluated are published before that.
+
+        Args:
+            after: version that the caller received last; None for the first call.
         """
-        if index >= len(self._due):
+        await self._serving()
+        version = next((due for due in self._due if after is None or due > after), None)
+        if version is None:
             return None
-        version = self._due[index]
         while self._recorded < version and not self._stopped:
             with waiting(f"version {version}"):
                 await self._changed.wait()
@@ -249,6 +216,7 @@ class CoordinatorActor:
     @register("rank_zero")
     async def evaluated(self, version: int) -> None:
         """Mark a version's scores as recorded."""
+        await self._serving()
         self._unevaluated.discard(version)
 
     # End of the run.
@@ -256,11 +224,13 @@ class CoordinatorActor:
     @register("rank_zero")
     async def admits(self) -> bool:
         """Return whether more attempts may be admitted."""
+        await self._serving()
         return not (self._stopped or self._all_admitted)
 
     @register("rank_zero")
     async def failed(self) -> str | None:
         """Wait until the run fails or is stopped; return the failure message if it failed."""
+        await self._serving()
         failure = asyncio.ensure_future(self._scheduler.failed())
         stop = asyncio.ensure_future(self._wait_until_stopped())
         await asyncio.wait((failure, stop), return_when=asyncio.FIRST_COMPLETED)
@@ -271,11 +241,12 @@ class CoordinatorActor:
     @register("rank_zero")
     async def stop(self) -> None:
         """Stop admission and cancel all attempts in flight."""
+        await self._serving()
         self._stopped = True
         self._changed.notify()
         self._scheduler.stop()
-        for task in self._watches:
-            task.cancel()
+        self._run.stop()
+        self._polls.close()
         await self._controller.close()
 
     async def _wait_until_stopped(self) -> None:
@@ -286,13 +257,3 @@ class CoordinatorActor:
     async def waits(self) -> str:
         """Describe all pending waits in one line."""
         return describe(asyncio.get_running_loop())
-
-
-def _engine_workers(engines: TypedCluster[EngineWorker], version: int) -> EngineWorkers:
-    workers = engines.workers
-    return EngineWorkers(
-        [RemoteCommands(worker) for worker in workers],
-        version,
-        sliding=[worker.name for worker in workers if worker.placement.shares],
-        prefill=[w.name for w in workers if w.placement.role == EnginePhase.PREFILL],
-    )

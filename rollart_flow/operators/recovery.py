@@ -12,6 +12,7 @@ data is read for pending trajectories only.
 import json
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 import polars as pl
 import pyarrow as pa
@@ -24,6 +25,7 @@ from rollart_flow.store import Run, Snapshot
 from rollart_flow.types import Batch, Event, EventKind, Reason, Sample, Split
 
 _RECORDED = (EventKind.ADMIT, EventKind.ABANDON, EventKind.DROP, EventKind.EVICT)
+_CRASHED = pl.col("kind") == EventKind.CRASH
 _RECENT = 20_000
 """How many of the newest trajectories, and of the groups that left, are recognized if they arrive
 again."""
@@ -49,6 +51,8 @@ class RecoveredRun:
     """State of the scheduler and the buffer."""
     committed: int = 0
     """Number of committed trajectories of the training split."""
+    crashes: int = 0
+    """Number of processes that died so far; it numbers the processes that replace them."""
     pending_rows: pa.Table | None = None
     """Rows of the pending trajectories, in order; None in the copy of `without_rows`."""
 
@@ -93,8 +97,16 @@ def recover(run: Run) -> RecoveredRun:
         evaluated=frozenset(_collect(now.evaluations.select("policy_version"))["policy_version"]),
         control=recovered,
         committed=_collect(_training(now).select(pl.len())).item(),
+        crashes=_collect(now.events.filter(_CRASHED).select(pl.len())).item(),
         pending_rows=_rows(now, recovered.pending),
     )
+
+
+def recorded_reports(run: Run) -> frozenset[tuple[datetime, str, str]]:
+    """Return the time, kind and subject of the newest events, which may be reported again."""
+    now = run.snapshot()
+    newest = now.events.filter(pl.col("seq") > now.seq - _RECENT)
+    return frozenset(_collect(newest.select("at", "kind", "subject")).iter_rows())
 
 
 def _newest(rows: pl.LazyFrame, column: str, least: int) -> int:

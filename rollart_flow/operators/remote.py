@@ -33,6 +33,7 @@ class EventSender:
     def __init__(self, buffer: "Remote[BufferActor]") -> None:
         self._buffer = buffer
         self._events: list[tuple[datetime, Event]] = []
+        self._arriving = False
 
     def emit(self, event: Event) -> None:
         """Send an event with the other events of this turn of the loop."""
@@ -42,7 +43,16 @@ class EventSender:
 
     def _send(self) -> None:
         events, self._events = self._events, []
-        self._buffer.call.report.start(events)
+        if events:
+            self._arriving = True
+            self._buffer.call.report.start(events)
+
+    async def received(self) -> None:
+        """Return once the buffer has received all events emitted so far."""
+        self._send()
+        if self._arriving:
+            self._arriving = False
+            await self._buffer.call.received.start()
 
 
 class Reviving(Protocol):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from rollart_flow.errors import UnknownClientError
 from rollart_flow.types import Assignment, Sampling, Split, Task
 
 if TYPE_CHECKING:
@@ -43,13 +44,20 @@ class Admitted:
         self._source = source
         self._left = limit
         self._most = most
+        self._taken: list[str] = []
 
     def __call__(self, index: int) -> pa.Table | None:
         """Wait for credit and return the index-th block of attempts, or None at the end."""
         if self._left <= 0:
             return None
-        assignments = self._coordinator.call.admit(self._source, index, self._most)
+        while True:
+            try:
+                assignments = self._coordinator.call.admit(self._source, index, self._most)
+                break
+            except UnknownClientError:
+                self._coordinator.call.adopt(self._source, self._taken)
         self._left -= len(assignments)
+        self._taken += [each.trajectory_id for each in assignments]
         return write_assignments(assignments) if assignments else None
 
 
@@ -77,7 +85,7 @@ class Batches:
                 "step": [batch.step],
                 "policy_version": [batch.policy_version],
                 "trained_version": [batch.trained_version],
-                "rows": pa.array([self._buffer.call.rows(step)], pa.large_binary()),
+                "rows": pa.array([self._buffer.call.rows(batch)], pa.large_binary()),
             }
         )
 
@@ -87,11 +95,17 @@ class Versions:
 
     def __init__(self, coordinator: "Remote[CoordinatorActor]") -> None:
         self._coordinator = coordinator
+        self._versions: list[int] = []
 
     def __call__(self, index: int) -> pa.Table | None:
         """Wait for and return the index-th version to evaluate, or None if no more are due."""
-        version = self._coordinator.call.next_evaluation(index)
-        return None if version is None else pa.table({"version": [version]})
+        if index == len(self._versions):
+            after = self._versions[-1] if self._versions else None
+            version = self._coordinator.call.next_evaluation(after)
+            if version is None:
+                return None
+            self._versions.append(version)
+        return pa.table({"version": [self._versions[index]]})
 
 
 def write_assignments(assignments: Sequence[Assignment]) -> pa.Table:

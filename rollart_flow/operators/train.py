@@ -198,6 +198,8 @@ class TrainOperator:
         context = self._context
         # A separate call: in the one that gathers the weights, the other ranks could time out.
         self._finish_publish()
+        # A coordinator that was restarted meanwhile has not heard of the preceding version.
+        context.coordinator.call.published.start(step - 1, 0.0)
         context.coordinator.call.publishing.start(step)
         lasting = checkpoint or step in context.evaluated
         if lasting or not context.overlap_publish:

@@ -3,6 +3,7 @@
 import os
 import platform
 import sys
+from typing import NoReturn
 
 from rollart_flow.errors import EngineError
 
@@ -25,6 +26,23 @@ def node_id() -> str:
     if ray is None or not ray.is_initialized():
         return platform.node()
     return str(ray.get_runtime_context().get_node_id())
+
+
+def restarted() -> bool:
+    """Return whether Ray started this actor's process in place of one that died."""
+    ray = sys.modules.get("ray")
+    if ray is None or not ray.is_initialized():
+        return False
+    context = ray.get_runtime_context()
+    return context.get_actor_id() is not None and bool(context.was_current_actor_reconstructed)
+
+
+def end_actor() -> NoReturn:
+    """End this process for good: Ray does not start another one in its place."""
+    import ray
+
+    ray.actor.exit_actor()
+    raise AssertionError("exit_actor does not return")
 
 
 def end_process(reason: str) -> None:

@@ -72,7 +72,7 @@ class RunProcesses:
         if _in_turns(self.trainers):
             self.trainers.call.offload()
         self.engines.call.serve(version)
-        self.coordinator.call.start(self.recovered, self.buffer, self.engines)
+        self.coordinator.call.start(self.recovered)
 
     def dead(self) -> tuple[str, ...]:
         """Return the names of dead processes among those that Ray does not restart.
@@ -130,7 +130,7 @@ def start_processes(
         settings = coordinator_settings(
             pipeline, uri, weights, nodes_may_join=executor.nodes_may_join
         )
-        coordinator = executor.start(CoordinatorActor)(settings)
+        coordinator = executor.start(CoordinatorActor)(settings, buffer, engines)
         started.callback(coordinator.kill)
         recovered = wait(recovering)
         if not _in_turns(trainers):

@@ -11,9 +11,9 @@ from rollart_flow.engines.base import EnginePhase
 from rollart_flow.engines.worker import EngineWorker
 from rollart_flow.models.policy import load_codec
 from rollart_flow.operators.buffer import BufferSettings
-from rollart_flow.operators.coordinator import CoordinatorSettings
 from rollart_flow.operators.filters import NamedFilter
 from rollart_flow.operators.rebinding import Spawning
+from rollart_flow.operators.run_plane import CoordinatorSettings
 from rollart_flow.pipeline import Filter, GeneratingNode, Pipeline
 from rollart_flow.store import Run
 from rollart_flow.store.layout import adapter_uri, policy_uri, weights_uri

@@ -98,8 +98,9 @@ class _Load:
         started, cpu = 0.0, _cpu_s()
         for step in range(1, STEPS + 1):
             self._served = max(0, step - 2)
-            await self._coordinator.call.next_batch.aio(step)
-            rows = await self._buffer.call.rows.aio(step)
+            batch = await self._coordinator.call.next_batch.aio(step)
+            assert batch is not None
+            rows = await self._buffer.call.rows.aio(batch)
             await self._trainers.call.train_step.aio(step, rows)
             await self._trainers.call.publish.aio(lasting=False)
             await self._coordinator.call.trained.aio(step, 0.0)

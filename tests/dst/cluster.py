@@ -237,7 +237,6 @@ class Cluster:
         cursor = (await self._buffer.reached()).service.index.cursor
         self._start_coordinator(cursor)
         self._world.log.write("restart", "coordinator")
-        await self._rollout.reconnect()
         self._world.monitor.came_back()
 
     async def _kill_the_buffer(self, down_s: float) -> None:

@@ -5,16 +5,16 @@ that was sent to a process never reaches its successor, unless its sender still 
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from random import Random
 from typing import Any, Generic, TypeVar
 
 from rollart_flow.control.loop.waits import Signal, waiting
 from rollart_flow.control.plane import ControlPlane
-from rollart_flow.control.protocols import Cancellation, Change
+from rollart_flow.control.protocols import Cancellation, Change, RunningAttempt
 from rollart_flow.control.scheduler.rollout_scheduler import RolloutScheduler
-from rollart_flow.errors import RunFailedError
+from rollart_flow.errors import RunFailedError, UnknownClientError
 from rollart_flow.types import Assignment, Batch
 from tests.dst.plans import Faults
 from tests.dst.process import BufferProcess
@@ -139,7 +139,7 @@ class Network:
         if meant is None or to.resident is not meant:
             return  # a message does not outlive the process that it was sent to
         # An echo of a finished step is refused, as it should be.
-        with suppress(GoneError, RunFailedError):
+        with suppress(GoneError, RunFailedError, UnknownClientError):
             await to.ask(message)
 
 
@@ -161,6 +161,14 @@ class RemoteAdmission:
 
     async def cancellations(self, worker: str, after: int) -> tuple[int, tuple[Cancellation, ...]]:
         return await self._ask(lambda scheduler: scheduler.cancellations(worker, after))
+
+    async def announce(
+        self, worker: str, running: Sequence[RunningAttempt]
+    ) -> tuple[int, tuple[Cancellation, ...]]:
+        return await self._ask(lambda scheduler: scheduler.announce(worker, running))
+
+    async def adopt(self, source: str, trajectory_ids: Sequence[str]) -> None:
+        await self._ask(lambda scheduler: scheduler.adopt(source, trajectory_ids))
 
     async def _ask(self, message: Callable[[RolloutScheduler], Coroutine[Any, Any, A]]) -> A:
         return await self._network.call(self._coordinator, lambda plane: message(plane.scheduler))

@@ -7,6 +7,7 @@ from rollart_flow.control.inference.worker_pool import Recover
 from rollart_flow.control.loop.waits import Signal, waiting
 from rollart_flow.control.plane import ControlPlane, InferenceClients, RolloutPlane
 from rollart_flow.control.protocols import Emit
+from rollart_flow.errors import UnknownClientError
 from rollart_flow.types import Assignment, Trajectory
 from tests.dst.engines import HARDWARE, FaultyEngine
 from tests.dst.environments import FaultyEnvironment, LetterCodec, wall
@@ -65,8 +66,10 @@ class Rollout:
     async def source(self, name: str) -> None:
         """Receive attempts until there are no more."""
         index = 0
-        while assignments := await self._admission.admit(name, index, _BLOCK):
+        taken: list[str] = []
+        while assignments := await self._admit(name, index, taken):
             for assignment in assignments:
+                taken.append(assignment.trajectory_id)
                 self.admitted[assignment.trajectory_id] = None
                 self._unacknowledged[assignment.trajectory_id] = None
                 self._queue.put_nowait(assignment)
@@ -75,6 +78,13 @@ class Rollout:
             while self._queue.qsize() > self._world.plan.slots:
                 with waiting(f"room for {name}"):
                     await self._room.wait()
+
+    async def _admit(self, name: str, index: int, taken: list[str]) -> tuple[Assignment, ...]:
+        while True:
+            try:
+                return await self._admission.admit(name, index, _BLOCK)
+            except UnknownClientError:
+                await self._admission.adopt(name, taken)
 
     async def all_acknowledged(self) -> None:
         """Wait until every attempt that a source received has a durable row."""
@@ -111,10 +121,6 @@ class Rollout:
         for assignment in lost:
             self._queue.put_nowait(assignment)
         self._world.monitor.came_back()
-
-    async def reconnect(self) -> None:
-        """Let every rollout worker report its attempts to a restarted scheduler."""
-        await asyncio.gather(*(host.reconnect() for host in tuple(self._hosts.values())))
 
     async def _run_host(self, host: RolloutPlane) -> None:
         slots = range(self._world.plan.slots)

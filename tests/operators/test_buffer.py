@@ -120,7 +120,7 @@ async def test_a_batch_has_its_rows_in_order_with_their_staleness(uri: str) -> N
     assert batch.trajectory_ids == (
         "g00000000-00", "g00000000-01", "g00000001-00", "g00000001-01",
     )  # fmt: skip
-    rows = from_ipc(await actor.rows(1))
+    rows = from_ipc(await actor.rows(batch))
     assert rows["trajectory_id"].to_pylist() == list(batch.trajectory_ids)
     assert rows["staleness"].to_pylist() == list(batch.staleness) == [1, 1, 0, 0]
     assert rows["token_ids"].to_pylist()[1] == [1, 2, 3, 4, 1]
@@ -200,7 +200,7 @@ async def test_a_batch_whose_manifest_is_written_is_formed_again_as_it_was(uri: 
     await first.commit({"batches": to_ipc(manifest(1, list(batch.trajectory_ids)))})
     second = await started(uri)
     assert (await second.get_batch(1, 0, SIZE)).trajectory_ids == batch.trajectory_ids
-    rows = from_ipc(await second.rows(1))
+    rows = from_ipc(await second.rows(batch))
     assert rows["trajectory_id"].to_pylist() == list(batch.trajectory_ids)
     assert rows["advantage"].to_pylist() == [[1.0]] * SIZE
     await second.put(sent(*group("g00000003")))
@@ -321,6 +321,6 @@ async def test_memory_holds_only_what_is_pending(uri: str) -> None:
         await actor.put(sent(*(t for name in names for t in group(name, start=step))))
         batch = await actor.get_batch(step, step, SIZE)
         await actor.commit({"batches": to_ipc(manifest(step, list(batch.trajectory_ids)))})
-        assert isinstance(from_ipc(await actor.rows(step)), pa.Table)
+        assert isinstance(from_ipc(await actor.rows(batch)), pa.Table)
     assert not actor._service.held
     await actor.close(RunStatus.FINISHED)

@@ -229,12 +229,21 @@ class BufferService(Generic[R]):
     async def get_batch(self, step: int, version: int, size: int) -> Batch:
         """Return the batch of a step, as `control.protocols.Buffered.get_batch` describes."""
         batch = await self.index.get_batch(step, version, size)
-        # A repeated call may come after the step is recorded, when its rows are gone.
-        if step not in self._batches and step > self._numbered["steps"].number:
-            rows = self._format.pick([self._rows[key] for key in batch.trajectory_ids])
-            self._batches[step] = self._format.with_staleness(rows, batch.staleness)
-            self._release_rows()
+        self._hold(batch)
         return batch
+
+    def adopt(self, batch: Batch) -> None:
+        """Take over a batch of a lost buffer, whose manifest may not be in the tables yet."""
+        if batch.step > self._numbered["batches"].number:
+            self.index.adopt(batch)
+            self._hold(batch)
+
+    def _hold(self, batch: Batch) -> None:
+        # A repeated call may come after the step is recorded, when its rows are gone.
+        if batch.step not in self._batches and batch.step > self._numbered["steps"].number:
+            rows = self._format.pick([self._rows[key] for key in batch.trajectory_ids])
+            self._batches[batch.step] = self._format.with_staleness(rows, batch.staleness)
+            self._release_rows()
 
     def batch_rows(self, step: int) -> R:
         """Return the rows of a formed, untrained batch, in its order.

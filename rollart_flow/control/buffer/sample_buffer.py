@@ -206,11 +206,27 @@ class SampleBuffer:
         for group_id in stale:
             self.evict(group_id, Reason.STALENESS_BOUND, self._served)
 
-    def _consume(self, step: int, version: int, group_ids: list[str]) -> Batch:
+    def formed(self, step: int) -> Batch | None:
+        """Return the batch of a step if it was formed here, or None."""
+        return self._batches.get(step)
+
+    def adopt(self, batch: Batch) -> None:
+        """Take over a batch that a lost buffer formed, unless it is known."""
+        if batch.step > self._last_step:
+            self._remove(dict.fromkeys(batch.group_ids))
+            self._batches.add(batch.step, batch)
+            self._last_step = batch.step
+
+    def _remove(self, group_ids: Iterable[str]) -> list[Sample]:
+        """Remove the groups of a batch, and return their members."""
         samples: list[Sample] = []
         for group_id in group_ids:
             samples += self._pending.close(group_id, Reason.GROUP_COMPLETE)
             self._changes.publish(Change(consumed=group_id))
+        return samples
+
+    def _consume(self, step: int, version: int, group_ids: list[str]) -> Batch:
+        samples = self._remove(group_ids)
         return Batch(
             step=step,
             policy_version=version,

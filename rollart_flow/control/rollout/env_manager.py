@@ -15,7 +15,13 @@ from typing import Any
 from rollart_flow.control.inference.generation_builder import GenerationFailedError
 from rollart_flow.control.inference.llm_proxy import LLMProxy
 from rollart_flow.control.loop.waits import waiting
-from rollart_flow.control.protocols import Admission, AsyncEnvironment, Cancellation, Codec
+from rollart_flow.control.protocols import (
+    Admission,
+    AsyncEnvironment,
+    Cancellation,
+    Codec,
+    RunningAttempt,
+)
 from rollart_flow.control.rollout.dispatch import FREE, Dispatch, StageSlot
 from rollart_flow.control.rollout.guarded_env import GuardedEnvironment
 from rollart_flow.control.rollout.interrupts import (
@@ -59,7 +65,7 @@ class EnvManager:
     __slots__ = (
         "_admission", "_attempt", "_codec", "_env_version", "_environment", "_limits",
         "_lockstep", "_placement", "_proxy", "_recorder", "_report", "_session", "_slot",
-        "_time_limit", "_wall", "_worker", "assignment",
+        "_time_limit", "_version", "_wall", "_worker", "assignment",
     )  # fmt: skip
 
     def __init__(
@@ -97,10 +103,19 @@ class EnvManager:
             make, assignment.trajectory_id, limits.step_timeout_s, self._attempt
         )
         self._report: asyncio.Task[None] | None = None
+        self._version: int | None = None
 
     def cancel(self, cancellation: Cancellation) -> None:
         """End the attempt now, whatever it waits for; only the first call has an effect."""
         self._attempt.interrupt(AttemptResult(cancellation.outcome, cancellation.reason))
+
+    @property
+    def state(self) -> RunningAttempt:
+        """The attempt as a restarted scheduler has to know it."""
+        assignment = self.assignment
+        return RunningAttempt(
+            assignment.trajectory_id, assignment.group_id, assignment.attempt, self._version
+        )
 
     async def run(self) -> Trajectory:
         """Run the attempt and return its unscored trajectory; raises only errors of `admission`."""
@@ -236,6 +251,7 @@ class EnvManager:
     def _first_token(self, version: int) -> None:
         """Tell the scheduler, without waiting for it, which version started the trajectory."""
         if self._admission is not None and self._report is None:
+            self._version = version
             started = self._admission.started(self.assignment.trajectory_id, version)
             self._report = asyncio.ensure_future(started)
 

@@ -1,7 +1,8 @@
 """RolloutWorker: runs many EnvManagers in one process and delivers their cancellations.
 
 The invariant: a cancellation that the scheduler has issued reaches its EnvManager, whether it
-comes before, during or after the permission; one for an attempt that is over is ignored.
+comes before, during or after the permission; one for an attempt that is over is ignored. A
+scheduler that was restarted is told of the attempts that run here, and these go on.
 """
 
 import asyncio
@@ -11,6 +12,7 @@ from rollart_flow.control.loop.waits import waiting
 from rollart_flow.control.protocols import Admission, Cancellation
 from rollart_flow.control.rollout.dispatch import FREE, Dispatch
 from rollart_flow.control.rollout.env_manager import EnvManager
+from rollart_flow.errors import UnknownClientError
 from rollart_flow.types import Trajectory
 
 
@@ -68,8 +70,14 @@ class RolloutWorker:
 
     async def _listen(self) -> None:
         while True:
-            with waiting(f"cancellations({self.name})"):
-                answer = await self._admission.cancellations(self.name, self._cursor)
+            try:
+                with waiting(f"cancellations({self.name})"):
+                    answer = await self._admission.cancellations(self.name, self._cursor)
+            except UnknownClientError:
+                attempts = [
+                    self._managers[trajectory_id][0].state for trajectory_id in self.running
+                ]
+                answer = await self._admission.announce(self.name, attempts)
             self._cursor, cancellations = answer
             for cancellation in cancellations:
                 self._cancel(cancellation)
@@ -78,13 +86,6 @@ class RolloutWorker:
         """End an attempt, including a second run of it."""
         for manager in self._managers.get(cancellation.trajectory_id, ()):
             manager.cancel(cancellation)
-
-    async def reconnect(self) -> None:
-        """Report the running attempts to a restarted scheduler, and end those that it refuses."""
-        for trajectory_id in self.running:
-            refused = await self._admission.permit(trajectory_id, self.name)
-            if refused is not None:
-                self._cancel(refused)
 
     async def close(self) -> None:
         """Stop listening; running attempts are not affected."""

@@ -77,6 +77,7 @@ class AdmissionQueue:
         self._answers: OrderedDict[_Key, tuple[Assignment, ...]] = OrderedDict()
         self._asks: OrderedDict[_Key, AdmissionRequest] = OrderedDict()
         self._forgotten: dict[str, int] = {}
+        self._sources: set[str] = set()
 
     @property
     def oldest(self) -> AdmissionRequest | None:
@@ -96,9 +97,18 @@ class AdmissionQueue:
             )
         return self._answers.get((source, index))
 
+    def knows(self, source: str) -> bool:
+        """Whether a source has asked before, or reported its attempts."""
+        return source in self._sources
+
+    def know(self, source: str) -> None:
+        """Remember a source that has reported its attempts."""
+        self._sources.add(source)
+
     def ask(self, source: str, index: int, most: int) -> asyncio.Future[tuple[Assignment, ...]]:
         """Queue a request; identical requests share one future."""
         key = (source, index)
+        self.know(source)
         if key not in self._asks:
             self._asks[key] = AdmissionRequest(source, index, most)
         return self._asks[key].answer

@@ -8,9 +8,10 @@ import heapq
 
 from rollart_flow.control.ids import group_cursor
 from rollart_flow.control.loop.replayable_queue import ReplayableQueue
-from rollart_flow.control.protocols import Cancellation
+from rollart_flow.control.protocols import Cancellation, RunningAttempt
 from rollart_flow.control.scheduler.groups import Attempt, Group, GroupState
 from rollart_flow.control.scheduler.rollout_settings import RolloutSettings
+from rollart_flow.errors import UnknownClientError
 from rollart_flow.types import Task
 
 
@@ -68,14 +69,26 @@ class GroupRegistry:
 
     def launch(self, group: Group) -> Attempt:
         """Queue one more attempt of a group."""
-        index = group.next_index()
+        attempt = self._add(group, group.next_index())
+        self._enqueue(attempt, group.position)
+        return attempt
+
+    def _add(self, group: Group, index: int) -> Attempt:
         assignment = self._settings.assignment(group.group_id, group.task, index)
         attempt = Attempt(assignment)
         group.used.add(index)
         group.attempts[assignment.trajectory_id] = attempt
         self.attempts[assignment.trajectory_id] = attempt
-        self._enqueue(attempt, group.position)
         return attempt
+
+    def adopt(self, running: RunningAttempt) -> None:
+        """Add an attempt of an open group that an earlier registry launched."""
+        group = self.groups.get(running.group_id)
+        known = running.trajectory_id in self.attempts
+        if group is None or known or group.state is not GroupState.OPEN:
+            return
+        if running.attempt not in group.used:
+            self._add(group, running.attempt).again = True
 
     def _enqueue(self, attempt: Attempt, position: int) -> None:
         entry = (position, attempt.assignment.attempt, attempt.trajectory_id)
@@ -138,22 +151,37 @@ class CancellationFeeds:
     def __init__(self, start: int) -> None:
         self._start = start
         self._feeds: dict[str, ReplayableQueue[Cancellation]] = {}
+        self._starts: dict[str, int] = {}
 
     def _feed(self, worker: str) -> ReplayableQueue[Cancellation]:
         if worker not in self._feeds:
             self._feeds[worker] = ReplayableQueue(f"cancellations({worker})", start=self._start)
+            self._starts[worker] = self._start
         return self._feeds[worker]
 
     def publish(self, worker: str, cancellation: Cancellation) -> None:
         """Send a cancellation to a rollout worker."""
         self._feed(worker).publish(cancellation)
 
+    def open(self, worker: str) -> int:
+        """Open the feed of a rollout worker; return the cursor before its unread items."""
+        feed = self._feed(worker)
+        return feed.cursor - len(feed)
+
     async def read(self, worker: str, after: int) -> tuple[int, tuple[Cancellation, ...]]:
-        """Wait for a rollout worker's cancellations past the cursor."""
-        return await self._feed(worker).read(after)
+        """Wait for a rollout worker's cancellations past the cursor.
+
+        Raises:
+            UnknownClientError: the cursor is one of an earlier feed or scheduler.
+        """
+        feed = self._feed(worker)
+        if after < self._starts[worker]:
+            raise UnknownClientError(f"rollout worker {worker} has to report its attempts")
+        return await feed.read(after)
 
     def remove(self, worker: str) -> None:
         """Discard the feed of a lost rollout worker."""
         if (feed := self._feeds.pop(worker, None)) is not None:
-            self._start = max(self._start, feed.cursor)
+            del self._starts[worker]
+            self._start = max(self._start, feed.cursor) + 1
             feed.close()

@@ -7,11 +7,11 @@ meet the bound is aborted at the version update that makes it too old.
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from rollart_flow.control.ids import group_name
 from rollart_flow.control.loop.waits import Signal, waiting
-from rollart_flow.control.protocols import Cancellation, Change, Emit
+from rollart_flow.control.protocols import Cancellation, Change, Emit, RunningAttempt
 from rollart_flow.control.schedule.selection import AdmissionState, Admit, by_credits
 from rollart_flow.control.schedule.staleness import Bound
 from rollart_flow.control.scheduler.admission_queue import (
@@ -24,7 +24,7 @@ from rollart_flow.control.scheduler.group_registry import CancellationFeeds, Gro
 from rollart_flow.control.scheduler.groups import GroupRecord, GroupState
 from rollart_flow.control.scheduler.lifecycle import GroupLifecycle
 from rollart_flow.control.scheduler.rollout_settings import RolloutSettings
-from rollart_flow.errors import RunFailedError
+from rollart_flow.errors import RunFailedError, UnknownClientError
 from rollart_flow.types import Assignment, Batch, Event, EventKind, Outcome, Reason, Task
 
 
@@ -56,6 +56,7 @@ class RolloutScheduler:
     ) -> None:
         self._tasks = TaskSource(tasks)
         self._settings = settings
+        self._restarted = incarnation > 0
         self._emit = emit
         self._admission = admission
         self._registry = GroupRegistry(settings)
@@ -112,16 +113,25 @@ class RolloutScheduler:
         answered = self._admissions.answered(source, index)
         if answered is not None or self._stopped:
             return answered or ()
+        if self._restarted and index and not self._admissions.knows(source):
+            raise UnknownClientError(f"source {source!r} has to report its attempts")
         answer = self._admissions.ask(source, index, most)
         self._pump()
         with waiting(f"admit({source}, {index})"):
             return await asyncio.shield(answer)
 
+    async def adopt(self, source: str, trajectory_ids: Sequence[str]) -> None:
+        """Assign attempts, whose ids a source has received of an earlier scheduler, to it."""
+        self._admissions.know(source)
+        for trajectory_id in trajectory_ids:
+            attempt = self._registry.attempts.get(trajectory_id)
+            if attempt is not None and attempt.queued:
+                attempt.source = source
+
     async def permit(self, trajectory_id: str, worker: str) -> Cancellation | None:
         """Return None if an attempt may start on a rollout worker, else its cancellation.
 
-        A rollout worker asks again after a restart of the scheduler, which thereby learns of the
-        attempt. An attempt that has already ended, or whose group has left, is refused.
+        An attempt that has already ended, or whose group has left, is refused.
         """
         attempt = self._registry.attempts.get(trajectory_id)
         if attempt is None and self._stopped:
@@ -149,6 +159,25 @@ class RolloutScheduler:
         """
         return await self._feeds.read(worker, after)
 
+    async def announce(
+        self, worker: str, running: Sequence[RunningAttempt]
+    ) -> tuple[int, tuple[Cancellation, ...]]:
+        """Learn from a rollout worker which attempts it runs.
+
+        Returns:
+            (cursor for `cancellations`, cancellations of the attempts that may not go on).
+        """
+        cursor = self._feeds.open(worker)
+        refused = []
+        for each in running:
+            self._registry.adopt(each)
+            refusal = await self.permit(each.trajectory_id, worker)
+            if refusal is not None:
+                refused.append(refusal)
+            elif each.version is not None:
+                await self.started(each.trajectory_id, each.version)
+        return cursor, tuple(refused)
+
     def rollout_worker_lost(self, worker: str) -> None:
         """Record that a rollout worker died.
 
@@ -156,7 +185,8 @@ class RolloutScheduler:
         """
         detail = {"attempts": self._registry.lose_worker(worker)}
         self._feeds.remove(worker)
-        self._emit(Event(EventKind.CRASH, worker, reason=Reason.WORKER_LOST, detail=detail))
+        if detail["attempts"]:
+            self._emit(Event(EventKind.CRASH, worker, reason=Reason.WORKER_LOST, detail=detail))
 
     def batch_taken(self, batch: Batch) -> None:
         """Free the credits of a batch; later groups start under the version that follows it.

@@ -34,10 +34,11 @@ class AsyncController:
         emit: receives events for suspend, update and resume.
         batch_size: trajectories per step.
         steps: last step.
-        first_step: next step to train: one above the newest published version.
+        first_step: next step to train: one above the newest recorded version.
         served: policy version that the engines hold.
         pending: batch of `first_step`, if it was formed before a restart. Its training may be
             in progress, so that `trained` is called without another `next_batch`.
+        published: newest version that is known to be readable; by default `first_step - 1`.
         suspended: whether an earlier controller left the engines suspended.
     """
 
@@ -54,6 +55,7 @@ class AsyncController:
         first_step: int = 1,
         served: int = 0,
         pending: Batch | None = None,
+        published: int | None = None,
         suspended: bool = False,
     ) -> None:
         self._buffered = buffered
@@ -69,7 +71,7 @@ class AsyncController:
         self._left_suspended = suspended
         self._batch: Batch | None = None
         self._trained = first_step - 1
-        self._published = Published(first_step - 1)
+        self._published = Published(first_step - 1 if published is None else published)
         self._announced = first_step - 1
         self._prefetched = (first_step - 1, True)
         self._settled = False

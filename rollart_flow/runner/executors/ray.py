@@ -38,6 +38,10 @@ P = ParamSpec("P")
 W = TypeVar("W", bound=Worker)
 
 
+SINGLE_RESTARTS = 10
+"""How often Ray restarts the buffer and the coordinator alone, each; then all processes restart."""
+
+
 class RayExecutor(Executor):
     """Runs on the Ray cluster at an address, or on a local one that ends with the context."""
 
@@ -67,6 +71,8 @@ class RayExecutor(Executor):
             num_cpus=0,
             max_concurrency=CONCURRENT_CALLS,
             label_selector=beside_driver(),
+            max_restarts=SINGLE_RESTARTS,
+            max_task_retries=-1,
         )
 
     def cluster(

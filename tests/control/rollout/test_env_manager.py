@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rollart_flow.control.inference.llm_proxy import LLMProxy
-from rollart_flow.control.protocols import Admission, Cancellation
+from rollart_flow.control.protocols import Admission, Cancellation, RunningAttempt
 from rollart_flow.control.rollout.env_manager import EnvManager
 from rollart_flow.errors import EngineError, EnvironmentTimeoutError, SettingsError
 from rollart_flow.simulation import VirtualTimeLoop
@@ -125,6 +125,14 @@ class Permits(Admission):
             await asyncio.Event().wait()
 
     async def cancellations(self, host: str, after: int) -> tuple[int, tuple[Cancellation, ...]]:
+        raise NotImplementedError
+
+    async def announce(
+        self, worker: str, running: Sequence[RunningAttempt]
+    ) -> tuple[int, tuple[Cancellation, ...]]:
+        raise NotImplementedError
+
+    async def adopt(self, source: str, trajectory_ids: Sequence[str]) -> None:
         raise NotImplementedError
 
 

@@ -104,7 +104,7 @@ async def test_after_the_schedulers_restart_unwanted_attempts_end() -> None:
     host = RolloutWorker("host", scheduler)
     tasks = await start(host, scheduler, 2)
     host._admission = make_scheduler(incarnation=1)  # the address now leads to the new one
-    await host.reconnect()
+    scheduler.rollout_worker_lost("host")  # its call to the old one ends
     assert await asyncio.gather(*tasks) == [Outcome.REDUNDANT] * 2
     await host.close()
 

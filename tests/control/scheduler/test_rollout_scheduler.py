@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from rollart_flow.control.protocols import Cancellation, Change
+from rollart_flow.control.protocols import Cancellation, Change, RunningAttempt
 from rollart_flow.control.schedule.selection import WithinWindow
 from rollart_flow.control.schedule.staleness import StalenessPolicy
 from rollart_flow.control.scheduler.groups import GroupRecord
 from rollart_flow.control.scheduler.rollout_scheduler import RolloutScheduler
 from rollart_flow.control.scheduler.rollout_settings import RolloutSettings
-from rollart_flow.errors import RunFailedError, SettingsError
+from rollart_flow.errors import RunFailedError, SettingsError, UnknownClientError
 from rollart_flow.types import Assignment, EventKind, Outcome, Reason, Task
 from tests.builders import batch_of, committed, sample
 from tests.dst.environments import endless_tasks
@@ -343,7 +343,7 @@ async def test_attempts_of_a_lost_host_keep_their_ids_and_may_run_elsewhere() ->
     assert set(await bench.cancelled("heir")) == {first.trajectory_id, second.trajectory_id}
 
 
-async def test_a_host_that_is_back_misses_nothing() -> None:
+async def test_a_host_that_was_lost_reports_its_attempts_and_misses_nothing() -> None:
     bench = Bench(alpha=0, batch_size=2)
     first, second = await bench.admit_all()
     await bench.start(first)
@@ -354,6 +354,11 @@ async def test_a_host_that_is_back_misses_nothing() -> None:
     bench.scheduler.rollout_worker_lost("host")
     for each in await bench.admit_all():
         await bench.start(each, version=1)
+    with pytest.raises(UnknownClientError):
+        await bench.scheduler.cancellations("host", cursor)
+    running = [RunningAttempt(f"g00000001-{i:02d}", "g00000001", i, 1) for i in range(2)]
+    cursor, refused = await bench.scheduler.announce("host", running)
+    assert refused == ()
     bench.scheduler.version_updated(2)
     _, told = await bench.scheduler.cancellations("host", cursor)
     assert [c.trajectory_id for c in told] == ["g00000001-00", "g00000001-01"]
@@ -379,10 +384,34 @@ async def test_a_host_that_was_lost_by_mistake_hears_later_cancellations() -> No
     bench.scheduler.rollout_worker_lost("host")
     cursor, told = await listening
     assert told == ()
+    with pytest.raises(UnknownClientError):
+        await bench.scheduler.cancellations("host", cursor)
+    cursor, _ = await bench.scheduler.announce("host", ())
     await bench.start(second)
     bench.scheduler.version_updated(1)
     _, told = await bench.scheduler.cancellations("host", cursor)
     assert [c.trajectory_id for c in told] == [second.trajectory_id]
+
+
+async def test_a_restarted_scheduler_takes_over_what_is_in_flight() -> None:
+    before = Bench(batch_size=2)
+    taken = await before.admit_all()
+    restarted = RolloutScheduler(
+        endless_tasks(), RolloutSettings(2, 2), StalenessPolicy(0), EventLog(), incarnation=1
+    )
+    restarted.restore([GroupRecord(taken[0].group_id, taken[0].task)], next_cursor=1)
+    with pytest.raises(UnknownClientError, match="'source' has to report"):
+        await restarted.admit("source", 1)
+    await restarted.adopt("source", [taken[0].trajectory_id])
+    late = RunningAttempt(f"{taken[0].group_id}-07", taken[0].group_id, 7, version=0)
+    _, refused = await restarted.announce("host", [late])
+    assert refused == (), "an attempt that the tables do not show goes on"
+    (handed_out,) = await restarted.admit("source", 1)
+    assert handed_out.trajectory_id == taken[1].trajectory_id, "and none is handed out twice"
+    restarted.version_updated(1)
+    stale = await restarted.permit(late.trajectory_id, "host")
+    assert stale is not None
+    assert stale.reason is Reason.STALENESS_BOUND
 
 
 async def test_an_attempt_that_has_ended_is_not_wanted_again() -> None:
@@ -567,7 +596,7 @@ async def test_after_a_restart_a_host_makes_its_attempts_known() -> None:
     assert ids(await bench.admit_all()) == ["g00000000-01"]
 
 
-async def test_cursors_of_an_earlier_incarnation_read_everything() -> None:
+async def test_a_rollout_worker_reports_to_a_restarted_scheduler_and_reads_everything() -> None:
     log = EventLog()
     scheduler = RolloutScheduler(
         endless_tasks(), RolloutSettings(2, 2), StalenessPolicy(0), log, incarnation=1
@@ -575,7 +604,11 @@ async def test_cursors_of_an_earlier_incarnation_read_everything() -> None:
     (first,) = await scheduler.admit("source", 0)
     await scheduler.permit(first.trajectory_id, "host")
     scheduler.stop()
-    cursor, told = await scheduler.cancellations("host", 123)
+    with pytest.raises(UnknownClientError, match="host has to report"):
+        await scheduler.cancellations("host", 123)
+    cursor, refused = await scheduler.announce("host", ())
+    assert (cursor, refused) == (1 << 32, ())
+    cursor, told = await scheduler.cancellations("host", cursor)
     assert len(told) == 1
     assert cursor == (1 << 32) + 1
 

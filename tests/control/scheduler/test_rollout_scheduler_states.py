@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from rollart_flow.control.buffer.sample_buffer import SampleBuffer
-from rollart_flow.control.protocols import Cancellation, Change
+from rollart_flow.control.protocols import Cancellation, Change, RunningAttempt
 from rollart_flow.control.schedule.staleness import StalenessPolicy
 from rollart_flow.control.scheduler.rollout_scheduler import RolloutScheduler
 from rollart_flow.control.scheduler.rollout_settings import RolloutSettings
+from rollart_flow.errors import UnknownClientError
 from rollart_flow.simulation import VirtualTimeLoop
 from rollart_flow.types import Assignment, Batch, EventKind, Outcome, Reason
 from tests.builders import sample
@@ -115,11 +116,17 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert new == (trajectory_id not in self.rows)
         self.rows.setdefault(trajectory_id, outcome)
 
+    def running_on(self, host: str) -> list[RunningAttempt]:
+        attempts = [(t.rsplit("-", 1), v) for t, v in self.running.items() if self.hosts[t] == host]
+        return [RunningAttempt(f"{g}-{a}", g, int(a), v) for (g, a), v in attempts]
+
     @rule(host=st.sampled_from(["h0", "h1"]), heard=st.booleans())
     def hear_cancellations(self, host: str, heard: bool) -> None:
-        answer: tuple[int, tuple[Cancellation, ...]] | None = self.now(
-            self.scheduler.cancellations(host, self.cursors[host])
-        )
+        answer: tuple[int, tuple[Cancellation, ...]] | None
+        try:
+            answer = self.now(self.scheduler.cancellations(host, self.cursors[host]))
+        except UnknownClientError:
+            answer, heard = self.now(self.scheduler.announce(host, self.running_on(host))), True
         if answer is None or not heard:
             return
         self.cursors[host], told = answer

@@ -1,0 +1,183 @@
+"""RunPlane: the ControlPlane of a run with its clients of other processes and its background tasks.
+
+A coordinator whose process died continues in another one: the tables have its groups and batches,
+the engines have their version and whether they are suspended, and the buffer goes on.
+"""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from rollart_flow.control.inference.health import HealthLimits
+from rollart_flow.control.loop.waits import Watchdog
+from rollart_flow.control.plane import ControlPlane, EngineWorkers, PlaneSettings, PlaneState
+from rollart_flow.control.schedule.declarations import Phase
+from rollart_flow.control.schedule.schedule import Schedule
+from rollart_flow.control.scheduler.curriculum import Curriculum
+from rollart_flow.control.scheduler.rollout_settings import RolloutSettings
+from rollart_flow.engines.base import EnginePhase
+from rollart_flow.errors import RollartError
+from rollart_flow.operators.rebinding import Rebinding, Spawning
+from rollart_flow.operators.recovery import RecoveredRun
+from rollart_flow.operators.remote import EventSender, RemoteCommands
+from rollart_flow.operators.tasks import task_stream
+from rollart_flow.resources import Remote, TypedCluster, WorkerHandle
+from rollart_flow.resources.nodes import end_actor
+from rollart_flow.resources.reasons import deaths, failures, reason
+from rollart_flow.rows import to_ipc
+from rollart_flow.types import Task
+
+if TYPE_CHECKING:
+    from rollart_flow.engines.worker import EngineWorker
+    from rollart_flow.operators.buffer import BufferActor
+
+STALL_S = 120.0
+"""Time without any progress after which the pending waits are reported as an event [s]."""
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorSettings:
+    """Settings of the pipeline that the coordinator needs."""
+
+    sources: tuple[Any, ...]
+    task_seed: int
+    task_weights: dict[str, float] | None
+    domains: tuple[str, ...]
+    """Names of the domains that run tasks."""
+    curriculum: Curriculum | None
+    """Curriculum that selects tasks, or None to admit every task."""
+    rollout: RolloutSettings
+    schedule: Schedule
+    steps: int
+    evaluate_every: int | None
+    """Number of versions between evaluations, or None if the run has no evaluation."""
+    health: HealthLimits
+    """Health limits of engine workers."""
+    spawning: Spawning | None
+    """How to start more engine workers if nodes may join, or None if no node will join."""
+
+
+class RunPlane:
+    """Builds the control plane of a run, once."""
+
+    def __init__(
+        self,
+        settings: CoordinatorSettings,
+        buffer: "Remote[BufferActor]",
+        engines: "TypedCluster[EngineWorker]",
+    ) -> None:
+        self._settings = settings
+        self._buffer = buffer
+        self._workers = engines.workers
+        self._tasks: list[asyncio.Task[None]] = []
+        self.events = EventSender(buffer)
+        self.handles = {worker.name: worker for worker in engines.workers}
+        """All engine workers by name, including those that replaced others."""
+
+    def begin(self, recovered: RecoveredRun) -> ControlPlane:
+        """Start at the state that was recovered from the tables; all engines serve its version."""
+        state = PlaneState(recovered.version, recovered.control, recovered.untrained)
+        return self._begin(state, _engine_workers(self._workers, recovered.version))
+
+    async def succeed(self) -> tuple[RecoveredRun, ControlPlane]:
+        """Continue in place of a process that died, while all others go on."""
+        recovered, cursor = await self._buffer.call.succeed.aio("coordinator")
+        version = recovered.version
+        engines = await self._engines_now(version)
+        readable = version
+        if Phase.UPDATE in self._settings.schedule.before_training:
+            # Versions are published one at a time, so the one before the newest is readable.
+            readable = max(recovered.start, version - 1)
+        state = PlaneState(
+            version, recovered.control, recovered.untrained, recovered.crashes, cursor, readable
+        )
+        return recovered, self._begin(state, engines)
+
+    async def _engines_now(self, version: int) -> EngineWorkers:
+        """Return the engine workers that have not died, with the state that they are in.
+
+        If all have died, this process ends for good, so that all processes of the run restart.
+        """
+        states = await asyncio.gather(*map(self._state_of, self._workers))
+        serving = [state for state in states if state]
+        alive = [w for w, state in zip(self._workers, states, strict=True) if state is not None]
+        if not alive:
+            end_actor()
+        served = max((served for served, _ in serving), default=version)
+        suspended = any(suspended for _, suspended in serving)
+        return replace(_engine_workers(alive, served), suspended=suspended)
+
+    async def _state_of(
+        self, worker: "WorkerHandle[EngineWorker]"
+    ) -> tuple[int, bool] | tuple[()] | None:
+        """Return a worker's version and suspension, () if it does not serve, None if it died."""
+        try:
+            async with asyncio.timeout(self._settings.health.answer_s):
+                return await worker.call.state.start() or ()
+        except deaths():
+            return None
+        except TimeoutError:
+            return ()
+
+    def _begin(self, state: PlaneState, engines: EngineWorkers) -> ControlPlane:
+        settings = self._settings
+        plane = ControlPlane(
+            PlaneSettings(
+                settings.schedule,
+                settings.rollout,
+                settings.steps,
+                settings.curriculum,
+                settings.task_seed,
+            ),
+            engines,
+            self._tasks_from,
+            self._buffer.port,
+            self.events.emit,
+            state,
+        )
+        self._following = asyncio.create_task(plane.follow())
+        self._tasks = [asyncio.create_task(plane.watch(settings.health))]
+        if settings.spawning is not None:
+            self._tasks.append(asyncio.create_task(self._rebind(plane, settings.spawning)))
+        self._watchdog = Watchdog(self.events.emit, STALL_S)
+        return plane
+
+    def _tasks_from(self, cursor: int) -> Iterator[tuple[Task, int]]:
+        """Return tasks with their cursors, from a cursor on."""
+        settings = self._settings
+        stream = task_stream(
+            settings.sources,
+            seed=settings.task_seed,
+            weights=settings.task_weights,
+            domains=settings.domains,
+        )
+        rest = islice(stream, cursor, None)
+        return ((task, place) for place, task in enumerate(rest, cursor))
+
+    async def _rebind(self, plane: ControlPlane, spawning: Spawning) -> None:
+        rebinding = Rebinding(self.handles, plane.engines, spawning, self.events.emit, self._bound)
+        try:
+            await rebinding.run()
+        except* failures(RollartError) as errors:
+            plane.scheduler.fail(f"engine workers cannot be moved: {reason(errors.exceptions[0])}")
+
+    def _bound(self, bindings: pa.Table) -> None:
+        self._buffer.call.commit.start({"bindings": to_ipc(bindings)})
+
+    def stop(self) -> None:
+        """Stop to watch and to move the engine workers."""
+        for task in self._tasks:
+            task.cancel()
+
+
+def _engine_workers(workers: "Sequence[WorkerHandle[EngineWorker]]", version: int) -> EngineWorkers:
+    return EngineWorkers(
+        [RemoteCommands(worker) for worker in workers],
+        version,
+        sliding=[worker.name for worker in workers if worker.placement.shares],
+        prefill=[w.name for w in workers if w.placement.role == EnginePhase.PREFILL],
+    )

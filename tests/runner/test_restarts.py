@@ -1,0 +1,70 @@
+"""SIGKILL of one process of a run: it comes back alone, and what is in flight goes on."""
+
+import os
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from rollart_flow.runner.processes import RunProcesses
+from rollart_flow.store import Run, RunStatus
+from rollart_flow.types import EventKind
+from tests.runner.local import events, pid_of, run_with
+from tests.runner.world import check_sound, source
+
+pytestmark = pytest.mark.usefixtures("shared_ray")
+
+RESETS = "resets"
+LOGGED = """
+class LoggedEnvironment(CoinEnvironment):
+    def reset(self, seed, task):
+        with open(GATES / "resets", "a") as file:
+            file.write(f"{os.getpid()} {seed} {task}\\n")
+        return super().reset(seed, task)
+"""
+"""An environment that appends to a file whenever it is reset."""
+
+
+def logged(gates: Path, **values: object) -> str:
+    text = source(gates, **values)
+    before, after = text.split("@dataclass(frozen=True)", 1)
+    after = after.replace("CoinEnvironment", "LoggedEnvironment")
+    return f"{before}{LOGGED}\n\n@dataclass(frozen=True){after}"
+
+
+def kill(pid: int) -> float:
+    os.kill(pid, signal.SIGKILL)
+    return time.time()
+
+
+def check_nothing_lost(run: Run, gates: Path, steps: int, died: list[str]) -> None:
+    check_sound(run, steps)
+    assert run.info.status is RunStatus.FINISHED
+    assert events(run, EventKind.CRASH)["subject"].to_list() == died
+    rows = run.trajectories.filter(split="train").collect()
+    assert not rows["outcome"].is_in(["failed", "timed_out"]).any()
+    missing = {}
+    for group_id, attempts in rows.group_by("group_id").agg("attempt").iter_rows():
+        missing |= {group_id: set(range(max(attempts) + 1)) - set(attempts)}
+    assert not any(missing.values()), "every attempt has its row"
+    resets = Counter((gates / RESETS).read_text().splitlines())
+    print(resets.most_common(3))
+
+
+def test_buffer_and_coordinator_die_alone(tmp_path: Path, plants: list[RunProcesses]) -> None:
+    killed: list[float] = []
+
+    def after_step(step: int) -> None:
+        if step == 2:
+            killed.append(kill(pid_of(plants[-1].buffer)))
+        elif step == 4:
+            killed.append(kill(pid_of(plants[-1].coordinator)))
+
+    run = run_with(logged(tmp_path, steps=8, every=4), tmp_path, after_step)
+    assert len(plants) == 1, "no other process was started again"
+    check_nothing_lost(run, tmp_path, 8, ["buffer", "coordinator"])
+    seconds = run.trajectories.filter(split="train").collect()["committed_at"].dt.epoch("us") / 1e6
+    for at in killed:
+        print("next commit after", min(s for s in seconds if s > at) - at)
