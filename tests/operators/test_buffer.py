@@ -47,6 +47,14 @@ async def started(
     return actor
 
 
+async def replacing(uri: str) -> BufferActor:
+    """The actor as Ray starts it again after its process died."""
+    actor = BufferActor(uri, BufferSettings(rollart(1), 2, commit_rows=1, commit_ms=5.0))
+    actor._replaces = True
+    await actor.start()
+    return actor
+
+
 async def admit(actor: BufferActor, *groups: str) -> None:
     """What the scheduler reports when it opens groups."""
     detail = {"task_id": "toss", "payload": "{}"}
@@ -324,3 +332,43 @@ async def test_memory_holds_only_what_is_pending(uri: str) -> None:
         assert isinstance(from_ipc(await actor.rows(batch)), pa.Table)
     assert not actor._service.held
     await actor.close(RunStatus.FINISHED)
+
+
+async def test_a_batch_that_was_handed_out_outlives_the_buffer_that_formed_it(uri: str) -> None:
+    first = await started(uri)
+    await first.put(sent(*group("g00000000"), *group("g00000001"), *group("g00000002")))
+    batch = await first.get_batch(1, 0, SIZE)
+    rows = await first.rows(batch)
+    second = await replacing(uri)
+    assert from_ipc(await second.rows(batch)).equals(from_ipc(rows))
+    third = await replacing(uri)
+    await third.commit({"batches": to_ipc(manifest(1, list(batch.trajectory_ids)))})
+    assert third._service.held == {"g00000002-00", "g00000002-01"}
+    _, changes = await third.changes(0)
+    assert {c.consumed for c in changes if c.consumed} == set(batch.group_ids)
+
+
+async def test_an_event_that_is_reported_again_to_the_next_buffer_is_recorded_once(
+    uri: str,
+) -> None:
+    first = await started(uri)
+    await admit(first, "g00000000")
+    assert Run(uri).events.collect()["subject"].to_list() == ["g00000000"], "it is durable"
+    second = await replacing(uri)
+    await admit(second, "g00000000", "g00000001")
+    recorded = Run(uri).events.sort("seq").collect()
+    assert recorded["subject"].to_list() == ["g00000000", "buffer", "g00000001"]
+
+
+async def test_the_successor_of_the_coordinator_gets_all_that_was_reported(uri: str) -> None:
+    actor = await started(uri)
+    await actor.put(sent(*group("g00000000"), *group("g00000001")))
+    admitting = asyncio.ensure_future(admit(actor, "g00000000", "g00000001", "g00000002"))
+    await actor.received()
+    batch = await actor.get_batch(1, 0, SIZE)
+    recovered, cursor = await actor.succeed("coordinator")
+    await admitting
+    assert recovered.crashes == 1
+    assert recovered.untrained == batch, "although its manifest is not written yet"
+    assert recovered.control.next_cursor == 3
+    assert cursor == actor._service.index.cursor
