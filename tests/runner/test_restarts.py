@@ -12,7 +12,7 @@ from rollart_flow.runner.processes import RunProcesses
 from rollart_flow.store import Run, RunStatus
 from rollart_flow.types import EventKind
 from tests.runner.local import events, pid_of, run_with
-from tests.runner.world import check_sound, source
+from tests.runner.world import PIPELINE, check_sound, source
 
 pytestmark = pytest.mark.usefixtures("shared_ray")
 
@@ -27,8 +27,8 @@ class LoggedEnvironment(CoinEnvironment):
 """An environment that appends to a file whenever it is reset."""
 
 
-def logged(gates: Path, **values: object) -> str:
-    text = source(gates, **values)
+def logged(gates: Path, **values: int) -> str:
+    text = source(gates, PIPELINE, **values)
     before, after = text.split("@dataclass(frozen=True)", 1)
     after = after.replace("CoinEnvironment", "LoggedEnvironment")
     return f"{before}{LOGGED}\n\n@dataclass(frozen=True){after}"
