@@ -67,12 +67,16 @@ class RunProcesses:
         The trainers must hold that version.
         """
         version = self.recovered.version
-        if version not in self.durable_weights.versions():
-            self.trainers.call.publish(lasting=False)
-        if _in_turns(self.trainers):
+        self.publish_recovered()
+        if in_turns(self.trainers):
             self.trainers.call.offload()
         self.engines.call.serve(version)
         self.coordinator.call.start(self.recovered)
+
+    def publish_recovered(self) -> None:
+        """Have the trainers publish the version that they hold, unless it is readable."""
+        if self.recovered.version not in self.durable_weights.versions():
+            self.trainers.call.publish(lasting=False)
 
     def dead(self) -> tuple[str, ...]:
         """Return the names of dead processes among those that Ray does not restart.
@@ -92,7 +96,7 @@ class RunProcesses:
             (now, Event(EventKind.CRASH, name, reason=Reason.WORKER_LOST, detail=detail))
             for name in died
         ]
-        self.buffer.call.report(crashes)
+        self.buffer.call.report.start(crashes)
 
     def shutdown(self) -> None:
         """End every process; all data of the run is already committed."""
@@ -133,10 +137,10 @@ def start_processes(
         coordinator = executor.start(CoordinatorActor)(settings, buffer, engines)
         started.callback(coordinator.kill)
         recovered = wait(recovering)
-        if not _in_turns(trainers):
-            _gather(trainers, uri)
+        if not in_turns(trainers):
+            gather_trainers(trainers, uri)
         fallbacks = _record_bindings(buffer, [engines, trainers, evaluators])
-        if _in_turns(trainers):  # a resumed trainer may recompute steps before the engines serve
+        if in_turns(trainers):  # a resumed trainer may recompute steps before the engines serve
             engines.call.release()
         started.pop_all()
     return RunProcesses(
@@ -173,10 +177,10 @@ def _start_clusters(
     placed = place_workers(pipeline, executor.resources())
     classes = ({p.granted for p in of} for of in (placed.training, placed.engines))
     check_placed(pipeline.train.weights, *classes)
-    trainers = _trainers(executor, pipeline, uri, weights, placed.training)
+    trainers = start_trainers(executor, pipeline, uri, weights, placed.training)
     started.callback(trainers.shutdown)
-    if _in_turns(trainers):  # engines measure the free memory of their devices when they start
-        _gather(trainers, uri)
+    if in_turns(trainers):  # engines measure the free memory of their devices when they start
+        gather_trainers(trainers, uri)
         trainers.call.offload()
     arguments = rollout_arguments(pipeline, uri, weights)
     engines = executor.cluster(placed.engines, EngineWorker, arguments)
@@ -189,12 +193,12 @@ def _start_clusters(
     return trainers, engines, evaluators
 
 
-def _in_turns(trainers: TypedCluster[TrainWorker]) -> bool:
+def in_turns(trainers: TypedCluster[TrainWorker]) -> bool:
     """Return whether engine workers hold the trainer's devices in turns with it."""
     return any(worker.placement.in_turns for worker in trainers.workers)
 
 
-def _gather(trainers: TypedCluster[TrainWorker], uri: str) -> None:
+def gather_trainers(trainers: TypedCluster[TrainWorker], uri: str) -> None:
     """Make the trainers one process group.
 
     Raises:
@@ -233,9 +237,10 @@ def _affinity(pipeline: Pipeline, engines: _Engines) -> dict[str, str] | Literal
     }
 
 
-def _trainers(
+def start_trainers(
     executor: Executor, pipeline: Pipeline, uri: str, weights: str, placed: Sequence[Placement]
 ) -> TypedCluster[TrainWorker]:
+    """Start the ranks of the trainer without waiting for them; `gather_trainers` connects them."""
     train = pipeline.train
     return executor.cluster(
         placed,
@@ -247,7 +252,7 @@ def _trainers(
             "weights": weights,
             "weights_uri": weights_uri(uri),
         },
-        # A restarted trainer would hold version 0: the session restarts all processes instead.
+        # A restarted rank would hold version 0: the session restarts all ranks instead.
         max_restarts=0,
     )
 

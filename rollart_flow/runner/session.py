@@ -5,12 +5,14 @@ receives signals. However a run ends, committed rows remain, `run.json` records 
 `resume` continues from there.
 
 A run needs its buffer, its coordinator, and its trainer, whose state is in the tables. If one of
-them dies, all processes restart and the run continues from the tables, as with `resume`.
+them dies, it restarts alone: Ray restarts the buffer and the coordinator, and the session restarts
+all ranks of the trainer. If that fails, all processes restart and the run continues from the
+tables, as with `resume`.
 """
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -25,12 +27,16 @@ from rollart_flow.runner.dataflow import Dataflow, Stream
 from rollart_flow.runner.executors import Executor
 from rollart_flow.runner.processes import RunProcesses, start_processes
 from rollart_flow.runner.retrain import catch_up
+from rollart_flow.runner.trainer_restart import only_trainer_died, restart_trainer
 from rollart_flow.store import RunStatus, RunWriter
 from rollart_flow.store.lease import Lease
 from rollart_flow.telemetry import OnProgress, Progress
 
 RESTARTS = 3
-"""Maximum number of consecutive restarts of all processes without a training step in between."""
+"""Maximum number of consecutive restarts of the trainer or of all processes without a training step
+in between."""
+
+_CONSUMER = "consumer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +68,7 @@ class Session:
         self._messages: SimpleQueue[Any] = SimpleQueue()
         self._processes: RunProcesses | None = None
         self._restarts = 0
+        self._accept_divergence = False
 
     def run(self, *, accept_divergence: bool = False) -> None:
         """Run until the last evaluation, a failure, or a KeyboardInterrupt.
@@ -109,6 +116,7 @@ class Session:
             Names of the dead processes; empty if the run has ended.
         """
         total = self._pipeline.train.steps
+        self._accept_divergence = accept_divergence
         self._messages = SimpleQueue()
         self._on_progress(Progress.phase("starting the workers", total_steps=total))
         self._processes = processes = start_processes(
@@ -150,7 +158,7 @@ class Session:
         streams = Dataflow(self._pipeline, self._uri, processes, self._source)
         named: dict[str, Stream] = {
             "producer": streams.producer,
-            "consumer": streams.consumer,
+            _CONSUMER: streams.consumer,
             "evaluation": streams.evaluation,
         }
         self._on_progress(Progress.phase("rolling out", total_steps=self._pipeline.train.steps))
@@ -161,7 +169,9 @@ class Session:
                     for name, stream in named.items():
                         threads.submit(self._follow, name, stream)
                     threads.submit(self._watch_for_failure, processes)
-                self._wait(set(named), processes)
+                self._wait(
+                    set(named), lambda stream: threads.submit(self._follow, _CONSUMER, stream)
+                )
             finally:
                 # If the coordinator has died, the streams end by themselves: all of them call it.
                 with suppress(*deaths()):
@@ -185,20 +195,51 @@ class Session:
         if failure is not None:
             self._messages.put(RunFailedError(failure))
 
-    def _wait(self, open_streams: set[str], processes: RunProcesses) -> None:
-        """Handle messages until every stream has ended; the first failure ends the run."""
+    def _wait(self, open_streams: set[str], consume: Callable[[Stream], object]) -> None:
+        """Handle messages until every stream has ended.
+
+        The first failure ends the run, unless `consume` can go on with another consumer.
+        """
         while open_streams:
             message = self._messages.get()
             if isinstance(message, RunFailedError):
                 raise message
-            if isinstance(message, _Ended):
-                open_streams.discard(message.stream)
-                if message.error is not None:
-                    raise _as_run_failure(message.stream, message.error) from message.error
-                if open_streams == {"producer"}:
-                    processes.coordinator.call.stop()
-            else:
+            if not isinstance(message, _Ended):
                 self._show(*message)
+            elif message.error is not None:
+                consume(self._other_consumer(message.stream, message.error))
+            else:
+                open_streams.discard(message.stream)
+                if open_streams == {"producer"}:
+                    self._running.coordinator.call.stop()
+
+    def _other_consumer(self, stream: str, error: Exception) -> Stream:
+        """Restart the trainer if its death ended the consumer, and return the next consumer.
+
+        Raises:
+            RunFailedError: the error has another cause.
+        """
+        processes, pipeline = self._running, self._pipeline
+        died = processes.dead() if stream == _CONSUMER else ()
+        alone = only_trainer_died(processes, pipeline, died)
+        if not alone or self._restarts == RESTARTS:
+            raise _as_run_failure(stream, error) from error
+        self._restarts += 1
+        self._on_progress(Progress.note(f"{', '.join(died)} died; the trainer starts again"))
+        processes.report_restarted(died)
+        self._processes = processes = restart_trainer(
+            processes,
+            pipeline,
+            self._uri,
+            self._on_progress,
+            accept_divergence=self._accept_divergence,
+        )
+        return Dataflow(pipeline, self._uri, processes, self._source).consumer
+
+    @property
+    def _running(self) -> RunProcesses:
+        assert self._processes is not None, "the run has begun"
+        return self._processes
 
     def _show(self, stream: str, item: Any) -> None:
         if isinstance(item, Trained):

@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 import ray
 
+from rollart_flow.runner.executors import ray as ray_executor
 from rollart_flow.runner.processes import RunProcesses
 from rollart_flow.store import Run, RunStatus
 from rollart_flow.types import Chunk, EventKind, GenerationRequest, Reason
@@ -56,36 +57,18 @@ def test_any_process_of_the_streams_and_any_engine_may_be_killed(
     assert set(run.trajectories.collect()["outcome"]) <= {"completed", "truncated", "cancelled"}
 
 
-def test_a_run_goes_on_from_its_tables_where_what_it_cannot_do_without_dies(
-    tmp_path: Path, plants: list[RunProcesses]
+def test_a_run_goes_on_from_its_tables_where_a_process_cannot_come_back_alone(
+    tmp_path: Path, plants: list[RunProcesses], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The trainer, and later two at once; `whole` has these two one after the other."""
+    monkeypatch.setattr(ray_executor, "SINGLE_RESTARTS", 1)
 
     def after_step(step: int) -> None:
-        processes = plants[-1]
-        if step == 2:
-            os.kill(pid_of(processes.trainers.workers[0]), signal.SIGKILL)
-        elif step == 3:
-            for pid in [pid_of(actor) for actor in (processes.buffer, processes.coordinator)]:
-                os.kill(pid, signal.SIGKILL)
+        if step in (2, 3):
+            os.kill(pid_of(plants[-1].buffer), signal.SIGKILL)
 
     run = run_with(source(tmp_path, steps=5, every=5), tmp_path, after_step)
-    check_crashes(run, 5, ["trainer-cpu-0", "buffer", "coordinator"])
-
-
-@pytest.mark.whole
-def test_a_run_goes_on_from_its_tables_where_the_buffer_dies_and_then_the_coordinator(
-    tmp_path: Path, plants: list[RunProcesses]
-) -> None:
-    def after_step(step: int) -> None:
-        processes = plants[-1]
-        if step == 2:
-            os.kill(pid_of(processes.buffer), signal.SIGKILL)
-        elif step == 3:
-            os.kill(pid_of(processes.coordinator), signal.SIGKILL)
-
-    run = run_with(source(tmp_path, steps=5, every=5), tmp_path, after_step)
-    check_crashes(run, 5, ["buffer", "coordinator"])
+    assert len(plants) == 2, "all processes were started again once"
+    check_crashes(run, 5, ["buffer", "buffer"])
 
 
 def check_crashes(run: Run, steps: int, died: list[str]) -> None:

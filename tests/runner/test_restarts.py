@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from rollart_flow.replay import replay_step
 from rollart_flow.runner.processes import RunProcesses
 from rollart_flow.store import Run, RunStatus
 from rollart_flow.types import EventKind
 from tests.runner.local import events, pid_of, run_with
-from tests.runner.world import PIPELINE, check_sound, source
+from tests.runner.world import PIPELINE, check_sound, open_gate, source, was_taken
 
 pytestmark = pytest.mark.usefixtures("shared_ray")
 
@@ -61,16 +62,24 @@ def until_next_commit(run: Run, killed: list[float]) -> list[float]:
     return [min(commit for commit in commits if commit > at) - at for at in killed]
 
 
-def test_buffer_and_coordinator_die_alone(tmp_path: Path, plants: list[RunProcesses]) -> None:
+def test_each_process_dies_alone(tmp_path: Path, plants: list[RunProcesses]) -> None:
+    """The buffer, the train operator, the coordinator, and the trainer, in one run."""
     killed: list[float] = []
 
     def after_step(step: int) -> None:
+        processes = plants[-1]
         if step == 2:
-            killed.append(kill(pid_of(plants[-1].buffer)))
+            killed.append(kill(pid_of(processes.buffer)))
         elif step == 4:
-            killed.append(kill(pid_of(plants[-1].coordinator)))
+            open_gate(tmp_path, "advantages")
+        elif step == 6:
+            killed.append(kill(pid_of(processes.coordinator)))
+        elif step == 8:
+            killed.append(kill(pid_of(processes.trainers.workers[0])))
 
-    run = run_with(logged(tmp_path, steps=8, every=4), tmp_path, after_step)
-    assert len(plants) == 1, "no other process was started again"
-    check_nothing_lost(run, tmp_path, 8, ["buffer", "coordinator"])
+    run = run_with(logged(tmp_path, steps=12, every=6), tmp_path, after_step)
+    assert was_taken(tmp_path, "advantages")
+    assert len(plants) == 1, "the other processes were not started again"
+    check_nothing_lost(run, tmp_path, 12, ["buffer", "coordinator", "trainer-cpu-0"])
+    assert replay_step(run.uri, 9).equal, "the step that was under way"
     print("seconds to the next commit:", until_next_commit(run, killed))
