@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean, median
 
 from rollart_flow import runner
 from rollart_flow.pipeline.loading import load_pipeline
@@ -76,11 +77,11 @@ def measure(schedule: str, folder: Path) -> Cost:
         )
     steps = open_run(str(folder / "demo")).steps.sort("step").collect()
     return Cost(
-        step_s=float(steps["step_s"][1:].median()),
+        step_s=median(steps["step_s"].to_list()[1:]),
         steps=goal.reached,
         staleness_max=max(steps["staleness_max"]),
         lag_max=max(steps["lag_max"]),
-        lag_mean=float(steps["lag_mean"].mean()),
+        lag_mean=fmean(steps["lag_mean"].to_list()),
     )
 
 
