@@ -9,7 +9,7 @@ FIND_LINKS = $(shell $(BIN)/python -m pip config get global.find-links 2>/dev/nu
 
 export RAY_USAGE_STATS_ENABLED := 0
 
-.PHONY: setup demo test test-whole check docs bench fuzz paper notebook clean
+.PHONY: setup demo test test-whole check docs bench fuzz chaos paper notebook clean
 
 setup: $(STAMP)
 
@@ -54,6 +54,11 @@ bench: $(STAMP)
 SEEDS ?= 0:1000
 fuzz: $(STAMP)
 	$(BIN)/python -m tests.dst --seeds $(SEEDS) $(if $(BUG),--bug $(BUG))
+
+# Faults of real processes, with a table of what was held; ONLY=name plays one, ONLY=long ROWS=100000
+# the whole long run.
+chaos: $(STAMP)
+	$(if $(ROWS),ROLLART_CHAOS_ROWS=$(ROWS)) $(BIN)/python -m tests.chaos $(if $(ONLY),--only $(ONLY))
 
 # The papers' figures beside the published numbers: SEED=1, ONLY="Figure 10a".
 paper: $(STAMP)

@@ -5,7 +5,7 @@ import select
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -26,12 +26,20 @@ _AGENTS = (
 class Shell:
     """One command in a session of its own, like one in a terminal; its output line by line."""
 
-    def __init__(self, *arguments: str, store: str | Path) -> None:
+    def __init__(
+        self,
+        *arguments: str,
+        store: str | Path,
+        through: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """Start `rollart` with arguments; `through` is a command that runs the command."""
         self._mark = uuid4().hex
+        more = {**(environment or {}), "ROLLART_STORE": str(store), _MARK: self._mark}
         self._process = subprocess.Popen(
-            [*COMMAND, *arguments],
+            [*through, *COMMAND, *arguments],
             cwd=ROOT,
-            env={**os.environ, "ROLLART_STORE": str(store), _MARK: self._mark},
+            env={**os.environ, **more},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
