@@ -184,5 +184,8 @@ class RemoteBuffer:
     async def get_batch(self, step: int, version: int, size: int) -> Batch:
         return await self._network.call(self._buffer, lambda b: b.get_batch(step, version, size))
 
+    async def formed(self, step: int) -> Batch | None:
+        return await self._network.call(self._buffer, lambda b: b.formed(step))
+
     async def changes(self, after: int) -> tuple[int, tuple[Change, ...]]:
         return await self._network.call(self._buffer, lambda b: b.changes(after))

@@ -40,7 +40,7 @@ class Trainer:
         try:
             while (batch := await self._next_batch(step + 1)) is not None:
                 step = batch.step
-                await self._train(step)
+                await self._train(batch)
             await self._published_before()
         finally:
             if self._publishing is not None:
@@ -48,8 +48,14 @@ class Trainer:
                 await asyncio.gather(self._publishing, return_exceptions=True)
                 self._publishing = None
 
-    async def _train(self, step: int) -> None:
-        await asyncio.sleep(self._world.chance.uniform(0.5, 1.5) * self._world.plan.train_s)
+    async def _train(self, batch: Batch) -> None:
+        """Train on a batch, whose manifest is committed meanwhile."""
+        step, network = batch.step, self._world.network
+        await network.call(self._buffer, partial(BufferProcess.hand_out, batch=batch))
+        train_s = self._world.chance.uniform(0.5, 1.5) * self._world.plan.train_s
+        await asyncio.sleep(train_s / 2)
+        await network.call(self._buffer, partial(BufferProcess.write_manifest, batch=batch))
+        await asyncio.sleep(train_s / 2)
         await self._published_before()
         if self._beside:
             work = self._publish_and_tell(step)
@@ -57,7 +63,7 @@ class Trainer:
         else:
             await self._publish(step)
         record = partial(BufferProcess.record_step, step=step)
-        await self._world.network.call(self._buffer, record)
+        await network.call(self._buffer, record)
         await self._report(step, None if self._beside else 0.0)
 
     async def _published_before(self) -> None:

@@ -232,6 +232,10 @@ class BufferService(Generic[R]):
         self._hold(batch)
         return batch
 
+    async def formed(self, step: int) -> Batch | None:
+        """Return the batch of a step, as `control.protocols.Buffered.formed` describes."""
+        return await self.index.formed(step)
+
     def adopt(self, batch: Batch) -> None:
         """Take over a batch of a lost buffer, whose manifest may not be in the tables yet."""
         if batch.step > self._numbered["batches"].number:
