@@ -158,10 +158,11 @@ class BufferProcess:
         """Act on an event of the coordinator."""
         self.service.note(event)
 
-    async def put(self, row: Trajectory) -> None:
-        """Commit a trajectory, and return once it is durable. The first commit wins."""
-        await self.service.put((row,))
-        self._monitor.acknowledged(row.trajectory_id)
+    async def put(self, rows: tuple[Trajectory, ...]) -> None:
+        """Commit trajectories, and return once they are durable. The first commit wins."""
+        await self.service.put(rows)
+        for row in rows:
+            self._monitor.acknowledged(row.trajectory_id)
 
     async def get_batch(self, step: int, version: int, size: int) -> Batch:
         """Form the batch of a step; the trainer commits its manifest."""
