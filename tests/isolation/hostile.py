@@ -37,7 +37,11 @@ def child(address: str) -> None:
 
 
 def session(address: str) -> None:
-    _forked(lambda: (os.setsid(), _live(address)))  # type: ignore[func-returns-value]
+    def run() -> None:
+        os.setsid()
+        _live(address)
+
+    _forked(run)
 
 
 def daemon(address: str) -> None:
