@@ -230,6 +230,7 @@ class Cluster:
         if coordinator is None:
             return
         self._go_down("coordinator")
+        coordinator.polls.close()
         await coordinator.controller.close()
         self._coordinator.vacate()
         for task in self._serving:

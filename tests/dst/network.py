@@ -160,7 +160,9 @@ class RemoteAdmission:
         await self._ask(lambda scheduler: scheduler.started(trajectory_id, version))
 
     async def cancellations(self, worker: str, after: int) -> tuple[int, tuple[Cancellation, ...]]:
-        return await self._ask(lambda scheduler: scheduler.cancellations(worker, after))
+        return await self._network.call(
+            self._coordinator, lambda plane: plane.polls.cancellations(worker, after)
+        )
 
     async def announce(
         self, worker: str, running: Sequence[RunningAttempt]

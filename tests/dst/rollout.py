@@ -133,8 +133,6 @@ class Rollout:
         self._world.monitor.went_down()
         await asyncio.sleep(down_s)
         self.start_host(f"{name}'")
-        await self._world.network.delay()
-        (await self._coordinator.reached()).scheduler.rollout_worker_lost(name)
         for assignment in host.attempts.values():
             self._queue.put_nowait(assignment)
         self._world.monitor.came_back()
