@@ -79,15 +79,10 @@ async def retried_async(
     passing: Passing,
     note: Callable[[Retried], None],
     policy: RetryPolicy = DEFAULT,
-    *,
-    chance: Random | None = None,
 ) -> T:
-    """Return the result of an awaitable call, as `retried`; time comes from the event loop.
-
-    A simulation passes the source of all its randomness as `chance`.
-    """
+    """Return the result of an awaitable call, as `retried`; time comes from the event loop."""
     now = asyncio.get_running_loop().time
-    failures = _Failures(what, passing, note, policy, now, chance)
+    failures = _Failures(what, passing, note, policy, now)
     while True:
         with failures:
             return await call()
@@ -105,14 +100,13 @@ class _Failures:
         note: Callable[[Retried], None],
         policy: RetryPolicy,
         now: Callable[[], float],
-        chance: Random | None = None,
     ) -> None:
         self._what = what
         self._passing = passing
         self._note = note
         self._policy = policy
         self._now = now
-        self._chance = chance or Random()
+        self._chance = Random()
         self._count = 0
         self._first = 0.0
         self._last = ""

@@ -49,12 +49,14 @@ def show(
 ) -> None:
     """Show the figures of a run, or one of its trajectories as a transcript."""
     from rollart_flow.store import open_run
+    from rollart_flow.store.damage import reading
 
     opened = open_run(run, store=store)
     if trajectory is None:
         from rollart_flow.cli.summary import show_summary, summarize
 
-        summary = summarize(opened)
+        with reading(opened.uri):
+            summary = summarize(opened)
         if as_json:
             print_json(summary.as_json())
         else:
@@ -62,7 +64,8 @@ def show(
         return
     from rollart_flow.cli import transcript
 
-    row = transcript.read_trajectory(opened, transcript.find_trajectory(opened, trajectory))
+    with reading(opened.uri):
+        row = transcript.read_trajectory(opened, transcript.find_trajectory(opened, trajectory))
     if as_json:
         print_json(row)
     else:
@@ -88,9 +91,12 @@ def query(
 
     from rollart_flow.algorithms.filters import named_filter
     from rollart_flow.store import open_run
+    from rollart_flow.store.damage import reading
 
     where = [named_filter(text) for text in filters or ()]
-    rows = open_run(run, store=store).sql(sql, where=where)
+    opened = open_run(run, store=store)
+    with reading(opened.uri):
+        rows = opened.sql(sql, where=where)
     if as_json:
         print_json(rows.to_dicts())
         return
@@ -115,9 +121,11 @@ def redteam(
     from rollart_flow.analysis.redteam import red_team
     from rollart_flow.cli.summary import handle
     from rollart_flow.store import open_run
+    from rollart_flow.store.damage import reading
 
     opened = open_run(run, store=store)
-    report = red_team(opened, top)
+    with reading(opened.uri):
+        report = red_team(opened, top)
     if as_json:
         print_json(report)
         return

@@ -1,5 +1,6 @@
 """The summary of a run, computed from its tables alone, and its rendering."""
 
+import json
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from rich.text import Text
 
 from rollart_flow.cli.output import duration, grid, sparkline
 from rollart_flow.cli.progress import PHASES
-from rollart_flow.types import Split
+from rollart_flow.types import EventKind, Split
 
 if TYPE_CHECKING:
     from rollart_flow.store import Run, Snapshot
@@ -69,6 +70,8 @@ class Summary:
     trajectories_per_s: float | None
     example: str | None
     """A trajectory of the last batch."""
+    warnings: tuple[str, ...] = ()
+    """What failed and did not end the run: maintenance of its tables."""
 
     def as_json(self) -> dict[str, Any]:
         return {**self.__dict__, "curves": [curve.__dict__ for curve in self.curves]}
@@ -119,6 +122,7 @@ def summarize(run: "Run") -> Summary:
         seconds={"step": total_s} | {phase[:-2]: float(steps[phase].sum()) for phase in PHASES},
         trajectories_per_s=attempts / total_s if total_s else None,
         example=None if example.is_empty() else str(example.item()),
+        warnings=_warnings(tables),
     )
 
 
@@ -156,6 +160,14 @@ def _outcomes(tables: "Snapshot") -> dict[str, int]:
     return dict(counted.collect().iter_rows())
 
 
+def _warnings(tables: "Snapshot") -> tuple[str, ...]:
+    import polars as pl
+
+    failed = tables.events.filter(pl.col("kind") == EventKind.MAINTENANCE).sort("seq").collect()
+    errors = dict.fromkeys(json.loads(detail)["error"] for detail in failed["detail"])
+    return tuple(f"maintenance of the tables failed: {error}" for error in errors)
+
+
 def _curves(tables: "Snapshot") -> tuple[Curve, ...]:
     rows = tables.evaluations.sort("domain", "metric", "step").collect()
     return tuple(
@@ -189,6 +201,8 @@ def _head(summary: Summary) -> Text:
     text = Text.assemble((summary.name, "bold"), said)
     if summary.error:
         text.append(f"\n{summary.error}", style="red")
+    for warning in summary.warnings:
+        text.append(f"\n{warning}", style="yellow")
     if summary.parent:
         text.append(f"\nforked from {summary.parent}")
     return text

@@ -12,6 +12,7 @@ Events do not trigger commits of their own at once.
 """
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -19,10 +20,12 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 
-from rollart_flow.errors import RollartError, StoreError
+from rollart_flow.errors import FencedError, RollartError, StoreError
 from rollart_flow.rows import events_table
 from rollart_flow.store import RunWriter
-from rollart_flow.types import Event
+from rollart_flow.types import Event, EventKind
+
+_log = logging.getLogger(__name__)
 
 _REST = 1.0
 """Time to gather rows, as a multiple of the last commit's duration."""
@@ -71,7 +74,8 @@ class Committer:
         self._commit_s = 0.0
         self._failure: RollartError | None = None
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="commit")
-        self._maintenance: asyncio.Future[object] | None = None
+        self._maintenance: asyncio.Task[None] | None = None
+        self._unmaintained: set[str] = set()
         self._task = asyncio.create_task(self._run())
 
     def report(self, event: Event, at: datetime | None = None) -> None:
@@ -128,7 +132,8 @@ class Committer:
         self._full.set()
         await self._task
         if self._maintenance is not None:
-            await asyncio.wait((self._maintenance,))
+            await self._maintenance
+            await self._write([])
         self._threads.shutdown()
 
     async def _run(self) -> None:
@@ -151,6 +156,9 @@ class Committer:
     async def _write(self, queue: list[_Queued]) -> None:
         loop = asyncio.get_running_loop()
         started = loop.time()
+        if self._failure is not None:
+            self._fail(queue, self._failure)
+            return
         try:
             if tables := self._joined(queue):
                 await loop.run_in_executor(self._threads, self._writer.commit_many, tables)
@@ -163,10 +171,30 @@ class Committer:
         self._commit_s = loop.time() - started
         idle = self._maintenance is None or self._maintenance.done()
         if idle and self._writer.maintenance_due and self._failure is None:
-            self._maintenance = loop.run_in_executor(self._threads, self._writer.maintain)
+            self._maintenance = loop.create_task(self._maintain())
+
+    async def _maintain(self) -> None:
+        """Maintain the tables; report each failure once until maintenance succeeds."""
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.run_in_executor(self._threads, self._writer.maintain)
+        except FencedError:
+            return  # the next commit fails for the same reason
+        except Exception as error:  # noqa: BLE001  commits continue without maintenance
+            said = " ".join(str(error).split()) or type(error).__name__
+            if said not in self._unmaintained:
+                self._unmaintained.add(said)
+                _log.warning("tables cannot be maintained: %s", said)
+                self.report(Event(EventKind.MAINTENANCE, "tables", detail={"error": said}))
+        else:
+            self._unmaintained.clear()
 
     def _fail(self, queue: list[_Queued], error: Exception) -> None:
-        """Fail the queued commits and all later ones, so that no gap in the tables can arise."""
+        """Fail the queued commits and all later ones, so that no gap in the tables can arise.
+
+        Events are not committed any more either: they would tell of rows that are not there.
+        """
+        self._events.clear()
         if not isinstance(error, RollartError):
             said = " ".join(str(error).split())
             error = StoreError(f"rows cannot be committed: {type(error).__name__}: {said}")

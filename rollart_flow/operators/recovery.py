@@ -22,6 +22,7 @@ from rollart_flow.control.ids import group_cursor
 from rollart_flow.rows import SAMPLE_COLUMNS, sample_from_row
 from rollart_flow.schema import row_schema
 from rollart_flow.store import Run, Snapshot
+from rollart_flow.store.damage import reading
 from rollart_flow.types import Batch, Event, EventKind, Reason, Sample, Split
 
 _RECORDED = (EventKind.ADMIT, EventKind.ABANDON, EventKind.DROP, EventKind.EVICT)
@@ -77,7 +78,16 @@ def evaluated_versions(steps: int, every: int | None) -> frozenset[int]:
 
 
 def recover(run: Run) -> RecoveredRun:
-    """Read the state of a run. No process may write to the run meanwhile."""
+    """Read the state of a run. No process may write to the run meanwhile.
+
+    Raises:
+        StoreError: a table cannot be read, or a data file is missing or torn.
+    """
+    with reading(run.uri):
+        return _recovered(run)
+
+
+def _recovered(run: Run) -> RecoveredRun:
     now = run.snapshot()
     start = 0 if run.info.parent is None else run.info.parent.step
     version = _newest(now.steps, "step", start)

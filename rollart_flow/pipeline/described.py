@@ -61,7 +61,9 @@ def describe(value: Any) -> Any:
         return {str(key): describe(item) for key, item in value.items()}
     if isinstance(value, tuple) and value and all(isinstance(item, Task) for item in value):
         return {"type": "tasks", "count": len(value)}
-    if isinstance(value, tuple | list | set | frozenset):
+    if isinstance(value, set | frozenset):
+        return sorted((describe(item) for item in value), key=str)
+    if isinstance(value, tuple | list):
         return [describe(item) for item in value]
     if is_settings(value):
         name = {"name": value.name} if isinstance(value, Domain) else {}

@@ -23,8 +23,8 @@ from rollart_flow.pipeline import LoadedPipeline, Pipeline
 from rollart_flow.runner.adapters import keep_adapter
 from rollart_flow.runner.executors import DEFAULT, executor_for
 from rollart_flow.runner.retrain import bring_to, check_version, stored_pipeline, stored_trainer
-from rollart_flow.runner.runs import RunResult, drive
-from rollart_flow.runner.setup import create_run, publish_start
+from rollart_flow.runner.runs import REFUSALS, RunResult, drive
+from rollart_flow.runner.setup import create_run, publish_start, removed_if_refused
 from rollart_flow.store import Parent, Run, RunWriter, files
 from rollart_flow.store.layout import checkpoints_uri, policy_uri
 from rollart_flow.store.lease import Lease, Tenure
@@ -72,7 +72,7 @@ def fork(
     """
     chosen = executor_for(loaded.pipeline, executor, address)
     uri = prepare_fork(parent_uri, step, loaded, store=store, name=name, on_progress=on_progress)
-    with Lease(uri) as lease:
+    with removed_if_refused(uri, *REFUSALS), Lease(uri) as lease:
         return drive(chosen, loaded.pipeline, uri, on_progress, lease)
 
 

@@ -4,17 +4,22 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+from rollart_flow.errors import MissingExtraError, PipelineError, SettingsError
 from rollart_flow.pipeline import LoadedPipeline, Pipeline
 from rollart_flow.pipeline.loading import load_source
 from rollart_flow.runner.executors import DEFAULT, Executor, executor_for
+from rollart_flow.runner.recorded import check_as_recorded
 from rollart_flow.runner.session import Session
-from rollart_flow.runner.setup import complete_run, create_run
+from rollart_flow.runner.setup import complete_run, create_run, removed_if_refused
 from rollart_flow.store import RunInfo, RunStatus, read_info
 from rollart_flow.store.cache import local_file
-from rollart_flow.store.info import write_info
+from rollart_flow.store.info import Resumed, write_info
 from rollart_flow.store.layout import pipeline_uri, read_pipeline
 from rollart_flow.store.lease import Lease, Tenure, check_free
 from rollart_flow.telemetry import OnProgress, Progress, ignore_progress
+
+REFUSALS = (MissingExtraError, PipelineError, SettingsError)
+"""Errors that say that a pipeline cannot run as it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +53,12 @@ def run(
     Raises:
         RunExistsError: the name is taken.
         StoreError: the store cannot be written.
+        SettingsError: the pipeline cannot run as it is; nothing is left of the run.
         RunFailedError: the run failed; it can be read, and resumed once the cause is fixed.
     """
     chosen = executor_for(loaded.pipeline, executor, address)
     uri = create_run(loaded, store=store, name=name, on_progress=on_progress)
-    with Lease(uri) as lease:
+    with removed_if_refused(uri, *REFUSALS), Lease(uri) as lease:
         return drive(chosen, loaded.pipeline, uri, on_progress, lease)
 
 
@@ -78,6 +84,7 @@ def resume(
 
     Raises:
         RunNotFoundError: there is no run at the address.
+        SettingsError: the pipeline file builds something else than it did for the run.
         RunFailedError: the run is already running, or fails again.
     """
     info = read_info(uri)
@@ -88,6 +95,9 @@ def resume(
         check_free(uri, info.owner, take_over=take_over)
     overrides: Mapping[str, str] = {key: str(value) for key, value in info.overrides.items()}
     loaded = load_source(read_pipeline(uri), local_file(pipeline_uri(uri)), overrides)
+    check_as_recorded(loaded.pipeline, info)
+    if not info.term:  # what an earlier version has recorded, in the terms of this one
+        info = replace(info, settings=loaded.pipeline.settings())
     chosen = executor_for(loaded.pipeline, executor, address)
     with (
         Lease(uri, term=info.term, take_over=take_over) as lease,
@@ -122,7 +132,13 @@ def drive(
 @contextmanager
 def _claimed(uri: str, info: RunInfo, tenure: Tenure) -> Iterator[None]:
     """Claim a run while this process prepares to resume it, until the run's writer takes over."""
-    claimed = replace(info, status=RunStatus.RUNNING, owner=tenure.owner, term=tenure.term)
+    claimed = replace(
+        info,
+        status=RunStatus.RUNNING,
+        owner=tenure.owner,
+        term=tenure.term,
+        resumed=(*info.resumed, Resumed.now()),
+    )
     write_info(uri, claimed)
     try:
         yield

@@ -53,7 +53,8 @@ def create_run(
 ) -> str:
     """Create the folder of a new run, with its policy and version 0, and return its address.
 
-    With a parent, the folder has no policy or version yet.
+    With a parent, the folder has no policy or version yet. If it cannot be made, nothing is left of
+    it, so that its name stays free.
 
     Raises:
         RunExistsError: the name is taken.
@@ -74,14 +75,33 @@ def create_run(
     except RunExistsError as error:
         said = f"there is a run at {uri} already; choose another --name, or `rollart resume`"
         raise RunExistsError(said) from error
-    write_pipeline(uri, loaded.source_text)
-    detail = {"pipeline": pipeline.name, "overrides": dict(loaded.overrides)}
-    started = Event(EventKind.RUN, info.name, detail=detail)
-    writer.commit("events", events_table([(datetime.now(UTC), started)]))
-    if parent is None:
-        with Lease(uri), _recording_failure(writer):
-            _begin(pipeline, uri, writer, on_progress)
+    with removed_if_refused(uri):
+        write_pipeline(uri, loaded.source_text)
+        detail = {"pipeline": pipeline.name, "overrides": dict(loaded.overrides)}
+        started = Event(EventKind.RUN, info.name, detail=detail)
+        writer.commit("events", events_table([(datetime.now(UTC), started)]))
+        if parent is None:
+            with Lease(uri), _recording_failure(writer):
+                _begin(pipeline, uri, writer, on_progress)
     return uri
+
+
+@contextmanager
+def removed_if_refused(uri: str, *refusals: type[Exception]) -> Iterator[None]:
+    """Remove a new run that was refused before it had any trajectory.
+
+    Args:
+        uri: address of the run.
+        refusals: errors, or causes of errors, that refuse it; all by default.
+    """
+    try:
+        yield
+    except Exception as error:
+        refused = not refusals or isinstance(error.__cause__ or error, refusals)
+        with suppress(StoreError):
+            if refused and Run(uri).trajectories.select(pl.len()).collect().item() == 0:
+                files.clear(uri)
+        raise
 
 
 @contextmanager
@@ -93,7 +113,7 @@ def _recording_failure(writer: RunWriter) -> Iterator[None]:
         interrupted = isinstance(error, KeyboardInterrupt)
         status = RunStatus.INTERRUPTED if interrupted else RunStatus.FAILED
         with suppress(StoreError):
-            writer.close(status, None if interrupted else str(error).splitlines()[0])
+            writer.close(status, None if interrupted else files.one_line(error))
         raise
 
 

@@ -18,6 +18,8 @@ from rollart_flow.store.blobs import Blobs, LocalBlobs
 _READ_RETRIES, _READ_RETRY_MS = 100, 60_000
 """Retry limits for polars, equal to those given to deltalake; the default of polars is two."""
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_UNUSABLE = re.compile(r"%[0-9A-Fa-f]{2}|[\\\x00-\x1f\x7f]")
+"""What deltalake would take for an encoded letter, a separator, or no address."""
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 
@@ -81,9 +83,14 @@ def normalize(address: str | os.PathLike[str]) -> str:
     """Convert an address to an absolute local path or `s3://bucket/prefix`, without final slash.
 
     Raises:
-        SettingsError: the address is neither.
+        SettingsError: the address is neither, or has letters that cannot be used.
     """
     uri = os.fspath(address)
+    if wrong := _UNUSABLE.search(uri):
+        raise SettingsError(
+            f"{wrong[0]!r} cannot stand in the address of a store or the name of a run; "
+            "take another name, such as one with '-' in its place"
+        )
     scheme = _SCHEME.match(uri)
     if scheme is None or scheme[1] == "file":
         return os.path.abspath(os.path.expanduser(uri.removeprefix("file://")))

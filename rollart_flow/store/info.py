@@ -48,6 +48,20 @@ class Parent:
 
 
 @dataclass(frozen=True, slots=True)
+class Resumed:
+    """One resumption of a run."""
+
+    at: datetime
+    versions: Mapping[str, str]
+    """Installed versions of the packages that can change a result."""
+
+    @classmethod
+    def now(cls) -> Self:
+        """Return the record of a resumption by this process, now."""
+        return cls(datetime.now(UTC), package_versions())
+
+
+@dataclass(frozen=True, slots=True)
 class RunInfo:
     """The content of `run.json`."""
 
@@ -69,12 +83,15 @@ class RunInfo:
     term: int = 0
     """Term of that process (see `store.lease`); 0 in runs of an earlier version."""
     versions: Mapping[str, str] = field(default_factory=lambda: package_versions())
-    """Installed versions of the packages that can change a result."""
+    """Installed versions of the packages that can change a result, when the run was made."""
+    resumed: tuple[Resumed, ...] = ()
+    """Every resumption, in order."""
     schema_version: int = SCHEMA_VERSION
 
     def to_json(self) -> str:
         """The text of `run.json`."""
         values = asdict(self) | {"created_at": self.created_at.isoformat()}
+        values["resumed"] = [asdict(each) | {"at": each.at.isoformat()} for each in self.resumed]
         return json.dumps(values, indent=2) + "\n"
 
     @classmethod
@@ -85,6 +102,10 @@ class RunInfo:
         values["status"] = RunStatus(values["status"])
         values["owner"] = Owner(**values["owner"])
         values["parent"] = None if values["parent"] is None else Parent(**values["parent"])
+        values["resumed"] = tuple(
+            Resumed(datetime.fromisoformat(each["at"]), each["versions"])
+            for each in values.get("resumed", ())
+        )
         return cls(**values)
 
 

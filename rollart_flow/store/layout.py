@@ -78,11 +78,11 @@ def new_run_uri(name: str, store: str | os.PathLike[str] | None = None) -> str:
     """Address for a new run of a name.
 
     Raises:
-        SettingsError: the name is not a valid folder name.
+        SettingsError: the name cannot be that of a folder.
     """
     if not name or "/" in name or name.startswith("."):
         raise SettingsError(f"run name {name!r}: use letters, digits, '-', '_' and inner '.'")
-    return files.join(store_uri(store), name)
+    return files.normalize(files.join(store_uri(store), name))
 
 
 def resolve(run: str | os.PathLike[str], store: str | os.PathLike[str] | None = None) -> str:

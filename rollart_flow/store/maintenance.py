@@ -78,6 +78,8 @@ class TableMaintenance:
         now = time.monotonic()
         self._unused = deque((now, name) for name in names if name not in live and "/" not in name)
         """Time since which a data file is not part of the table, and its path."""
+        self._removable: list[str] = []
+        """Files to remove now; those of a failed attempt stay here."""
         versions = [int(found[1]) for name in names if (found := _LOG_FILE.fullmatch(name))]
         self._first = min(versions, default=0)
         """The oldest version whose log entry may be there."""
@@ -98,15 +100,25 @@ class TableMaintenance:
             FencedError: another writer has taken over.
             StoreError: storage failed; the rows of the table are unchanged.
         """
+        try:
+            merged = self._merge_all(complete, final=final)
+        finally:  # neither needs merging, and a full disk needs them most
+            try:
+                newest = self._checkpoints[-1] if self._checkpoints else 0
+                if self._log.version - newest >= (_LEAST_ENTRIES if final else _CHECKPOINT_AFTER):
+                    self._checkpoint()
+            finally:
+                vacuumed = self._vacuum(retention)
+        return Maintained(merged, vacuumed)
+
+    def _merge_all(self, complete: int, *, final: bool) -> int:
+        """Merge what is worth it; return the number of files that were merged."""
         merged = 0
         while found := mergeable(self._settled(complete), final=final):
             for neighbours in found:
                 self._merge(neighbours)
                 merged += len(neighbours)
-        newest = self._checkpoints[-1] if self._checkpoints else 0
-        if self._log.version - newest >= (_LEAST_ENTRIES if final else _CHECKPOINT_AFTER):
-            self._checkpoint()
-        return Maintained(merged, self._vacuum(retention))
+        return merged
 
     def _settled(self, complete: int) -> list[DataFile]:
         with self._lock:
@@ -114,8 +126,12 @@ class TableMaintenance:
 
     def _merge(self, neighbours: Sequence[DataFile]) -> None:
         log = self._log
-        with delta_errors(f"{log.table}: cannot merge files of {log.uri}"):
-            new = _merged(log.uri, log.table, neighbours)
+        doing = f"{log.table}: cannot merge files of {log.uri}"
+        try:
+            with delta_errors(doing):
+                new = _merged(log.uri, log.table, neighbours)
+        except pa.ArrowException as error:  # a data file is damaged
+            raise StoreError(f"{doing}: {files.one_line(error)}") from error
         with self._lock:
             log.replace(neighbours, new)
         now = time.monotonic()
@@ -132,18 +148,19 @@ class TableMaintenance:
     def _vacuum(self, retention: timedelta) -> int:
         """Remove files that have not been used for `retention`; return how many."""
         before = time.monotonic() - retention.total_seconds()
-        names = []
         while self._unused and self._unused[0][0] <= before:
-            names.append(self._unused.popleft()[1])
+            self._removable.append(self._unused.popleft()[1])
         while self._made and self._made[0][0] <= before:
             _, version = self._made.popleft()
             # In ascending order, as `TableLog` relies on.
-            names += map(log_entry, range(self._first, version))
-            names += (_checkpoint_file(each) for each in self._checkpoints if each < version)
+            self._removable += map(log_entry, range(self._first, version))
+            self._removable += (_checkpoint_file(n) for n in self._checkpoints if n < version)
             self._checkpoints = [each for each in self._checkpoints if each >= version]
             self._first = version
+        names = self._removable
         if names:
             files.remove_all(self._log.uri, names)
+        self._removable = []
         return len(names)
 
 

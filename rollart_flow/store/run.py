@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from rollart_flow.errors import StoreError
 from rollart_flow.schema import stored_schema
+from rollart_flow.store.damage import reading
 from rollart_flow.store.info import RunInfo, RunStatus, read_info
 from rollart_flow.store.layout import resolve
 from rollart_flow.store.snapshot import Snapshot, Tables, Watch
@@ -100,7 +101,7 @@ class Run(Tables):
         Raises:
             StoreError: the step has no batch, or a trajectory of the batch is not stored.
         """
-        return _again_if_merged(lambda: self._batch(step))
+        return _again_if_merged(self.uri, lambda: self._batch(step))
 
     def _batch(self, step: int) -> pa.Table:
         snapshot = self.snapshot()
@@ -144,7 +145,7 @@ class Run(Tables):
         Raises:
             QueryError: the query is wrong, or does not only read these tables.
         """
-        return _again_if_merged(lambda: self._sql(query, where))
+        return _again_if_merged(self.uri, lambda: self._sql(query, where))
 
     def _sql(self, query: str, where: Iterable[pl.Expr]) -> pl.DataFrame:
         frames = self.snapshot().frames()
@@ -153,12 +154,17 @@ class Run(Tables):
         return run_sql(query, frames)
 
 
-def _again_if_merged(read: Callable[[], T]) -> T:
-    """Read again if files of the first snapshot were merged and removed meanwhile."""
+def _again_if_merged(run: str, read: Callable[[], T]) -> T:
+    """Read again if files of the first snapshot were merged and removed meanwhile.
+
+    Raises:
+        StoreError: a data file is missing or torn.
+    """
     try:
         return read()
-    except FileNotFoundError:
-        return read()
+    except (FileNotFoundError, pl.exceptions.PanicException):
+        with reading(run):
+            return read()
 
 
 def open_run(run: str | os.PathLike[str], *, store: str | os.PathLike[str] | None = None) -> Run:

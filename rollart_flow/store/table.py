@@ -18,8 +18,10 @@ Application transactions in each table's log carry the guarantees of the writer
 import json
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
@@ -42,12 +44,23 @@ COMPLETE = "rollart.complete"
 CLOCK = "rollart.clock"
 CALLER = "rollart.caller"
 
+LINES = "rollartLines"
+"""Key of the information of a commit: the number of lines of its log entry."""
+
 _CONFIGURATION = {
     "delta.enableExpiredLogCleanup": "false",
     "delta.deletedFileRetentionDuration": "interval 1 minutes",
     "delta.dataSkippingStatsColumns": "seq",
 }
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+
+
+class StoredTable(DeltaTable):
+    """A Delta table whose files polars finds whatever letters their folder has."""
+
+    def file_uris(self, *filters: Any, **pruning: Any) -> list[str]:
+        """Addresses of the live files as polars takes them; deltalake encodes them like URLs."""
+        return [unquote(path) for path in super().file_uris(*filters, **pruning)]
 
 
 @contextmanager
@@ -89,7 +102,30 @@ def open_table(run: str, table: str) -> DeltaTable:
     with delta_errors(f"{table}: cannot read the Delta log of {uri}"):
         handle = _newest(uri, files.storage_options(uri))
     _refuse_foreign(table, uri, handle)
+    _refuse_torn(table, uri, handle.version())
     return handle
+
+
+def _refuse_torn(table: str, uri: str, version: int) -> None:
+    """Refuse a newest log entry that lost lines; Delta would read it as a smaller commit.
+
+    A put of S3 is whole.
+    """
+    if files.is_remote(uri):
+        return
+    path = files.join(uri, f"_delta_log/{version:020d}.json")
+    entry = files.read(path)
+    if entry is None:  # a checkpoint has replaced it
+        return
+    lines = entry.splitlines()
+    with suppress(ValueError):
+        first = json.loads(lines[0]) if lines else None
+        if first is not None and first.get("commitInfo", {}).get(LINES, len(lines)) == len(lines):
+            return
+    raise StoreError(
+        f"{table}: the newest entry of its log, {path}, is torn; put a copy of it there, or remove "
+        "it and give up the rows of that commit"
+    )
 
 
 def _newest(uri: str, options: dict[str, str] | None) -> DeltaTable:
@@ -102,14 +138,14 @@ def _newest(uri: str, options: dict[str, str] | None) -> DeltaTable:
     version: int | None = None
     for _ in range(_LISTINGS - 1):
         try:
-            return DeltaTable(uri, version=version, storage_options=options)
+            return StoredTable(uri, version=version, storage_options=options)
         except TableNotFoundError:
             raise
         except DeltaError:
             version = _listed_version(uri)
             if version is None:
                 raise
-    return DeltaTable(uri, version=version, storage_options=options)
+    return StoredTable(uri, version=version, storage_options=options)
 
 
 def _listed_version(uri: str) -> int | None:

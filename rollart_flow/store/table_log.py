@@ -25,6 +25,7 @@ from rollart_flow.store.table import (
     COMPLETE,
     DRIVER,
     EPOCH,
+    LINES,
     WRITER,
     DataFile,
     add_missing_columns,
@@ -224,6 +225,7 @@ def _entry(
         information["rollart"] = json.dumps(note)
     transactions = [{"txn": {"appId": app, "version": n}} for app, n in marks.items()]
     lines = [{"commitInfo": information}, *actions, *transactions]
+    information[LINES] = len(lines)
     return "".join(json.dumps(line) + "\n" for line in lines).encode()
 
 

@@ -226,10 +226,17 @@ class RunWriter:
         with self._maintaining:
             complete = self._complete
             self._commits = 0
-            return {
-                table: maintenance.run(complete, retention, final=final)
-                for table, maintenance in self._maintenance.items()
-            }
+            done, failed = {}, []
+            for table, maintenance in self._maintenance.items():
+                try:
+                    done[table] = maintenance.run(complete, retention, final=final)
+                except FencedError:
+                    raise
+                except StoreError as error:  # the other tables do not need this one
+                    failed.append(str(error))
+            if failed:
+                raise StoreError("; ".join(failed))
+            return done
 
     def close(self, status: RunStatus = RunStatus.FINISHED, error: str | None = None) -> None:
         """Record how the run ended, and refuse further commits. A fenced writer records nothing.

@@ -99,6 +99,8 @@ class EventKind(StrEnum):
     """A step left the weights unchanged, since its batch could not be trained on."""
     RUN = "run"
     DIVERGENCE = "divergence"
+    MAINTENANCE = "maintenance"
+    """Maintenance of the tables failed: merging, checkpoints of their logs, or removing files."""
 
 
 @dataclass(frozen=True, slots=True)

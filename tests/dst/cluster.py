@@ -14,7 +14,7 @@ from rollart_flow.control.loop.waits import describe
 from rollart_flow.control.plane import ControlPlane
 from rollart_flow.control.protocols import Inference
 from rollart_flow.simulation.virtual_time import run
-from rollart_flow.types import Batch, Event, EventKind
+from rollart_flow.types import Event, EventKind
 from tests.dst.coordinator import Coordinator
 from tests.dst.engines import FaultyEngine
 from tests.dst.network import Address, RemoteBuffer
@@ -162,11 +162,10 @@ class Cluster:
             call = self._world.network.call(self._buffer, note)
             self.tasks.start(call, f"report {event.subject}")
 
-    def _start_coordinator(self, cursor: int, formed: Batch | None = None) -> None:
+    def _start_coordinator(self, cursor: int) -> None:
         self._incarnation += 1
-        world, number = self._world, self._incarnation
         coordinator = Coordinator(
-            world, self._engines, self._buffered, self._report, number, cursor, formed
+            self._world, self._engines, self._buffered, self._report, self._incarnation, cursor
         )
         self._coordinator.move_in(coordinator)
         self._serving = (
@@ -230,15 +229,13 @@ class Cluster:
         if coordinator is None:
             return
         self._go_down("coordinator")
-        coordinator.polls.close()
         await coordinator.controller.close()
         self._coordinator.vacate()
         for task in self._serving:
             task.cancel()
         await asyncio.sleep(down_s)
-        index = (await self._buffer.reached()).service.index
-        cursor, formed = index.cursor, await index.formed(self._world.tables.published + 1)
-        self._start_coordinator(cursor, formed)
+        cursor = (await self._buffer.reached()).service.index.cursor
+        self._start_coordinator(cursor)
         self._world.log.write("restart", "coordinator")
         self._world.monitor.came_back()
 

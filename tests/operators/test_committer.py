@@ -1,7 +1,7 @@
 """Group commit: few commits, one order, and every failure is heard."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from threading import Event as ThreadEvent
 
@@ -13,6 +13,7 @@ from rollart_flow.operators.committer import Committer
 from rollart_flow.rows import events_table
 from rollart_flow.store import Run, RunInfo, RunWriter
 from rollart_flow.store.encoding import Span
+from rollart_flow.store.maintenance import Maintained
 from rollart_flow.types import Event, EventKind
 from tests.builders import MOMENT, table, trajectory
 
@@ -139,6 +140,42 @@ async def test_whatever_goes_wrong_nobody_waits_for_ever(
     with pytest.raises(kind, match=said):
         await group.commit(one(0))
     await group.close()
+
+
+async def test_after_a_failed_commit_no_event_tells_of_what_is_not_there(writer: Watched) -> None:
+    group = committer(writer, rows=1, seconds=0.0)
+    group.report(Event(EventKind.DROP, "g00000000-00"))
+    writer.error = StoreError("trajectories: No space left on device")
+    with pytest.raises(StoreError, match="No space left"):
+        await group.commit(one(0))
+    writer.error = None
+    group.report(Event(EventKind.EVICT, "g00000000"))
+    await group.close()
+    assert Run(writer.uri).events.collect().is_empty()
+
+
+async def test_maintenance_that_fails_is_an_event_once_until_it_works_again(
+    writer: Watched, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = committer(writer, rows=1)
+    real = writer.maintain
+
+    def broken(**_: object) -> dict[str, Maintained]:
+        raise StoreError("trajectories: cannot merge files: No space left on device")
+
+    outcomes: list[Callable[[], object]] = [broken, broken, real, broken]
+    for attempt, maintain in enumerate(outcomes):
+        monkeypatch.setattr(writer, "maintain", maintain)
+        writer._commits = 1000
+        await group.commit(one(attempt))
+        assert group._maintenance is not None
+        await group._maintenance
+    await group.close()
+    events = Run(writer.uri).events.collect()
+    assert events["kind"].to_list() == [EventKind.MAINTENANCE] * 2
+    assert "No space left on device" in events["detail"][0]
+    assert len(caplog.records) == 2
+    assert len(committed(writer)) == 4, "commits go on"
 
 
 async def test_rows_of_another_schema_are_refused(writer: Watched) -> None:

@@ -7,8 +7,8 @@ from datetime import timedelta
 import polars as pl
 import pytest
 
-from rollart_flow.errors import FencedError, RunExistsError, RunNotFoundError
-from rollart_flow.store import RunStatus, RunWriter, list_runs, open_run, resolve
+from rollart_flow.errors import FencedError, RunExistsError, RunNotFoundError, SettingsError
+from rollart_flow.store import RunStatus, RunWriter, list_runs, new_run_uri, open_run, resolve
 from tests.builders import batches, events, step_row, trajectories
 from tests.runs import ids, info, seqs
 
@@ -44,6 +44,16 @@ def test_a_run_is_found_and_its_end_is_recorded(remote: str) -> None:
         resolve("frist", store=remote)
     with pytest.raises(RunExistsError, match="choose another name"):
         RunWriter.create(f"{remote}/first", info("first"))
+
+
+def test_a_prefix_may_have_blanks_and_letters_that_urls_encode(remote: str) -> None:
+    uri = f"{remote} a%b{{c}}ü/run 1"
+    with RunWriter.create(uri, info("run 1")) as writer:
+        writer.commit("trajectories", trajectories(range(2)))
+        assert ids(open_run(uri).trajectories) == ["t0", "t1"]
+    for name in ("a#b", "a?b"):
+        with pytest.raises(SettingsError, match="must end there, without"):
+            new_run_uri(name, remote)
 
 
 def test_of_two_writers_the_later_one_goes_on(writer: RunWriter) -> None:

@@ -67,6 +67,14 @@ def test_a_name_must_be_that_of_a_folder(name: str) -> None:
         new_run_uri(name)
 
 
+@pytest.mark.parametrize("name", ["100%25", "a\\b", "a\nb"])
+def test_a_name_that_tables_cannot_have_is_refused_at_once(tmp_path: Path, name: str) -> None:
+    for store, run in ((str(tmp_path), name), (str(tmp_path / name), "a"), ("s3://bucket/x", name)):
+        with pytest.raises(SettingsError, match="cannot stand in the address of a store") as caught:
+            new_run_uri(run, store)
+        assert "\n" not in str(caught.value)
+
+
 def test_the_pipeline_is_kept_with_its_run(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"has no pipeline\.py"):
         layout.read_pipeline(str(tmp_path))

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from rollart_flow.errors import FencedError, StoreError
-from rollart_flow.store import Run, RunWriter, Snapshot, open_run
+from rollart_flow.store import Run, RunWriter, Snapshot, files, open_run
 from rollart_flow.store.maintenance import mergeable
 from rollart_flow.store.table import DataFile, data_files, open_table
 from tests.builders import batches, events, step_row, trajectories
@@ -315,3 +315,36 @@ def test_a_query_whose_files_are_merged_meanwhile_is_answered(
         with monkeypatch.context() as patch:
             patch.setattr(Run, "snapshot", lambda self, taken=taken: next(taken)(self))
             assert read() > 0
+
+
+def test_a_table_that_cannot_be_merged_keeps_no_other_from_it(tmp_path: Path) -> None:
+    writer = new_writer(tmp_path)
+    for number in range(60):
+        rows = {"trajectories": trajectories(range(number, number + 1)), "events": events("x")}
+        writer.commit_many(rows)
+    damaged = data_files(open_table(writer.uri, "trajectories"))[0].path
+    (Path(writer.uri) / "tables" / "trajectories" / damaged).write_bytes(b"PAR1 torn")
+    with pytest.raises(StoreError, match=r"^trajectories: cannot merge files of "):
+        writer.maintain()
+    assert len(data_files(open_table(writer.uri, "events"))) < 10
+
+
+def test_files_that_could_not_be_removed_are_removed_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = new_writer(tmp_path)
+    for number in range(20):
+        writer.commit("trajectories", trajectories(range(number, number + 1)))
+    folder = Path(writer.uri) / "tables" / "trajectories"
+
+    def full(*_: object) -> None:
+        raise StoreError("cannot remove files: I/O error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "remove_all", full)
+        with pytest.raises(StoreError, match="I/O error"):
+            writer.maintain(retention=timedelta(0))
+    assert len(list(folder.glob("*.parquet"))) > 20
+    writer.maintain(retention=timedelta(0))
+    live = data_files(open_table(writer.uri, "trajectories"))
+    assert len(list(folder.glob("*.parquet"))) == len(live)

@@ -10,9 +10,9 @@ import pytest
 from rollart_flow.errors import RunNotFoundError, StoreError
 from rollart_flow.rows import trajectory_from_row
 from rollart_flow.schema import TABLES, stored_schema
-from rollart_flow.store import Run, open_run
+from rollart_flow.store import Run, list_runs, open_run
 from tests.builders import batches, events, numbered, step_row, trajectories
-from tests.runs import ids, new_writer, seqs
+from tests.runs import ids, new_writer, seqs, small_run
 from tests.store.failing import failing_append
 
 
@@ -36,6 +36,15 @@ def test_an_empty_run_has_all_tables_in_the_declared_types(tmp_path: Path) -> No
         assert found.is_empty()
         assert found.columns == stored_schema(table).names
     assert set(run.snapshot().frames()) == set(TABLES)
+
+
+def test_a_store_and_a_run_may_have_any_other_letters(tmp_path: Path) -> None:
+    store = tmp_path / "a b#c?d%e{f}ü" / "[*]"
+    run = small_run(store, name="ein Lauf #1?")
+    assert run.trajectories.collect().height == 44
+    assert run.batch(2).num_rows == 8
+    assert run.sql("SELECT count(*) AS n FROM steps").item() == 4
+    assert [uri for uri, _ in list_runs(store)] == [run.uri]
 
 
 def test_every_table_is_a_property(run: Run) -> None:

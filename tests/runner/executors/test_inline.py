@@ -90,7 +90,8 @@ def run_inline(text: str, store: Path) -> Run:
 
 
 def test_a_run_is_sound_and_replays_to_the_bit(tmp_path: Path) -> None:
-    run = run_inline(source(tmp_path, steps=STEPS, every=2), tmp_path)
+    store = tmp_path / "a b#c?d%e{f}ü"  # any letters that a path may have
+    run = run_inline(source(tmp_path, steps=STEPS, every=2), store)
     check_sound(run, STEPS)
     assert run.info.status is RunStatus.FINISHED
     assert sorted(set(run.evaluations.collect()["policy_version"])) == [0, 2, 4]
