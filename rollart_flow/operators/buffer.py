@@ -104,22 +104,28 @@ class BufferActor:
         self._settings = settings
         self._tenure = tenure
         self._replaces = restarted()
-        self._opening: asyncio.Future[RecoveredRun] | None = None
+        self._opening: asyncio.Future[None] | None = None
+        self._recovered: RecoveredRun | None = None
+        """State of the run, until `start` returns it."""
         self._recorded: frozenset[tuple[datetime, str, str]] = frozenset()
         """Events that callers may report again, since a lost process did not answer them."""
 
     @register("rank_zero")
     async def start(self) -> RecoveredRun:
         """Become the run's only writer, rebuild the buffer, and return the run's state."""
-        self._opening = self._opening or asyncio.ensure_future(self._open())
-        return await asyncio.shield(self._opening)
+        await self._serving()
+        recovered, self._recovered = self._recovered, None
+        if recovered is None:  # a process that replaces a lost one is asked again
+            recovered = (await asyncio.to_thread(recover, Run(self._uri))).without_rows()
+        return recovered
 
     async def _serving(self) -> BufferService[pa.Table]:
         """Return the service, which is rebuilt first in a process that replaces a lost one."""
-        await self.start()
+        self._opening = self._opening or asyncio.ensure_future(self._open())
+        await asyncio.shield(self._opening)
         return self._service
 
-    async def _open(self) -> RecoveredRun:
+    async def _open(self) -> None:
         settings, run = self._settings, Run(self._uri)
         self._writer = await asyncio.to_thread(RunWriter.open, self._uri, self._tenure)
         if self._replaces:
@@ -137,8 +143,8 @@ class BufferActor:
             cursor=recovered.crashes << 32,
         )
         self._service.restore(self._stored(recovered))
+        self._recovered = None if self._replaces else recovered.without_rows()
         freeze_heap()
-        return recovered.without_rows()
 
     def _stored(self, recovered: RecoveredRun) -> StoredBuffer[pa.Table]:
         assert recovered.pending_rows is not None
