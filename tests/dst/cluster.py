@@ -245,7 +245,7 @@ class Cluster:
             return
         self._go_down("buffer")
         self._buffer.vacate()
-        buffer.die()
+        self._world.monitor.lost(self._world.tables.lose(buffer.die()))
         await asyncio.sleep(down_s)
         self._start_buffer()
         self._world.log.write("restart", "buffer")

@@ -62,6 +62,12 @@ class GroupMonitor:
             held = ", ".join(self._held)
             self._violated("credits", f"{len(self._held)} of {self._plan.credits} held: {held}")
 
+    def lost(self, events: Iterable[Event]) -> None:
+        """Forget departures that died with the buffer; the scheduler may know of them."""
+        for event in events:
+            if event.kind in (EventKind.DROP, EventKind.EVICT):
+                self._departed.pop(event.subject, None)
+
     def _check_departure(self, event: Event) -> None:
         subject = event.subject
         if not isinstance(event.reason, Reason):

@@ -131,6 +131,10 @@ class Monitor:
 
     # Events and rows.
 
+    def lost(self, events: Iterable[Event]) -> None:
+        """Forget events that died with the buffer, which reports them again."""
+        self._groups.lost(events)
+
     def event(self, event: Event) -> None:
         """Check an event."""
         self.checks += 1

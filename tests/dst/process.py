@@ -62,8 +62,11 @@ class FaultyCommitter:
         self._queue: list[Mapping[str, Rows]] = []
         self._one_writer = asyncio.Lock()
         self._callers: dict[asyncio.Task[Any] | None, None] = {}
+        self.reported: list[Event] = []
+        """Events of this process, which are durable with the next commit."""
 
     def report(self, event: Event, at: datetime | None = None) -> None:
+        self.reported.append(event)
         self._emit(event)
 
     async def commit(self, tables: Mapping[str, Rows], *, at_once: bool = False) -> None:
@@ -178,9 +181,10 @@ class BufferProcess:
         """Changes for the scheduler past a cursor."""
         return await self.service.changes(after)
 
-    def die(self) -> None:
-        """Cancel the commits in flight."""
+    def die(self) -> Sequence[Event]:
+        """Cancel the commits in flight, and return the events that this process has reported."""
         self._committer.die()
+        return self._committer.reported
 
 
 def _stored(tables: Tables) -> StoredBuffer[Rows]:

@@ -5,7 +5,7 @@ resumed run knows. Events become durable with the next commit, as in a real run.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from random import Random
 
@@ -75,6 +75,13 @@ class Tables:
         if commit.step is not None:
             self.trained.append(commit.step)
         return True
+
+    def lose(self, events: Iterable[Event]) -> list[Event]:
+        """Lose those of the events that no commit has included, and return them."""
+        dead = {id(event) for event in events}
+        unwritten = self.events[self.durable_events :]
+        self.events[self.durable_events :] = [e for e in unwritten if id(e) not in dead]
+        return [event for event in unwritten if id(event) in dead]
 
     def lose_unwritten(self) -> None:
         """Lose the events that no commit has included, after everything died."""
