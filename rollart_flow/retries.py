@@ -79,10 +79,15 @@ async def retried_async(
     passing: Passing,
     note: Callable[[Retried], None],
     policy: RetryPolicy = DEFAULT,
+    *,
+    chance: Random | None = None,
 ) -> T:
-    """Return the result of an awaitable call, as `retried`; time comes from the event loop."""
+    """Return the result of an awaitable call, as `retried`; time comes from the event loop.
+
+    A simulation passes the source of all its randomness as `chance`.
+    """
     now = asyncio.get_running_loop().time
-    failures = _Failures(what, passing, note, policy, now)
+    failures = _Failures(what, passing, note, policy, now, chance)
     while True:
         with failures:
             return await call()
@@ -100,13 +105,14 @@ class _Failures:
         note: Callable[[Retried], None],
         policy: RetryPolicy,
         now: Callable[[], float],
+        chance: Random | None = None,
     ) -> None:
         self._what = what
         self._passing = passing
         self._note = note
         self._policy = policy
         self._now = now
-        self._chance = Random()
+        self._chance = chance or Random()
         self._count = 0
         self._first = 0.0
         self._last = ""

@@ -45,6 +45,7 @@ from rollart_flow.control.rollout.env_manager import EnvManager
 from rollart_flow.control.rollout.rollout_worker import RolloutWorker
 from rollart_flow.control.schedule.schedule import Schedule
 from rollart_flow.control.scheduler.curriculum import Curriculum, Successes, by_difficulty
+from rollart_flow.control.scheduler.rollout_polls import RolloutPolls
 from rollart_flow.control.scheduler.rollout_scheduler import RolloutScheduler
 from rollart_flow.control.scheduler.rollout_settings import RolloutSettings
 from rollart_flow.control.training.controller import AsyncController
@@ -125,7 +126,7 @@ class ControlPlane:
         settings: settings of the run.
         engines: inference workers.
         tasks: source of the tasks.
-        buffered: the buffer, which may be in another process.
+        buffered: the buffer.
         emit: receives the events of all parts.
         state: state from which the plane starts; None for a new run.
     """
@@ -149,6 +150,7 @@ class ControlPlane:
         self.engines = engine_group(engines, emit, self.group_kind, shared=shared)
         self._successes: Successes | None = None
         self.scheduler = self._scheduler(tasks, state)
+        self.polls = RolloutPolls(self.scheduler)
         self.controller = AsyncController(
             buffered,
             self.engines,

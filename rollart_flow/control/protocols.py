@@ -195,12 +195,11 @@ class Cancellation:
 
 @dataclass(frozen=True, slots=True)
 class RunningAttempt:
-    """An attempt that a rollout worker runs, as it reports it to a restarted scheduler."""
+    """An attempt that a rollout worker reports to a restarted scheduler."""
 
     trajectory_id: str
     group_id: str
     attempt: int
-    """Index of the attempt in its group."""
     version: int | None
     """Policy version of the first token; None before that token."""
 
@@ -212,8 +211,8 @@ class Admission(Protocol):
         """Wait for credit and return the index-th block of attempts for a source.
 
         A source asks for consecutive indices. A repeated call with the same index returns the
-        same block, so that a restarted source neither loses nor duplicates an attempt. If the
-        scheduler was restarted as well, a restarted source takes a new name.
+        same block, so that none is lost or duplicated. A restarted source takes a new name if the
+        scheduler was restarted as well.
 
         Args:
             source: name of the source.
@@ -229,12 +228,7 @@ class Admission(Protocol):
         ...
 
     async def adopt(self, source: str, trajectory_ids: Sequence[str]) -> None:
-        """Tell a restarted scheduler which attempts a source has received of earlier ones.
-
-        Args:
-            source: name of the source.
-            trajectory_ids: ids of all attempts that it received, ended ones included.
-        """
+        """Tell a restarted scheduler which attempts a source has received, ended ones included."""
         ...
 
     async def permit(self, trajectory_id: str, worker: str) -> Cancellation | None:
@@ -260,8 +254,8 @@ class Admission(Protocol):
             (new cursor, cancellations).
 
         Raises:
-            UnknownClientError: the scheduler was restarted, or has not heard of the rollout worker
-                for too long; call `announce`, and read on from the cursor that it returns.
+            UnknownClientError: the scheduler does not know the rollout worker (any more); call
+                `announce`, and read on from its cursor.
         """
         ...
 
@@ -298,6 +292,10 @@ class Buffered(Protocol):
 
         A repeated call for the same step returns the same batch.
         """
+        ...
+
+    async def formed(self, step: int) -> Batch | None:
+        """Return the batch of a step if it was formed, or None."""
         ...
 
     async def changes(self, after: int) -> tuple[int, tuple[Change, ...]]:

@@ -33,6 +33,8 @@ from rollart_flow.weights import open_weights
 from rollart_flow.weights.folder_store import local_path
 from rollart_flow.weights.registry import sent_to
 
+POLL_S = 20.0
+"""Longest time that a call waits for chunks [s]."""
 PREFIXES = {ActorGenCls.role: "engine", str(EnginePhase.PREFILL): "prefill"}
 """Prefixes of worker names, by role."""
 
@@ -121,11 +123,16 @@ class EngineWorker(ActorGenCls):
     ) -> tuple[str, int, tuple[Delivery, ...]]:
         """Wait for chunks past the cursor and return (incarnation, new cursor, chunks).
 
-        A call for another incarnation returns at once, since no more of its chunks will arrive.
+        A call for another incarnation returns at once, since no more of its chunks will arrive. No
+        call waits longer than `POLL_S`, so that calls of clients that have ended do not accumulate.
         """
         if incarnation != self._incarnation:
             return self._incarnation, 0, ()
-        return self._incarnation, *await self._feed(client).read(after)
+        try:
+            async with asyncio.timeout(POLL_S):
+                return self._incarnation, *await self._feed(client).read(after)
+        except TimeoutError:
+            return self._incarnation, after, ()
 
     @register()
     async def abort(self, request_ids: Sequence[str]) -> None:

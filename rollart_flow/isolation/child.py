@@ -1,22 +1,30 @@
 """The child side of an isolated process: a handler that answers JSON lines until the socket closes.
 
-The process is started as a script with the socket's file descriptor and the handler's
-`module:Class`, so that only the standard library is loaded before the handler's own module.
+The script is started with the socket's file descriptor and the handler's `module:Class`, so that
+only the standard library is loaded before the handler's own module. It forks: the first process
+leads, and the second one, in a session of its own, runs the handler. Whatever the handler starts,
+also through `setsid` and a double fork, becomes a child of the leader once its own parent has
+ended (Linux, PR_SET_CHILD_SUBREAPER).
 
-Invariant: a process whose parent is gone ends, even in an endless loop; the kernel kills it (Linux,
-PR_SET_PDEATHSIG).
+Invariant: when the leader ends, none of its descendants is left. It ends when the handler has
+ended, at SIGTERM, and when its parent is gone, for which the kernel sends SIGTERM
+(PR_SET_PDEATHSIG).
 """
 
 import ctypes
 import importlib
 import json
 import os
+import resource
 import signal
 import socket
 import sys
 import traceback
+from contextlib import suppress
 
 _PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_AWAITED = (signal.SIGTERM, signal.SIGCHLD)
 
 
 def error_line(error: BaseException) -> str:
@@ -40,12 +48,74 @@ def serve(line: socket.socket, handler_name: str) -> None:
             stream.flush()
 
 
+def children_of(pid: int) -> list[int]:
+    """Return the direct children of a process; those that end meanwhile may hide others."""
+    found: list[int] = []
+    with suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/children") as listed:
+                found += map(int, listed.read().split())
+    return found
+
+
+def _lead(handler_process: int) -> None:
+    """Wait until the handler's process has ended or SIGTERM arrives, then end with all others."""
+    ending: int | None = None
+    while ending is None:
+        stopped = signal.sigwait(_AWAITED) == signal.SIGTERM
+        ending = signal.SIGKILL.value if stopped else _reaped(handler_process)
+    _end_descendants()
+    if os.WIFEXITED(ending):
+        os._exit(os.WEXITSTATUS(ending))
+    by = os.WTERMSIG(ending)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    os.kill(os.getpid(), by)
+
+
+def _reaped(handler_process: int) -> int | None:
+    """Reap all that have ended; return the wait status of the handler's process if it has."""
+    found = None
+    with suppress(ChildProcessError):
+        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            if ended[0] == handler_process:
+                found = ended[1]
+    return found
+
+
+def _end_descendants() -> None:
+    """Kill the children until there are none; those of a killed one become children meanwhile."""
+    with suppress(ChildProcessError):
+        while True:
+            if os.waitpid(-1, os.WNOHANG)[0]:
+                continue
+            for pid in children_of(os.getpid()):
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+
+
+def _die_with(parent: int, by: signal.Signals) -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, by)
+    if os.getppid() != parent:  # it ended before the call to the kernel
+        os._exit(0)
+
+
 def main() -> None:
     descriptor, handler_name, parent = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
     sys.path[:] = [path for path in sys.path if path != os.path.dirname(os.path.abspath(__file__))]
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it ended before the call to the kernel
-        return
+    for awaited in _AWAITED:
+        signal.signal(awaited, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
+    _die_with(parent, signal.SIGTERM)
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    leader = os.getpid()
+    handler_process = os.fork()
+    if handler_process:
+        os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the handler's process dumped its own
+        _lead(handler_process)
+    os.setsid()
+    _die_with(leader, signal.SIGKILL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _AWAITED)
     os.set_inheritable(descriptor, False)
     serve(socket.socket(fileno=descriptor), handler_name)
 

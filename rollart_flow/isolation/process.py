@@ -1,12 +1,14 @@
 """An isolated process for code that may hang or crash, used from an event loop.
 
 Requests and answers are JSON lines over a socket pair; no data from the process is unpickled. The
-process leads its own process group, which is killed with SIGKILL if a call is cancelled (by its
-timeout, for example) or the process breaks off. The kernel reports its end through a pidfd, without
-a waiting thread or polling. Linux only.
+process that is started leads: it forks the one that runs the handler, and ends with all of its
+descendants (`child`) if a call is cancelled (by its timeout, for example), if the handler breaks
+off, or if this process dies. The kernel reports its end through a pidfd, without a waiting thread
+or polling. Linux only.
 
-Invariant: a call that is cancelled or not answered leaves no process behind: the whole group is
-killed and its leader reaped before the error is raised.
+Invariant: a call that is cancelled or not answered leaves no process behind: all descendants are
+killed and their leader reaped before the error is raised. A handler that finds its leader and stops
+or kills it can break this; it cannot make a call wait.
 """
 
 import asyncio
@@ -17,12 +19,16 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from rollart_flow.errors import RollartError
 from rollart_flow.isolation import child
+from rollart_flow.isolation.child import children_of
 
 _LONGEST_ANSWER_BYTES = 64 << 20
+_LEADER_S = 10.0
+"""Longest time for a leader to end with its descendants, before this process kills them [s]."""
 _STDERR = 2
 
 
@@ -69,13 +75,15 @@ class Isolated:
 
     @property
     def pid(self) -> int:
-        """Process id; also that of its process group."""
+        """Process id of the leader, whose only child runs the handler."""
         return self._process.pid
 
     @property
     def alive(self) -> bool:
         """Whether the process can be called again."""
-        return self._streams is not None and not self._ended.done()
+        if self._streams is None or self._ended.done():
+            return False
+        return not self._streams[0].at_eof()  # the handler ends before its leader
 
     async def call(self, request: Mapping[str, object]) -> object:
         """Return the handler's answer to a request; callers set a limit with `asyncio.timeout`.
@@ -92,13 +100,19 @@ class Isolated:
         return answer["answer"]
 
     async def kill(self) -> None:
-        """Kill the whole process group and reap it. May be called twice."""
+        """Kill the process with all that it started, and reap it. May be called twice."""
         if not self._ended.done():
-            self._signal_group()
+            self._signal(signal.SIGTERM)
+            self._signal(signal.SIGCONT)
         if self._streams is not None:
             self._streams[1].close()
             self._streams = None
-        await asyncio.shield(self._ended)
+        try:
+            async with asyncio.timeout(_LEADER_S):
+                await asyncio.shield(self._ended)
+        except TimeoutError:
+            self._kill_from_here()
+            await asyncio.shield(self._ended)
 
     async def _exchange(self, request: Mapping[str, object]) -> dict[str, object]:
         if self._streams is None:
@@ -120,19 +134,25 @@ class Isolated:
         return _message(line)
 
     def _on_end(self) -> None:
-        """Handle the end of the leader: kill the rest of its group, then reap it."""
+        """Reap the leader once it has ended."""
         self._loop.remove_reader(self._pidfd)
         os.close(self._pidfd)
-        self._signal_group()
         self._process.wait()
         if not self._ended.done():
             self._ended.set_result(None)
 
-    def _signal_group(self) -> None:
-        try:
-            os.killpg(self._process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            return  # the whole group has ended
+    def _signal(self, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError):  # it has ended, and the pidfd will tell
+            signal.pidfd_send_signal(self._pidfd, number)
+
+    def _kill_from_here(self) -> None:
+        """Kill a leader that does not end, after its descendants."""
+        pids = [self._process.pid]
+        for pid in pids:
+            pids += children_of(pid)
+        for pid in reversed(pids):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 def _spawn(handler: str, descriptor: int) -> subprocess.Popen[bytes]:

@@ -179,7 +179,7 @@ class BufferActor:
         await self._committer.commit({"events": _crash(died)}, at_once=True)
         recovered = await asyncio.to_thread(recover, Run(self._uri))
         if recovered.untrained is None:
-            formed = service.index.formed(recovered.version + 1)
+            formed = await service.formed(recovered.version + 1)
             recovered = replace(recovered, untrained=formed)
         return recovered.without_rows(), cursor
 
@@ -215,6 +215,11 @@ class BufferActor:
         """Return the batch of a step; see `BufferService.get_batch`."""
         service = await self._serving()
         return await service.get_batch(step, version, size)
+
+    @register("rank_zero")
+    async def formed(self, step: int) -> Batch | None:
+        """Return the batch of a step if it was formed; see `BufferService.formed`."""
+        return await (await self._serving()).formed(step)
 
     @register("rank_zero")
     async def rows(self, batch: Batch) -> bytes:

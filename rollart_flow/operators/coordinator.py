@@ -18,7 +18,6 @@ from rollart_flow.control.loop.waits import Signal, describe, waiting
 from rollart_flow.control.plane import ControlPlane
 from rollart_flow.control.protocols import Cancellation, RunningAttempt
 from rollart_flow.control.schedule.declarations import Phase
-from rollart_flow.control.scheduler.rollout_polls import RolloutPolls
 from rollart_flow.engines.worker import EngineWorker
 from rollart_flow.operators.recovery import RecoveredRun
 from rollart_flow.operators.run_plane import CoordinatorSettings, RunPlane
@@ -67,7 +66,7 @@ class CoordinatorActor:
         self._begun(*await self._run.succeed())
 
     def _begun(self, recovered: RecoveredRun, plane: ControlPlane) -> None:
-        self._plane, self._polls = plane, RolloutPolls(plane.scheduler)
+        self._plane = plane
         self._scheduler, self._controller = plane.scheduler, plane.controller
         self._recorded = recovered.version
         self._due = recovered.due_versions(self._settings.steps, self._settings.evaluate_every)
@@ -113,8 +112,7 @@ class CoordinatorActor:
     @register("rank_zero")
     async def cancellations(self, worker: str, after: int) -> tuple[int, tuple[Cancellation, ...]]:
         """Wait for a rollout worker's cancellations past a cursor; there may be none yet."""
-        await self._serving()
-        return await self._polls.cancellations(worker, after)
+        return await (await self._serving()).polls.cancellations(worker, after)
 
     @register("rank_zero")
     async def announce(
@@ -246,8 +244,14 @@ class CoordinatorActor:
         self._changed.notify()
         self._scheduler.stop()
         self._run.stop()
-        self._polls.close()
+        self._plane.polls.close()
         await self._controller.close()
+
+    @register("rank_zero")
+    async def keep_stopped(self) -> None:
+        """Stop, and never return, so that the call stops a process that replaces this one, too."""
+        await self.stop()
+        await asyncio.get_running_loop().create_future()
 
     async def _wait_until_stopped(self) -> None:
         while not self._stopped:

@@ -10,7 +10,6 @@ ends, and the coordinator decides when that is, so that a run stops without inte
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -26,7 +25,6 @@ from rollart_flow.operators.sources import Admitted, Batches, NextBlock, Version
 from rollart_flow.operators.train import TrainContext, Trained, TrainOperator, read_trained
 from rollart_flow.pipeline import GeneratingNode, Pipeline
 from rollart_flow.resources import Remote, TypedCluster
-from rollart_flow.resources.reasons import deaths
 from rollart_flow.rewards.composition import single_functions
 from rollart_flow.rows import from_ipc
 from rollart_flow.runner.executors.base import OperatorStage, StreamSource
@@ -59,8 +57,7 @@ class Dataflow:
 
         def abandon() -> None:
             # If the coordinator has died, the stream ends by itself: its source calls it.
-            with suppress(*deaths()):
-                coordinator.call.stop()
+            coordinator.call.keep_stopped.start()
 
         rollout = self._pipeline.rollout
         stage = OperatorStage(

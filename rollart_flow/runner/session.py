@@ -14,7 +14,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any
@@ -174,8 +174,7 @@ class Session:
                 )
             finally:
                 # If the coordinator has died, the streams end by themselves: all of them call it.
-                with suppress(*deaths()):
-                    processes.coordinator.call.stop()
+                processes.coordinator.call.keep_stopped.start()
 
     def _follow(self, name: str, stream: Stream) -> None:
         """Run one stream in this thread, and send a message when it ends or fails."""
@@ -211,7 +210,7 @@ class Session:
             else:
                 open_streams.discard(message.stream)
                 if open_streams == {"producer"}:
-                    self._running.coordinator.call.stop()
+                    self._running.coordinator.call.keep_stopped.start()
 
     def _other_consumer(self, stream: str, error: Exception) -> Stream:
         """Restart the trainer if its death ended the consumer, and return the next consumer.

@@ -14,7 +14,7 @@ from rollart_flow.control.loop.waits import describe
 from rollart_flow.control.plane import ControlPlane
 from rollart_flow.control.protocols import Inference
 from rollart_flow.simulation.virtual_time import run
-from rollart_flow.types import Event, EventKind
+from rollart_flow.types import Batch, Event, EventKind
 from tests.dst.coordinator import Coordinator
 from tests.dst.engines import FaultyEngine
 from tests.dst.network import Address, RemoteBuffer
@@ -162,10 +162,11 @@ class Cluster:
             call = self._world.network.call(self._buffer, note)
             self.tasks.start(call, f"report {event.subject}")
 
-    def _start_coordinator(self, cursor: int) -> None:
+    def _start_coordinator(self, cursor: int, formed: Batch | None = None) -> None:
         self._incarnation += 1
+        world, number = self._world, self._incarnation
         coordinator = Coordinator(
-            self._world, self._engines, self._buffered, self._report, self._incarnation, cursor
+            world, self._engines, self._buffered, self._report, number, cursor, formed
         )
         self._coordinator.move_in(coordinator)
         self._serving = (
@@ -229,13 +230,15 @@ class Cluster:
         if coordinator is None:
             return
         self._go_down("coordinator")
+        coordinator.polls.close()
         await coordinator.controller.close()
         self._coordinator.vacate()
         for task in self._serving:
             task.cancel()
         await asyncio.sleep(down_s)
-        cursor = (await self._buffer.reached()).service.index.cursor
-        self._start_coordinator(cursor)
+        index = (await self._buffer.reached()).service.index
+        cursor, formed = index.cursor, await index.formed(self._world.tables.published + 1)
+        self._start_coordinator(cursor, formed)
         self._world.log.write("restart", "coordinator")
         self._world.monitor.came_back()
 

@@ -7,7 +7,6 @@ from rollart_flow.errors import EngineError, WeightsError, WorkerLostError
 from tests.dst.engines import FaultyEngine
 from tests.dst.world import World
 
-_AGAIN_S = 0.2
 _RESTART_S = 0.5
 
 
@@ -39,11 +38,16 @@ class NetworkCommands:
     async def _read_ahead(self, version: int) -> None:
         engine, process = self._engine, self._engine.incarnation
         await self._network.delay()
-        if (read := await self._read(version)) is not None and engine.incarnation == process:
+        try:
+            read = await self._weights.read(version)
+        except WeightsError as error:
+            self._log.write("fault", self.name, detail=str(error))
+            return
+        if engine.incarnation == process:
             engine.ahead = read
 
     async def update(self, version: int) -> PullStats:
-        """Swap to a version that was read ahead, or read it until that succeeds."""
+        """Swap to a version that was read ahead, or read it with retries."""
         await self._arrive()
         while self._engine.version != version:
             await self._try_to_load(version)
@@ -85,15 +89,6 @@ class NetworkCommands:
         engine, process = self._engine, self._engine.incarnation
         if not engine.serves:
             engine.suspend()
-        read = version if engine.ahead == version else await self._read(version)
-        if read is None:
-            await asyncio.sleep(_AGAIN_S)
-        elif engine.alive and engine.incarnation == process:
+        read = version if engine.ahead == version else await self._weights.pull(version)
+        if engine.alive and engine.incarnation == process:
             engine.load(read)
-
-    async def _read(self, version: int) -> int | None:
-        try:
-            return await self._weights.read(version)
-        except WeightsError as error:
-            self._log.write("fault", self.name, detail=str(error))
-            return None

@@ -9,6 +9,7 @@ from functools import partial
 from rollart_flow.control.inference.engine_group import EngineGroup
 from rollart_flow.control.plane import ControlPlane, EngineWorkers, PlaneSettings, PlaneState
 from rollart_flow.control.protocols import Buffered, Emit, PullStats
+from rollart_flow.types import Batch
 from tests.dst.commands import NetworkCommands
 from tests.dst.engines import FaultyEngine
 from tests.dst.environments import endless_tasks
@@ -35,6 +36,7 @@ class Coordinator(ControlPlane):
         emit: receives events.
         incarnation: number of the coordinator within a run.
         cursor: cursor from which the buffer's changes are read.
+        formed: batch of the next step, if the buffer formed it and its manifest is not written.
     """
 
     group_kind = WatchedEngineGroup
@@ -47,6 +49,7 @@ class Coordinator(ControlPlane):
         emit: Emit,
         incarnation: int,
         cursor: int,
+        formed: Batch | None = None,
     ) -> None:
         plan, tables, workers = world.plan, world.tables, _workers(world, engines)
         served = partial(world.monitor.served, workers=engines)
@@ -60,7 +63,7 @@ class Coordinator(ControlPlane):
             PlaneState(
                 trained=tables.published,
                 control=tables.recovered(),
-                untrained=tables.batches.get(tables.published + 1),
+                untrained=tables.batches.get(tables.published + 1) or formed,
                 incarnation=incarnation,
                 cursor=cursor,
             ),

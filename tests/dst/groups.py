@@ -123,8 +123,7 @@ class GroupMonitor:
 
     def taken(self, batch: Batch) -> None:
         """Apply a batch that is in the tables: its groups return their credits."""
-        for group_id in batch.group_ids:
-            self._leave(group_id)
+        self.returned(batch.group_ids)
         for trajectory_id in batch.trajectory_ids:
             if (before := self._trained.get(trajectory_id)) is not None:
                 steps = f"{before} and {batch.step}"
@@ -135,6 +134,11 @@ class GroupMonitor:
                 reason = self._departed[trajectory_id]
                 self._violated("trained once", f"{trajectory_id} left before: {reason}")
             self._trained[trajectory_id] = batch.step
+
+    def returned(self, group_ids: Iterable[str]) -> None:
+        """Apply that groups return their credits."""
+        for group_id in group_ids:
+            self._leave(group_id)
 
     def served(self, version: int) -> None:
         """Apply a served version: groups that are now too old return their credits."""

@@ -183,8 +183,12 @@ class Monitor:
         self.checks += 1
         self._groups.indexed(sample, pending)
 
+    def handed_out(self, batch: Batch) -> None:
+        """Apply a batch that was formed: its groups return their credits."""
+        self._groups.returned(batch.group_ids)
+
     def formed(self, batch: Batch, pending: Iterable[str]) -> None:
-        """Check a batch that was handed out, and the trajectories that the buffer still holds."""
+        """Check a batch whose manifest is written, and what the buffer still holds."""
         self.checks += 1
         if self._tables.batches.get(batch.step) != batch:
             self.violated("one batch per step", f"step {batch.step} was given another batch")

@@ -160,7 +160,9 @@ class RemoteAdmission:
         await self._ask(lambda scheduler: scheduler.started(trajectory_id, version))
 
     async def cancellations(self, worker: str, after: int) -> tuple[int, tuple[Cancellation, ...]]:
-        return await self._ask(lambda scheduler: scheduler.cancellations(worker, after))
+        return await self._network.call(
+            self._coordinator, lambda plane: plane.polls.cancellations(worker, after)
+        )
 
     async def announce(
         self, worker: str, running: Sequence[RunningAttempt]
@@ -183,6 +185,9 @@ class RemoteBuffer:
 
     async def get_batch(self, step: int, version: int, size: int) -> Batch:
         return await self._network.call(self._buffer, lambda b: b.get_batch(step, version, size))
+
+    async def formed(self, step: int) -> Batch | None:
+        return await self._network.call(self._buffer, lambda b: b.formed(step))
 
     async def changes(self, after: int) -> tuple[int, tuple[Change, ...]]:
         return await self._network.call(self._buffer, lambda b: b.changes(after))

@@ -41,6 +41,14 @@ class Faults:
     reward_infinite: float = 0.0
     reward_twice: float = 0.0
     """A trajectory is scored, and sent to the buffer, twice."""
+    rows_lost: float = 0.0
+    """Only some rows of a micro-batch arrive, so that it is sent again."""
+    rows_doubled: float = 0.0
+    """A row arrives twice with the last part of its micro-batch."""
+    rows_split: float = 0.0
+    """A micro-batch arrives in two parts."""
+    rows_late: float = 0.0
+    """A micro-batch, or a part of it, is late."""
     weights_unavailable: float = 0.0
     weights_slow: float = 0.0
     commit_fails_before: float = 0.0

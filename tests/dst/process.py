@@ -161,17 +161,32 @@ class BufferProcess:
         """Act on an event of the coordinator."""
         self.service.note(event)
 
-    async def put(self, row: Trajectory) -> None:
-        """Commit a trajectory, and return once it is durable. The first commit wins."""
-        await self.service.put((row,))
-        self._monitor.acknowledged(row.trajectory_id)
+    async def put(self, rows: tuple[Trajectory, ...]) -> None:
+        """Commit trajectories, and return once they are durable. The first commit wins."""
+        await self.service.put(rows)
+        for row in rows:
+            self._monitor.acknowledged(row.trajectory_id)
 
     async def get_batch(self, step: int, version: int, size: int) -> Batch:
-        """Form the batch of a step, and commit its manifest as the train operator does."""
+        """Form the batch of a step; the trainer commits its manifest."""
         batch = await self.service.get_batch(step, version, size)
+        self._monitor.handed_out(batch)
+        return batch
+
+    async def formed(self, step: int) -> Batch | None:
+        """Return the batch of a step, if it was formed."""
+        return await self.service.formed(step)
+
+    async def hand_out(self, batch: Batch) -> None:
+        """Hand out the rows of a batch, which another buffer may have formed."""
+        self.service.adopt(batch)
+        self.service.batch_rows(batch.step)
+
+    async def write_manifest(self, batch: Batch) -> None:
+        """Commit the manifest of a batch, which another buffer may have formed."""
+        self.service.adopt(batch)
         await self.service.commit({"batches": (batch,)})
         self._monitor.formed(batch, self.service.index.pending_ids)
-        return batch
 
     async def record_step(self, step: int) -> None:
         """Commit the row of a trained step, once."""

@@ -1,7 +1,10 @@
 """The producer of a simulated run: sources, rollout workers, rewards, commits to the buffer."""
 
 import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from functools import partial
+from itertools import count
 
 from rollart_flow.control.inference.worker_pool import Recover
 from rollart_flow.control.loop.waits import Signal, waiting
@@ -14,12 +17,27 @@ from tests.dst.environments import FaultyEnvironment, LetterCodec, wall
 from tests.dst.network import Address, RemoteAdmission
 from tests.dst.process import BufferProcess
 from tests.dst.rewards import FaultyReward
+from tests.dst.sink import FaultySink
 from tests.dst.tasks import Tasks
 from tests.dst.world import World
 
 _MANY = 1 << 30
 _BLOCK = 3
 """Maximum number of attempts of a block: fewer than a group in some plans, more in others."""
+
+
+@dataclass(slots=True)
+class Host:
+    """A process of rollout workers."""
+
+    plane: RolloutPlane
+    sink: FaultySink
+    attempts: dict[int, Assignment] = field(default_factory=dict)
+    """Attempts that run here, or whose trajectories are not acknowledged; all end with it."""
+    running: int = 0
+    """Number of attempts that run."""
+    numbers: Iterator[int] = field(default_factory=count)
+    tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
 
 class Rollout:
@@ -53,9 +71,7 @@ class Rollout:
         self._acknowledged = Signal()
         self.admitted: dict[str, None] = {}
         """Attempts that a source has received."""
-        self._hosts: dict[str, RolloutPlane] = {}
-        self._processes: dict[str, asyncio.Task[None]] = {}
-        self._running: dict[str, list[Assignment]] = {}
+        self._hosts: dict[str, Host] = {}
         self._unacknowledged: dict[str, None] = {}
 
     @property
@@ -94,7 +110,7 @@ class Rollout:
 
     def start_host(self, name: str) -> None:
         """Start another process that runs attempts."""
-        host = self._hosts[name] = RolloutPlane(
+        plane = RolloutPlane(
             name,
             InferenceClients(
                 self._engines, hw_affinity={"default": HARDWARE}, recover=self._recover
@@ -105,52 +121,56 @@ class Rollout:
             admission=self._admission,
             schedule=self._world.plan.schedule,
         )
-        self._processes[name] = self._tasks.start(self._run_host(host), name)
+        host = self._hosts[name] = Host(plane, FaultySink(self._world, self._buffer))
+        host.tasks.append(self._tasks.start(self._run_host(host), name))
 
     async def kill_host(self, name: str, down_s: float) -> None:
         """Kill a rollout worker; as over Ray, a new one starts and runs the lost attempts again."""
-        process = self._processes.pop(name)
-        del self._hosts[name]
-        process.cancel()
+        host = self._hosts.pop(name)
+        host.sink.dead = True
+        for task in host.tasks:
+            task.cancel()
         self._world.monitor.went_down()
         await asyncio.sleep(down_s)
         self.start_host(f"{name}'")
-        lost = self._running.pop(name, [])
-        await self._world.network.delay()
-        (await self._coordinator.reached()).scheduler.rollout_worker_lost(name)
-        for assignment in lost:
+        for assignment in host.attempts.values():
             self._queue.put_nowait(assignment)
         self._world.monitor.came_back()
 
-    async def _run_host(self, host: RolloutPlane) -> None:
+    async def _run_host(self, host: Host) -> None:
         slots = range(self._world.plan.slots)
         try:
             await asyncio.gather(*(self._slot(host) for _ in slots))
         finally:
-            await host.close()
+            await host.plane.close()
 
-    async def _slot(self, host: RolloutPlane) -> None:
+    async def _slot(self, host: Host) -> None:
         world = self._world
-        mine = self._running.setdefault(host.name, [])
         make = partial(FaultyEnvironment, world.chance, world.plan.faults)
         while True:
             assignment = await self._queue.get()
             self._room.notify()
-            mine.append(assignment)
-            trajectory = await host.run(assignment, make, world.plan.limits)
-            mine.remove(assignment)
+            number = next(host.numbers)
+            host.attempts[number] = assignment
+            host.running += 1
+            trajectory = await host.plane.run(assignment, make, world.plan.limits)
+            host.running -= 1
             name = f"commit of {trajectory.trajectory_id}"
-            self._tasks.start(self._commit(trajectory), name)
+            host.tasks.append(self._tasks.start(self._commit(host, number, trajectory), name))
 
-    async def _commit(self, trajectory: Trajectory) -> None:
+    async def _commit(self, host: Host, number: int, trajectory: Trajectory) -> None:
         """Score and commit a trajectory until the buffer acknowledges it; some are sent twice."""
         twice = self._world.chance.random() < self._world.plan.faults.reward_twice
         copies = 2 if twice else 1
-        await asyncio.gather(*(self._score_and_put(trajectory) for _ in range(copies)))
+        await asyncio.gather(*(self._score_and_put(host, trajectory) for _ in range(copies)))
+        del host.attempts[number]
         self._unacknowledged.pop(trajectory.trajectory_id, None)
         self._acknowledged.notify()
 
-    async def _score_and_put(self, trajectory: Trajectory) -> None:
+    async def _score_and_put(self, host: Host, trajectory: Trajectory) -> None:
         async with self._scored_at_once:
             scored = await self._reward.score(trajectory)
-        await self._world.network.call(self._buffer, partial(BufferProcess.put, row=scored))
+        durable = host.sink.put(scored)
+        if not host.running:
+            host.sink.flush()
+        await asyncio.shield(durable)

@@ -2,13 +2,12 @@
 
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from rollart_flow.control.schedule.schedules import SCHEDULES
-from rollart_flow.errors import SettingsError
+from rollart_flow.errors import SettingsError, WeightStoreAwayError
 from tests.dst import Faults, Plan, Target, fuzz, plan_of, simulate
 from tests.dst.bugs import BUGS, planted
 
@@ -90,10 +89,15 @@ def test_a_failing_seed_has_a_story_and_a_command_that_repeats_it() -> None:
 
 
 def test_a_waiter_that_nothing_wakes_is_named() -> None:
-    stuck = Plan(steps=1, faults=Faults(weights_unavailable=1.0))
-    (result,) = [error_of(replace(stuck, engines=1))]
+    result = error_of(Plan(steps=1, engines=1, faults=Faults(commit_fails_before=1.0)))
     assert result.startswith("progress: no end after ")
     assert "cancellations(host-0-0)" in result
+
+
+def test_a_weight_store_that_stays_away_ends_the_run_and_is_named() -> None:
+    away = Plan(steps=2, engines=1, faults=Faults(weights_unavailable=1.0))
+    with pytest.raises(WeightStoreAwayError, match=r"the weight store is unavailable \(attempts: "):
+        simulate(away)
 
 
 def error_of(plan: Plan) -> str:

@@ -5,13 +5,10 @@ from functools import partial
 
 from rollart_flow.control.plane import ControlPlane
 from rollart_flow.control.schedule.declarations import Phase
-from rollart_flow.errors import WeightsError
 from rollart_flow.types import Batch
 from tests.dst.network import Address
 from tests.dst.process import BufferProcess
 from tests.dst.world import World
-
-_AGAIN_S = 0.2
 
 
 class Trainer:
@@ -35,12 +32,12 @@ class Trainer:
         """Train up to the last step."""
         step = self._world.tables.published
         if step:
-            await self._publish(step)
+            await self._world.weights.publish(step)
             await self._report(step, 0.0)
         try:
             while (batch := await self._next_batch(step + 1)) is not None:
                 step = batch.step
-                await self._train(step)
+                await self._train(batch)
             await self._published_before()
         finally:
             if self._publishing is not None:
@@ -48,16 +45,22 @@ class Trainer:
                 await asyncio.gather(self._publishing, return_exceptions=True)
                 self._publishing = None
 
-    async def _train(self, step: int) -> None:
-        await asyncio.sleep(self._world.chance.uniform(0.5, 1.5) * self._world.plan.train_s)
+    async def _train(self, batch: Batch) -> None:
+        """Train on a batch, whose manifest is committed meanwhile."""
+        step, network = batch.step, self._world.network
+        await network.call(self._buffer, partial(BufferProcess.hand_out, batch=batch))
+        train_s = self._world.chance.uniform(0.5, 1.5) * self._world.plan.train_s
+        await asyncio.sleep(train_s / 2)
+        await network.call(self._buffer, partial(BufferProcess.write_manifest, batch=batch))
+        await asyncio.sleep(train_s / 2)
         await self._published_before()
         if self._beside:
             work = self._publish_and_tell(step)
             self._publishing = asyncio.create_task(work, name=f"publish({step})")
         else:
-            await self._publish(step)
+            await self._world.weights.publish(step)
         record = partial(BufferProcess.record_step, step=step)
-        await self._world.network.call(self._buffer, record)
+        await network.call(self._buffer, record)
         await self._report(step, None if self._beside else 0.0)
 
     async def _published_before(self) -> None:
@@ -71,22 +74,12 @@ class Trainer:
         )
 
     async def _publish_and_tell(self, version: int) -> None:
-        await self._publish(version)
+        await self._world.weights.publish(version)
 
         async def published(plane: ControlPlane) -> None:
             plane.controller.published(version, 0.0)
 
         await self._world.network.call(self._coordinator, published)
-
-    async def _publish(self, version: int) -> None:
-        while True:
-            try:
-                await self._world.weights.publish(version)
-            except WeightsError as error:
-                self._world.log.write("fault", f"version {version}", detail=str(error))
-                await asyncio.sleep(_AGAIN_S)
-            else:
-                return
 
     async def _report(self, step: int, push_s: float | None) -> None:
         await self._world.network.call(

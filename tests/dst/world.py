@@ -27,7 +27,7 @@ class World:
         self.chance = Random(f"run {plan.seed}")
         self.monitor = Monitor(plan, self.tables, self.log)
         self.network = Network(self.chance, plan.faults)
-        self.weights = FaultyWeightStore(self.chance, plan.faults)
+        self.weights = FaultyWeightStore(self.chance, plan.faults, self.log)
         self.writer = Writer(self.tables, self.chance, plan.faults, self.monitor.written)
         self.life = 0
         """Number of resumptions; tasks left over from an earlier life have no effect."""

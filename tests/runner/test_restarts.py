@@ -4,12 +4,16 @@ import os
 import signal
 import time
 from collections import Counter
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rollart_flow.replay import replay_step
+from rollart_flow.runner import session
 from rollart_flow.runner.processes import RunProcesses
+from rollart_flow.runner.trainer_restart import restart_trainer
 from rollart_flow.store import Run, RunStatus
 from rollart_flow.types import EventKind
 from tests.runner.local import events, pid_of, run_with
@@ -18,21 +22,53 @@ from tests.runner.world import PIPELINE, check_sound, open_gate, source, was_tak
 pytestmark = pytest.mark.usefixtures("shared_ray")
 
 RESETS = "resets"
-LOGGED = """
+STRIKES = '''
+import time
+
+stop_at = gate
+
+
+def gate(name):
+    """Kill the process that the file of this moment names, and go on."""
+    if name == "advantages":
+        (GATES / "operator").write_text(str(os.getpid()))
+    try:
+        os.rename(GATES / f"{name}.victim", GATES / f"{name}.{time.time()}")
+    except FileNotFoundError:
+        return stop_at(name)
+    (struck,) = GATES.glob(f"{name}.[0-9]*")
+    os.kill(int(struck.read_text()), signal.SIGKILL)
+
+
 class LoggedEnvironment(CoinEnvironment):
     def reset(self, seed, task):
         with open(GATES / "resets", "a") as file:
             file.write(f"{seed}\\n")
         return super().reset(seed, task)
-"""
-"""An environment that appends to a file whenever it is reset."""
+'''
+"""Gates that kill any process, and an environment that appends to a file whenever it is reset."""
 
 
 def logged(gates: Path, **values: int) -> str:
     text = source(gates, PIPELINE, **values)
     before, after = text.split("@dataclass(frozen=True)", 1)
     after = after.replace("CoinEnvironment", "LoggedEnvironment")
-    return f"{before}{LOGGED}\n\n@dataclass(frozen=True){after}"
+    return f"{before}{STRIKES}\n\n@dataclass(frozen=True){after}"
+
+
+@pytest.fixture
+def processes(
+    plants: list[RunProcesses], monkeypatch: pytest.MonkeyPatch
+) -> Callable[[], RunProcesses]:
+    """Returns the processes of the run as they are now."""
+    newest: list[RunProcesses] = []
+
+    def restart(*arguments: Any, **settings: Any) -> RunProcesses:
+        newest.append(restart_trainer(*arguments, **settings))
+        return newest[-1]
+
+    monkeypatch.setattr(session, "restart_trainer", restart)
+    return lambda: newest[-1] if newest else plants[-1]
 
 
 def kill(pid: int) -> float:
@@ -56,10 +92,10 @@ def check_nothing_lost(run: Run, gates: Path, steps: int, died: list[str]) -> No
     assert all(count <= made[seed] for seed, count in resets.items()), "none ran twice"
 
 
-def until_next_commit(run: Run, killed: list[float]) -> list[float]:
+def until_next_commit(run: Run, killed: Iterable[float]) -> list[float]:
     """Seconds from each kill to the next committed trajectory."""
     commits = run.trajectories.collect()["committed_at"].dt.epoch("us") / 1e6
-    return [min(commit for commit in commits if commit > at) - at for at in killed]
+    return [round(min(c for c in commits if c > at) - at, 2) for at in killed]
 
 
 def test_each_process_dies_alone(tmp_path: Path, plants: list[RunProcesses]) -> None:
@@ -83,3 +119,49 @@ def test_each_process_dies_alone(tmp_path: Path, plants: list[RunProcesses]) -> 
     check_nothing_lost(run, tmp_path, 12, ["buffer", "coordinator", "trainer-cpu-0"])
     assert replay_step(run.uri, 9).equal, "the step that was under way"
     print("seconds to the next commit:", until_next_commit(run, killed))
+
+
+def victim(name: str, processes: RunProcesses, gates: Path) -> int:
+    match name:
+        case "buffer":
+            return pid_of(processes.buffer)
+        case "coordinator":
+            return pid_of(processes.coordinator)
+        case "trainer":
+            return pid_of(processes.trainers.workers[0])
+    return int((gates / "operator").read_text())
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("name", ["buffer", "coordinator", "train operator", "trainer"])
+def test_it_dies_alone_at_any_moment(
+    tmp_path: Path,
+    plants: list[RunProcesses],
+    processes: Callable[[], RunProcesses],
+    name: str,
+) -> None:
+    moments = {2: "reset", 4: "step", 6: "reward", 8: "advantages", 10: "training"}
+
+    def after_step(step: int) -> None:
+        if step in moments:
+            waiting = tmp_path / ".victim"
+            waiting.write_text(str(victim(name, processes(), tmp_path)))
+            os.rename(waiting, tmp_path / f"{moments[step]}.victim")
+
+    run = run_with(logged(tmp_path, steps=14, every=14), tmp_path, after_step)
+    struck = {
+        moment: float(path.name.removeprefix(f"{moment}."))
+        for moment in moments.values()
+        for path in tmp_path.glob(f"{moment}.[0-9]*")
+    }
+    assert list(struck) == list(moments.values())
+    assert len(plants) == 1, "the other processes were not started again"
+    recorded = {"trainer": "trainer-cpu-0"}.get(name, name)
+    died = [] if name == "train operator" else [recorded] * len(moments)
+    check_nothing_lost(run, tmp_path, 14, died)
+    assert replay_step(run.uri, 11).equal, "a step that was trained again"
+    seconds = until_next_commit(run, struck.values())
+    print(
+        f"seconds from the end of the {name} to the next commit:",
+        [*zip(struck, seconds, strict=True)],
+    )

@@ -141,7 +141,7 @@ class BufferService(Generic[R]):
     async def put(self, rows: R) -> None:
         """Commit trajectories of the training split; return once they are durable.
 
-        A trajectory that was committed before is skipped: the first commit wins.
+        A trajectory that was committed before, or is in the rows before, is skipped.
 
         Raises:
             StoreError: none of the new rows was written.
@@ -152,8 +152,11 @@ class BufferService(Generic[R]):
             for sample in arrived
             if sample.trajectory_id in self._committing
         ]
-        places = [place for place, sample in enumerate(arrived) if self._is_new(sample)]
-        if places:
+        new: dict[str, int] = {}
+        for place, sample in enumerate(arrived):
+            if self._is_new(sample):
+                new.setdefault(sample.trajectory_id, place)  # it may be in the rows twice
+        if places := list(new.values()):
             fresh = rows if len(places) == len(arrived) else self._format.take(rows, places)
             await self._commit_trajectories(fresh, [arrived[place] for place in places])
         if under_way:
@@ -231,6 +234,10 @@ class BufferService(Generic[R]):
         batch = await self.index.get_batch(step, version, size)
         self._hold(batch)
         return batch
+
+    async def formed(self, step: int) -> Batch | None:
+        """Return the batch of a step, as `control.protocols.Buffered.formed` describes."""
+        return await self.index.formed(step)
 
     def adopt(self, batch: Batch) -> None:
         """Take over a batch of a lost buffer, whose manifest may not be in the tables yet."""

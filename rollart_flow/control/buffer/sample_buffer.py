@@ -206,7 +206,7 @@ class SampleBuffer:
         for group_id in stale:
             self.evict(group_id, Reason.STALENESS_BOUND, self._served)
 
-    def formed(self, step: int) -> Batch | None:
+    async def formed(self, step: int) -> Batch | None:
         """Return the batch of a step if it was formed here, or None."""
         return self._batches.get(step)
 

@@ -36,8 +36,7 @@ class AsyncController:
         steps: last step.
         first_step: next step to train: one above the newest recorded version.
         served: policy version that the engines hold.
-        pending: batch of `first_step`, if it was formed before a restart. Its training may be
-            in progress, so that `trained` is called without another `next_batch`.
+        pending: batch of `first_step`, if it was formed before; its training may be in progress.
         published: newest version that is known to be readable; by default `first_step - 1`.
         suspended: whether an earlier controller left the engines suspended.
     """
@@ -157,7 +156,7 @@ class AsyncController:
         await self._run_all(self._schedule.before_training, step, step - 1, batch)
 
     async def exchanged(self) -> None:
-        """Return once no exchange of weights overlaps training and `phases` has its seconds."""
+        """Return once no exchange of weights overlaps training."""
         async with self._lock:
             await self._exchanged()
 
@@ -215,15 +214,14 @@ class AsyncController:
 
         Args:
             step: trained step, equal to the new version.
-            push_s: seconds of publishing; None if it continues, and `published` follows.
+            push_s: seconds of publishing; None if it continues.
 
         Raises:
             RunFailedError: this step has no batch yet.
         """
         async with self._lock:
             if step > self._trained:
-                if step not in self._formed_steps():
-                    raise RunFailedError(f"step {step} has no batch, so it cannot be trained")
+                await self._check_formed(step)
                 batch = await self._prepared(step)
                 await self._exchanged()
                 if push_s is not None:
@@ -268,9 +266,12 @@ class AsyncController:
             self._prefetched = ahead
             self._engines.prefetch(ahead[0])
 
-    def _formed_steps(self) -> set[int]:
-        batches = (self._batch, self._pending)
-        return {b.step for b in batches if b is not None and b.step > self._trained}
+    async def _check_formed(self, step: int) -> None:
+        """Raise if a step has no batch; the buffer may know one that was formed before restarts."""
+        if not any(b is not None and b.step == step for b in (self._batch, self._pending)):
+            self._pending = await self._buffered.formed(step)
+            if self._pending is None:
+                raise RunFailedError(f"step {step} has no batch, so it cannot be trained")
 
     async def _run_all(
         self, phases: Iterable[Phase], step: int, version: int, taken: Batch | None = None

@@ -112,6 +112,14 @@ async def test_a_trajectory_that_is_put_again_is_committed_once() -> None:
     assert await buffer.commit({"bindings": (Row(),)}) == 3
 
 
+async def test_a_trajectory_that_is_twice_in_one_micro_batch_is_committed_once() -> None:
+    """As of an attempt that a restarted scheduler assigned again to the process that runs it."""
+    buffer = service(storage := Storage())
+    await buffer.put((*group("g00000000"), row("g00000000", 0)))
+    assert storage.trajectories == ["g00000000-00", "g00000000-01"]
+    assert len(buffer.index) == 2
+
+
 async def test_a_put_beside_a_commit_of_the_same_trajectory_waits_for_that_commit() -> None:
     buffer = service(Storage())
     first = asyncio.create_task(buffer.put((row("g00000000", 0),)))

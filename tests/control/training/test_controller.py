@@ -30,6 +30,7 @@ class Stage:
         self.ready = asyncio.Event()
         self.ready.set()
         self.broken: str | None = None
+        self.known: Batch | None = None
         self._failure: RunFailedError | None = None
         self._failed = Signal()
 
@@ -42,6 +43,9 @@ class Stage:
 
     async def settled(self, version: int) -> None:
         await self._take(f"settled({version})", 8)
+
+    async def formed(self, step: int) -> Batch | None:
+        return self.known
 
     async def get_batch(self, step: int, version: int, size: int) -> Batch:
         await self.ready.wait()
@@ -491,6 +495,16 @@ async def test_a_run_that_cannot_go_on_ends_the_wait_for_a_batch() -> None:
     with pytest.raises(RunFailedError, match="32 attempts in a row failed"):
         await waiting
     assert len(asyncio.all_tasks()) == 1
+
+
+async def test_a_batch_that_only_the_buffer_knows_after_restarts_may_be_trained() -> None:
+    stage = Stage()
+    control = controller(stage, rollart(1), steps=9, first_step=5, served=3)
+    with pytest.raises(RunFailedError, match="step 5 has no batch"):
+        await control.trained(5)
+    stage.known = batch_of(5, "g5", served=3)
+    await control.trained(5)
+    assert "taken(5)" in stage.said()
 
 
 async def test_after_a_restart_the_batch_that_was_formed_is_served_first() -> None:

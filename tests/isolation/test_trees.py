@@ -1,0 +1,123 @@
+"""Whatever an isolated process starts ends with it, however it tries to get away."""
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from rollart_flow.isolation import process as module
+from rollart_flow.isolation.process import Isolated, IsolatedError
+from tests.isolation.hostile import COUNTS, PROGRAMS, WITNESS
+
+HANDLER = "tests.isolation.hostile:Hostile"
+
+
+class Witnesses:
+    """The programs that run, each by a connection that the kernel closes when it ends."""
+
+    def __init__(self) -> None:
+        self.address = f"rollart-{os.getpid()}-{id(self)}"
+        self._server = socket.socket(socket.AF_UNIX)
+        self._server.bind("\0" + self.address)
+        self._server.listen()
+        self._server.settimeout(60)
+        self._lines: list[socket.socket] = []
+
+    def wait(self, count: int) -> None:
+        """Wait until this many programs run."""
+        for _ in range(count):
+            line, _ = self._server.accept()
+            line.settimeout(60)
+            assert line.recv(1) == b"x"
+            self._lines.append(line)
+
+    def assert_gone(self) -> None:
+        """Wait until all programs have ended; TimeoutError if one lives on."""
+        while self._lines:
+            with self._lines.pop() as line:
+                assert line.recv(1) == b""
+
+    def close(self) -> None:
+        self._server.close()
+
+
+@pytest.fixture
+def witnesses() -> Iterator[Witnesses]:
+    found = Witnesses()
+    yield found
+    found.close()
+
+
+def request(program: str, then: str, witnesses: Witnesses) -> dict[str, object]:
+    return {"program": program, "then": then, WITNESS: witnesses.address}
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_cancelled_call_leaves_nothing(program: str, witnesses: Witnesses) -> None:
+    async def main() -> None:
+        process = await Isolated.start(HANDLER)
+        call = asyncio.ensure_future(process.call(request(program, "hang", witnesses)))
+        await asyncio.to_thread(witnesses.wait, COUNTS.get(program, 1))
+        call.cancel()
+        await asyncio.gather(call, return_exceptions=True)
+        assert not process.alive
+
+    asyncio.run(main())
+    witnesses.assert_gone()
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_handler_that_ends_leaves_nothing(program: str, witnesses: Witnesses) -> None:
+    async def main() -> None:
+        process = await Isolated.start(HANDLER)
+        await process.call(request(program, "answer", witnesses))
+        await asyncio.to_thread(witnesses.wait, COUNTS.get(program, 1))
+        with pytest.raises(IsolatedError, match=r"ended with exit status 3$"):
+            await process.call(request("none", "end", witnesses))
+
+    asyncio.run(main())
+    witnesses.assert_gone()
+
+
+PARENT = """
+import asyncio, sys
+from rollart_flow.isolation.process import Isolated
+async def main():
+    process = await Isolated.start("tests.isolation.hostile:Hostile")
+    await process.call({"program": sys.argv[1], "then": sys.argv[2], "witness": sys.argv[3]})
+    await asyncio.Event().wait()
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("then", ["hang", "answer"])
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_parent_that_is_killed_leaves_nothing(
+    program: str, then: str, witnesses: Witnesses
+) -> None:
+    command = [sys.executable, "-c", PARENT, program, then, witnesses.address]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(command, env=environment) as parent:
+        witnesses.wait(COUNTS.get(program, 1))
+        parent.kill()
+    witnesses.assert_gone()
+
+
+def test_a_leader_that_was_stopped_makes_no_call_wait(
+    witnesses: Witnesses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_LEADER_S", 0.0)
+
+    async def main() -> None:
+        process = await Isolated.start(HANDLER)
+        call = asyncio.ensure_future(process.call(request("daemon", "stop leader", witnesses)))
+        await asyncio.to_thread(witnesses.wait, 1)
+        call.cancel()
+        await asyncio.gather(call, return_exceptions=True)
+
+    asyncio.run(main())
+    witnesses.assert_gone()
