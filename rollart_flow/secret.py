@@ -6,7 +6,9 @@ used, and `masked` removes the values that this process has read from a text tha
 
 import json
 import os
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
 
 from rollart_flow.errors import SettingsError
 
@@ -14,6 +16,27 @@ _MASK = "***"
 _SHORTEST_MASKED = 4
 """Length below which a value is not searched for: it would also be part of ordinary words."""
 _read: set[str] = set()
+_KEY_NAME = re.compile(
+    r"(?:^|_)(?:api_?key|access_?key|secret|token|passw(?:or)?d|passphrase|credentials?|private_key"
+    r"|auth)(?:_key|_id)?$",
+    re.IGNORECASE,
+)
+_REFERENCE = re.compile(r"_(?:variable|var|env|file|path|name|id)$", re.IGNORECASE)
+
+
+def check_no_key(setting: str, value: object) -> None:
+    """Refuse a text in a setting that is named like a key; numbers and names of tokens pass.
+
+    Raises:
+        SettingsError: names the setting, but not its value.
+    """
+    name = setting.rpartition(".")[2]
+    plain = isinstance(value, str) and value != ""
+    if plain and _KEY_NAME.search(name) and not _REFERENCE.search(name):
+        raise SettingsError(
+            f"{setting} is plain text, and a run stores and shows its settings; "
+            'use rollart_flow.Secret.from_env("NAME of a variable")'
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +79,20 @@ class Secret:
         return _MASK
 
     __str__ = __repr__
+
+
+def variables_in(value: object) -> frozenset[str]:
+    """Return the variables of all secrets in a settings object, and in what it holds."""
+    if isinstance(value, Secret):
+        return frozenset({value.variable})
+    held: Iterable[object] = ()
+    if isinstance(value, tuple | list):
+        held = value
+    elif isinstance(value, Mapping):
+        held = value.values()
+    elif is_dataclass(value) and not isinstance(value, type):
+        held = (getattr(value, field.name, None) for field in fields(value))
+    return frozenset().union(*map(variables_in, held))
 
 
 def masked(text: str) -> str:

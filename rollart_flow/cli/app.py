@@ -102,6 +102,10 @@ def serve(
         str, typer.Option(help="Address to listen on; only this machine reaches the default.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free port.")] = 0,
+    environ: Annotated[
+        list[str] | None,
+        typer.Option(help="An environment variable that the function needs; may be repeated."),
+    ] = None,
     token_variable: Annotated[
         str | None,
         typer.Option(help="Environment variable with the bearer token that clients must send."),
@@ -122,6 +126,7 @@ def serve(
             loaded,
             host=host,
             port=port,
+            environ=environ or (),
             token=None if token_variable is None else Secret.from_env(token_variable),
             hosts=allow_host or (),
             on_listening=partial(print, flush=True),

@@ -51,6 +51,10 @@ class Domain(ABC):
     max_turns: int = 1
     """Turns after which a trajectory is truncated; a field where it is a setting."""
 
+    environ: tuple[str, ...] = ()
+    """Environment variables that the environment's process gets besides the usual ones and those of
+    the domain's secrets; a field where it is a setting."""
+
     def make(self) -> Environment:
         """Return a new environment; override it if the constructor takes arguments."""
         return self.environment()

@@ -23,10 +23,14 @@ from rollart_flow.envs.base import Domain, Info
 from rollart_flow.errors import EnvironmentFailedError, EnvironmentTimeoutError
 from rollart_flow.isolation.process import Isolated, IsolatedError
 from rollart_flow.isolation.references import reference
+from rollart_flow.secret import variables_in
 
 _log = logging.getLogger(__name__)
 
 _Answer = TypeVar("_Answer")
+
+_Kind = tuple[type[Domain], frozenset[str]]
+"""Class of a domain, and the environment variables that its processes get."""
 
 _HANDLER = "rollart_flow.envs.child_handler:EnvironmentHandler"
 
@@ -39,23 +43,24 @@ class WarmProcesses:
     """
 
     def __init__(self, keep: int) -> None:
-        """Create an empty pool that keeps at most `keep` idle processes per domain class."""
+        """Create an empty pool that keeps at most `keep` idle processes per kind of domain."""
         self._keep = keep
-        self._idle: defaultdict[type[Domain], list[Isolated]] = defaultdict(list)
+        self._idle: defaultdict[_Kind, list[Isolated]] = defaultdict(list)
 
     async def take(self, domain: Domain) -> Isolated:
         """Return an idle process that is alive, or a new one."""
-        idle = self._idle[type(domain)]
+        kind = _kind(domain)
+        idle = self._idle[kind]
         while idle:
             process = idle.pop()
             if process.alive:
                 return process
             await process.kill()
-        return await Isolated.start(_HANDLER)
+        return await Isolated.start(_HANDLER, kind[1])
 
     async def give(self, domain: Domain, process: Isolated) -> None:
         """Return a process that no longer holds an environment to the pool."""
-        idle = self._idle[type(domain)]
+        idle = self._idle[_kind(domain)]
         if process.alive and len(idle) < self._keep:
             idle.append(process)
         else:
@@ -67,6 +72,10 @@ class WarmProcesses:
             _, processes = self._idle.popitem()
             for process in processes:
                 await process.kill()
+
+
+def _kind(domain: Domain) -> "_Kind":
+    return type(domain), frozenset(domain.environ) | variables_in(domain)
 
 
 class ProcessEnvironment:

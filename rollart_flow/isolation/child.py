@@ -44,7 +44,8 @@ def serve(line: socket.socket, handler_name: str) -> None:
                 answer = json.dumps({"answer": handler(json.loads(request))})
             except Exception as error:  # noqa: BLE001  the user's code ends here: its error is data
                 answer = json.dumps({"error": error_line(error)})
-            stream.write(answer.encode() + b"\n")
+            secret = sys.modules.get("rollart_flow.secret")
+            stream.write((answer if secret is None else secret.masked(answer)).encode() + b"\n")
             stream.flush()
 
 

@@ -32,13 +32,16 @@ class RewardSettings:
     """Address of the pipeline file, for a function that cannot be imported by name."""
     isolated: bool = True
     """Whether plain functions run in processes, rather than in threads."""
+    environ: tuple[str, ...] = ()
+    """Environment variables that the function's processes get."""
     before: Sequence[NamedFilter] = ()
     """Filters before the reward node; trajectories that they refuse are not scored."""
 
     def scorer(self) -> Scorer:
         """Create a scorer with its own processes."""
         source = None if self.source is None else local_file(self.source)
-        return Scorer(self.function or environment_reward, source, isolated=self.isolated)
+        function = self.function or environment_reward
+        return Scorer(function, source, isolated=self.isolated, environ=self.environ)
 
 
 class RewardStage:

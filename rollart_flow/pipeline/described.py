@@ -10,6 +10,7 @@ from rollart_flow.envs.base import Domain
 from rollart_flow.pipeline.graph import Graph
 from rollart_flow.pipeline.keywords import keywords
 from rollart_flow.pipeline.node import Node
+from rollart_flow.secret import check_no_key
 from rollart_flow.types import Task
 
 
@@ -47,18 +48,28 @@ def describe_pipeline(pipeline: Graph) -> dict[str, Any]:
 
 def _describe_node(node: Node) -> dict[str, Any]:
     own = {k: v for k, v in fields_of(node).items() if k not in ("up", "policy", "name")}
-    settings = {name: describe(value) for name, value in own.items()}
+    settings = _described(node.name, own)
     return {"kind": node.kind, "upstream": [up.name for up in node.upstream], **settings}
 
 
+def _described(owner: str, items: Mapping[Any, Any]) -> dict[str, Any]:
+    for name, value in items.items():
+        check_no_key(f"{owner}.{name}", value)
+    return {str(name): describe(value) for name, value in items.items()}
+
+
 def describe(value: Any) -> Any:
-    """A setting as JSON-serializable values; a callable becomes the name of its definition."""
+    """A setting as JSON-serializable values; a callable becomes the name of its definition.
+
+    Raises:
+        SettingsError: a field or key that is named like a secret holds plain text.
+    """
     if isinstance(value, Enum):
         return value.value
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Mapping):
-        return {str(key): describe(item) for key, item in value.items()}
+        return _described("settings", value)
     if isinstance(value, tuple) and value and all(isinstance(item, Task) for item in value):
         return {"type": "tasks", "count": len(value)}
     if isinstance(value, set | frozenset):
@@ -68,8 +79,8 @@ def describe(value: Any) -> Any:
     if is_settings(value):
         name = {"name": value.name} if isinstance(value, Domain) else {}
         own = value.described() if isinstance(value, Schedule) else fields_of(value)
-        fields = {key: describe(item) for key, item in own.items()}
-        return {"type": type(value).__name__, **name, **fields}
+        kind = type(value).__name__
+        return {"type": kind, **name, **_described(name.get("name", kind), own)}
     if callable(value):
         if hasattr(value, "__qualname__"):
             return f"{value.__module__}:{value.__qualname__}"

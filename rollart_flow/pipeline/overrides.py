@@ -22,6 +22,7 @@ from rollart_flow.pipeline.keywords import keywords
 from rollart_flow.pipeline.learning import Evaluate
 from rollart_flow.pipeline.node import Node, unknown_key
 from rollart_flow.pipeline.producing import Tasks
+from rollart_flow.secret import check_no_key
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -78,6 +79,7 @@ def override(pipeline: G, changes: Mapping[str, str]) -> G:
     given: dict[str, str] = {}
     for key, text in changes.items():
         setting = _resolve(key, known)
+        check_no_key(setting.key, text)
         if (other := given.setdefault(setting.key, key)) != key:
             raise SettingsError(f"{other} and {key} are the same setting; give one of them")
         by_owner.setdefault(setting.owner, {})[setting.path] = _parse(setting, text)

@@ -260,6 +260,9 @@ class Reward(Trajectories):
     """Time limit of each call of `fn`, without the start of its process [s]."""
     max_concurrent: Count = 64
     """Concurrent calls of the function; fewer if the schedule's reward stage has a lower limit."""
+    environ: tuple[str, ...] = ()
+    """Environment variables that the process of `fn` gets, besides the usual ones and those of its
+    secrets."""
     name: Name = "reward"
     """Name of the node."""
 

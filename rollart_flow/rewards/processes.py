@@ -9,7 +9,7 @@ is alive, has loaded the function, and is used by one caller only.
 
 import asyncio
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -63,7 +63,9 @@ class Loaded:
 class Processes:
     """The processes of one event loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, environ: Collection[str] = ()) -> None:
+        """Start nothing; `environ` names further variables that the processes get."""
+        self._environ = environ
         self._idle: list[Loaded] = []
         self._starting = 0
         self._at_once = os.cpu_count() or 1
@@ -134,7 +136,7 @@ class Processes:
         key = _key(where)
         process = self._pick(lambda process: key not in process.functions)
         if process is None:
-            process = Loaded(await Isolated.start(_HANDLER))
+            process = Loaded(await Isolated.start(_HANDLER, self._environ))
         try:
             async with asyncio.timeout(START_S):
                 await process.isolated.call({"function": where})

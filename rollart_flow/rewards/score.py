@@ -16,7 +16,7 @@ can be retried anywhere).
 import asyncio
 import base64
 import pickle
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -42,6 +42,7 @@ from rollart_flow.rewards.composition import (
     single_functions,
 )
 from rollart_flow.rewards.processes import Deadline, Processes
+from rollart_flow.secret import masked, variables_in
 from rollart_flow.text import one_line
 from rollart_flow.types import TRAINABLE, Outcome, Reason, Trajectory
 
@@ -63,10 +64,16 @@ class Scorer:
     """
 
     def __init__(
-        self, function: RewardFunction, source: Path | None = None, *, isolated: bool = True
+        self,
+        function: RewardFunction,
+        source: Path | None = None,
+        *,
+        isolated: bool = True,
+        environ: Collection[str] = (),
     ) -> None:
         """Start no process; `source` is the pipeline file of a function that no name imports.
 
+        Its processes get the environment variables of the names in `environ` and of its secrets.
         Plain functions that are not `isolated` run in threads of this process.
         """
         self._function = function
@@ -76,7 +83,7 @@ class Scorer:
         """The remote functions among the leaves of the reward, each once."""
         self._threads: list[CallThread] = []
         self._source = source
-        self._processes = Processes()
+        self._processes = Processes(frozenset(environ) | variables_in(function))
 
     async def score(self, trajectory: Trajectory, timeout_s: float) -> Trajectory:
         """Return the trajectory with its reward, or as failed or timed out if there is none.
@@ -107,7 +114,7 @@ class Scorer:
             if isinstance(error, TimeoutError) and limit.expired():
                 return self._none(Reason.REWARD_TIMEOUT, f"no reward within {timeout_s:g} s")
             said = one_line(error) if isinstance(error, RollartError) else error_line(error)
-            return self._none(_reason(error), said)
+            return self._none(_reason(error), masked(said))
         if (infinite := infinite_number(score)) is not None:
             return self._none(Reason.REWARD_NOT_FINITE, infinite)
         return Verdict(*score)

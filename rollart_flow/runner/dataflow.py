@@ -145,6 +145,7 @@ class Dataflow:
             places,
             source=self._source,
             isolated=self._processes.executor.isolates,
+            environ=reward.environ,
             before=before,
         )
 

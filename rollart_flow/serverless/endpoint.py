@@ -6,6 +6,7 @@ is cached; repeated calls, concurrent or later, get the same answer.
 
 import asyncio
 import importlib
+from collections.abc import Collection
 from datetime import UTC, datetime
 from typing import Any, cast
 
@@ -38,9 +39,14 @@ class Endpoint:
     deadline.
     """
 
-    def __init__(self, function: RewardFunction, *, max_concurrent: int = 64) -> None:
-        """Start nothing yet; evaluations beyond `max_concurrent` wait."""
-        self._scorer = Scorer(function)
+    def __init__(
+        self, function: RewardFunction, *, max_concurrent: int = 64, environ: Collection[str] = ()
+    ) -> None:
+        """Start nothing yet; evaluations beyond `max_concurrent` wait.
+
+        Processes get the environment variables of the names in `environ`.
+        """
+        self._scorer = Scorer(function, environ=environ)
         self._places = asyncio.Semaphore(max_concurrent)
         self._running: dict[str, asyncio.Task[bytes]] = {}
         self._answers: BoundedDict[str, bytes] = BoundedDict(REMEMBERED)

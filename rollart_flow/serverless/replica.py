@@ -20,8 +20,10 @@ from rollart_flow.serverless.transports.coalesced import GATHER_S, Answers
 class RewardReplica:
     """A replica that evaluates up to `max_concurrent` calls at a time, of any messages."""
 
-    def __init__(self, function: RewardFunction, max_concurrent: int) -> None:
-        self._endpoint = Endpoint(function, max_concurrent=max_concurrent)
+    def __init__(
+        self, function: RewardFunction, max_concurrent: int, environ: tuple[str, ...] = ()
+    ) -> None:
+        self._endpoint = Endpoint(function, max_concurrent=max_concurrent, environ=environ)
         self._max_concurrent = max_concurrent
         self._calls = 0
         """Number of calls received but not answered."""

@@ -81,6 +81,7 @@ def http_app(
     function: RewardFunction,
     *,
     max_concurrent: int = 64,
+    environ: Collection[str] = (),
     token: Secret | None = None,
     hosts: Collection[str] = (),
 ) -> "Starlette":
@@ -92,6 +93,7 @@ def http_app(
     Args:
         function: the reward function.
         max_concurrent: most concurrent evaluations.
+        environ: names of environment variables that the function's processes get.
         token: bearer token that every request must carry; None admits every client that reaches
             the server.
         hosts: names by which clients address the server, such as "rewards.example.com".
@@ -104,7 +106,7 @@ def http_app(
         from starlette.routing import Route
     except ModuleNotFoundError as error:
         raise MissingExtraError(f"serving rewards needs {error.name}; {_EXTRA}") from error
-    endpoint = Endpoint(function, max_concurrent=max_concurrent)
+    endpoint = Endpoint(function, max_concurrent=max_concurrent, environ=environ)
     checks = RequestChecks.of(token, hosts)
 
     @asynccontextmanager
@@ -128,6 +130,7 @@ def serve_http(
     *,
     host: str = LOOPBACK,
     port: int = 0,
+    environ: Collection[str] = (),
     token: Secret | None = None,
     hosts: Collection[str] = (),
     on_listening: Callable[[str], None],
@@ -138,6 +141,7 @@ def serve_http(
         host: address to listen on; the default is reachable only from this machine. Any other
             needs a token.
         port: port to listen on; 0 selects a free one.
+        environ: see `http_app`.
         token: see `http_app`.
         hosts: see `http_app`.
         on_listening: called with the URL once connections are accepted.
@@ -158,7 +162,7 @@ def serve_http(
             f"listening on {host} admits other machines, so it needs a token: put one into an "
             "environment variable and name it, as in --token-variable REWARD_TOKEN"
         )
-    server = server_for(http_app(function, token=token, hosts=hosts))
+    server = server_for(http_app(function, environ=environ, token=token, hosts=hosts))
     try:
         listener = socket.create_server((host, port), backlog=server.config.backlog)
     except (OSError, OverflowError) as error:
@@ -168,9 +172,11 @@ def serve_http(
         server.run(sockets=[listener])
 
 
-def lambda_handler(function: RewardFunction) -> Callable[[dict[str, Any], object], dict[str, Any]]:
+def lambda_handler(
+    function: RewardFunction, *, environ: Collection[str] = ()
+) -> Callable[[dict[str, Any], object], dict[str, Any]]:
     """Create an AWS Lambda handler: `handler = lambda_handler(function)` in its module."""
-    endpoint, loop = Endpoint(function), BackgroundLoop()
+    endpoint, loop = Endpoint(function, environ=environ), BackgroundLoop()
 
     def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
         return loop.run(endpoint.answer(event))
@@ -178,9 +184,11 @@ def lambda_handler(function: RewardFunction) -> Callable[[dict[str, Any], object
     return handler
 
 
-def http_target(function: RewardFunction) -> Callable[[Any], tuple[bytes, int, dict[str, str]]]:
+def http_target(
+    function: RewardFunction, *, environ: Collection[str] = ()
+) -> Callable[[Any], tuple[bytes, int, dict[str, str]]]:
     """Create a functions-framework target: `target = http_target(function)` in its source file."""
-    endpoint, loop = Endpoint(function), BackgroundLoop()
+    endpoint, loop = Endpoint(function, environ=environ), BackgroundLoop()
 
     def target(request: Any) -> tuple[bytes, int, dict[str, str]]:
         return loop.run(endpoint(request.get_data())), 200, {"Content-Type": _JSON}
@@ -195,6 +203,7 @@ def serve_app(
     max_concurrent: int = 64,
     idle_s: float = 60.0,
     num_cpus: float = 1.0,
+    environ: Collection[str] = (),
 ) -> "Application":
     """Create a Ray Serve application that scales to zero (ROLLART section 7.3, R3).
 
@@ -203,6 +212,7 @@ def serve_app(
         max_concurrent: concurrent evaluations in a replica; another replica is started beyond that.
         idle_s: seconds without a call after which the replicas end.
         num_cpus: CPUs that each replica reserves.
+        environ: names of environment variables that the function's processes get.
 
     Raises MissingExtraError if Ray Serve is not installed.
     """
@@ -229,4 +239,4 @@ def serve_app(
         },
         logging_config={"enable_access_log": False, "log_level": "WARNING"},
     )
-    return replicas(RewardReplica).bind(function, max_concurrent)
+    return replicas(RewardReplica).bind(function, max_concurrent, tuple(environ))
