@@ -6,6 +6,7 @@ environment the traceback is shown in addition to the line.
 
 import os
 import sys
+import threading
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
@@ -157,8 +158,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         hint = f"(this is a bug; {TRACEBACK_VARIABLE}=1 shows where)"
         return _failed(error, f"{type(error).__name__}: {error} {hint}", FAILED)
     if code == INTERRUPTED:  # Typer may have caught the interrupt before
-        return fail("interrupted; `rollart resume RUN` continues a run", INTERRUPTED)
+        fail("interrupted; `rollart resume RUN` continues a run", INTERRUPTED)
+        _leave_threads(arguments is None)
+        return INTERRUPTED
     return code if isinstance(code, int) else 0
+
+
+def _leave_threads(ends_here: bool) -> None:
+    """End the process at once if a thread is left, whose code of users may hang for ever."""
+    main_thread = threading.main_thread()
+    if ends_here and any(not t.daemon and t is not main_thread for t in threading.enumerate()):
+        sys.stdout.flush()
+        os._exit(INTERRUPTED)
 
 
 def _failed(error: Exception, said: str, code: int) -> int:

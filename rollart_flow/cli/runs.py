@@ -44,13 +44,21 @@ def show(
     trajectory: Annotated[
         str | None, typer.Option(help="Show one trajectory; the beginning of its id is enough.")
     ] = None,
+    waits: Annotated[
+        bool, typer.Option("--waits", help="Show what each process of a running run waits for.")
+    ] = False,
     store: Store = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the figures of a run, or one of its trajectories as a transcript."""
-    from rollart_flow.store import open_run
+    from rollart_flow.store import open_run, resolve
     from rollart_flow.store.damage import reading
 
+    if waits:
+        from rollart_flow.cli.waits import show_waits
+
+        show_waits(resolve(run, store), as_json)
+        return
     opened = open_run(run, store=store)
     if trajectory is None:
         from rollart_flow.cli.summary import show_summary, summarize

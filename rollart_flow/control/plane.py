@@ -51,8 +51,8 @@ from rollart_flow.control.scheduler.rollout_settings import RolloutSettings
 from rollart_flow.control.training.controller import AsyncController
 from rollart_flow.types import Assignment, AttemptLimits, Batch, Task, Trajectory
 
-Tasks = Callable[[int], Iterator[tuple[Task, int]]]
-"""Source of a run's tasks: for a cursor, the (task, cursor) pairs from this cursor on."""
+Tasks = Callable[[int], Iterator[tuple[Task, int] | None]]
+"""Source of a run's tasks: for a cursor, the (task, cursor) pairs from there on; None: to come."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from rollart_flow.operators.committer import Committer
 from rollart_flow.operators.filters import NamedFilter, group_refusal, refusals
 from rollart_flow.operators.recovery import RecoveredRun, batch_of, recorded_reports, recover
 from rollart_flow.resources import register
+from rollart_flow.resources.blocking import report_waits
 from rollart_flow.resources.garbage import freeze_heap
 from rollart_flow.resources.nodes import restarted
 from rollart_flow.rows import events_table, from_ipc, samples, to_ipc
@@ -127,6 +128,7 @@ class BufferActor:
 
     async def _open(self) -> None:
         settings, run = self._settings, Run(self._uri)
+        report_waits(self._uri, "buffer")
         self._writer = await asyncio.to_thread(RunWriter.open, self._uri, self._tenure)
         if self._replaces:
             self._recorded = await asyncio.to_thread(recorded_reports, run)
@@ -237,7 +239,9 @@ class BufferActor:
     @register("rank_zero")
     async def close(self, status: RunStatus, error: str | None = None) -> None:
         """Commit all queued rows and record how the run ended."""
-        await self._serving()
+        service = await self._serving()
+        if status is RunStatus.FINISHED:  # any other run can be resumed with what is pending
+            service.index.finish()
         await self._committer.close()
         await asyncio.to_thread(self._writer.close, status, error)
 

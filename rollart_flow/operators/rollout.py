@@ -33,6 +33,7 @@ from rollart_flow.operators.reward import RewardSettings, RewardStage
 from rollart_flow.operators.sink import BufferSink
 from rollart_flow.operators.sources import read_assignments
 from rollart_flow.resources import Remote, TypedCluster
+from rollart_flow.resources.blocking import report_waits
 from rollart_flow.resources.garbage import freeze_heap
 from rollart_flow.resources.nodes import node_id
 from rollart_flow.store.cache import local_file
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
 class RolloutContext:
     """Handles and limits of a process that drives environments."""
 
+    run: str
+    """Address of the run."""
     domains: Mapping[str, Domain]
     limits: Mapping[str, AttemptLimits]
     """Limits of an attempt, by domain."""
@@ -80,6 +83,7 @@ class Driver:
 
     def __init__(self, context: RolloutContext, recover: Recover | None = None) -> None:
         self._context = context
+        report_waits(context.run, "rollout" if context.coordinator else "evaluation")
         self.events = EventSender(context.buffer)
         host = f"{node_id()[:8]}-{uuid4().hex[:8]}"
         self._source = None if context.source is None else local_file(context.source)

@@ -7,7 +7,6 @@ the engines have their version and whether they are suspended, and the buffer go
 import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -20,14 +19,16 @@ from rollart_flow.control.schedule.schedule import Schedule
 from rollart_flow.control.scheduler.curriculum import Curriculum
 from rollart_flow.control.scheduler.rollout_settings import RolloutSettings
 from rollart_flow.engines.base import EnginePhase
-from rollart_flow.errors import RollartError
+from rollart_flow.operators.background import begin
 from rollart_flow.operators.rebinding import Rebinding, Spawning
 from rollart_flow.operators.recovery import RecoveredRun
 from rollart_flow.operators.remote import EventSender, RemoteCommands
+from rollart_flow.operators.task_feed import TaskFeed
 from rollart_flow.operators.tasks import task_stream
 from rollart_flow.resources import Remote, TypedCluster, WorkerHandle
+from rollart_flow.resources.blocking import report_waits
 from rollart_flow.resources.nodes import end_actor
-from rollart_flow.resources.reasons import deaths, failures, reason
+from rollart_flow.resources.reasons import deaths
 from rollart_flow.rows import to_ipc
 from rollart_flow.types import Task
 
@@ -43,6 +44,8 @@ STALL_S = 120.0
 class CoordinatorSettings:
     """Settings of the pipeline that the coordinator needs."""
 
+    run: str
+    """Address of the run."""
     sources: tuple[Any, ...]
     task_seed: int
     task_weights: dict[str, float] | None
@@ -125,6 +128,7 @@ class RunPlane:
 
     def _begin(self, state: PlaneState, engines: EngineWorkers) -> ControlPlane:
         settings = self._settings
+        report_waits(settings.run, "coordinator")
         plane = ControlPlane(
             PlaneSettings(
                 settings.schedule,
@@ -139,15 +143,19 @@ class RunPlane:
             self.events.emit,
             state,
         )
-        self._following = asyncio.create_task(plane.follow())
-        self._tasks = [asyncio.create_task(plane.watch(settings.health))]
+        fail = plane.scheduler.fail
+        self._arrived = plane.scheduler.tasks_arrived
+        self._following = begin(plane.follow(), "the buffer cannot be followed", fail)
+        watch = plane.watch(settings.health)
+        self._tasks = [begin(watch, "engine workers cannot be watched", fail)]
         if settings.spawning is not None:
-            self._tasks.append(asyncio.create_task(self._rebind(plane, settings.spawning)))
+            rebinding = self._rebind(plane, settings.spawning)
+            self._tasks.append(begin(rebinding, "engine workers cannot be moved", fail))
         self._watchdog = Watchdog(self.events.emit, STALL_S)
         return plane
 
-    def _tasks_from(self, cursor: int) -> Iterator[tuple[Task, int]]:
-        """Return tasks with their cursors, from a cursor on."""
+    def _tasks_from(self, cursor: int) -> Iterator[tuple[Task, int] | None]:
+        """Return tasks with their cursors, from a cursor on; None stands for a task to come."""
         settings = self._settings
         stream = task_stream(
             settings.sources,
@@ -155,21 +163,19 @@ class RunPlane:
             weights=settings.task_weights,
             domains=settings.domains,
         )
-        rest = islice(stream, cursor, None)
-        return ((task, place) for place, task in enumerate(rest, cursor))
+        self._feed = TaskFeed(stream, cursor, lambda: self._arrived())
+        return self._feed
 
     async def _rebind(self, plane: ControlPlane, spawning: Spawning) -> None:
-        rebinding = Rebinding(self.handles, plane.engines, spawning, self.events.emit, self._bound)
-        try:
-            await rebinding.run()
-        except* failures(RollartError) as errors:
-            plane.scheduler.fail(f"engine workers cannot be moved: {reason(errors.exceptions[0])}")
+        engines, emit = plane.engines, self.events.emit
+        await Rebinding(self.handles, engines, spawning, emit, self._bound).run()
 
     def _bound(self, bindings: pa.Table) -> None:
         self._buffer.call.commit.start({"bindings": to_ipc(bindings)})
 
     def stop(self) -> None:
-        """Stop to watch and to move the engine workers."""
+        """Stop to draw tasks, and to watch and to move the engine workers."""
+        self._feed.close()
         for task in self._tasks:
             task.cancel()
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from rollart_flow.envs.base import Domain
 from rollart_flow.errors import RunFailedError
+from rollart_flow.resources.blocking import blocking
 from rollart_flow.text import one_line, storable
 from rollart_flow.types import Split, Task
 
@@ -38,7 +39,8 @@ def task_stream(
         RunFailedError: a source has no task, or a task of another domain.
     """
     streams = [_stream(source, seed, place) for place, source in enumerate(sources)]
-    heads = [_next(stream, domains) for stream in streams]
+    names = [getattr(source, "name", f"number {place}") for place, source in enumerate(sources)]
+    heads = [_next(*each, domains) for each in zip(streams, names, strict=True)]
     shares = [(weights or {}).get(head.domain, 1.0) for head in heads]
     due = [0.0] * len(streams)
     while True:
@@ -46,11 +48,12 @@ def task_stream(
         chosen = max(range(len(due)), key=due.__getitem__)
         due[chosen] -= sum(shares)
         yield heads[chosen]
-        heads[chosen] = _next(streams[chosen], domains)
+        heads[chosen] = _next(streams[chosen], names[chosen], domains)
 
 
-def _next(stream: Iterator[Task], domains: Collection[str] | None) -> Task:
-    task = next(stream, None)
+def _next(stream: Iterator[Task], name: str, domains: Collection[str] | None) -> Task:
+    with blocking(f"next task of source {name}"):
+        task = next(stream, None)
     if task is None:
         raise RunFailedError("tasks: a source has no task to train on; give it at least one")
     task = _checked(task)

@@ -27,6 +27,7 @@ from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.errors import BatchError
 from rollart_flow.operators.batch_columns import Prepared, estimate, lag_of, prepare
 from rollart_flow.resources import Remote, TypedCluster
+from rollart_flow.resources.blocking import report_waits
 from rollart_flow.resources.local import wait
 from rollart_flow.rows import events_table, from_ipc, to_ipc
 from rollart_flow.schema import to_table
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
 class TrainContext:
     """Handles and settings of the train operator, sent to its process."""
 
+    run: str
+    """Address of the run."""
     algorithm: Algorithm
     trainers: TypedCluster[TrainWorker]
     buffer: Remote[BufferActor]
@@ -83,6 +86,7 @@ class TrainOperator:
 
     def __init__(self, context: TrainContext) -> None:
         self._context = context
+        report_waits(context.run, "train")
         self._ended = time.monotonic()
         self._checkpoints: frozenset[int] | None = None
         self._retried: list[Retried] = []
@@ -104,7 +108,7 @@ class TrainOperator:
             rows, zero_variance = prepared.rows, prepared.zero_variance_groups
             committed = self._begin_commit({"batches": _manifest(batch, prepared)})
             result = self._context.trainers.call.train_step(step, to_ipc(rows))
-            wait(committed)
+            wait(committed, f"commit of the batch of step {step}")
         self._check_skipped(result)
         return self._record(rows, result, zero_variance)
 
@@ -138,9 +142,8 @@ class TrainOperator:
         if checkpoint:
             context.trainers.call.finish_save()
             events = [Event(EventKind.CHECKPOINT, str(step), policy_version=step, step=step)]
-        if result.skipped is not None:
-            why = {"error": result.skipped}
-            events.append(Event(EventKind.SKIP, str(step), step=step, detail=why))
+        if (why := result.skipped) is not None:
+            events.append(Event(EventKind.SKIP, str(step), step=step, detail={"error": why}))
         events += self._offload(step)
         events += [retried.event("trainer", step) for retried in self._retried]
         self._retried = []
@@ -158,7 +161,7 @@ class TrainOperator:
             "events": events_table((now, event) for event in events),
             "steps": to_table("steps", [row]),
         }
-        committed: int = wait(self._begin_commit(tables))
+        committed: int = wait(self._begin_commit(tables), "commit of a step")
         push_s = None if published.under_way else publish_s
         self._retain(step, context.coordinator.call.trained(step, push_s), checkpoint=checkpoint)
         if not published.under_way:

@@ -124,7 +124,7 @@ class TypedCluster(Generic[W]):
         nodes = []
         for worker in self.workers:
             try:
-                nodes.append(wait(worker.actor.node.remote()))
+                nodes.append(wait(worker.actor.node.remote(), f"start of {worker.name}"))
             except failures(RollartError) as error:
                 raise RunFailedError(
                     f"worker {worker.name} cannot start: {reason(error)}"
@@ -174,7 +174,7 @@ class Cluster(TypedCluster[W]):
     def execute_all(self, method: str, *args: Any, **kwargs: Any) -> list[Any]:
         """Call a method on every worker and return all results in worker order."""
         calls = [getattr(w.actor, method).remote(*args, **kwargs) for w in self.workers]
-        return list(wait(calls))
+        return list(wait(calls, f"{', '.join(w.name for w in self.workers)}: {method}"))
 
     async def execute_all_async(self, method: str, *args: Any, **kwargs: Any) -> list[Any]:
         """Do the same as `execute_all` from an event loop."""

@@ -23,13 +23,14 @@ P = ParamSpec("P")
 class _Call:
     """One method of an actor; see `resources.declared.RemoteMethod`."""
 
-    __slots__ = ("start",)
+    __slots__ = ("_name", "start")
 
-    def __init__(self, method: Any) -> None:
+    def __init__(self, method: Any, name: str) -> None:
         self.start = method.remote
+        self._name = name
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return wait(self.start(*args, **kwargs))
+        return wait(self.start(*args, **kwargs), self._name)
 
     async def aio(self, *args: Any, **kwargs: Any) -> Any:
         return await self.start(*args, **kwargs)
@@ -38,13 +39,14 @@ class _Call:
 class _Calls:
     """All methods of an actor, as attributes."""
 
-    __slots__ = ("_actor",)
+    __slots__ = ("_actor", "_name")
 
-    def __init__(self, actor: Any) -> None:
+    def __init__(self, actor: Any, name: str) -> None:
         self._actor = actor
+        self._name = name
 
     def __getattr__(self, name: str) -> _Call:
-        return _Call(getattr(self._actor, name))
+        return _Call(getattr(self._actor, name), f"{self._name}.{name}")
 
 
 class _Port(_Calls):
@@ -62,6 +64,8 @@ class Remote(Generic[A]):
 
     actor: Any
     """Ray's own handle, or a `LocalActor`."""
+    name: str = "actor"
+    """Name of the actor in the names of waits."""
 
     @property
     def call(self) -> type[A]:
@@ -69,14 +73,14 @@ class Remote(Generic[A]):
         `remote.call.method.aio(...)` is awaited, and `remote.call.method.start(...)` returns a
         reference to the result.
         """
-        return cast("type[A]", _Calls(self.actor))
+        return cast("type[A]", _Calls(self.actor, self.name))
 
     @property
     def port(self) -> A:
         """The actor as an object of its class, of which only the async methods can be called: an
         implementation of every port of the control plane that the class implements.
         """
-        return cast("A", _Port(self.actor))
+        return cast("A", _Port(self.actor, self.name))
 
     def answer(self) -> ray.ObjectRef[Any]:
         """Return a reference that is ready once the actor has started and answers."""
@@ -100,7 +104,7 @@ def start_actor(actor_class: Callable[P, A], **options: Any) -> Callable[P, Remo
     starter = ray.remote(cast("type[Any]", actor_class)).options(**options)
 
     def start(*args: P.args, **kwargs: P.kwargs) -> Remote[A]:
-        return Remote(starter.remote(*args, **kwargs))
+        return Remote(starter.remote(*args, **kwargs), actor_class.__name__)
 
     return start
 
@@ -123,7 +127,7 @@ class WorkerHandle(Generic[A]):
         """The worker's declared methods: `handle.call.method.start(...)` calls this worker alone,
         whatever the mode, and returns a reference to its result.
         """
-        return cast("type[A]", _Calls(self.actor))
+        return cast("type[A]", _Calls(self.actor, self.name))
 
     def kill(self, *, restart: bool = False) -> None:
         """End the worker's process at once, even if it hangs.

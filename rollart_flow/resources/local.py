@@ -12,10 +12,16 @@ import inspect
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
+from rollart_flow.resources.blocking import blocking
+
 R = TypeVar("R")
+
+_CLOSE_S = 2.0
+"""Limit of the end of an object or a loop, whose code of users may hang [s]."""
 
 
 def has_async_methods(kind: Callable[..., object]) -> bool:
@@ -47,11 +53,18 @@ class LoopThread:
         return _kept(asyncio.wrap_future(future, loop=self._loop)) if self.here else future
 
     def close(self) -> None:
-        """Cancel all tasks of the loop, then end the loop and the thread."""
-        asyncio.run_coroutine_threadsafe(_cancel_all(), self._loop).result()
+        """Cancel all tasks of the loop, then end the loop and the thread.
+
+        A loop that does not answer for `_CLOSE_S` is left in its thread, which ends with the
+        process.
+        """
+        cancelling = asyncio.run_coroutine_threadsafe(_cancel_all(), self._loop)
+        with blocking("end of the event loop"), suppress(TimeoutError):
+            cancelling.result(_CLOSE_S)
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        self._thread.join(_CLOSE_S)
+        if not self._thread.is_alive():
+            self._loop.close()
 
 
 _running: set[asyncio.Future[Any]] = set()
@@ -129,10 +142,11 @@ class LocalActor:
 
     def end(self) -> None:
         """Let the object release what it holds, if it has a method `end`, and end its thread."""
-        if self._made.exception() is None and hasattr(self._made.result(), "end"):
-            wait(self._start("end"))
+        with suppress(TimeoutError):
+            if self._made.exception(_CLOSE_S) is None and hasattr(self._made.result(), "end"):
+                wait(self._start("end"), "end of an actor", _CLOSE_S)
         if self._thread is not None:
-            self._thread.shutdown()
+            self._thread.shutdown(wait=False, cancel_futures=True)
 
 
 async def _call(call: Callable[[], R | Awaitable[R]]) -> Any:
@@ -140,18 +154,28 @@ async def _call(call: Callable[[], R | Awaitable[R]]) -> Any:
     return await result if inspect.isawaitable(result) else result
 
 
-def wait(answer: Any) -> Any:
-    """Wait for the result of a call, or of each call of a list, of Ray or of this process."""
-    if isinstance(answer, list):
-        return [wait(each) for each in answer] if _local(answer) else _ray_get(answer)
-    return answer.result() if isinstance(answer, Future) else _ray_get(answer)
+def wait(answer: Any, name: str, limit_s: float | None = None) -> Any:
+    """Wait for the result of a call, or of each call of a list, of Ray or of this process.
+
+    Args:
+        answer: the call, or a list of calls.
+        name: name of the wait, for `store.waits`.
+        limit_s: longest time to wait for a call [s]; None waits for ever.
+
+    Raises:
+        TimeoutError: there is no result in time.
+    """
+    with blocking(name):
+        if isinstance(answer, list) and _local(answer):
+            return [each.result(limit_s) for each in answer]
+        return answer.result(limit_s) if isinstance(answer, Future) else _ray_get(answer, limit_s)
 
 
 def _local(answers: list[Any]) -> bool:
     return all(isinstance(each, Future) for each in answers)
 
 
-def _ray_get(answer: Any) -> Any:
+def _ray_get(answer: Any, limit_s: float | None) -> Any:
     import ray
 
-    return ray.get(answer)
+    return ray.get(answer, timeout=limit_s)

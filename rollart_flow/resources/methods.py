@@ -59,13 +59,13 @@ class BoundMethod:
             return asyncio.run(self._at_endpoint(call))
         if not self._declared.routed:
             references, collect = self._start(call)
-            return collect(wait(references))
+            return collect(wait(references, self._waited(self._workers)))
         first, others = self._candidates(call)
         while True:
             worker = self._least_loaded(first or others)
             try:
                 with self._counted(worker):
-                    return wait(self._send(worker, call))
+                    return wait(self._send(worker, call), self._waited([worker]))
             except unreachable() as error:
                 self._discard(worker, (first, others), error)
 
@@ -104,6 +104,10 @@ class BoundMethod:
             for worker in workers[rank * width : (rank + 1) * width]
         ]
         return references, lambda results: mode.collect(results[::width])
+
+    def _waited(self, workers: Sequence[WorkerHandle[Any]]) -> str:
+        """Return the name of a wait for workers."""
+        return f"{', '.join(worker.name for worker in workers)}: {self.__name__}"
 
     def _send(self, worker: WorkerHandle[Any], call: Call) -> "ray.ObjectRef[Any]":
         args, kwargs = call

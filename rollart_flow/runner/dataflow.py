@@ -87,6 +87,7 @@ class Dataflow:
         first = self._processes.recovered.version + 1
         train, scores = self._pipeline.train, self._pipeline.evaluate
         context = TrainContext(
+            run=self._uri,
             algorithm=train.algorithm,
             trainers=self._processes.trainers,
             buffer=self._processes.buffer,
@@ -169,6 +170,7 @@ class Dataflow:
         coordinator: Remote[CoordinatorActor] | None = None,
     ) -> RolloutContext:
         return RolloutContext(
+            run=self._uri,
             domains={domain.name: domain for domain in domains},
             limits={
                 domain.name: node.attempt_limits(domain, self._pipeline.policy)

@@ -25,6 +25,7 @@ from rollart_flow.runner.executors import DEFAULT, executor_for
 from rollart_flow.runner.retrain import bring_to, check_version, stored_pipeline, stored_trainer
 from rollart_flow.runner.runs import REFUSALS, RunResult, drive
 from rollart_flow.runner.setup import create_run, publish_start, removed_if_refused
+from rollart_flow.runner.signals import terminable
 from rollart_flow.store import Parent, Run, RunWriter, files
 from rollart_flow.store.layout import checkpoints_uri, policy_uri
 from rollart_flow.store.lease import Lease, Tenure
@@ -71,9 +72,12 @@ def fork(
             run failed.
     """
     chosen = executor_for(loaded.pipeline, executor, address)
-    uri = prepare_fork(parent_uri, step, loaded, store=store, name=name, on_progress=on_progress)
-    with removed_if_refused(uri, *REFUSALS), Lease(uri) as lease:
-        return drive(chosen, loaded.pipeline, uri, on_progress, lease)
+    with terminable():
+        uri = prepare_fork(
+            parent_uri, step, loaded, store=store, name=name, on_progress=on_progress
+        )
+        with removed_if_refused(uri, *REFUSALS), Lease(uri) as lease:
+            return drive(chosen, loaded.pipeline, uri, on_progress, lease)
 
 
 def prepare_fork(

@@ -136,7 +136,7 @@ def start_processes(
         )
         coordinator = executor.start(CoordinatorActor)(settings, buffer, engines)
         started.callback(coordinator.kill)
-        recovered = wait(recovering)
+        recovered = wait(recovering, "BufferActor.start")
         if not in_turns(trainers):
             gather_trainers(trainers, uri)
         fallbacks = _record_bindings(buffer, [engines, trainers, evaluators])

@@ -11,6 +11,7 @@ from rollart_flow.runner.executors import DEFAULT, Executor, executor_for
 from rollart_flow.runner.recorded import check_as_recorded
 from rollart_flow.runner.session import Session
 from rollart_flow.runner.setup import complete_run, create_run, removed_if_refused
+from rollart_flow.runner.signals import terminable
 from rollart_flow.store import RunInfo, RunStatus, read_info
 from rollart_flow.store.cache import local_file
 from rollart_flow.store.info import Resumed, write_info
@@ -57,9 +58,10 @@ def run(
         RunFailedError: the run failed; it can be read, and resumed once the cause is fixed.
     """
     chosen = executor_for(loaded.pipeline, executor, address)
-    uri = create_run(loaded, store=store, name=name, on_progress=on_progress)
-    with removed_if_refused(uri, *REFUSALS), Lease(uri) as lease:
-        return drive(chosen, loaded.pipeline, uri, on_progress, lease)
+    with terminable():
+        uri = create_run(loaded, store=store, name=name, on_progress=on_progress)
+        with removed_if_refused(uri, *REFUSALS), Lease(uri) as lease:
+            return drive(chosen, loaded.pipeline, uri, on_progress, lease)
 
 
 def resume(
@@ -100,6 +102,7 @@ def resume(
         info = replace(info, settings=loaded.pipeline.settings())
     chosen = executor_for(loaded.pipeline, executor, address)
     with (
+        terminable(),
         Lease(uri, term=info.term, take_over=take_over) as lease,
         _claimed(uri, info, lease.tenure),
     ):

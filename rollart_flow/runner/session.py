@@ -1,8 +1,9 @@
 """The driver's session of one run: its streams, its progress, and its end.
 
-The streams run in threads that are joined; the main thread only waits for messages, so that it
-receives signals. However a run ends, committed rows remain, `run.json` records how it ended, and
-`resume` continues from there.
+The streams run in threads; the main thread only waits for messages, so that it receives signals.
+However a run ends, committed rows remain, `run.json` records how it ended, and `resume` continues
+from there. Every wait of the end has a limit, after which the session goes on without the process
+that hangs and records the end itself; all limits together are less than a minute.
 
 A run needs its buffer, its coordinator, and its trainer, whose state is in the tables. If one of
 them dies, it restarts alone: Ray restarts the buffer and the coordinator, and the session restarts
@@ -10,11 +11,9 @@ all ranks of the trainer. If that fails, all processes restart and the run conti
 tables, as with `resume`.
 """
 
-import signal
-import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import wait as wait_for
 from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any
@@ -22,15 +21,24 @@ from typing import Any
 from rollart_flow.errors import RollartError, RunFailedError
 from rollart_flow.operators.train import Trained
 from rollart_flow.pipeline import Pipeline
-from rollart_flow.resources.reasons import deaths, failures, is_ours, reason
+from rollart_flow.resources.blocking import blocking, reporting_waits
+from rollart_flow.resources.local import wait
+from rollart_flow.resources.reasons import failures, is_ours, reason
 from rollart_flow.runner.dataflow import Dataflow, Stream
 from rollart_flow.runner.executors import Executor
 from rollart_flow.runner.processes import RunProcesses, start_processes
 from rollart_flow.runner.retrain import catch_up
+from rollart_flow.runner.signals import interrupt_deferred, terminable
 from rollart_flow.runner.trainer_restart import only_trainer_died, restart_trainer
-from rollart_flow.store import RunStatus, RunWriter
+from rollart_flow.store import RunStatus, RunWriter, read_info
 from rollart_flow.store.lease import Lease
+from rollart_flow.store.waits import begin_waits, clear_waits
 from rollart_flow.telemetry import OnProgress, Progress
+
+_STREAMS_S = 10.0
+"""Limit of the end of the streams, once the coordinator has been asked to stop [s]."""
+_CLOSE_S = 10.0
+"""Limit of the buffer's last commit, unless the run has finished [s]."""
 
 RESTARTS = 3
 """Maximum number of consecutive restarts of the trainer or of all processes without a training step
@@ -77,6 +85,14 @@ class Session:
             RunFailedError: the run failed; `run.json` records the reason too.
             KeyboardInterrupt: the run was interrupted, and can be resumed.
         """
+        begin_waits(self._uri)
+        with terminable(), reporting_waits(self._uri, "driver"):
+            try:
+                self._run(accept_divergence=accept_divergence)
+            finally:
+                clear_waits(self._uri)
+
+    def _run(self, *, accept_divergence: bool) -> None:
         status = RunStatus.FAILED
         error: str | None = "ended by an unexpected error"
         died: tuple[str, ...] = ()
@@ -144,15 +160,20 @@ class Session:
             processes.shutdown()
 
     def _end(self, processes: RunProcesses | None, status: RunStatus, error: str | None) -> None:
-        """Record how the run ended, through the buffer's writer if the buffer is alive."""
+        """Record how the run ended, through the buffer's writer if the buffer answers."""
+        finished = status is RunStatus.FINISHED
         if processes is not None:
+            closing = processes.buffer.call.close.start(status, error)
             try:
-                processes.buffer.call.close(status, error)
+                wait(closing, "BufferActor.close", None if finished else _CLOSE_S)
                 return
-            except deaths():
-                if status is RunStatus.FINISHED:
+            except failures(TimeoutError):
+                if finished:
                     raise
-        RunWriter.open(self._uri, self._lease.tenure).close(status, error)
+                processes.buffer.kill()
+        if read_info(self._uri).status is not status:
+            writer = RunWriter.open(self._uri, self._lease.tenure)
+            writer.close(status, error, maintain=False)
 
     def _drive(self, processes: RunProcesses) -> None:
         streams = Dataflow(self._pipeline, self._uri, processes, self._source)
@@ -162,37 +183,25 @@ class Session:
             "evaluation": streams.evaluation,
         }
         self._on_progress(Progress.phase("rolling out", total_steps=self._pipeline.train.steps))
-        with ThreadPoolExecutor(len(named) + 1, thread_name_prefix="stream") as threads:
-            try:
-                self._lease.on_lost(lambda said: self._messages.put(RunFailedError(said)))
-                with _interrupt_deferred():
-                    for name, stream in named.items():
-                        threads.submit(self._follow, name, stream)
-                    threads.submit(self._watch_for_failure, processes)
-                self._wait(
-                    set(named), lambda stream: threads.submit(self._follow, _CONSUMER, stream)
-                )
-            finally:
-                # If the coordinator has died, the streams end by themselves: all of them call it.
-                processes.coordinator.call.keep_stopped.start()
-
-    def _follow(self, name: str, stream: Stream) -> None:
-        """Run one stream in this thread, and send a message when it ends or fails."""
-        error: Exception | None = None
+        threads = ThreadPoolExecutor(len(named) + 1, thread_name_prefix="stream")
+        running: list[Future[None]] = []
         try:
-            for item in stream():
-                self._messages.put((name, item))
-        except Exception as raised:  # noqa: BLE001  crosses a thread: raised again in the main one
-            error = raised
-        self._messages.put(_Ended(name, error))
+            self._lease.on_lost(lambda said: self._messages.put(RunFailedError(said)))
+            with interrupt_deferred():
+                for name, stream in named.items():
+                    running.append(threads.submit(_follow, name, stream, self._messages))
+                running.append(threads.submit(_watch_for_failure, processes, self._messages))
 
-    def _watch_for_failure(self, processes: RunProcesses) -> None:
-        try:
-            failure = processes.coordinator.call.failed()
-        except failures() as error:
-            failure = f"the coordinator died: {reason(error)}"
-        if failure is not None:
-            self._messages.put(RunFailedError(failure))
+            def consume(stream: Stream) -> None:
+                running.append(threads.submit(_follow, _CONSUMER, stream, self._messages))
+
+            self._wait(set(named), consume)
+        finally:
+            # If the coordinator has died, the streams end by themselves: all of them call it.
+            processes.coordinator.call.keep_stopped.start()
+            with blocking("end of the streams"):
+                wait_for(running, _STREAMS_S)
+            threads.shutdown(wait=False)  # a thread that a process holds ends with that process
 
     def _wait(self, open_streams: set[str], consume: Callable[[Stream], object]) -> None:
         """Handle messages until every stream has ended.
@@ -200,7 +209,8 @@ class Session:
         The first failure ends the run, unless `consume` can go on with another consumer.
         """
         while open_streams:
-            message = self._messages.get()
+            with blocking(f"messages of {', '.join(sorted(open_streams))}"):
+                message = self._messages.get()
             if isinstance(message, RunFailedError):
                 raise message
             if not isinstance(message, _Ended):
@@ -254,20 +264,24 @@ class Session:
             self._on_progress(Progress.evaluation(item))
 
 
-@contextmanager
-def _interrupt_deferred() -> Iterator[None]:
-    """Defer Ctrl-C to the end of the block: a thread interrupted at its start is never joined."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # signals reach the main thread only
-        return
-    interrupted = threading.Event()
-    handler = signal.signal(signal.SIGINT, lambda *_: interrupted.set())
+def _follow(name: str, stream: Stream, messages: SimpleQueue[Any]) -> None:
+    """Run one stream in this thread, and send a message when it ends or fails."""
+    error: Exception | None = None
     try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, handler)
-    if interrupted.is_set():
-        raise KeyboardInterrupt
+        for item in stream():
+            messages.put((name, item))
+    except Exception as raised:  # noqa: BLE001  crosses a thread: raised again in the main one
+        error = raised
+    messages.put(_Ended(name, error))
+
+
+def _watch_for_failure(processes: RunProcesses, messages: SimpleQueue[Any]) -> None:
+    try:
+        failure = processes.coordinator.call.failed()
+    except failures() as error:
+        failure = f"the coordinator died: {reason(error)}"
+    if failure is not None:
+        messages.put(RunFailedError(failure))
 
 
 def _as_run_failure(stream: str, error: BaseException) -> RunFailedError:

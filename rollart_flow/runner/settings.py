@@ -64,6 +64,7 @@ def coordinator_settings(
         rollout.engine_units,
     )
     return CoordinatorSettings(
+        run=uri,
         sources=tasks.sources,
         task_seed=tasks.seed,
         task_weights=dict(tasks.weights) if tasks.weights else None,

@@ -238,11 +238,22 @@ class RunWriter:
                 raise StoreError("; ".join(failed))
             return done
 
-    def close(self, status: RunStatus = RunStatus.FINISHED, error: str | None = None) -> None:
+    def close(
+        self,
+        status: RunStatus = RunStatus.FINISHED,
+        error: str | None = None,
+        *,
+        maintain: bool = True,
+    ) -> None:
         """Record how the run ended, and refuse further commits. A fenced writer records nothing.
 
         What only readers of a running run need is removed at once: a reader that has held a
         snapshot since before the end may have to take another one.
+
+        Args:
+            status: how the run ended.
+            error: reason of a failure, in one line.
+            maintain: whether to merge files and to remove what is not used.
 
         Raises:
             StoreError: the status cannot be written, or, once it is, the last maintenance failed.
@@ -257,7 +268,8 @@ class RunWriter:
                     log.verify()
                 self.info = replace(self.info, status=status, error=error)
                 write_info(self.uri, self.info)
-            self._maintain(timedelta(0), final=True)
+            if maintain:
+                self._maintain(timedelta(0), final=True)
 
     def __enter__(self) -> Self:
         return self

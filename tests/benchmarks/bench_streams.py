@@ -124,7 +124,7 @@ def _committing(folder: str) -> float:
 
     def timed(commit: object) -> object:
         started = time.monotonic()
-        committed = wait(commit)
+        committed = wait(commit, "commit")
         waited.append(time.monotonic() - started)
         return committed
 

@@ -157,6 +157,12 @@ class SampleBuffer:
             self._changes.publish(Change(evicted=(group_id, reason)))
         return bool(samples)
 
+    def finish(self) -> None:
+        """Report the pending trajectories as dropped: the run has finished without them."""
+        for group in self._pending.groups:
+            for sample in group.in_order:
+                self._emit(drop_event(EventKind.DROP, sample, Reason.RUN_STOPPED))
+
     async def get_batch(self, step: int, version: int, size: int) -> Batch:
         """Evict groups that violate the bound, wait for enough complete groups, form the batch.
 

@@ -82,6 +82,19 @@ def listing(loop: asyncio.AbstractEventLoop | None = None) -> tuple[Wait, ...]:
     return tuple(Wait(w.name, since) for w, since in waits.open.items())
 
 
+def every_loop() -> list[tuple[asyncio.AbstractEventLoop, tuple[Wait, ...]]]:
+    """Return the loops of this process with their open waits; may be called from any thread.
+
+    Raises:
+        RuntimeError: a loop was added meanwhile; call again.
+    """
+    return [
+        (loop, tuple(Wait(w.name, since) for w, since in list(waits.open.items())))
+        for loop, waits in list(_REGISTRY.items())
+        if not loop.is_closed()
+    ]
+
+
 def describe(loop: asyncio.AbstractEventLoop) -> str:
     """Describe the open waits in one line, the longest first."""
     waits = listing(loop)

@@ -17,22 +17,23 @@ class TaskSource:
     """Tasks of a run, each with its cursor.
 
     Args:
-        tasks: (task, cursor) pairs with growing cursors, from where an earlier scheduler stopped.
+        tasks: (task, cursor) pairs with growing cursors, from where an earlier scheduler stopped;
+            None stands for a task that is not there yet.
     """
 
-    def __init__(self, tasks: Iterator[tuple[Task, int]]) -> None:
+    def __init__(self, tasks: Iterator[tuple[Task, int] | None]) -> None:
         self._tasks = tasks
         self._cursor: int | None = None
         self.exhausted = False
 
     def take(self) -> tuple[Task, int] | None:
-        """Return the next task and its cursor, or None if there are no more.
+        """Return the next task and its cursor, or None if there is none now (or ever: `exhausted`).
 
         Raises:
             RunFailedError: the source raised or its cursors do not grow.
         """
         try:
-            task, cursor = next(self._tasks)
+            taken = next(self._tasks)
         except StopIteration:
             self.exhausted = True
             return None
@@ -40,6 +41,9 @@ class TaskSource:
             raise
         except Exception as error:  # task sources are user code: any error ends the run
             raise RunFailedError(f"the tasks raised {type(error).__name__}: {error}") from error
+        if taken is None:
+            return None
+        task, cursor = taken
         if self._cursor is not None and cursor <= self._cursor:
             raise RunFailedError(
                 f"the tasks' cursor went from {self._cursor} to {cursor}, but must grow"

@@ -119,18 +119,25 @@ class Successes:
 
 
 def by_difficulty(
-    tasks: Iterable[tuple[Task, int]], curriculum: Curriculum, successes: Successes, seed: int
-) -> Iterator[tuple[Task, int]]:
+    tasks: Iterable[tuple[Task, int] | None],
+    curriculum: Curriculum,
+    successes: Successes,
+    seed: int,
+) -> Iterator[tuple[Task, int] | None]:
     """Yield the admitted tasks with their cursors, deciding on each task lazily.
 
     Args:
-        tasks: (task, cursor) pairs.
+        tasks: (task, cursor) pairs, and None for a task to come, which is passed on.
         curriculum: settings.
         successes: success rates, which the caller may update between tasks.
         seed: seed of the random choice.
     """
     skipped = 0
-    for task, cursor in tasks:
+    for each in tasks:
+        if each is None:
+            yield None
+            continue
+        task, cursor = each
         share = curriculum.share(curriculum.pool(successes.rate(task.task_id)))
         chance = env_seed("curriculum", seed, cursor) / 2**31
         if chance < share or skipped + 1 >= curriculum.draws:

@@ -80,6 +80,7 @@ class GroupLifecycle:
         group.used.add(sample.attempt)
         if (attempt := self._registry.attempts.get(sample.trajectory_id)) is not None:
             self._end(attempt)
+            self._report_abort(attempt, sample)
         if group.state is GroupState.OPEN and sample.trainable:
             group.members[sample.trajectory_id] = start_version(sample)
             if len(group.members) == self._settings.group_size:
@@ -248,15 +249,23 @@ class GroupLifecycle:
         if attempt.queued:
             self._registry.unlaunch(attempt)
             return
-        attempt.cancellation = Cancellation(attempt.trajectory_id, outcome, reason)
-        self._send(attempt, attempt.cancellation)
+        if attempt.cancellation is None:
+            attempt.cancellation = Cancellation(attempt.trajectory_id, outcome, reason)
+            self._send(attempt, attempt.cancellation)
+
+    def _report_abort(self, attempt: Attempt, sample: Sample) -> None:
+        """Emit the event of a cancelled attempt, unless the attempt had ended before."""
+        cancellation = attempt.cancellation
+        if cancellation is None or sample.outcome is not cancellation.outcome:
+            return
+        detail = {"outcome": sample.outcome, "policy_version_start": sample.policy_version_start}
         self._emit(
             Event(
                 EventKind.ABORT,
-                subject=attempt.trajectory_id,
-                reason=reason,
-                domain=attempt.assignment.task.domain,
+                subject=sample.trajectory_id,
+                reason=cancellation.reason,
+                domain=sample.domain,
                 policy_version=self.version,
-                detail={"outcome": outcome, "policy_version_start": attempt.version},
+                detail=detail,
             )
         )

@@ -34,7 +34,8 @@ class RolloutScheduler:
     The changes of the buffer are passed to `apply`, in their order.
 
     Args:
-        tasks: (task, cursor) pairs with growing cursors; each admission records its cursor.
+        tasks: (task, cursor) pairs with growing cursors; each admission records its cursor. None
+            stands for a task to come, of which `tasks_arrived` tells.
         settings: sizes and limits.
         bound: largest staleness, and the number of trajectories in flight or buffered.
         emit: receives events for admissions, aborts, retries and abandoned groups.
@@ -45,7 +46,7 @@ class RolloutScheduler:
 
     def __init__(
         self,
-        tasks: Iterator[tuple[Task, int]],
+        tasks: Iterator[tuple[Task, int] | None],
         settings: RolloutSettings,
         bound: Bound,
         emit: Emit,
@@ -225,6 +226,10 @@ class RolloutScheduler:
         self._pump()
         self._applied.notify()
 
+    def tasks_arrived(self) -> None:
+        """Admit groups: the tasks have another one, or have ended."""
+        self._pump()
+
     def _judge(self, verdict: str | None) -> None:
         if verdict is not None:
             self.fail(verdict)
@@ -301,7 +306,8 @@ class RolloutScheduler:
             self.fail(error.message)
             return False
         if taken is None:
-            self._fail_if_starved()
+            if self._tasks.exhausted:
+                self._fail_if_starved()
             return False
         task, cursor = taken
         self._lifecycle.open(group_name(cursor), task, cursor)

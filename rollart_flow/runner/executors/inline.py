@@ -68,7 +68,7 @@ class InlineExecutor(Executor):
         # As in Ray's processes: the trainer pins its own number of threads, all others have one.
         os.environ.setdefault("OMP_NUM_THREADS", "1")
         self._loop = LoopThread()
-        wait(self._loop.start(_one_thread()))
+        wait(self._loop.start(_one_thread()), "start of the event loop")
         return self
 
     def __exit__(
@@ -95,7 +95,7 @@ class InlineExecutor(Executor):
     def start(self, actor_class: Callable[P, A]) -> Callable[P, Remote[A]]:
         def start(*args: P.args, **kwargs: P.kwargs) -> Remote[A]:
             make = partial(actor_class, *args, **kwargs)
-            return Remote(LocalActor(self._loop, make))
+            return Remote(LocalActor(self._loop, make), actor_class.__name__)
 
         return start
 
@@ -118,7 +118,9 @@ class InlineExecutor(Executor):
                 if (block := next_block(index)) is None:
                     return
                 answer = operator(block)
-                yield wait(self._loop.start(answer)) if inspect.iscoroutine(answer) else answer
+                if inspect.iscoroutine(answer):
+                    answer = wait(self._loop.start(answer), f"operator of {name}")
+                yield answer
 
     @contextmanager
     def _operator(self, stage: OperatorStage) -> Iterator[Any]:
@@ -128,7 +130,7 @@ class InlineExecutor(Executor):
             yield operator
         finally:
             if hasattr(operator, "close"):
-                wait(self._loop.start(operator.close()))
+                wait(self._loop.start(operator.close()), f"close of {stage.operator.__name__}")
 
     def produce(self, name: str, source: StreamSource, stage: OperatorStage) -> Iterator[int]:
         messages: SimpleQueue[Future[pa.Table] | None] = SimpleQueue()

@@ -264,9 +264,20 @@ async def test_an_update_aborts_what_can_no_longer_meet_the_bound() -> None:
     assert await bench.cancelled() == {}
     bench.scheduler.version_updated(2)
     assert await bench.cancelled() == {old.trajectory_id: (Outcome.STALE, Reason.STALENESS_BOUND)}
+    assert (await bench.admit()).trajectory_id == "g00000000-02", "a fresh one takes its place"
+    bench.scheduler.apply(committed(old, outcome=Outcome.STALE))
     (abort,) = bench.log.of(EventKind.ABORT)
     assert (abort.subject, abort.policy_version) == (old.trajectory_id, 2)
-    assert (await bench.admit()).trajectory_id == "g00000000-02", "a fresh one takes its place"
+
+
+async def test_an_attempt_that_ended_before_its_cancellation_was_not_aborted() -> None:
+    bench = Bench(alpha=1, batch_size=2)
+    old = (await bench.admit_all())[0]
+    await bench.start(old, version=0)
+    bench.scheduler.version_updated(2)
+    assert old.trajectory_id in await bench.cancelled()
+    bench.scheduler.apply(committed(old, outcome=Outcome.TRUNCATED, start=0))
+    assert bench.log.of(EventKind.ABORT) == []
 
 
 async def test_a_group_with_a_stale_member_is_dropped_whole() -> None:

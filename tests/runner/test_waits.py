@@ -1,0 +1,148 @@
+"""Whatever hangs is named while the run goes on, and Ctrl-C or SIGTERM end it as interrupted."""
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rollart_flow.store import RunStatus, open_run, read_info
+from rollart_flow.store.waits import ProcessState, ProcessWaits, read_waits
+from tests.cli.shell import rollart
+from tests.runner.shell import Shell
+
+MINUTE_S = 60.0
+
+PIPELINE = """
+import time
+from dataclasses import dataclass
+from typing import ClassVar
+
+from rollart_flow import Pipeline, Policy, buffer, reward, rollout, tasks, train
+from rollart_flow.algorithms import grpo
+from rollart_flow.envs import Arithmetic
+from rollart_flow.envs.base import Domain, Environment
+from rollart_flow.types import Task
+
+
+class Question(Environment):
+    inline = True
+    version = "question/1"
+
+    def reset(self, seed, task):
+        return "odd or even?", {}
+
+    def step(self, action):
+        if <hang_environment>:
+            time.sleep(3600)
+        return "", float(len(action) % 2), True, False, {}
+
+
+@dataclass(frozen=True)
+class Questions(Domain):
+    name: ClassVar[str] = "questions"
+    environment: ClassVar[type[Environment]] = Question
+    max_turns: ClassVar[int] = 1
+
+    def make(self):
+        return Question()
+
+    def tasks(self, split, seed):
+        count = 0
+        while True:
+            if count == <hang_after>:
+                time.sleep(3600)
+            yield Task(f"q-{count}", self.name)
+            count += 1
+
+
+policy = Policy.tiny(hidden=16, layers=1, heads=2)
+trajectories = rollout(tasks(Questions(), group_size=4), policy, max_tokens=4)
+batches = buffer(reward(trajectories), batch_size=8, alpha=1)
+pipeline = Pipeline("questions", train(batches, policy, grpo(), steps=100000))
+"""
+
+
+def started(
+    folder: Path, executor: str, *, hang_after: int = -1, environment: bool = False
+) -> Shell:
+    text = PIPELINE.replace("<hang_after>", str(hang_after))
+    file = folder / "questions.py"
+    file.write_text(text.replace("<hang_environment>", str(environment)))
+    options = ("--name", "mine", "--executor", executor)
+    return Shell("run", str(file), *options, store=folder)
+
+
+def waits_of(folder: Path, process: str) -> ProcessWaits | None:
+    found = [each for each in read_waits(str(folder / "mine")) if each.process == process]
+    return found[-1] if found else None
+
+
+def names(folder: Path, process: str) -> str:
+    report = waits_of(folder, process)
+    return "" if report is None else "; ".join(wait.name for wait in report.waits)
+
+
+def ends_interrupted(shell: Shell, folder: Path) -> None:
+    """It ends within a minute, and `run.json` says so itself."""
+    began = time.monotonic()
+    assert shell.end() == 130, shell.said
+    assert time.monotonic() - began < MINUTE_S
+    recorded = json.loads((folder / "mine" / "run.json").read_text())
+    assert recorded["status"] == "interrupted"
+    assert read_info(str(folder / "mine")).status is RunStatus.INTERRUPTED
+    assert shell.wait_until_all_are_gone(30) == []
+
+
+def test_a_task_source_that_hangs_is_named_and_stops_nothing_else(tmp_path: Path) -> None:
+    with started(tmp_path, "inline", hang_after=6) as shell:
+        shell.wait_for("step 1/")
+        shell.wait_until(lambda: "next task of source questions" in names(tmp_path, "driver"))
+        said = rollart("show", "mine", "--waits", "--store", str(tmp_path))
+        assert said.code == 0
+        assert "next task of source questions" in said.out
+        (driver,) = json.loads(
+            rollart("show", "mine", "--waits", "--store", str(tmp_path), "--json").out
+        )
+        assert (driver["process"], driver["state"], driver["pid"]) == (
+            "driver",
+            "running",
+            shell.pid,
+        )
+        waits: list[dict[str, Any]] = driver["waits"]
+        assert all(wait["seconds"] >= 0 for wait in waits)
+        assert open_run(str(tmp_path / "mine")).trajectories.collect().height == 24
+        shell.interrupt()
+        ends_interrupted(shell, tmp_path)
+
+
+def test_a_loop_that_users_code_holds_is_named_with_its_line(tmp_path: Path) -> None:
+    with started(tmp_path, "inline", environment=True) as shell:
+        shell.wait_until(lambda: "event loop, stuck in" in names(tmp_path, "driver"))
+        assert "questions.py:" in names(tmp_path, "driver")
+        assert "(step)" in names(tmp_path, "driver")
+        os.kill(shell.pid, signal.SIGTERM)
+        ends_interrupted(shell, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("process", "number"), [("buffer", signal.SIGINT), ("coordinator", signal.SIGTERM)]
+)
+def test_a_stopped_process_is_named_and_the_run_ends(
+    tmp_path: Path, process: str, number: signal.Signals
+) -> None:
+    with started(tmp_path, "ray") as shell:
+        shell.wait_for("step 1/")
+        shell.wait_until(lambda: waits_of(tmp_path, process) is not None)
+        report = waits_of(tmp_path, process)
+        assert report is not None
+        os.kill(report.pid, signal.SIGSTOP)
+        said = rollart("show", "mine", "--waits", "--store", str(tmp_path), "--json").out
+        states = {each["process"]: each["state"] for each in json.loads(said)}
+        assert states[process] == ProcessState.STOPPED
+        assert states["driver"] == ProcessState.RUNNING
+        os.kill(shell.pid, number)
+        ends_interrupted(shell, tmp_path)
