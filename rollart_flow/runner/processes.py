@@ -30,11 +30,11 @@ from rollart_flow.runner.settings import (
 )
 from rollart_flow.schema import to_table
 from rollart_flow.store.files import is_remote
-from rollart_flow.store.layout import policy_uri, weights_uri
+from rollart_flow.store.layout import checkpoints_uri, policy_uri, weights_uri
 from rollart_flow.store.lease import Tenure
+from rollart_flow.trainers.checkpoint.retention import remove_checkpoints_after
 from rollart_flow.trainers.worker import TrainWorker, gather_ranks
 from rollart_flow.types import Event, EventKind, Reason
-from rollart_flow.weights import WeightStore, stored_weights
 from rollart_flow.weights.registry import check_placed, start_weight_servers
 from rollart_flow.weights.transport import WeightServers
 
@@ -56,8 +56,8 @@ class RunProcesses:
     """Resource class by domain, or "auto" if profilers determine it."""
     fallbacks: tuple[tuple[str, str], ...]
     """Pairs of an unavailable requested resource class and the class granted in its place."""
-    durable_weights: WeightStore
-    """Weight store of the versions that outlive the processes."""
+    checkpoints: str
+    """Address of the folder of checkpoints."""
     weight_servers: WeightServers | None
     """Weight servers of this run, or None if its weight store needs none."""
 
@@ -74,9 +74,15 @@ class RunProcesses:
         self.coordinator.call.start(self.recovered)
 
     def publish_recovered(self) -> None:
-        """Have the trainers publish the version that they hold, unless it is readable."""
-        if self.recovered.version not in self.durable_weights.versions():
-            self.trainers.call.publish(lasting=False)
+        """Have the trainers publish the version that they hold, unless it is readable.
+
+        Later versions and checkpoints, which no row of `steps` names, are removed.
+        """
+        version = self.recovered.version
+        self.trainers.call.remove_after(version)
+        remove_checkpoints_after(self.checkpoints, version)
+        if version > self.recovered.start:
+            self.trainers.call.publish_missing()
 
     def dead(self) -> tuple[str, ...]:
         """Return the names of dead processes among those that Ray does not restart.
@@ -153,7 +159,7 @@ def start_processes(
         recovered=recovered,
         affinity=_affinity(pipeline, engines),
         fallbacks=tuple((event.subject, str(event.detail["granted"])) for event in fallbacks),
-        durable_weights=stored_weights(weights_uri(uri)),
+        checkpoints=checkpoints_uri(uri),
         weight_servers=servers,
     )
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 from rollart_flow.errors import BatchError
 from rollart_flow.text import one_line
 from rollart_flow.weights.folder_store import opened
+from rollart_flow.weights.memory import WeightSnapshot
 
 if TYPE_CHECKING:
     import torch
@@ -126,6 +127,11 @@ class Trainer(ABC):
     @abstractmethod
     def weights(self) -> dict[str, torch.Tensor]:
         """Return copies of the current weights under Hugging Face names, detached."""
+
+    def snapshot_weights(self) -> WeightSnapshot:
+        """Return the current weights, as `weights`, for a thread that publishes them while the next
+        step trains. The trainer copies them before it changes them, unless the thread has."""
+        return WeightSnapshot(self.weights())
 
     @property
     def checksum(self) -> str | None:

@@ -5,7 +5,8 @@ them one process group; until then they hold no trainer. The invariant: every ra
 calls in the same order; only the first rank publishes, removes versions, and returns results.
 
 Versions are published in a thread of the first rank (`trainers.checkpoint.publishing`), from copies
-of the weights. Gathering the copies takes all ranks, and is part of the step.
+of the weights that the thread makes before the next update. Gathering the weights of several ranks
+takes all of them, and is part of the step.
 """
 
 import os
@@ -29,9 +30,8 @@ from rollart_flow.weights import open_weights
 from rollart_flow.weights.folder_store import folder_store_of, local_path
 
 if TYPE_CHECKING:
-    import torch
-
     from rollart_flow.trainers.ranks import Ranks, Rendezvous
+    from rollart_flow.weights.memory import WeightSnapshot
 
 _NICENESS = 5
 """Niceness of a trainer on CPUs, which it shares with the streams. Work of the streams is short and
@@ -127,11 +127,19 @@ class TrainWorker(ActorTrainCls):
         Args:
             lasting: whether the version must outlive this run's processes.
         """
-        weights = self._gathered()
+        weights, trainer = self._snapshot(), self._trainer
         if self.placement.rank:
             return None
-        trainer = self._trainer
-        return self._publisher.publish(trainer.version, weights, trainer.checksum, lasting=lasting)
+        return self._publisher.publish(
+            trainer.version, weights.tensors, trainer.checksum, lasting=lasting
+        )
+
+    @register()
+    def publish_missing(self) -> None:
+        """Publish the current weights under the current version, unless it can be read."""
+        weights, trainer = self._snapshot(), self._trainer
+        if not self.placement.rank:
+            self._publisher.publish_missing(trainer.version, weights.tensors, trainer.checksum)
 
     @register("first_result")
     def begin_publish(self, announce: Callable[[int, float], None]) -> Publication | None:
@@ -141,11 +149,9 @@ class TrainWorker(ActorTrainCls):
             announce: called with the version and the seconds that publishing took, once the
                 weights can be read.
         """
-        weights = self._gathered()
+        weights, trainer = self._snapshot(), self._trainer
         if self.placement.rank:
             return None
-
-        trainer = self._trainer
         return self._publisher.begin(trainer.version, weights, trainer.checksum, announce)
 
     @register("first_result")
@@ -157,10 +163,10 @@ class TrainWorker(ActorTrainCls):
         self._publisher.finish()
         return self._publisher.retried()
 
-    def _gathered(self) -> "dict[str, torch.Tensor]":
-        """Return copies of the weights; all ranks call this together."""
+    def _snapshot(self) -> "WeightSnapshot":
+        """Return the weights at this moment; all ranks call this together."""
         with self._using_trainer():
-            return self._trainer.weights()
+            return self._trainer.snapshot_weights()
 
     @register()
     def offload(self) -> int:
@@ -175,6 +181,13 @@ class TrainWorker(ActorTrainCls):
         in progress."""
         if not self.placement.rank:
             self._publisher.retain(newest, keep)
+
+    @register()
+    def remove_after(self, version: int) -> None:
+        """Remove versions above the one that a run continues from: a step that was published before
+        a kill, but not recorded, is trained again, and may give other weights."""
+        if not self.placement.rank:
+            self._publisher.remove_after(version)
 
     @register()
     def begin_save(self, folder: str) -> None:

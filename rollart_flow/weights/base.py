@@ -121,7 +121,7 @@ class WeightStore(ABC):
     def publish_lasting(
         self, version: int, tensors: Mapping[str, torch.Tensor], checksum: str | None = None
     ) -> Manifest:
-        """Publish a version that must outlive the processes of its run.
+        """Publish a version that must outlive the processes of its run, and a power failure.
 
         By default all versions do, and this is the same as `publish`.
         """
@@ -159,6 +159,20 @@ class WeightStore(ABC):
     def versions(self) -> tuple[int, ...]:
         """Return the readable versions in ascending order."""
 
-    @abstractmethod
     def retain(self, newest: int, keep: Collection[int] = ()) -> tuple[int, ...]:
-        """Remove all but the newest versions and those in `keep`; return the removed versions."""
+        """Remove all but the newest versions and those in `keep`; return the removed versions.
+
+        Raises:
+            WeightsError: not even the newest version would stay, or old ones cannot be removed.
+        """
+        if newest < 1:
+            raise WeightsError(f"retain must keep at least the newest version, not {newest}")
+        return self.remove([v for v in self.versions()[:-newest] if v not in keep])
+
+    def remove_after(self, version: int) -> tuple[int, ...]:
+        """Remove all versions above one, which a run does not have after its recovery."""
+        return self.remove([v for v in self.versions() if v > version])
+
+    @abstractmethod
+    def remove(self, versions: Collection[int]) -> tuple[int, ...]:
+        """Remove versions, each atomically; return those that were there, in ascending order."""

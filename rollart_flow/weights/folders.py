@@ -28,10 +28,16 @@ Files = Iterable[tuple[str, Iterable[memoryview]]]
 """Files by name, in order, each with its content in pieces."""
 
 
-def put_folder(target: Path, fill: Fill) -> None:
+def put_folder(target: Path, fill: Fill, *, lasting: bool = True) -> None:
     """Create or replace `target` with the files that `fill` writes into the folder it is given.
 
     A replaced folder is moved aside first; a crash between the two renames leaves no folder.
+
+    Args:
+        target: path of the folder.
+        fill: writes its files.
+        lasting: whether it must be on disk when this returns; if not, a power failure may leave it
+            with damaged files.
 
     Raises:
         OSError: it cannot be written (full disk, no permission); `target` is as it was.
@@ -41,16 +47,16 @@ def put_folder(target: Path, fill: Fill) -> None:
     hidden.mkdir()
     try:
         fill(hidden)
-        for path in hidden.iterdir():
-            flush(path)
-        flush(hidden)
+        if lasting:
+            _flush_all(hidden)
         if target.exists():
             remove_folder(target)
         hidden.rename(target)
     except BaseException:
         shutil.rmtree(hidden, ignore_errors=True)
         raise
-    flush(target.parent)
+    if lasting:
+        flush(target.parent)
 
 
 def put_file(target: Path, fill: Callable[[Path], None]) -> None:
@@ -97,6 +103,12 @@ def flush(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _flush_all(folder: Path) -> None:
+    for path in folder.iterdir():
+        flush(path)
+    flush(folder)
 
 
 @contextmanager
@@ -154,8 +166,14 @@ class FolderStore(ABC):
         """Return the path of a folder on this machine that persists."""
 
     @abstractmethod
-    def put(self, name: str, files: Files) -> bool:
-        """Create or replace a folder; return False if another process did so at the same moment."""
+    def put(self, name: str, files: Files, *, lasting: bool = True) -> bool:
+        """Create or replace a folder; return False if another process did so at the same moment.
+
+        A folder that need not be `lasting` may be damaged by a power failure soon afterwards.
+        """
+
+    def make_lasting(self, name: str) -> None:  # noqa: B027  by default all folders are
+        """Return once a folder would outlive a power failure."""
 
     @abstractmethod
     def arriving(self, name: str) -> "ArrivingFolder | None":
@@ -200,14 +218,18 @@ class LocalFolderStore(FolderStore):
     def local_path(self, name: str) -> Path:
         return self._folder / name
 
-    def put(self, name: str, files: Files) -> bool:
+    def put(self, name: str, files: Files, *, lasting: bool = True) -> bool:
         def fill(folder: Path) -> None:
             for file, content in files:
                 with (folder / file).open("wb") as stream:
                     _write(stream, content)
 
-        put_folder(self._folder / name, fill)
+        put_folder(self._folder / name, fill, lasting=lasting)
         return True
+
+    def make_lasting(self, name: str) -> None:
+        _flush_all(self._folder / name)
+        flush(self._folder)
 
     def arriving(self, name: str) -> ArrivingFolder | None:
         for hidden in self._folder.glob(f"{_LEFTOVER}{name}-*"):

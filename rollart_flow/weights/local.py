@@ -66,7 +66,22 @@ class LocalWeightStore(WeightStore):
     def publish(
         self, version: int, tensors: Mapping[str, torch.Tensor], checksum: str | None = None
     ) -> Manifest:
-        made = self.describe(version, tensors, checksum)
+        return self._publish(version, tensors, checksum, lasting=False)
+
+    def publish_lasting(
+        self, version: int, tensors: Mapping[str, torch.Tensor], checksum: str | None = None
+    ) -> Manifest:
+        return self._publish(version, tensors, checksum, lasting=True)
+
+    def _publish(
+        self,
+        version: int,
+        tensors: Mapping[str, torch.Tensor],
+        checksum: str | None,
+        *,
+        lasting: bool,
+    ) -> Manifest:
+        made, name = self.describe(version, tensors, checksum), _name(version)
         layout = layout_of(made.tensors)
 
         def files() -> Files:
@@ -76,8 +91,10 @@ class LocalWeightStore(WeightStore):
         failed = f"version {version} was not published to {self.folder}"
         with _as_weights_error(failed), self._place.writing():
             while not self._holds(made):
-                if self._place.put(_name(version), files()):
-                    break
+                if self._place.put(name, files(), lasting=lasting):
+                    return made
+            if lasting:
+                self._place.make_lasting(name)
         return made
 
     def read(self, version: int) -> dict[str, torch.Tensor]:
@@ -149,17 +166,15 @@ class LocalWeightStore(WeightStore):
             matches = map(_VERSION_FOLDER.fullmatch, self._place.names())
             return tuple(sorted(int(match[1]) for match in matches if match))
 
-    def retain(self, newest: int, keep: Collection[int] = ()) -> tuple[int, ...]:
-        if newest < 1:
-            raise WeightsError(f"retain must keep at least the newest version, not {newest}")
-        if not self.versions():
+    def remove(self, versions: Collection[int]) -> tuple[int, ...]:
+        if not versions:
             return ()
         failed = f"old versions in {self.folder} were not removed"
         with _as_weights_error(failed), self._place.writing():
-            surplus = tuple(v for v in self.versions()[:-newest] if v not in keep)
-            for version in surplus:
+            there = tuple(v for v in self.versions() if v in versions)
+            for version in there:
                 self._place.remove(_name(version))
-        return surplus
+        return there
 
     def _holds(self, made: Manifest) -> bool:
         """Return whether this version exists, intact and equal; a damaged one may be replaced."""

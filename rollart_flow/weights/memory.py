@@ -1,4 +1,4 @@
-"""Memory that holds one version of the weights after the other.
+"""Memory that holds one version of the weights after the other, and copies in it.
 
 Newly allocated memory costs more than a copy or a transfer into it, and registering it with a
 network card is slow. The memory is therefore reused once no tensor of the previous version is
@@ -7,6 +7,7 @@ alive. The invariant: memory is never overwritten while a tensor uses it.
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
@@ -80,6 +81,44 @@ class ReusedMemory:
 
     def _came_back(self, memory: NDArray[np.uint8]) -> None:
         self._free = self._free or memory is self._memory
+
+
+class WeightSnapshot:
+    """Tensors at one moment, copied by whichever thread is first: the one that needs the copies, or
+    the one that is about to change the tensors.
+
+    The invariant: the copies are made once, and before `settle` has returned.
+
+    Args:
+        tensors: the tensors, which change only after `settle`.
+        memory: memory of the copies; None if the tensors never change, so that they need no copy.
+    """
+
+    def __init__(
+        self, tensors: Mapping[str, torch.Tensor], memory: ReusedMemory | None = None
+    ) -> None:
+        self.tensors = tensors
+        """The tensors themselves, until `settle`."""
+        self._memory = memory
+        self._lock = threading.Lock()
+        self._copies: Mapping[str, torch.Tensor] | None = None
+        self._taken = False
+
+    def take(self) -> Mapping[str, torch.Tensor]:
+        """Return the copies, which belong to the caller; may be called once."""
+        with self._lock:
+            copies, self._copies, self._taken = self._copies, None, True
+            return copies or self._copied()
+
+    def settle(self) -> None:
+        """Return once the tensors may change."""
+        with self._lock:
+            if not self._taken and self._copies is None:
+                self._copies = self._copied()
+            self.tensors = {}
+
+    def _copied(self) -> Mapping[str, torch.Tensor]:
+        return self.tensors if self._memory is None else self._memory.copies(self.tensors)
 
 
 def _aligned(size: int) -> int:

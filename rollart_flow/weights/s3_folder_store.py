@@ -114,7 +114,7 @@ class S3FolderStore(FolderStore):
                 if not copy.is_dir():
                     raise
 
-    def put(self, name: str, files: Files) -> bool:
+    def put(self, name: str, files: Files, *, lasting: bool = True) -> bool:
         before, upload = self._blobs.look(f"{name}/{_FOLDER}"), uuid4().hex
         said = {"upload": upload, "bucket_bytes": BUCKET_BYTES}
         self._blobs.write(f"{name}/{_ARRIVING}", json.dumps(said).encode())

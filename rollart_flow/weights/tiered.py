@@ -46,7 +46,7 @@ class TieredWeightStore(WeightStore):
         self, version: int, tensors: Mapping[str, torch.Tensor], checksum: str | None = None
     ) -> Manifest:
         """Publish to both stores."""
-        lasting = self._lasting.publish(version, tensors, checksum)
+        lasting = self._lasting.publish_lasting(version, tensors, checksum)
         fast = self._fast.publish(version, tensors, lasting.checksum)
         return fast if self._fast.capabilities.latest else lasting
 
@@ -82,3 +82,6 @@ class TieredWeightStore(WeightStore):
         alone = not self._fast.capabilities.late_join
         gone = {*self._fast.retain(newest), *self._lasting.retain(newest if alone else 1, keep)}
         return tuple(sorted(gone - set(self.versions())))
+
+    def remove(self, versions: Collection[int]) -> tuple[int, ...]:
+        return tuple(sorted({*self._fast.remove(versions), *self._lasting.remove(versions)}))

@@ -92,7 +92,7 @@ def _trained(name: str, make: Open) -> Record:
         publisher.finish()
         publisher.begin(
             trainer.version,
-            trainer.weights(),
+            trainer.snapshot_weights(),
             trainer.checksum,
             lambda _, seconds: push_s.append(seconds),
         )

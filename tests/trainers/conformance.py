@@ -144,6 +144,16 @@ class TrainerConformance(ABC):
         assert packed.grad_norm == pytest.approx(padded.grad_norm, rel=100 * self.tolerance)
         assert json.loads(packed.kernels) == {**json.loads(padded.kernels), "packed": True}
 
+    def test_a_snapshot_has_the_weights_before_the_next_step_whoever_copies_them(self) -> None:
+        trainer = self.start()
+        early, late = trainer.snapshot_weights(), fingerprint(trainer.weights())
+        trainer.train_step(1, batch_of(1))
+        assert fingerprint(early.take()) == late
+        taken, first = trainer.snapshot_weights(), fingerprint(trainer.weights())
+        copies = taken.take()
+        trainer.train_step(2, batch_of(2))
+        assert fingerprint(copies) == first != fingerprint(trainer.weights())
+
     def test_weights_are_safe_to_keep_and_to_change(self) -> None:
         trainer, untouched = self.start(), self.start()
         kept = trainer.weights()

@@ -151,6 +151,17 @@ class WeightStoreConformance(ABC):
             store.retain(0)
         assert store.versions() == (1,)
 
+    def test_versions_after_one_are_removed_and_may_be_published_with_other_tensors(
+        self, store: WeightStore
+    ) -> None:
+        for version in (1, 2, 3):
+            store.publish(version, tensors_of(version))
+        assert store.remove_after(1) == (2, 3)
+        assert store.versions() == (1,)
+        store.publish(2, tensors_of(7))
+        assert_is_version(store.read(2), 7)
+        assert store.remove_after(2) == ()
+
     def test_a_collected_version_can_be_published_again(self, store: WeightStore) -> None:
         store.publish(1, tensors_of(1))
         store.publish(2, tensors_of(2))

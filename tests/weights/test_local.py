@@ -86,6 +86,26 @@ def test_a_version_is_one_folder_relative_to_the_run(tmp_path: Path) -> None:
     assert modes == {"model.safetensors": plain, "manifest.json": plain}
 
 
+def test_only_a_version_that_must_last_is_forced_to_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushed, flush = list[str](), os.fsync
+
+    def note(descriptor: int) -> None:
+        flushed.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")).name)
+        flush(descriptor)
+
+    monkeypatch.setattr(os, "fsync", note)
+    store = LocalWeightStore(tmp_path / "weights")
+    store.publish(1, tensors_of(1))
+    assert flushed == []
+    store.publish_lasting(1, tensors_of(1))
+    assert sorted(flushed) == ["manifest.json", "model.safetensors", "v000001", "weights"]
+    flushed.clear()
+    store.publish_lasting(2, tensors_of(2))
+    assert {"manifest.json", "model.safetensors", "weights"} < set(flushed)
+
+
 KILLED_PUBLISHERS = """
 import shutil
 from itertools import count
@@ -110,7 +130,7 @@ for left in count(1):
     store = LocalWeightStore(Path(sys.argv[1], str(left)))
     child = os.fork()
     if child == 0:
-        store.publish(2, tensors_of(2))
+        store.publish_lasting(2, tensors_of(2))
         store.retain(1)
         os._exit(0)
     status = os.waitpid(child, 0)[1]

@@ -1,10 +1,10 @@
 """Publication of a trainer's versions to the weight store while the next step trains.
 
 ROLLART section 6.2: publishing from the trainer overlaps training. The published tensors are copies
-that training does not change. The invariant: at most one version is being published, so that at
-most one copy of the weights exists, and one thread at a time uses the store; only readable versions
-are announced; after a failure that does not pass, every later call raises it, since the first
-caller may have died.
+that training does not change; they are made while the next step computes its gradient. The
+invariant: at most one version is being published, so that at most one copy of the weights exists,
+and one thread at a time uses the store; only readable versions are announced; after a failure that
+does not pass, every later call raises it, since the first caller may have died.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from rollart_flow.errors import WeightStoreAwayError
+from rollart_flow.errors import WeightsError, WeightStoreAwayError
 from rollart_flow.retries import DEFAULT, RetryPolicy, retried
 from rollart_flow.types import Retried
-from rollart_flow.weights import Manifest, WeightStore, fingerprint
+from rollart_flow.weights import Manifest, WeightStore
+from rollart_flow.weights.memory import WeightSnapshot
 
 if TYPE_CHECKING:
     import torch
@@ -77,7 +78,7 @@ class Publisher:
     def begin(
         self,
         version: int,
-        tensors: Mapping[str, torch.Tensor],
+        weights: WeightSnapshot,
         checksum: str | None,
         announce: Announce,
     ) -> Publication:
@@ -86,26 +87,47 @@ class Publisher:
 
         Args:
             version: number of the training step.
-            tensors: weights by Hugging Face name, which the caller no longer changes.
+            weights: weights by Hugging Face name, copied in another thread.
             checksum: `fingerprint` of the tensors, or None if not known.
             announce: function that is called in another thread.
 
         Raises:
             WeightsError: see `publish`.
         """
+        tensors = weights.tensors
         if not self._store.capabilities.overlap_publish:
             return self.publish(version, tensors, checksum, lasting=False)
         self.finish()
         began = time.monotonic()
-        made = self._store.describe(version, tensors, checksum or fingerprint(tensors))
+        made = self._store.describe(version, tensors, checksum)
 
         def publish() -> None:
-            call = partial(self._store.publish, version, tensors, made.checksum)
+            call = partial(self._store.publish, version, weights.take(), made.checksum)
             self._retry(f"publish version {version}", call)
             announce(version, time.monotonic() - began)
 
         self._under_way.append(self._thread.submit(publish))
         return Publication(made, under_way=True)
+
+    def publish_missing(
+        self, version: int, tensors: Mapping[str, torch.Tensor], checksum: str | None
+    ) -> None:
+        """Publish a version unless it can be read: it need not have outlived a crash whole.
+
+        Raises:
+            WeightsError: it cannot be published.
+        """
+
+        def publish() -> None:
+            try:
+                self._store.read(version)
+            except WeightStoreAwayError:
+                raise
+            except WeightsError:
+                self._store.remove([version])
+                self._store.publish(version, tensors, checksum)
+
+        self._retry(f"publish version {version}", publish)
 
     def retain(self, newest: int, keep: Collection[int]) -> None:
         """Remove published versions except the newest and those in `keep`, after any publication
@@ -114,6 +136,15 @@ class Publisher:
 
     def _retain(self, newest: int, keep: frozenset[int]) -> None:
         self._retry("remove old versions", partial(self._store.retain, newest, keep))
+
+    def remove_after(self, version: int) -> None:
+        """Remove all versions above one, in this thread.
+
+        Raises:
+            WeightsError: they cannot be removed.
+        """
+        what = f"remove versions after {version}"
+        self._retry(what, partial(self._store.remove_after, version))
 
     def _retry(self, what: str, call: Callable[[], T]) -> T:
         return retried(what, call, WeightStoreAwayError, self._retried.append, self._policy)

@@ -39,7 +39,7 @@ from rollart_flow.trainers.step.scoring import OldPolicy, recompute_old_logprobs
 from rollart_flow.trainers.step.train_state import TrainState, undone_on_error
 from rollart_flow.trainers.step.update import Tally, Updater
 from rollart_flow.weights.fingerprint import fingerprint
-from rollart_flow.weights.memory import ReusedMemory
+from rollart_flow.weights.memory import ReusedMemory, WeightSnapshot
 
 
 class CoreTrainer(Trainer):
@@ -64,6 +64,7 @@ class CoreTrainer(Trainer):
         self._model, self._critic = self._computed(state.model), state.critic
         self._host_copies = HostCopies()
         self._copies = ReusedMemory()
+        self._published = WeightSnapshot({})
         self._generator = torch.Generator().manual_seed(settings.seed)
         self._version = 0
         self._checksum: str | None = None
@@ -156,7 +157,15 @@ class CoreTrainer(Trainer):
         state = self._train_state
         return self._copies.copies(state.whole(state.policy()))
 
+    def snapshot_weights(self) -> WeightSnapshot:
+        if self._ranks.count > 1:  # the copy takes all ranks
+            return super().snapshot_weights()
+        state = self._train_state
+        self._published = WeightSnapshot(state.whole(state.policy()), self._copies)
+        return self._published
+
     def offload(self) -> int:
+        self._published.settle()
         self._train_state.settle()
         frozen = self._reference.model
         reference = [] if frozen is None else [*frozen.parameters()]
@@ -199,6 +208,7 @@ class CoreTrainer(Trainer):
     def _restore(self, found: Checkpoint, folder: Path) -> None:
         """Continue from a checkpoint, with this trainer's own settings."""
         self._check_shape(found.model, folder)
+        self._published.settle()
         self._train_state.check(found, folder)
         self._reference.restore(found, folder)
         self._train_state.restore(found)
@@ -225,6 +235,7 @@ class CoreTrainer(Trainer):
                         f"step {step}: loss {loss} or gradient norm {grad_norm} is not "
                         "finite; weights are unchanged, look at the batch's logprobs and advantages"
                     )
+                self._published.settle()
                 state.update()
         state.forget_gradient()
         tally.all_reduce(self._ranks)

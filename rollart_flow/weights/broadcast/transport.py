@@ -78,7 +78,7 @@ class BroadcastWeightStore(WeightStore):
     def versions(self) -> tuple[int, ...]:
         return ()
 
-    def retain(self, newest: int, keep: Collection[int] = ()) -> tuple[int, ...]:
+    def remove(self, versions: Collection[int]) -> tuple[int, ...]:
         return ()
 
     def _missing(self, version: int) -> WeightsError:

@@ -143,26 +143,19 @@ class MooncakeWeightStore(WeightStore):
         with self._using("the versions cannot be listed") as (_, log):
             return tuple(sorted(log.newest().published))
 
-    def retain(self, newest: int, keep: Collection[int] = ()) -> tuple[int, ...]:
-        """Remove all but the newest versions and those in `keep`.
+    def remove(self, versions: Collection[int]) -> tuple[int, ...]:
+        """Remove versions; those that are being read stay in memory until a later call."""
 
-        Versions being read stay in memory until a later call.
-        """
-        if newest < 1:
-            raise WeightsError(f"retain must keep at least the newest version, not {newest}")
-        surplus: tuple[int, ...] = ()
-
-        def without_surplus(now: Index) -> Index:
-            nonlocal surplus
-            surplus = tuple(v for v in sorted(now.published)[:-newest] if v not in keep)
-            left = {v: name for v, name in now.published.items() if v not in surplus}
-            gone = (now.published[version] for version in surplus)
+        def without(now: Index) -> Index:
+            left = {v: name for v, name in now.published.items() if v not in versions}
+            gone = (name for v, name in now.published.items() if v in versions)
             return replace(now, published=left, leaving=(*now.leaving, *gone))
 
         with self._using("old versions were not removed") as (client, log):
-            log.change(without_surplus)
+            there = tuple(sorted({*versions} & log.newest().published.keys()))
+            log.change(without)
             self._collect(client, log)
-        return surplus
+        return there
 
     def close(self) -> None:
         """Close the connection; published versions remain."""

@@ -19,6 +19,7 @@ from rollart_flow.trainers.settings import RankSettings
 from rollart_flow.trainers.worker import TrainWorker
 from rollart_flow.weights import LocalWeightStore, Manifest, WeightCapabilities, fingerprint
 from rollart_flow.weights.folders import locked
+from rollart_flow.weights.memory import WeightSnapshot
 from rollart_flow.weights.tiered import TieredWeightStore
 from tests.trainers.cases import CONFIG, initial_weights, make_rows, table
 from tests.weights.conformance import assert_is_version, tensors_of
@@ -48,7 +49,7 @@ def test_a_version_is_there_before_anybody_is_told(store: LocalWeightStore) -> N
     def announce(version: int, push_s: float) -> None:
         there.extend(store.versions())
 
-    begun = publisher.begin(1, tensors, None, announce)
+    begun = publisher.begin(1, WeightSnapshot(tensors), None, announce)
     publisher.finish()
     assert there == [1]
     assert begun.under_way
@@ -59,8 +60,10 @@ def test_a_version_is_there_before_anybody_is_told(store: LocalWeightStore) -> N
 def test_two_are_never_under_way(store: LocalWeightStore) -> None:
     publisher, told = Publisher(store), Told()
     with locked(Path(store.folder)):  # whoever else writes has to wait
-        publisher.begin(1, tensors_of(1), None, told)
-        second = threading.Thread(target=publisher.begin, args=(2, tensors_of(2), None, told))
+        publisher.begin(1, WeightSnapshot(tensors_of(1)), None, told)
+        second = threading.Thread(
+            target=publisher.begin, args=(2, WeightSnapshot(tensors_of(2)), None, told)
+        )
         second.start()
         assert store.versions() == ()
         assert told.versions == []
@@ -79,7 +82,7 @@ def test_what_is_removed_is_counted_with_the_version_that_is_under_way(
     for version in (0, 1):
         store.publish(version, tensors_of(version))
     with locked(Path(store.folder)):
-        publisher.begin(2, tensors_of(2), None, Told())
+        publisher.begin(2, WeightSnapshot(tensors_of(2)), None, Told())
         publisher.retain(2, frozenset())
     publisher.finish()
     assert store.versions() == (1, 2)
@@ -88,11 +91,11 @@ def test_what_is_removed_is_counted_with_the_version_that_is_under_way(
 def test_a_failure_is_raised_before_the_next_version_whoever_asks(store: LocalWeightStore) -> None:
     publisher, told = Publisher(store), Told()
     store.publish(1, tensors_of(7))
-    publisher.begin(1, tensors_of(1), None, told)
+    publisher.begin(1, WeightSnapshot(tensors_of(1)), None, told)
     for ask in (
         publisher.finish,
         lambda: publisher.publish(2, tensors_of(2), None, lasting=True),
-        lambda: publisher.begin(2, tensors_of(2), None, told),
+        lambda: publisher.begin(2, WeightSnapshot(tensors_of(2)), None, told),
     ):
         with pytest.raises(WeightsError, match="was published with other tensors"):
             ask()
@@ -117,6 +120,12 @@ class FailingStore(LocalWeightStore):
         self._fail()
         return super().retain(newest, keep)
 
+    def publish_lasting(
+        self, version: int, tensors: Mapping[str, torch.Tensor], checksum: str | None = None
+    ) -> Manifest:
+        self._fail()
+        return super().publish_lasting(version, tensors, checksum)
+
     def _fail(self) -> None:
         if self._failures:
             self._failures -= 1
@@ -130,7 +139,7 @@ def test_a_publication_is_repeated_while_the_storage_fails(tmp_path: Path, lasti
     if lasting:
         publisher.publish(1, tensors_of(1), None, lasting=True)
     else:
-        publisher.begin(1, tensors_of(1), None, told)
+        publisher.begin(1, WeightSnapshot(tensors_of(1)), None, told)
     publisher.finish()
     assert store.versions() == (1,)
     assert told.versions == ([] if lasting else [1])
@@ -149,7 +158,7 @@ def test_a_removal_is_repeated_while_the_storage_fails(tmp_path: Path) -> None:
 
 def test_a_storage_that_stays_away_is_named(tmp_path: Path) -> None:
     publisher = Publisher(FailingStore(tmp_path, failures=99), RetryPolicy(limit_s=0))
-    publisher.begin(1, tensors_of(1), None, Told())
+    publisher.begin(1, WeightSnapshot(tensors_of(1)), None, Told())
     with pytest.raises(
         WeightStoreAwayError, match=r"the disk does not answer \(attempts: 1 in 0 s\)"
     ):
@@ -169,7 +178,7 @@ def test_a_store_that_needs_the_trainers_own_thread_is_published_to_in_the_step(
 ) -> None:
     tiers = TieredWeightStore(InStep(tmp_path / "fast"), store)
     publisher, told = Publisher(tiers), Told()
-    begun = publisher.begin(1, tensors_of(1), None, told)
+    begun = publisher.begin(1, WeightSnapshot(tensors_of(1)), None, told)
     assert not begun.under_way
     assert tiers.versions() == (1,)
     publisher.finish()

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rollart_flow.trainers.checkpoint.retention import retain_checkpoints
+from rollart_flow.trainers.checkpoint.retention import remove_checkpoints_after, retain_checkpoints
 
 
 @pytest.mark.parametrize(
@@ -23,3 +23,10 @@ def test_the_newest_and_the_start_stay(
 
 def test_a_run_without_checkpoints_has_none_to_remove(tmp_path: Path) -> None:
     assert not retain_checkpoints(str(tmp_path / "checkpoints"), None, 0)
+
+
+def test_checkpoints_after_a_version_are_removed(tmp_path: Path) -> None:
+    for version in (2, 4, 6):
+        (tmp_path / f"{version:06d}").mkdir()
+    remove_checkpoints_after(str(tmp_path), 4)
+    assert {int(path.name) for path in tmp_path.iterdir()} == {2, 4}
