@@ -31,7 +31,7 @@ from rollart_flow.resources.nodes import end_process
 from rollart_flow.types import GenerationRequest
 from rollart_flow.weights import open_weights
 from rollart_flow.weights.folder_store import local_path
-from rollart_flow.weights.registry import sent_to
+from rollart_flow.weights.registry import transport_of
 
 POLL_S = 20.0
 """Longest time that a call waits for chunks [s]."""
@@ -62,7 +62,8 @@ class EngineWorker(ActorGenCls):
         """
         super().__init__(placement)
         phase = EnginePhase.PREFILL if placement.role == EnginePhase.PREFILL else EnginePhase.DECODE
-        sent = sent_to(weights, weights_uri, placement.granted, shares=placement.shares)
+        transport = transport_of(weights)
+        sent = transport.sent_to(weights_uri, placement.granted, shares=placement.shares)
         self._prefetches = sent is None
         self._engine: Engine = build_engine(
             policy,

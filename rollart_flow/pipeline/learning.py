@@ -18,7 +18,7 @@ from rollart_flow.pipeline.node import Node, node, variadic
 from rollart_flow.pipeline.producing import GeneratingNode, Rollout, Trajectories, check_unique
 from rollart_flow.trainers.build import check_trainer
 from rollart_flow.trainers.settings import TrainerSettings
-from rollart_flow.weights import check_weights
+from rollart_flow.weights.registry import transport_of
 from rollart_flow.weights.transport import TransferEnds, TransferSettings
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ class Train(Node, _Trains):
     """Name of the node."""
 
     def _check(self) -> None:
-        check_weights(self.weight_store, self._transfer_ends())
+        transport_of(self.weight_store).check(self._transfer_ends())
         if self.minibatches > self.up.batch_size:
             raise SettingsError(
                 f"{self.minibatches} minibatches of a batch of {self.up.batch_size}; take fewer"

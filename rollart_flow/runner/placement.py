@@ -23,7 +23,7 @@ from rollart_flow.resources import (
 )
 from rollart_flow.trainers.registry import trainer_capabilities
 from rollart_flow.trainers.worker import TrainWorker
-from rollart_flow.weights.registry import transport_capabilities
+from rollart_flow.weights.registry import transport_of
 
 _EVALUATOR = "evaluator-0"
 
@@ -145,7 +145,7 @@ def check_turns(pipeline: Pipeline) -> None:
             f"the {train.backend} trainer cannot free their memory; set another train.backend",
         ),
         (
-            transport_capabilities(train.weights).sends,
+            transport_of(train.weights).capabilities.sends,
             f"train.weights={train.weights!r} must be 'local' or 'mooncake'",
         ),
     )

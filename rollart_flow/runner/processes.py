@@ -35,7 +35,7 @@ from rollart_flow.store.lease import Tenure
 from rollart_flow.trainers.checkpoint.retention import remove_checkpoints_after
 from rollart_flow.trainers.worker import TrainWorker, gather_ranks
 from rollart_flow.types import Event, EventKind, Reason
-from rollart_flow.weights.registry import check_placed, start_weight_servers
+from rollart_flow.weights.registry import start_weight_servers, transport_of
 from rollart_flow.weights.transport import WeightServers
 
 _Engines = TypedCluster[EngineWorker]
@@ -182,7 +182,7 @@ def _start_clusters(
     """Place and start the workers; return the trainers, engines, and evaluators, if any."""
     placed = place_workers(pipeline, executor.resources())
     classes = ({p.granted for p in of} for of in (placed.training, placed.engines))
-    check_placed(pipeline.train.weights, *classes)
+    transport_of(pipeline.train.weights).check_placed(*classes)
     trainers = start_trainers(executor, pipeline, uri, weights, placed.training)
     started.callback(trainers.shutdown)
     if in_turns(trainers):  # engines measure the free memory of their devices when they start

@@ -167,6 +167,6 @@ def publish_start(
     from rollart_flow.models.folder import load_folder
 
     _, tensors = load_folder(local_path(policy_uri(uri)))
-    manifest = stored_weights(weights_uri(uri)).publish_lasting(version, tensors)
+    manifest = stored_weights(weights_uri(uri)).publish(version, tensors, lasting=True)
     row = weights_table(manifest, datetime.now(UTC), checkpoint=checkpoint)
     writer.commit("weights", row)

@@ -19,7 +19,7 @@ from rollart_flow.runner.processes import (
 from rollart_flow.runner.retrain import catch_up
 from rollart_flow.store import Run
 from rollart_flow.telemetry import OnProgress
-from rollart_flow.weights.registry import transport_capabilities
+from rollart_flow.weights.registry import transport_of
 
 
 def only_trainer_died(processes: RunProcesses, pipeline: Pipeline, died: Collection[str]) -> bool:
@@ -29,7 +29,7 @@ def only_trainer_died(processes: RunProcesses, pipeline: Pipeline, died: Collect
     directly, have to start again with it.
     """
     ranks = {worker.name for worker in processes.trainers.workers}
-    bound = in_turns(processes.trainers) or transport_capabilities(pipeline.train.weights).sends
+    bound = in_turns(processes.trainers) or transport_of(pipeline.train.weights).capabilities.sends
     return bool(died) and ranks.issuperset(died) and not bound
 
 

@@ -13,14 +13,13 @@ if TYPE_CHECKING:
     from rollart_flow.weights.local import LocalWeightStore
     from rollart_flow.weights.registry import (
         WEIGHT_TRANSPORTS,
-        check_weights,
         open_weights,
         stored_weights,
     )
 
 __all__ = [
     "WEIGHT_TRANSPORTS", "LocalWeightStore", "Manifest", "TensorEntry", "WeightCapabilities",
-    "WeightStore", "check_weights", "fingerprint", "open_weights", "stored_weights",
+    "WeightStore", "fingerprint", "open_weights", "stored_weights",
 ]  # fmt: skip
 
 __getattr__, __dir__ = lazy_exports(
@@ -28,6 +27,6 @@ __getattr__, __dir__ = lazy_exports(
     {
         "local": "LocalWeightStore",
         "base": "Manifest TensorEntry WeightCapabilities WeightStore",
-        "registry": "WEIGHT_TRANSPORTS check_weights open_weights stored_weights",
+        "registry": "WEIGHT_TRANSPORTS open_weights stored_weights",
     },
 )

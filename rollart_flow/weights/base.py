@@ -104,7 +104,12 @@ class WeightStore(ABC):
 
     @abstractmethod
     def publish(
-        self, version: int, tensors: Mapping[str, torch.Tensor], checksum: str | None = None
+        self,
+        version: int,
+        tensors: Mapping[str, torch.Tensor],
+        checksum: str | None = None,
+        *,
+        lasting: bool = False,
     ) -> Manifest:
         """Make a version readable, atomically. Publishing equal tensors again changes nothing.
 
@@ -113,19 +118,11 @@ class WeightStore(ABC):
             tensors: tensors by Hugging Face name.
             checksum: `fingerprint` of the tensors if the caller has it, as after a training step;
             otherwise it is computed here.
+            lasting: whether the version must outlive the processes of its run, and a power failure.
 
         Raises:
             WeightsError: the version exists with other tensors.
         """
-
-    def publish_lasting(
-        self, version: int, tensors: Mapping[str, torch.Tensor], checksum: str | None = None
-    ) -> Manifest:
-        """Publish a version that must outlive the processes of its run, and a power failure.
-
-        By default all versions do, and this is the same as `publish`.
-        """
-        return self.publish(version, tensors, checksum)
 
     @abstractmethod
     def read(self, version: int) -> dict[str, torch.Tensor]:

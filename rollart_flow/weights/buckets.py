@@ -13,10 +13,11 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rollart_flow.errors import WeightsError
-from rollart_flow.weights.base import TensorEntry
+from rollart_flow.weights.base import TensorEntry, entries_of
 from rollart_flow.weights.fingerprint import tensor_header
 from rollart_flow.weights.following import Following
 
@@ -70,14 +71,45 @@ def layout_of(entries: Iterable[TensorEntry]) -> BucketLayout:
     return BucketLayout(header, moved, start + end)
 
 
-def parts(tensors: Mapping[str, torch.Tensor], layout: BucketLayout) -> Iterator[torch.Tensor]:
+def parts(tensors: Mapping[str, torch.Tensor], layout: BucketLayout) -> Iterator[memoryview]:
     """Yield the bytes of a version in order, in parts of at most a bucket, on the CPU."""
     import torch
 
-    yield torch.frombuffer(bytearray(layout.header), dtype=torch.uint8)
+    yield memoryview(layout.header)
     for entry, _, _ in layout.places:
         flat = tensors[entry.name].detach().cpu().contiguous().reshape(-1).view(torch.uint8)
-        yield from _cut(flat, BUCKET_BYTES)
+        yield from (part.numpy().data for part in _cut(flat, BUCKET_BYTES))
+
+
+def save_tensors(tensors: Mapping[str, torch.Tensor], path: Path) -> None:
+    """Write a safetensors file; tensors may be on any device, be views and share memory.
+
+    Raises:
+        OSError: the file cannot be written.
+        WeightsError: a safetensors file cannot hold a tensor.
+    """
+    with path.open("wb") as stream:
+        stream.writelines(parts(tensors, layout_of(entries_of(tensors))))
+
+
+def pack(pieces: Iterable[memoryview], buffers: Iterable[memoryview]) -> Iterator[memoryview]:
+    """Fill buffers in turn with pieces of any size and yield them, the last one cut to its content.
+
+    A yielded buffer is filled again only if `buffers` repeats it.
+    """
+    empty = iter(buffers)
+    buffer, filled = next(empty), 0
+    for piece in pieces:
+        rest = piece.cast("B")
+        while rest:
+            count = min(len(buffer) - filled, len(rest))
+            buffer[filled : filled + count] = rest[:count]
+            filled, rest = filled + count, rest[count:]
+            if filled == len(buffer):
+                yield buffer
+                buffer, filled = next(empty), 0
+    if filled:
+        yield buffer[:filled]
 
 
 def pull(

@@ -31,13 +31,8 @@ Files = Iterable[tuple[str, Iterable[memoryview]]]
 def put_folder(target: Path, fill: Fill, *, lasting: bool = True) -> None:
     """Create or replace `target` with the files that `fill` writes into the folder it is given.
 
-    A replaced folder is moved aside first; a crash between the two renames leaves no folder.
-
-    Args:
-        target: path of the folder.
-        fill: writes its files.
-        lasting: whether it must be on disk when this returns; if not, a power failure may leave it
-            with damaged files.
+    A replaced folder is moved aside first; a crash between the two renames leaves no folder. If it
+    need not be `lasting`, a power failure may damage its files.
 
     Raises:
         OSError: it cannot be written (full disk, no permission); `target` is as it was.

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import re
-import stat
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -64,29 +63,19 @@ class LocalWeightStore(WeightStore):
         return f"{Path(self.folder).name}/{_name(version)}"
 
     def publish(
-        self, version: int, tensors: Mapping[str, torch.Tensor], checksum: str | None = None
-    ) -> Manifest:
-        return self._publish(version, tensors, checksum, lasting=False)
-
-    def publish_lasting(
-        self, version: int, tensors: Mapping[str, torch.Tensor], checksum: str | None = None
-    ) -> Manifest:
-        return self._publish(version, tensors, checksum, lasting=True)
-
-    def _publish(
         self,
         version: int,
         tensors: Mapping[str, torch.Tensor],
-        checksum: str | None,
+        checksum: str | None = None,
         *,
-        lasting: bool,
+        lasting: bool = False,
     ) -> Manifest:
         made, name = self.describe(version, tensors, checksum), _name(version)
         layout = layout_of(made.tensors)
 
         def files() -> Files:
             yield MANIFEST_FILE, (memoryview(json.dumps(asdict(made), indent=1).encode()),)
-            yield TENSORS_FILE, (part.numpy().data for part in parts(tensors, layout))
+            yield TENSORS_FILE, parts(tensors, layout)
 
         failed = f"version {version} was not published to {self.folder}"
         with _as_weights_error(failed), self._place.writing():
@@ -205,29 +194,6 @@ def _manifest(stored: bytes | None) -> Manifest | None:
 def _name(version: int) -> str:
     """Return the name of the folder of a version."""
     return f"v{version:06d}"
-
-
-def save_tensors(tensors: Mapping[str, torch.Tensor], path: Path) -> None:
-    """Write a safetensors file; tensors may be on any device, be views and share memory.
-
-    Raises:
-        OSError, safetensors.SafetensorError: the file cannot be written.
-    """
-    import safetensors.torch
-
-    own: dict[str, torch.Tensor] = {}
-    seen: set[int] = set()
-    for name, tensor in tensors.items():
-        flat = tensor.detach().cpu().contiguous()
-        storage = flat.untyped_storage()
-        if storage.nbytes() != flat.nbytes or storage.data_ptr() in seen:
-            flat = flat.clone()  # safetensors refuses tensors that share memory
-        seen.add(flat.untyped_storage().data_ptr())
-        own[name] = flat
-    path.touch()
-    mode = path.stat().st_mode
-    safetensors.torch.save_file(own, path, {"format": "pt"})
-    path.chmod(stat.S_IMODE(mode))  # safetensors makes it unreadable for other users
 
 
 @contextmanager

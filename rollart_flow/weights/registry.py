@@ -11,19 +11,11 @@ A transport is imported when a pipeline names it, and its package when a store i
 """
 
 import re
-from collections.abc import Collection
 
 from rollart_flow.errors import SettingsError
 from rollart_flow.registry import Registry
 from rollart_flow.weights.base import WeightStore
-from rollart_flow.weights.transport import (
-    SentWeights,
-    TransferEnds,
-    TransferSettings,
-    TransportCapabilities,
-    WeightServers,
-    WeightTransport,
-)
+from rollart_flow.weights.transport import TransferSettings, WeightServers, WeightTransport
 
 WEIGHT_TRANSPORTS: Registry[WeightTransport] = Registry(
     "weights",
@@ -39,32 +31,13 @@ WEIGHT_TRANSPORTS: Registry[WeightTransport] = Registry(
 _ADDRESS = re.compile(r"[^/:\s]+:\d+")
 
 
-def transport_capabilities(weights: str) -> TransportCapabilities:
-    """Return the capabilities of a transport, named possibly with an address.
+def transport_of(weights: str) -> WeightTransport:
+    """Return a transport, named possibly with an address.
 
     Raises:
         SettingsError: no transport has that name.
     """
-    return _transport(weights)[0].capabilities
-
-
-def check_weights(weights: str, ends: TransferEnds) -> None:
-    """Reject a weight transport that no run of a pipeline on this machine can use.
-
-    Args:
-        weights: name of the transport, possibly with an address.
-        ends: the trainer and the engines of the pipeline.
-
-    Raises:
-        SettingsError: no transport has that name, or it cannot be used in this pipeline.
-        MissingExtraError: its package is not installed.
-    """
-    _transport(weights)[0].check(ends)
-
-
-def check_placed(weights: str, trainers: Collection[str], engines: Collection[str]) -> None:
-    """Reject a placement between which weights cannot travel, as its transport does."""
-    _transport(weights)[0].check_placed(trainers, engines)
+    return _transport(weights)[0]
 
 
 def start_weight_servers(weights: str, uri: str, keep_versions: int) -> WeightServers | None:
@@ -84,11 +57,6 @@ def start_weight_servers(weights: str, uri: str, keep_versions: int) -> WeightSe
         return None
     stored = stored_weights(uri)
     return transport.start_servers(stored.manifest(stored.versions()[0]).size_bytes, keep_versions)
-
-
-def sent_to(weights: str, uri: str, granted: str, *, shares: bool) -> SentWeights | None:
-    """Return how the trainer sends weights to a worker, or None if the worker reads them."""
-    return _transport(weights)[0].sent_to(uri, granted, shares=shares)
 
 
 def open_weights(weights: str, uri: str) -> WeightStore:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from itertools import repeat
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TypeVar
@@ -27,7 +28,7 @@ from rollart_flow.store import files
 from rollart_flow.store.cache import cache_folder, touch
 from rollart_flow.store.s3.blobs import S3Blobs, Tagged
 from rollart_flow.validation import check_file_name
-from rollart_flow.weights.buckets import BUCKET_BYTES
+from rollart_flow.weights.buckets import BUCKET_BYTES, pack
 from rollart_flow.weights.folders import ArrivingFolder, Files, FolderStore
 from rollart_flow.weights.following import announce
 
@@ -119,19 +120,26 @@ class S3FolderStore(FolderStore):
         said = {"upload": upload, "bucket_bytes": BUCKET_BYTES}
         self._blobs.write(f"{name}/{_ARRIVING}", json.dumps(said).encode())
         made = [self._put_buckets(name, upload, file, content) for file, content in files]
-        return self._commit(name, upload, made, before)
+        content = json.dumps({"files": [asdict(file) for file in made]}, indent=1).encode()
+        if before is None:
+            tag = self._blobs.claim(f"{name}/{_FOLDER}", content)
+        else:
+            tag = self._blobs.swap(f"{name}/{_FOLDER}", content, before.tag)
+        self._remove_uploads(name, lambda other: (other == upload) == (tag is None))
+        return tag is not None
 
     def _put_buckets(
         self, name: str, upload: str, file: str, content: Iterable[memoryview]
     ) -> _File:
         digest, size, running = hashlib.sha256(), 0, deque[Future[None]]()
 
-        def put(number: int, bucket: bytearray) -> None:
-            self._blobs.write(_bucket(f"{name}/{upload}/{file}", number), memoryview(bucket))
+        def put(number: int, bucket: memoryview) -> None:
+            self._blobs.write(_bucket(f"{name}/{upload}/{file}", number), bucket)
             announce()
 
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="s3-folder") as threads:
-            for number, bucket in enumerate(_cut(content, BUCKET_BYTES)):
+            buffers = (memoryview(bytearray(BUCKET_BYTES)) for _ in repeat(None))
+            for number, bucket in enumerate(pack(content, buffers)):
                 if len(running) == _AT_ONCE:
                     running.popleft().result()
                 running.append(threads.submit(put, number, bucket))
@@ -162,26 +170,10 @@ class S3FolderStore(FolderStore):
 
     def finish(self, name: str) -> None:
         made = self.workshop(name)
-        if not self._upload(name, made):
+        files = ((path.name, _pieces(path)) for path in sorted(made.iterdir()) if path.is_file())
+        if not self.put(name, files):
             raise OSError(f"another process put {self._uri}/{name} at this very moment")
         shutil.rmtree(made.parent)
-
-    def _upload(self, name: str, folder: Path) -> bool:
-        before = self._blobs.look(f"{name}/{_FOLDER}")
-        upload = uuid4().hex
-        made = [_described(path, upload) for path in sorted(folder.iterdir()) if path.is_file()]
-        _side_by_side(lambda file: self._blobs.upload(file.keys(name)[0], folder / file.name), made)
-        return self._commit(name, upload, made, before)
-
-    def _commit(self, name: str, upload: str, made: list[_File], before: Tagged | None) -> bool:
-        """Put the list of the files, and remove what another upload, or this one, left."""
-        said = json.dumps({"files": [asdict(file) for file in made]}, indent=1).encode()
-        if before is None:
-            tag = self._blobs.claim(f"{name}/{_FOLDER}", said)
-        else:
-            tag = self._blobs.swap(f"{name}/{_FOLDER}", said, before.tag)
-        self._remove_uploads(name, lambda other: (other == upload) == (tag is None))
-        return tag is not None
 
     def _remove_uploads(self, name: str, unwanted: Callable[[str], bool]) -> None:
         """Remove this upload if it lost to a concurrent one, else the uploads that it replaces."""
@@ -264,20 +256,11 @@ def _bucket(key: str, number: int) -> str:
     return f"{key}/{number:05d}"
 
 
-def _cut(content: Iterable[memoryview], size: int) -> Iterator[bytearray]:
-    """Yield the content in buckets of this size, the last of which may be smaller."""
-    bucket = bytearray()
-    for piece in content:
-        rest = piece.cast("B")
-        while rest:
-            taken = rest[: size - len(bucket)]
-            bucket += taken
-            rest = rest[len(taken) :]
-            if len(bucket) == size:
-                yield bucket
-                bucket = bytearray()
-    if bucket:
-        yield bucket
+def _pieces(path: Path) -> Iterator[memoryview]:
+    """Yield the content of a file."""
+    with path.open("rb") as stream:
+        while piece := stream.read(BUCKET_BYTES):
+            yield memoryview(piece)
 
 
 def _described(path: Path, upload: str, bucket_bytes: int = 0) -> _File:

@@ -35,20 +35,19 @@ class TieredWeightStore(WeightStore):
         return (self._fast if self._fast.capabilities.latest else self._lasting).uri(version)
 
     def publish(
-        self, version: int, tensors: Mapping[str, torch.Tensor], checksum: str | None = None
+        self,
+        version: int,
+        tensors: Mapping[str, torch.Tensor],
+        checksum: str | None = None,
+        *,
+        lasting: bool = False,
     ) -> Manifest:
-        """Publish to the fast store, and to the durable one if late readers need it."""
-        if self._fast.capabilities.late_join:
+        """Publish to the durable store too if the version must last, or late readers need it."""
+        if not lasting and self._fast.capabilities.late_join:
             return self._fast.publish(version, tensors, checksum)
-        return self.publish_lasting(version, tensors, checksum)
-
-    def publish_lasting(
-        self, version: int, tensors: Mapping[str, torch.Tensor], checksum: str | None = None
-    ) -> Manifest:
-        """Publish to both stores."""
-        lasting = self._lasting.publish_lasting(version, tensors, checksum)
-        fast = self._fast.publish(version, tensors, lasting.checksum)
-        return fast if self._fast.capabilities.latest else lasting
+        durable = self._lasting.publish(version, tensors, checksum, lasting=True)
+        fast = self._fast.publish(version, tensors, durable.checksum)
+        return fast if self._fast.capabilities.latest else durable
 
     def read(self, version: int) -> dict[str, torch.Tensor]:
         try:

@@ -1,5 +1,8 @@
 """A version as one safetensors file, in buckets."""
 
+from itertools import cycle
+from pathlib import Path
+
 import pytest
 import safetensors.torch
 import torch
@@ -11,8 +14,10 @@ from rollart_flow.weights.buckets import (
     ArrivingFingerprint,
     BucketLayout,
     layout_of,
+    pack,
     parts,
     pull,
+    save_tensors,
     tensors_in,
 )
 from rollart_flow.weights.following import Following
@@ -30,7 +35,8 @@ TENSORS = {
 
 def packed() -> tuple[BucketLayout, torch.Tensor]:
     layout = layout_of(entries_of(TENSORS))
-    return layout, torch.cat(list(parts(TENSORS, layout)))
+    whole = bytearray(b"".join(parts(TENSORS, layout)))
+    return layout, torch.frombuffer(whole, dtype=torch.uint8)
 
 
 def test_the_bytes_are_a_safetensors_file() -> None:
@@ -43,6 +49,22 @@ def test_the_bytes_are_a_safetensors_file() -> None:
 def test_what_is_unpacked_is_what_was_packed() -> None:
     layout, whole = packed()
     assert fingerprint(tensors_in(layout, whole)) == fingerprint(TENSORS)
+
+
+@pytest.mark.parametrize("size", [1, 5, 64, 1000])
+def test_pieces_of_any_size_fill_buffers_in_turn(size: int) -> None:
+    pieces = [memoryview(bytes([number]) * number) for number in range(1, 12)]
+    buffers = [memoryview(bytearray(size)) for _ in range(2)]
+    packed = [bytes(bucket) for bucket in pack(pieces, cycle(buffers))]
+    assert b"".join(packed) == b"".join(pieces)
+    assert {len(bucket) for bucket in packed[:-1]} <= {size}
+
+
+def test_a_file_is_written_whatever_the_tensors_share(tmp_path: Path) -> None:
+    shared = {**TENSORS, "again": TENSORS["b"], "column": TENSORS["b"][:, 1]}
+    save_tensors(shared, tmp_path / "model.safetensors")
+    loaded = safetensors.torch.load_file(tmp_path / "model.safetensors")
+    assert fingerprint(loaded) == fingerprint(shared)
 
 
 @pytest.mark.parametrize("step", [1, 7, 64, 10_000])

@@ -99,10 +99,10 @@ def test_only_a_version_that_must_last_is_forced_to_disk(
     store = LocalWeightStore(tmp_path / "weights")
     store.publish(1, tensors_of(1))
     assert flushed == []
-    store.publish_lasting(1, tensors_of(1))
+    store.publish(1, tensors_of(1), lasting=True)
     assert sorted(flushed) == ["manifest.json", "model.safetensors", "v000001", "weights"]
     flushed.clear()
-    store.publish_lasting(2, tensors_of(2))
+    store.publish(2, tensors_of(2), lasting=True)
     assert {"manifest.json", "model.safetensors", "weights"} < set(flushed)
 
 
@@ -130,7 +130,7 @@ for left in count(1):
     store = LocalWeightStore(Path(sys.argv[1], str(left)))
     child = os.fork()
     if child == 0:
-        store.publish_lasting(2, tensors_of(2))
+        store.publish(2, tensors_of(2), lasting=True)
         store.retain(1)
         os._exit(0)
     status = os.waitpid(child, 0)[1]

@@ -28,8 +28,7 @@ class TestTieredWeightStore(WeightStoreConformance):
     def test_retain_keeps_the_newest_and_the_named(self, store: WeightStore) -> None:
         """Those that are named have to have been published as lasting."""
         for version in (0, 1, 2, 5, 9):
-            publish = store.publish_lasting if version == 1 else store.publish
-            publish(version, tensors_of(version))
+            store.publish(version, tensors_of(version), lasting=version == 1)
         assert store.retain(2, keep=(1, 777)) == (0, 2)
         assert store.versions() == (1, 5, 9)
         assert_is_version(store.read(1), 1)
@@ -39,7 +38,7 @@ class TestTieredWeightStore(WeightStoreConformance):
 
 def test_what_lasts_is_read_where_the_fast_store_lost_it(tmp_path: Path) -> None:
     store = TieredWeightStore(fast(tmp_path), lasting(tmp_path))
-    store.publish_lasting(1, tensors_of(1))
+    store.publish(1, tensors_of(1), lasting=True)
     store.publish(2, tensors_of(2))
     other = TieredWeightStore(fast(tmp_path / "restarted"), lasting(tmp_path))
     assert other.versions() == (1,)
@@ -85,7 +84,7 @@ def test_where_the_fast_store_gives_nothing_to_who_comes_late_every_version_last
 def test_a_lasting_version_goes_once_nobody_names_it(tmp_path: Path) -> None:
     store = TieredWeightStore(fast(tmp_path), lasting(tmp_path))
     for version in (1, 2):
-        store.publish_lasting(version, tensors_of(version))
+        store.publish(version, tensors_of(version), lasting=True)
     store.publish(3, tensors_of(3))
     assert store.retain(1, keep=(1, 2)) == ()
     assert store.versions() == (1, 2, 3)

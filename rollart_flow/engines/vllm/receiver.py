@@ -24,7 +24,7 @@ from safetensors import SafetensorError
 
 from rollart_flow.errors import EngineError, WeightsError
 from rollart_flow.weights.broadcast.wire import MOST_BYTES, announced, line
-from rollart_flow.weights.local import save_tensors
+from rollart_flow.weights.buckets import save_tensors
 
 if TYPE_CHECKING:
     import torch

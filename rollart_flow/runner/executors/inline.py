@@ -38,7 +38,7 @@ from rollart_flow.resources.handles import WorkerHandle
 from rollart_flow.resources.local import LocalActor, LoopThread, wait
 from rollart_flow.resources.nodes import node_id
 from rollart_flow.runner.executors.base import Executor, OperatorStage, StreamSource
-from rollart_flow.weights.registry import transport_capabilities
+from rollart_flow.weights.registry import transport_of
 
 if TYPE_CHECKING:
     from rollart_flow.trainers.worker import TrainWorker
@@ -86,7 +86,7 @@ class InlineExecutor(Executor):
         train, said = pipeline.train, "needs processes of its own; run it with executor=ray"
         if train.ranks > 1:
             raise SettingsError(f"train.ranks={train.ranks} {said}, or set train.ranks=1")
-        if transport_capabilities(train.weights).sends:
+        if transport_of(train.weights).capabilities.sends:
             raise SettingsError(f"train.weights={train.weights!r} {said}, or leave it out")
 
     def resources(self) -> ResourceManager:

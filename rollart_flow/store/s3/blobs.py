@@ -128,11 +128,6 @@ class S3Blobs(Blobs):
                 said = failed.get("Message", "no reason")
                 raise OSError(f"{failed['Key']} was not removed: {said}")
 
-    def upload(self, name: str, path: Path) -> None:
-        """Write a local file as a blob; large files in concurrent parts."""
-        with self._calling():
-            self._client.upload_file(str(path), self._bucket.name, self._prefix + name)
-
     def download(self, name: str, path: Path) -> None:
         """Read a blob into a local file; large blobs in concurrent parts."""
         with self._calling():

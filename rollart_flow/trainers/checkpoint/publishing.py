@@ -69,10 +69,8 @@ class Publisher:
             WeightsError: this version or the one before it cannot be published.
         """
         self.finish()
-        publish = self._store.publish_lasting if lasting else self._store.publish
-        made = self._retry(
-            f"publish version {version}", partial(publish, version, tensors, checksum)
-        )
+        call = partial(self._store.publish, version, tensors, checksum, lasting=lasting)
+        made = self._retry(f"publish version {version}", call)
         return Publication(made, under_way=False)
 
     def begin(

@@ -53,7 +53,12 @@ class BroadcastWeightStore(WeightStore):
         return self._uri
 
     def publish(
-        self, version: int, tensors: Mapping[str, torch.Tensor], checksum: str | None = None
+        self,
+        version: int,
+        tensors: Mapping[str, torch.Tensor],
+        checksum: str | None = None,
+        *,
+        lasting: bool = False,
     ) -> Manifest:
         """Hold the version in place of the previous one.
 

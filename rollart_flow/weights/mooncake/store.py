@@ -19,14 +19,22 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import cycle
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from rollart_flow.errors import WeightsError
 from rollart_flow.weights.base import Manifest, WeightStore
-from rollart_flow.weights.buckets import BUCKET_BYTES, layout_of, parts, pull, tensors_in
+from rollart_flow.weights.buckets import (
+    BUCKET_BYTES,
+    layout_of,
+    pack,
+    parts,
+    pull,
+    tensors_in,
+)
 from rollart_flow.weights.following import Following, announce
-from rollart_flow.weights.mooncake.buckets import Described, digest, pack
+from rollart_flow.weights.mooncake.buckets import Described, digest
 from rollart_flow.weights.mooncake.client import MooncakeClient, SegmentFullError
 from rollart_flow.weights.mooncake.index import Index, IndexLog
 from rollart_flow.weights.transport import TCP, TransferSettings
@@ -67,7 +75,12 @@ class MooncakeWeightStore(WeightStore):
         return f"mooncake:{self._run}/v{version:06d}"
 
     def publish(
-        self, version: int, tensors: Mapping[str, torch.Tensor], checksum: str | None = None
+        self,
+        version: int,
+        tensors: Mapping[str, torch.Tensor],
+        checksum: str | None = None,
+        *,
+        lasting: bool = False,
     ) -> Manifest:
         """Put the version into memory and make it readable.
 
@@ -182,14 +195,18 @@ class MooncakeWeightStore(WeightStore):
                 raise type(error)(f"{what}: {error.message}") from error
 
     def _put_buckets(
-        self, client: MooncakeClient, log: IndexLog, name: str, content: Iterable[torch.Tensor]
+        self, client: MooncakeClient, log: IndexLog, name: str, content: Iterable[memoryview]
     ) -> list[str]:
         """Put all buckets of a version, each while the next is filled, verify that they are stored,
         and return their digests."""
+        import torch
+
         sizes, digests = list[int](), list[str]()
         put: Future[None] | None = None
         with _thread("push") as pushing:
-            for part in pack(content, client.staging(self._bucket_bytes)):
+            staging = cycle(b.numpy().data for b in client.staging(self._bucket_bytes))
+            for bucket in pack(content, staging):
+                part = torch.frombuffer(bucket, dtype=torch.uint8)
                 digests.append(digest(part))
                 if put is not None:
                     put.result()

@@ -111,20 +111,19 @@ class FailingStore(LocalWeightStore):
         self._failures = failures
 
     def publish(
-        self, version: int, tensors: Mapping[str, torch.Tensor], checksum: str | None = None
+        self,
+        version: int,
+        tensors: Mapping[str, torch.Tensor],
+        checksum: str | None = None,
+        *,
+        lasting: bool = False,
     ) -> Manifest:
         self._fail()
-        return super().publish(version, tensors, checksum)
+        return super().publish(version, tensors, checksum, lasting=lasting)
 
     def retain(self, newest: int, keep: Collection[int] = ()) -> tuple[int, ...]:
         self._fail()
         return super().retain(newest, keep)
-
-    def publish_lasting(
-        self, version: int, tensors: Mapping[str, torch.Tensor], checksum: str | None = None
-    ) -> Manifest:
-        self._fail()
-        return super().publish_lasting(version, tensors, checksum)
 
     def _fail(self) -> None:
         if self._failures:

@@ -11,7 +11,7 @@ from rollart_flow.envs import FrozenLake
 from rollart_flow.errors import PipelineError, SettingsError, WeightsError
 from rollart_flow.resources import CPU
 from rollart_flow.weights.broadcast.transport import IPC, NCCL, BroadcastTransport
-from rollart_flow.weights.registry import check_placed, sent_to
+from rollart_flow.weights.registry import transport_of
 from rollart_flow.weights.transport import SentWeights, TransferEnds
 
 FITTING = TransferEnds("vllm", True, frozenset({"H20"}), sliding_workers=1, ranks=1)
@@ -66,19 +66,19 @@ def test_a_pipeline_says_who_would_send_and_receive(monkeypatch: pytest.MonkeyPa
 def test_what_was_placed_on_cpus_is_refused_where_weights_are_sent() -> None:
     for kind in ("nccl", "ipc"):
         with pytest.raises(WeightsError, match="placed the trainer on CPU; take 'local' or 'moo"):
-            check_placed(kind, ["CPU"], ["H20"])
+            transport_of(kind).check_placed(["CPU"], ["H20"])
         with pytest.raises(WeightsError, match="placed every engine on CPU"):
-            check_placed(kind, ["H800"], ["CPU", "CPU"])
-    check_placed("local", ["CPU"], ["CPU"])
+            transport_of(kind).check_placed(["H800"], ["CPU", "CPU"])
+    transport_of("local").check_placed(["CPU"], ["CPU"])
 
 
 def test_only_engines_that_can_be_reached_ask_the_trainer() -> None:
-    assert sent_to("nccl", "here", "H20", shares=False) == SentWeights("nccl", "here")
-    assert sent_to("ipc", "here", "H20", shares=True) == SentWeights("ipc", "here")
+    assert transport_of("nccl").sent_to("here", "H20", shares=False) == SentWeights("nccl", "here")
+    assert transport_of("ipc").sent_to("here", "H20", shares=True) == SentWeights("ipc", "here")
     for weights, granted in (
         ("ipc", "H20"),
         ("nccl", CPU),
         ("local", "H20"),
         ("mooncake://10.0.0.1:1", "H20"),
     ):
-        assert sent_to(weights, "here", granted, shares=False) is None
+        assert transport_of(weights).sent_to("here", granted, shares=False) is None
