@@ -76,8 +76,7 @@ class CoreTrainer(Trainer):
 
     @property
     def checksum(self) -> str | None:
-        """Fingerprint of `weights()`; None with a critic, whose head is part of a step's
-        fingerprint."""
+        """Fingerprint of `weights()`; None with a critic, whose head a step's fingerprint covers."""
         return self._checksum
 
     def train_step(self, step: int, batch: pa.Table) -> StepResult:
@@ -154,15 +153,16 @@ class CoreTrainer(Trainer):
         )
 
     def weights(self) -> dict[str, torch.Tensor]:
-        state = self._train_state
-        return self._copies.copies(state.whole(state.policy()))
+        return self._copies.copies(self._whole_policy())
 
     def snapshot_weights(self) -> WeightSnapshot:
         if self._ranks.count > 1:  # the copy takes all ranks
             return super().snapshot_weights()
-        state = self._train_state
-        self._published = WeightSnapshot(state.whole(state.policy()), self._copies)
+        self._published = WeightSnapshot(self._whole_policy(), self._copies)
         return self._published
+
+    def _whole_policy(self) -> dict[str, torch.Tensor]:
+        return self._train_state.whole(self._train_state.policy())
 
     def offload(self) -> int:
         self._published.settle()
@@ -177,7 +177,7 @@ class CoreTrainer(Trainer):
     def snapshot(self) -> Checkpoint:
         return replace(
             self._checkpoint(),
-            weights=self._train_state.whole(self._train_state.policy()),
+            weights=self._whole_policy(),
             state=self._train_state.whole(self._checkpoint_tensors()),
         )
 
@@ -278,9 +278,8 @@ class CoreTrainer(Trainer):
     def _recompute(self, batch: TrainingBatch) -> OldPolicy:
         tokens = self.settings.micro_batch_tokens
         try:
-            run = self._train_state.run
             return recompute_old_logprobs(
-                self._model, batch, tokens, self._critic, self._ranks, run
+                self._model, batch, tokens, self._critic, self._ranks, self._train_state.run
             )
         finally:
             self._train_state.settle()
