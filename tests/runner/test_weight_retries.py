@@ -23,15 +23,15 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
     def failing_first(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(method)
-        def call(store: LocalWeightStore, version: int, *rest: Any) -> Any:
+        def call(store: LocalWeightStore, version: int, *rest: Any, **more: Any) -> Any:
             if version and left[name]:
                 left[name] -= 1
                 place, store._place = store._place, Broken()  # type: ignore[assignment]
                 try:
-                    return method(store, version, *rest)
+                    return method(store, version, *rest, **more)
                 finally:
                     store._place = place
-            return method(store, version, *rest)
+            return method(store, version, *rest, **more)
 
         return call
 

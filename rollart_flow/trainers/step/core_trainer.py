@@ -76,7 +76,7 @@ class CoreTrainer(Trainer):
 
     @property
     def checksum(self) -> str | None:
-        """Fingerprint of `weights()`; None with a critic, whose head a step's fingerprint covers."""
+        """Fingerprint of `weights()`; None with a critic, whose head is in a step's fingerprint."""
         return self._checksum
 
     def train_step(self, step: int, batch: pa.Table) -> StepResult:
