@@ -33,7 +33,7 @@ class Scenario:
 SCENARIOS: dict[str, Scenario] = {}
 
 
-def scenario(row: str, *, quick: bool = False, limit_s: float = 180) -> Callable[[Play], Play]:
+def scenario(row: str, *, quick: bool = False, limit_s: float = 600) -> Callable[[Play], Play]:
     """Register a function as a scenario under its name."""
 
     def register(play: Play) -> Play:

@@ -39,6 +39,8 @@ steps = train(
 scores = evaluate(policy, Coin(), every=<every>, episodes=2, max_tokens=6)
 pipeline = Pipeline("coins", steps, scores)
 """
+UNEVALUATED = PIPELINE.replace("scores = eval", "_ = eval").replace("steps, scores", "steps")
+"""The same without evaluations, which take three processes more on Ray."""
 
 
 class Place:

@@ -17,9 +17,8 @@ def titled(title: str, processes: list[int]) -> list[int]:
 
 
 def of_driver(driver: Shell, title: str) -> int:
-    """The only process with a title among those that a driver and its local Ray started."""
-    (pid,) = titled(title, driver.processes())
-    return pid
+    """The first process with a title among those that a driver and its local Ray started."""
+    return min(titled(title, driver.processes()))
 
 
 def of_clusters(title: str) -> list[int]:

@@ -61,7 +61,7 @@ def s3_away_30_s(folder: Path) -> Held:
     return away(folder, 30, always(Action.RESET))
 
 
-@scenario(ROW, limit_s=300)
+@scenario(ROW)
 def s3_away_90_s(folder: Path) -> Held:
     return away(folder, 90, always(Action.RESET))
 
@@ -71,15 +71,15 @@ def s3_away_10_min(folder: Path) -> Held:
     return away(folder, 600, always(Action.RESET))
 
 
-@scenario(ROW, limit_s=300)
+@scenario(ROW)
 def s3_black_hole_90_s(folder: Path) -> Held:
     return away(folder, 90, always(Action.HOLE))
 
 
 @scenario(ROW)
 def s3_busy(folder: Path) -> Held:
-    """Three of ten requests are answered with 503."""
-    return faulty(folder, some(0.3, Action.BUSY))
+    """One of ten requests is answered with 503."""
+    return faulty(folder, some(0.1, Action.BUSY))
 
 
 @scenario(ROW)
@@ -98,7 +98,7 @@ def s3_answers_of_puts_lost(folder: Path) -> Held:
     return faulty(folder, only(some(0.3, Action.LOSE), "PUT"))
 
 
-@scenario(ROW, limit_s=300)
+@scenario(ROW)
 def s3_answers_of_the_lease_lost(folder: Path) -> Held:
     """No renewal of the lease is ever answered, for longer than a lease lasts."""
     with through_proxy(folder) as (place, proxy):

@@ -9,7 +9,7 @@ from pathlib import Path
 from rollart_flow.store import RunStatus
 from tests.chaos.held import Held
 from tests.chaos.matrix import scenario
-from tests.chaos.place import Place
+from tests.chaos.place import UNEVALUATED, Place
 
 ROW = "SIGTERM"
 GRACE_S = 60
@@ -17,7 +17,7 @@ GRACE_S = 60
 
 def interrupted_by(place: Place, number: signal.Signals) -> Held:
     """Send a signal to the driver alone, and resume the run."""
-    with place.run(steps=40) as driver:
+    with place.run(UNEVALUATED, steps=40) as driver:
         place.wait_for_tenth(driver, 2)
         sent = time.monotonic()
         place.record.fault(number.name)
