@@ -37,7 +37,11 @@ def test_a_row_that_is_there_twice_is_doubled(tmp_path: Path, finished_run: Run)
 
 
 def test_a_run_that_kept_its_promises_holds(tmp_path: Path, finished_run: Run) -> None:
-    lines = [{"at": 0.5, "fault": "x"}, {"at": 3.0, "trained": 2}, {"at": 4.0, "trained": 2}]
+    lines: list[dict[str, object]] = [
+        {"at": 0.5, "fault": "x"},
+        {"at": 3.0, "trained": 2},
+        {"at": 4.0, "trained": 2},
+    ]
     held = check_held(finished_run.uri, noted(tmp_path, finished_run, *lines), 4, batch_size=16)
     assert held.holds
     assert (held.repeated, held.recover_s) == (1, 0.5)
