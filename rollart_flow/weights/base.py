@@ -102,7 +102,6 @@ class WeightStore(ABC):
             checksum=checksum or fingerprint(tensors),
         )
 
-    @abstractmethod
     def publish(
         self,
         version: int,
@@ -123,6 +122,15 @@ class WeightStore(ABC):
         Raises:
             WeightsError: the version exists with other tensors.
         """
+        made = self.describe(version, tensors, checksum)
+        self._publish(made, tensors, lasting=lasting)
+        return made
+
+    @abstractmethod
+    def _publish(
+        self, made: Manifest, tensors: Mapping[str, torch.Tensor], *, lasting: bool
+    ) -> None:
+        """Make a described version readable; see `publish`."""
 
     @abstractmethod
     def read(self, version: int) -> dict[str, torch.Tensor]:

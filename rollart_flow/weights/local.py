@@ -62,29 +62,22 @@ class LocalWeightStore(WeightStore):
         """Return the location of a version relative to the run."""
         return f"{Path(self.folder).name}/{_name(version)}"
 
-    def publish(
-        self,
-        version: int,
-        tensors: Mapping[str, torch.Tensor],
-        checksum: str | None = None,
-        *,
-        lasting: bool = False,
-    ) -> Manifest:
-        made, name = self.describe(version, tensors, checksum), _name(version)
-        layout = layout_of(made.tensors)
+    def _publish(
+        self, made: Manifest, tensors: Mapping[str, torch.Tensor], *, lasting: bool
+    ) -> None:
+        name, layout = _name(made.version), layout_of(made.tensors)
 
         def files() -> Files:
             yield MANIFEST_FILE, (memoryview(json.dumps(asdict(made), indent=1).encode()),)
             yield TENSORS_FILE, parts(tensors, layout)
 
-        failed = f"version {version} was not published to {self.folder}"
+        failed = f"version {made.version} was not published to {self.folder}"
         with _as_weights_error(failed), self._place.writing():
             while not self._holds(made):
                 if self._place.put(name, files(), lasting=lasting):
-                    return made
+                    return
             if lasting:
                 self._place.make_lasting(name)
-        return made
 
     def read(self, version: int) -> dict[str, torch.Tensor]:
         import safetensors.torch

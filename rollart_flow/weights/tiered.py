@@ -34,20 +34,13 @@ class TieredWeightStore(WeightStore):
     def uri(self, version: int) -> str:
         return (self._fast if self._fast.capabilities.latest else self._lasting).uri(version)
 
-    def publish(
-        self,
-        version: int,
-        tensors: Mapping[str, torch.Tensor],
-        checksum: str | None = None,
-        *,
-        lasting: bool = False,
-    ) -> Manifest:
+    def _publish(
+        self, made: Manifest, tensors: Mapping[str, torch.Tensor], *, lasting: bool
+    ) -> None:
         """Publish to the durable store too if the version must last, or late readers need it."""
-        if not lasting and self._fast.capabilities.late_join:
-            return self._fast.publish(version, tensors, checksum)
-        durable = self._lasting.publish(version, tensors, checksum, lasting=True)
-        fast = self._fast.publish(version, tensors, durable.checksum)
-        return fast if self._fast.capabilities.latest else durable
+        if lasting or not self._fast.capabilities.late_join:
+            self._lasting.publish(made.version, tensors, made.checksum, lasting=True)
+        self._fast.publish(made.version, tensors, made.checksum)
 
     def read(self, version: int) -> dict[str, torch.Tensor]:
         try:

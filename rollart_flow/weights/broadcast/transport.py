@@ -52,14 +52,9 @@ class BroadcastWeightStore(WeightStore):
     def uri(self, version: int) -> str:
         return self._uri
 
-    def publish(
-        self,
-        version: int,
-        tensors: Mapping[str, torch.Tensor],
-        checksum: str | None = None,
-        *,
-        lasting: bool = False,
-    ) -> Manifest:
+    def _publish(
+        self, made: Manifest, tensors: Mapping[str, torch.Tensor], *, lasting: bool
+    ) -> None:
         """Hold the version in place of the previous one.
 
         Raises:
@@ -71,8 +66,7 @@ class BroadcastWeightStore(WeightStore):
         if self._sender is None:
             self._sender = Sender(self._backend, reachable_host(), device=self.capabilities.device)
             announce(self._uri, self._sender.host, self._sender.port)
-        self._sender.offer(version, tensors)
-        return self.describe(version, tensors, checksum)
+        self._sender.offer(made.version, tensors)
 
     def read(self, version: int) -> dict[str, torch.Tensor]:
         raise self._missing(version)

@@ -74,33 +74,27 @@ class MooncakeWeightStore(WeightStore):
         """Return the address of a version in the store."""
         return f"mooncake:{self._run}/v{version:06d}"
 
-    def publish(
-        self,
-        version: int,
-        tensors: Mapping[str, torch.Tensor],
-        checksum: str | None = None,
-        *,
-        lasting: bool = False,
-    ) -> Manifest:
+    def _publish(
+        self, made: Manifest, tensors: Mapping[str, torch.Tensor], *, lasting: bool
+    ) -> None:
         """Put the version into memory and make it readable.
 
         Raises:
             WeightsError: no memory is left, or the master does not answer.
         """
-        made = self.describe(version, tensors, checksum)
-        with self._using(f"version {version} was not published") as (client, log):
-            if not self._holds(client, log.newest(), made):
-                layout = layout_of(made.tensors)
-                name = f"v{version:06d}-{uuid4().hex[:8]}-{-(-layout.size // self._bucket_bytes)}"
-                log.change(lambda now: replace(now, leaving=(*now.leaving, name)))
-                self._put(
-                    client, self._manifest(name), Described(made, self._bucket_bytes).encode()
-                )
-                digests = self._put_buckets(client, log, name, parts(tensors, layout))
-                self._put(client, self._digests(name), json.dumps(digests).encode())
-                log.change(lambda now: now.with_published(version, name))
-                self._collect(client, log)
-        return made
+        with self._using(f"version {made.version} was not published") as (client, log):
+            if self._holds(client, log.newest(), made):
+                return
+            layout = layout_of(made.tensors)
+            count = -(-layout.size // self._bucket_bytes)
+            name = f"v{made.version:06d}-{uuid4().hex[:8]}-{count}"
+            log.change(lambda now: replace(now, leaving=(*now.leaving, name)))
+            described = Described(made, self._bucket_bytes)
+            self._put(client, self._manifest(name), described.encode())
+            digests = self._put_buckets(client, log, name, parts(tensors, layout))
+            self._put(client, self._digests(name), json.dumps(digests).encode())
+            log.change(lambda now: now.with_published(made.version, name))
+            self._collect(client, log)
 
     def read(self, version: int) -> dict[str, torch.Tensor]:
         """Return all tensors of a version in separate memory, into which the buckets are read.
