@@ -9,7 +9,7 @@ replaces it, unless the sender still waits for the answer.
 
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from rollart_flow.types import (
     Assignment,
@@ -162,6 +162,15 @@ class AsyncEnvironment(Protocol):
 
     async def close(self) -> None:
         """Release the environment's resources; may be called at any moment, and twice."""
+        ...
+
+
+@runtime_checkable
+class SlowStart(Protocol):
+    """An environment that starts a process first, which may take long and is no step of its own."""
+
+    async def start(self) -> None:
+        """Return once `reset` can be called; without effect if it can be called already."""
         ...
 
 

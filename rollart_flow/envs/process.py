@@ -12,6 +12,7 @@ import asyncio
 import base64
 import dataclasses
 import logging
+import os
 import pickle
 from collections import defaultdict
 from collections.abc import Callable, Mapping
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rollart_flow.control.rollout.env_checks import checked_reset, checked_step
+from rollart_flow.control.rollout.guarded_env import START_S
 from rollart_flow.envs.base import Domain, Info
 from rollart_flow.errors import EnvironmentFailedError, EnvironmentTimeoutError
 from rollart_flow.isolation.process import Isolated, IsolatedError
@@ -45,6 +47,8 @@ class WarmProcesses:
     def __init__(self, keep: int) -> None:
         """Create an empty pool that keeps at most `keep` idle processes per kind of domain."""
         self._keep = keep
+        self.starting = asyncio.Semaphore(os.cpu_count() or 1)
+        """Turns to start: many starts at once would take each other's time."""
         self._idle: defaultdict[_Kind, list[Isolated]] = defaultdict(list)
 
     async def take(self, domain: Domain) -> Isolated:
@@ -92,7 +96,7 @@ class ProcessEnvironment:
 
         Args:
             domain: a frozen dataclass; its fields must pickle.
-            timeout_s: of each reset (starting the process included), step and close.
+            timeout_s: of each reset, step and close.
             source: pipeline file that the domain's class is in, where this process cannot tell.
             processes: where the process comes from and goes to; None: it ends with `close`.
         """
@@ -104,12 +108,22 @@ class ProcessEnvironment:
         self._calling = False
         self._name = domain.environment.__name__
 
-    async def reset(self, seed: int, task: str) -> tuple[str, Info]:
-        """Start an episode; the first one starts a process and makes the environment in it."""
-        if self._process is None:
-            opening = _opening(self._domain, self._source)
+    async def start(self) -> None:
+        """Start a process and make the environment in it, unless that is done already.
+
+        There are at most as many starts at a time as there are cores, each for `START_S` at most.
+        """
+        if self._process is not None:
+            return
+        opening = _opening(self._domain, self._source)
+        async with self._processes.starting:
             await self._take()
-            await self._call("make", {"open": opening}, _unchecked)
+            limit_s = max(START_S, self._timeout_s)
+            await self._call("make", {"open": opening}, _unchecked, limit_s)
+
+    async def reset(self, seed: int, task: str) -> tuple[str, Info]:
+        """Start an episode; the first one starts the process."""
+        await self.start()
         return await self._call("reset", {"reset": [seed, task]}, checked_reset)
 
     async def step(self, action: str) -> tuple[str, float, bool, bool, Info]:
@@ -144,21 +158,26 @@ class ProcessEnvironment:
             raise EnvironmentFailedError(f"{self._name}: {error}") from error
 
     async def _call(
-        self, what: str, request: Mapping[str, object], check: Callable[[object, str], _Answer]
+        self,
+        what: str,
+        request: Mapping[str, object],
+        check: Callable[[object, str], _Answer],
+        limit_s: float | None = None,
     ) -> _Answer:
         process = self._process
         if process is None:
             raise EnvironmentFailedError(f"{self._name}: {what} before reset; call reset first")
         self._calling = True
+        limit_s = self._timeout_s if limit_s is None else limit_s
         try:
-            async with asyncio.timeout(self._timeout_s):
+            async with asyncio.timeout(limit_s):
                 return check(await process.call(request), f"{self._name}.{what}")
         except BaseException as error:
             self._process = None
             await process.kill()
             if isinstance(error, TimeoutError):
                 raise EnvironmentTimeoutError(
-                    f"{self._name}.{what}: no answer within {self._timeout_s:g} s; killed"
+                    f"{self._name}.{what}: no answer within {limit_s:g} s; killed"
                 ) from error
             if isinstance(error, IsolatedError):
                 raise EnvironmentFailedError(f"{self._name}.{what}: {error}") from error

@@ -6,8 +6,10 @@ import os
 import select
 import signal
 import sys
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,7 +18,7 @@ import pytest
 
 from rollart_flow.control.protocols import AsyncEnvironment
 from rollart_flow.envs.adapter import open_environment
-from rollart_flow.envs.base import Domain
+from rollart_flow.envs.base import Domain, Environment
 from rollart_flow.envs.process import ProcessEnvironment, WarmProcesses
 from rollart_flow.errors import EnvironmentFailedError, EnvironmentTimeoutError
 from tests.envs.awkward import Awkward
@@ -313,5 +315,22 @@ def test_one_that_hangs_delays_no_other() -> None:
             hanging.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await hanging
+
+    run(test)
+
+
+@dataclass(frozen=True)
+class SlowlyMade(Awkward):
+    """An environment whose imports take longer than a step may."""
+
+    def make(self) -> Environment:
+        time.sleep(1.5)
+        return super().make()
+
+
+def test_making_an_environment_does_not_count_against_the_limit_of_a_step() -> None:
+    async def test() -> None:
+        async with opened(SlowlyMade(), timeout_s=1.0) as environment:
+            assert (await environment.reset(3, "x"))[0] == "hello 3 x"
 
     run(test)

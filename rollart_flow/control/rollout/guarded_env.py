@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 
 from rollart_flow.control.loop.waits import waiting
-from rollart_flow.control.protocols import AsyncEnvironment
+from rollart_flow.control.protocols import AsyncEnvironment, SlowStart
 from rollart_flow.control.rollout.env_checks import StepAnswer, checked_reset, checked_step
 from rollart_flow.control.rollout.interrupts import (
     AttemptEndedError,
@@ -23,6 +23,9 @@ from rollart_flow.control.rollout.interrupts import (
 from rollart_flow.errors import EnvironmentTimeoutError
 from rollart_flow.text import one_line
 from rollart_flow.types import Outcome, Reason
+
+START_S = 300.0
+"""Longest start of an environment's process, with all imports, and the wait for its turn [s]."""
 
 
 class _Guard:
@@ -105,14 +108,29 @@ class GuardedEnvironment:
 
     async def reset(self, seed: int, task: str) -> str:
         """Create and reset the environment, and return the first observation."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
         try:
             with self._guard.over("reset"):
-                self._environment = self._make()
-                answer = checked_reset(await self._environment.reset(seed, task))
+                environment = self._environment = self._make()
+            if isinstance(environment, SlowStart):
+                await self._start(environment)
+            with self._guard.over("reset"):
+                answer = checked_reset(await environment.reset(seed, task))
         finally:
-            self.reset_s = self.call_s
+            self.reset_s = loop.time() - began
         self._attempt.check()
         return answer.observation
+
+    async def _start(self, environment: SlowStart) -> None:
+        """Start the environment, whose imports are not limited by the time of a step."""
+        guard = _Guard(self._name, CallLimit(self._attempt, max(START_S, self._timeout_s)))
+        try:
+            with guard.over("start"):
+                await environment.start()
+        finally:
+            guard.limit.close()
+        self._attempt.check()
 
     async def step(self, action: str) -> StepAnswer:
         """Apply an action and return the checked answer."""

@@ -306,6 +306,31 @@ async def test_an_environment_that_cannot_be_made_is_a_failed_trajectory() -> No
     )
 
 
+class StartedEnvironment(ScriptedEnvironment):
+    """Takes a while to start before its first reset."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(DONE)
+        self._seconds = seconds
+
+    async def start(self) -> None:
+        await asyncio.sleep(self._seconds)
+
+
+async def test_the_start_of_an_environment_is_no_step_of_it() -> None:
+    trajectory = await manager(StartedEnvironment(200)).run()
+    assert trajectory.outcome is Outcome.COMPLETED
+    assert trajectory.reset_s == 201.0
+
+
+async def test_a_start_that_takes_too_long_ends_the_attempt() -> None:
+    limits = AttemptLimits(max_turns=10, context_tokens=100, trajectory_timeout_s=math.inf)
+    environment = StartedEnvironment(1000)
+    trajectory = await manager(environment, limits=limits).run()
+    assert (trajectory.outcome, trajectory.error) == (Outcome.TIMED_OUT, "start took over 300 s")
+    assert environment.closed == 1
+
+
 async def test_numpy_values_are_answers_too() -> None:
     answer = ("", np.float32(0.5), np.bool_(True), np.bool_(False), {"success": np.bool_(False)})
     trajectory = await manager(ScriptedEnvironment(answer)).run()
