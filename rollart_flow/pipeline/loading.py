@@ -12,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 
 from rollart_flow.errors import PipelineError, RollartError
+from rollart_flow.pipeline.caches import send_caches_by_value
 from rollart_flow.pipeline.dag import Pipeline
 
 _MODULE = "rollart_pipeline"
@@ -73,6 +74,7 @@ def run_source(source_text: str, name: str) -> dict[str, object]:
         PipelineError: the file fails; the message names file and line.
         RollartError: an error of this library raised in the file, with file and line added.
     """
+    send_caches_by_value()
     module = ModuleType(_MODULE)
     module.__file__ = name
     before = sys.modules.get(_MODULE)

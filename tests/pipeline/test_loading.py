@@ -8,6 +8,7 @@ import pytest
 
 from rollart_flow.errors import PipelineError, SettingsError
 from rollart_flow.pipeline import load_pipeline, load_source
+from rollart_flow.schema import delta_schema
 
 TWO_DOMAINS = Path(__file__).parents[2] / "pipelines" / "two_domains.py"
 
@@ -100,3 +101,15 @@ def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:
         load_pipeline(tmp_path / "bytes.py")
     with pytest.raises(PipelineError, match="cannot be read"):
         load_pipeline(tmp_path)
+
+
+def test_a_cached_function_of_a_file_travels_by_value_and_one_of_a_module_by_name() -> None:
+    from ray import cloudpickle
+
+    cached = "from functools import cache\ncached = cache(lambda number: 2.0 * number)\n"
+    source = cached + SMALL.replace("return 1.0", "return cached(3)")
+    judge = load_source(source, "mine.py").pipeline.reward.fn
+    sent = pickle.loads(cloudpickle.dumps(judge))
+    assert sent(None) == 6.0
+    assert sent.__globals__["cached"].cache_info().currsize == 1
+    assert pickle.loads(pickle.dumps(delta_schema)) is delta_schema
