@@ -9,6 +9,7 @@ from rich.text import Text
 
 from rollart_flow.cli.arguments import AsJson, RunName, Store
 from rollart_flow.cli.output import console, escape_controls, grid, print_json
+from rollart_flow.cli.trusting import Trust, check_trusted
 from rollart_flow.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -175,6 +176,7 @@ def replay(
     trajectory: Annotated[
         str | None, typer.Option(help="Trajectory to re-run; the beginning of its id is enough.")
     ] = None,
+    trust: Trust = False,
     store: Store = None,
     as_json: AsJson = False,
 ) -> None:
@@ -184,6 +186,7 @@ def replay(
     if (step is None) == (trajectory is None):
         raise SettingsError("replay takes either --step N or --trajectory ID")
     stored = open_run(run, store=store)
+    check_trusted(stored.uri, trust)
     if step is not None:
         from rollart_flow.replay import replay_step
 

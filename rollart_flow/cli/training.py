@@ -21,6 +21,7 @@ from rollart_flow.cli.arguments import (
 )
 from rollart_flow.cli.output import console, print_json
 from rollart_flow.cli.progress import showing_progress
+from rollart_flow.cli.trusting import Trust, check_trusted
 from rollart_flow.pipeline import load_pipeline
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ def resume(
             help="Go on although another process drives the run, once its lease has run out.",
         ),
     ] = False,
+    trust: Trust = False,
     executor: Executor = "ray",
     address: Address = None,
     as_json: AsJson = False,
@@ -77,6 +79,7 @@ def resume(
     from rollart_flow.store import resolve
 
     uri = resolve(run, store)
+    check_trusted(uri, trust)
     with showing_progress(run, quiet=as_json) as on_progress:
         from rollart_flow import runner
 
@@ -98,6 +101,7 @@ def fork(
     store: Store = None,
     name: NewName = None,
     changes: Changes = None,
+    trust: Trust = False,
     executor: Executor = "ray",
     address: Address = None,
     as_json: AsJson = False,
@@ -106,6 +110,7 @@ def fork(
     from rollart_flow.store import resolve
 
     parent = resolve(run, store)
+    check_trusted(parent, trust)
     loaded = load_pipeline(file, settings_from(changes))
     with showing_progress(loaded.pipeline.name, quiet=as_json) as on_progress:
         from rollart_flow import runner

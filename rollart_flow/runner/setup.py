@@ -17,6 +17,7 @@ from rollart_flow.operators.train import weights_table
 from rollart_flow.pipeline import LoadedPipeline, Pipeline
 from rollart_flow.rows import events_table
 from rollart_flow.runner.adapters import keep_adapter
+from rollart_flow.runner.trust import trust
 from rollart_flow.store import Parent, Run, RunInfo, RunStatus, RunWriter, files, new_run_uri
 from rollart_flow.store.layout import (
     checkpoints_uri,
@@ -77,6 +78,8 @@ def create_run(
         raise RunExistsError(said) from error
     with removed_if_refused(uri):
         write_pipeline(uri, loaded.source_text)
+        if files.is_remote(uri):
+            trust(uri)
         detail = {"pipeline": pipeline.name, "overrides": dict(loaded.overrides)}
         started = Event(EventKind.RUN, info.name, detail=detail)
         writer.commit("events", events_table([(datetime.now(UTC), started)]))

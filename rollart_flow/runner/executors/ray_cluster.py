@@ -5,12 +5,13 @@ import os
 import socket
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from tempfile import TemporaryFile
 
 import ray
 
 from rollart_flow.errors import RunFailedError
+from rollart_flow.runner.executors.private_ray import private_ray
 
 _ENVIRONMENT = {
     # Many small processes share few CPUs, whereas Ray starts one process per CPU at a time.
@@ -31,6 +32,7 @@ def ray_cluster(address: str | None = None) -> Iterator[bool]:
 
     A cluster that the caller has already connected to is used and left unchanged. Without an
     address, and without one in $RAY_ADDRESS, a local cluster starts, which ends with this process.
+    It listens on loopback and requires a token (`private_ray`).
     If this process is killed, the kernel ends the cluster; two idle Ray agents, which hold no data
     of a run, may end up to a minute later.
 
@@ -49,11 +51,12 @@ def ray_cluster(address: str | None = None) -> Iterator[bool]:
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     address = address or os.environ.get("RAY_ADDRESS")
-    _start(address)
-    try:
-        yield address is not None
-    finally:
-        ray.shutdown()
+    with private_ray() if address is None else nullcontext():
+        _start(address)
+        try:
+            yield address is not None
+        finally:
+            ray.shutdown()
 
 
 def _start(address: str | None) -> None:
