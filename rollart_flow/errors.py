@@ -9,6 +9,7 @@
     │   ├── RunNotFoundError (FileNotFoundError)
     │   ├── RunExistsError (FileExistsError)
     │   ├── QueryError (ValueError)         SQL that is wrong, or reads more than the run's tables
+    │   ├── RowsLostError                   a process died with rows that are not committed
     │   └── FencedError                     another writer has taken the run over
     ├── EnvironmentFailedError (RuntimeError)   the environment raised or answered invalidly
     ├── EnvironmentTimeoutError (TimeoutError)  the environment did not answer in time
@@ -80,6 +81,10 @@ class RunExistsError(StoreError, FileExistsError):
 
 class QueryError(StoreError, ValueError):
     """SQL that is wrong, or that would read something besides the tables of its run."""
+
+
+class RowsLostError(StoreError):
+    """A process died with rows that are not committed; whoever has them sends them again."""
 
 
 class FencedError(StoreError):

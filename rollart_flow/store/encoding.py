@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
-from typing import Any
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -33,6 +33,30 @@ Span = tuple[int, int]
 
 STATISTICS = ("seq", "step", "policy_version", "policy_version_start")
 """Columns whose minimum and maximum per file are in the Delta log, for readers to prune files."""
+
+
+class RowsElsewhere(Protocol):
+    """Uncommitted rows of one table that other processes hold, and write as data files."""
+
+    @property
+    def num_rows(self) -> int: ...
+
+    def write(self, first_seq: int, clock_us: int) -> list[DataFile]:
+        """Write the rows durably, and return their files in order of seq.
+
+        Args:
+            first_seq: seq of the first row; those of the others follow it without a gap.
+            clock_us: `committed_at` of the rows, as in `stamp`.
+
+        Raises:
+            RowsLostError: a process died with its rows; nothing is committed.
+            StoreError: storage failed.
+        """
+        ...
+
+
+Rows: TypeAlias = "pa.Table | RowsElsewhere"
+"""Uncommitted rows of one table."""
 
 _ROW_GROUP_BYTES = 4 << 20
 _ROW_GROUP_ROWS = 1 << 18
@@ -125,7 +149,7 @@ def statistics(rows: pa.Table) -> str:
     )
 
 
-def in_closing_order(rows: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
+def in_closing_order(rows: Mapping[str, Rows]) -> dict[str, Rows]:
     """Sort tables into the order in which they are committed.
 
     `steps` comes last, so that rows committed together with a step have a lower seq than the row
@@ -134,7 +158,7 @@ def in_closing_order(rows: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
     return {table: rows[table] for table in sorted(TABLES, key="steps".__eq__) if table in rows}
 
 
-def number(rows: Mapping[str, pa.Table], after: int) -> dict[str, Span]:
+def number(rows: Mapping[str, Rows], after: int) -> dict[str, Span]:
     """Assign the rows of each table their seqs, all above `after`."""
     spans = {}
     for table, added in rows.items():

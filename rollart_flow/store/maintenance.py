@@ -11,7 +11,7 @@ writer's marks, or touches rows of an incomplete group; commits and readers cont
 import re
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -32,6 +32,9 @@ from rollart_flow.store.encoding import (
 )
 from rollart_flow.store.table import DataFile, delta_errors, open_table
 from rollart_flow.store.table_log import TableLog, log_entry
+
+Merge = Callable[[str, str, Sequence[DataFile]], DataFile]
+"""Function that writes adjacent files of a table as one, as `merged` does."""
 
 RETENTION = timedelta(minutes=10)
 """How long replaced files and log entries are kept for readers that use them."""
@@ -66,11 +69,13 @@ class TableMaintenance:
     Args:
         log: the table, as its writer sees it; the writer has just taken over.
         lock: the writer's lock, held while the log is changed.
+        merge: writes the rows of adjacent files as one.
     """
 
-    def __init__(self, log: TableLog, lock: AbstractContextManager[object]) -> None:
+    def __init__(self, log: TableLog, lock: AbstractContextManager[object], merge: Merge) -> None:
         self._log = log
         self._lock = lock
+        self._write_merged = merge
         self._made: deque[tuple[float, int]] = deque()
         """Time and version of the checkpoints whose earlier log files are there too."""
         live = {file.path for file in log.files}
@@ -129,7 +134,7 @@ class TableMaintenance:
         doing = f"{log.table}: cannot merge files of {log.uri}"
         try:
             with delta_errors(doing):
-                new = _merged(log.uri, log.table, neighbours)
+                new = self._write_merged(log.uri, log.table, neighbours)
         except pa.ArrowException as error:  # a data file is damaged
             raise StoreError(f"{doing}: {files.one_line(error)}") from error
         with self._lock:
@@ -221,8 +226,14 @@ def _row_groups(uri: str, schema: pa.Schema) -> Iterator[pa.Table]:
         yield group.to_table(schema=schema, use_threads=False)
 
 
-def _merged(uri: str, table: str, small: Sequence[DataFile]) -> DataFile:
-    """Write the rows of adjacent files as one, with a few row groups in memory at a time."""
+def merged(uri: str, table: str, small: Sequence[DataFile]) -> DataFile:
+    """Write the rows of adjacent files as one, with a few row groups in memory at a time.
+
+    Args:
+        uri: folder of the table.
+        table: name of the table.
+        small: the files, in order of seq.
+    """
     schema = stored_schema(table)
     sink = pa.BufferOutputStream()
     gathered: list[pa.Table] = []

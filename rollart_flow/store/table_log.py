@@ -123,15 +123,17 @@ class TableLog:
         if self._read(self.version + 1) is not None or self._read(self.version) is None:
             self.load()
 
-    def append(self, file: DataFile, marks: Mapping[str, int], note: Mapping[str, Any]) -> None:
-        """Commit one written file under new marks, WRITER among them.
+    def append(
+        self, new: Sequence[DataFile], marks: Mapping[str, int], note: Mapping[str, Any]
+    ) -> None:
+        """Commit written files, in order of seq, under new marks, WRITER among them.
 
         Raises:
             FencedError: another writer has taken over.
             StoreError: the file was not committed, or the log cannot be read to find out.
         """
-        self._commit([_added(file, data_change=True)], marks, note)
-        self.files.append(file)
+        self._commit([_added(file, data_change=True) for file in new], marks, note)
+        self.files.extend(new)
 
     def replace(self, old: Sequence[DataFile], new: DataFile) -> None:
         """Commit a file that holds the rows of adjacent live files in their place.

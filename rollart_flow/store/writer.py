@@ -23,10 +23,10 @@ import pyarrow as pa
 from rollart_flow.errors import FencedError, RollartError, StoreError
 from rollart_flow.schema import SCHEMA_VERSION, TABLES, check
 from rollart_flow.store import files
-from rollart_flow.store.encoding import Span, in_closing_order, number, stamp, write_files
+from rollart_flow.store.encoding import Rows, Span, in_closing_order, number, stamp, write_files
 from rollart_flow.store.info import RunInfo, RunStatus, info_uri, read_info, write_info
 from rollart_flow.store.lease import Tenure
-from rollart_flow.store.maintenance import RETENTION, Maintained, TableMaintenance
+from rollart_flow.store.maintenance import RETENTION, Maintained, Merge, TableMaintenance, merged
 from rollart_flow.store.owner import Owner
 from rollart_flow.store.table import CALLER, CLOCK, COMPLETE, WRITER, open_table, recorded
 from rollart_flow.store.table_log import TableLog
@@ -37,7 +37,9 @@ _MAINTAIN_AFTER = 50
 class RunWriter:
     """Commits rows to the seven tables of one run. Every method may be called from any thread."""
 
-    def __init__(self, uri: str, info: RunInfo, term: int | None = None) -> None:
+    def __init__(
+        self, uri: str, info: RunInfo, term: int | None = None, merge: Merge = merged
+    ) -> None:
         """Use `create` or `open`."""
         self.uri = uri
         self.info = info
@@ -51,7 +53,9 @@ class RunWriter:
         for log in self._logs.values():
             log.take_over(term)
         self._settle()
-        self._maintenance = {t: TableMaintenance(log, self._lock) for t, log in self._logs.items()}
+        self._maintenance = {
+            table: TableMaintenance(log, self._lock, merge) for table, log in self._logs.items()
+        }
 
     @classmethod
     def create(cls, uri: str, info: RunInfo) -> Self:
@@ -72,12 +76,13 @@ class RunWriter:
             raise
 
     @classmethod
-    def open(cls, uri: str, tenure: Tenure | None = None) -> Self:
+    def open(cls, uri: str, tenure: Tenure | None = None, *, merge: Merge = merged) -> Self:
         """Take a run over: an older writer, even one that still runs, can no longer commit.
 
         Args:
             uri: address of the run.
             tenure: the driver of the run; by default this process, in the term of the last driver.
+            merge: writes the rows of adjacent files as one, as another process may.
 
         Raises:
             FencedError: a process of a later term drives the run.
@@ -95,7 +100,7 @@ class RunWriter:
             term=read.term if tenure is None else tenure.term,
             schema_version=SCHEMA_VERSION,
         )
-        writer = cls(uri, info, None if tenure is None else tenure.term)
+        writer = cls(uri, info, None if tenure is None else tenure.term, merge)
         write_info(uri, info)
         return writer
 
@@ -120,12 +125,13 @@ class RunWriter:
         return self.commit_many({table: rows}, transaction=transaction)[table]
 
     def commit_many(
-        self, rows: Mapping[str, pa.Table], *, transaction: int | None = None
+        self, rows: Mapping[str, Rows], *, transaction: int | None = None
     ) -> dict[str, Span]:
         """Commit uncommitted rows to several tables: all of them become visible, or none.
 
         Args:
-            rows: rows of `schema.row_schema` by table; `steps` gets the highest seqs.
+            rows: rows of `schema.row_schema` by table, here or in other processes, which have
+                checked them; `steps` gets the highest seqs.
             transaction: the caller's number of this commit, higher than all before. If a commit
                 of that number exists, nothing is written and its seqs are returned.
 
@@ -134,10 +140,16 @@ class RunWriter:
 
         Raises:
             SchemaError: rows do not match their table; nothing was written.
+            RowsLostError: another process died with its rows; nothing was committed.
             FencedError: another writer has taken the run over; this one must stop.
             StoreError: storage failed; without a `transaction`, check the tables before a retry.
         """
-        checked = in_closing_order({table: check(table, rows[table]) for table in rows})
+        checked = in_closing_order(
+            {
+                table: check(table, given) if isinstance(given, pa.Table) else given
+                for table, given in rows.items()
+            }
+        )
         filled = {table: added for table, added in checked.items() if added.num_rows}
         with self._lock:
             self._ensure_usable()
@@ -151,28 +163,35 @@ class RunWriter:
             return spans
 
     def _write(
-        self, rows: Mapping[str, pa.Table], spans: dict[str, Span], transaction: int | None
+        self, rows: Mapping[str, Rows], spans: dict[str, Span], transaction: int | None
     ) -> None:
         """Write all data files, then commit them table by table; the last closes the group."""
         self._clock_us = max(self._clock_us, time.time_ns() // 1000)
-        added = write_files(self.uri, stamp(rows, spans, self._clock_us))
+        elsewhere = {
+            table: given.write(spans[table][0], self._clock_us)
+            for table, given in rows.items()
+            if not isinstance(given, pa.Table)
+        }
+        here = {table: given for table, given in rows.items() if isinstance(given, pa.Table)}
+        written = write_files(self.uri, stamp(here, spans, self._clock_us))
+        added = {t: elsewhere[t] if t in elsewhere else [written[t]] for t in rows}
         closing = next(reversed(added))
         last = spans[closing][1]
         self._in_doubt = True
-        for table, file in added.items():
+        for table, new in added.items():
             marks, note = {WRITER: spans[table][1], CLOCK: self._clock_us}, {}
             if table == closing:
                 marks[COMPLETE] = last
             if table == closing and transaction is not None:
                 marks[CALLER] = transaction
                 note = {"transaction": transaction, "seqs": spans}
-            self._logs[table].append(file, marks, note)
+            self._logs[table].append(new, marks, note)
         self._seq = self._complete = last
         self._commits += 1
         self._in_doubt = False
 
     def _recorded(
-        self, closing: str, transaction: int, rows: Mapping[str, pa.Table]
+        self, closing: str, transaction: int, rows: Mapping[str, Rows]
     ) -> dict[str, Span] | None:
         """Seqs that were committed under the caller's number, or None if there are none."""
         log = self._logs[closing]
