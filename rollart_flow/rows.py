@@ -86,8 +86,13 @@ def _tuples(value: Any) -> Any:
 
 
 def samples(trajectories: pa.Table) -> list[Sample]:
-    """The control plane's summaries of rows of `trajectories`; reads no token data."""
-    tokens = pc.list_value_length(trajectories["token_ids"]).to_pylist()
+    """The control plane's summaries of rows of `trajectories`; reads no token data.
+
+    Rows without tokens have their number in the column `tokens` (`operators.held_rows`).
+    """
+    counted = "tokens" in trajectories.column_names
+    counts = trajectories["tokens"] if counted else pc.list_value_length(trajectories["token_ids"])
+    tokens = counts.to_pylist()
     rows = trajectories.select(list(SAMPLE_COLUMNS)).to_pylist()
     return [sample_from_row(row, count) for row, count in zip(rows, tokens, strict=True)]
 

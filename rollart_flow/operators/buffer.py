@@ -11,25 +11,24 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from rollart_flow.control.buffer.buffer_service import BufferService, StoredBuffer
 from rollart_flow.control.protocols import Change
 from rollart_flow.control.schedule.schedule import Schedule
+from rollart_flow.operators.arrow_rows import ArrowRows
+from rollart_flow.operators.buffer_writer import BufferWriterActor
 from rollart_flow.operators.committer import Committer
-from rollart_flow.operators.filters import NamedFilter, group_refusal, refusals
+from rollart_flow.operators.filters import NamedFilter
+from rollart_flow.operators.held_rows import BufferWriters, describe, filter_columns
 from rollart_flow.operators.recovery import RecoveredRun, batch_of, recorded_reports, recover
-from rollart_flow.resources import register
+from rollart_flow.resources import Remote, register
 from rollart_flow.resources.blocking import report_waits
 from rollart_flow.resources.garbage import freeze_heap
 from rollart_flow.resources.nodes import restarted
-from rollart_flow.rows import events_table, from_ipc, samples, to_ipc
+from rollart_flow.rows import events_table, from_ipc, to_ipc
 from rollart_flow.store import Run, RunStatus, RunWriter
 from rollart_flow.store.lease import Tenure
-from rollart_flow.types import Batch, Event, EventKind, Reason, Sample
-
-_LEAST_RUN = 4
-"""Mean number of adjacent rows from which on rows are sliced, which copies none, not taken."""
+from rollart_flow.types import Batch, Event, EventKind, Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,63 +44,24 @@ class BufferSettings:
     group_filters: tuple[NamedFilter, ...] = ()
     """Filters of groups; a complete group passes if every filter is true for every member."""
 
-
-class ArrowRows:
-    """Row operations on Arrow tables; implements `control.buffer.storage.RowFormat`."""
-
-    def __init__(
-        self, filters: Sequence[NamedFilter] = (), group_filters: Sequence[NamedFilter] = ()
-    ) -> None:
-        self._filters = filters
-        self._group_filters = group_filters
-
-    def samples(self, rows: pa.Table) -> list[Sample]:
-        return samples(rows)
-
-    def take(self, rows: pa.Table, places: Sequence[int]) -> pa.Table:
-        return rows.take(list(places))
-
-    def pick(self, places: Sequence[tuple[pa.Table, int]]) -> pa.Table:
-        runs: list[tuple[pa.Table, int, int]] = []
-        for rows, place in places:
-            if runs and runs[-1][0] is rows and sum(runs[-1][1:]) == place:
-                runs[-1] = (rows, runs[-1][1], runs[-1][2] + 1)
-            else:
-                runs.append((rows, place, 1))
-        if len(runs) * _LEAST_RUN <= len(places):
-            return pa.concat_tables(rows.slice(start, count) for rows, start, count in runs)
-        first: dict[int, int] = {}
-        parts: list[pa.Table] = []
-        total = 0
-        for rows, _ in places:
-            if id(rows) not in first:
-                first[id(rows)] = total
-                parts.append(rows)
-                total += rows.num_rows
-        joined = pa.concat_tables(parts).combine_chunks()
-        return joined.take([first[id(rows)] + place for rows, place in places])
-
-    def with_staleness(self, rows: pa.Table, staleness: Sequence[int]) -> pa.Table:
-        return rows.append_column("staleness", pa.array(staleness, pa.int32()))
-
-    def refusals(self, rows: pa.Table) -> list[str | None]:
-        return refusals(self._filters, rows)
-
-    def group_refusal(self, members: Sequence[tuple[pa.Table, int]]) -> str | None:
-        if not self._group_filters:
-            return None
-        return group_refusal(self._group_filters, self.pick(members))
-
-    def newest(self, rows: pa.Table, column: str) -> int:
-        newest: int = pc.max(rows[column]).as_py()
-        return newest
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns that filters read."""
+        return filter_columns((*self.filters, *self.group_filters))
 
 
 class BufferActor:
     """Actor that serves the run's `BufferService`; rows cross it as Arrow IPC streams."""
 
-    def __init__(self, uri: str, settings: BufferSettings, tenure: Tenure | None = None) -> None:
+    def __init__(
+        self,
+        uri: str,
+        settings: BufferSettings,
+        tenure: Tenure | None = None,
+        writers: Sequence[Remote[BufferWriterActor]] = (),
+    ) -> None:
         self._uri = uri
+        self._writers = BufferWriters(writers)
         self._settings = settings
         self._tenure = tenure
         self._replaces = restarted()
@@ -129,13 +89,19 @@ class BufferActor:
     async def _open(self) -> None:
         settings, run = self._settings, Run(self._uri)
         report_waits(self._uri, "buffer")
-        self._writer = await asyncio.to_thread(RunWriter.open, self._uri, self._tenure)
+        self._writers.clear()
+        self._writer = await asyncio.to_thread(
+            RunWriter.open, self._uri, self._tenure, merge=self._writers.merge
+        )
         if self._replaces:
             self._recorded = await asyncio.to_thread(recorded_reports, run)
             await asyncio.to_thread(self._writer.commit, "events", _crash("buffer"))
         recovered = await asyncio.to_thread(recover, run)
         self._committer = Committer(
-            self._writer, max_rows=settings.commit_rows, interval_s=settings.commit_ms / 1000
+            self._writer,
+            max_rows=settings.commit_rows * max(1, len(self._writers)),
+            interval_s=settings.commit_ms / 1000,
+            locate=self._writers.located,
         )
         self._service: BufferService[pa.Table] = BufferService(
             settings.schedule,
@@ -152,9 +118,12 @@ class BufferActor:
         assert recovered.pending_rows is not None
         control, untrained = recovered.control, recovered.untrained
         manifest = recovered.version if untrained is None else untrained.step
+        rows = recovered.pending_rows
+        if self._writers:
+            rows = describe(rows, self._settings.columns)
         return StoredBuffer(
             pending=control.pending,
-            rows=recovered.pending_rows,
+            rows=rows,
             committed=recovered.committed,
             known=control.known,
             closed=control.closed,
@@ -204,19 +173,40 @@ class BufferActor:
         await service.put(from_ipc(data))
 
     @register("rank_zero")
+    async def put_held(self, data: bytes) -> None:
+        """Commit training trajectories that a buffer writer holds; see `BufferService.put`.
+
+        Args:
+            data: what `BufferWriterActor.put` returned.
+
+        Raises:
+            RowsLostError: the writer died; the caller puts the rows again.
+        """
+        service, rows = await self._serving(), from_ipc(data)
+        try:
+            await service.put(rows)
+        finally:
+            self._writers.keep(rows, service.held)
+
+    @register("rank_zero")
     async def commit(self, tables: Mapping[str, bytes]) -> int:
         """Commit rows, given as Arrow IPC by table; see `BufferService.commit`."""
         service = await self._serving()
         rows = {table: from_ipc(data) for table, data in tables.items()}
         if "batches" in rows:
             service.adopt(batch_of(rows["batches"]))
-        return await service.commit(rows)
+        committed = await service.commit(rows)
+        if "steps" in rows:
+            self._writers.trained(ArrowRows().newest(rows["steps"], "step"))
+        return committed
 
     @register("rank_zero")
     async def get_batch(self, step: int, version: int, size: int) -> Batch:
         """Return the batch of a step; see `BufferService.get_batch`."""
         service = await self._serving()
-        return await service.get_batch(step, version, size)
+        batch = await service.get_batch(step, version, size)
+        self._writers.formed(batch)
+        return batch
 
     @register("rank_zero")
     async def formed(self, step: int) -> Batch | None:
@@ -225,7 +215,10 @@ class BufferActor:
 
     @register("rank_zero")
     async def rows(self, batch: Batch) -> bytes:
-        """Return the rows of a batch as Arrow IPC; see `BufferService.batch_rows`."""
+        """Return the rows of a batch as Arrow IPC; see `BufferService.batch_rows`.
+
+        Rows that buffer writers hold are described only; `held_rows.BatchRows` gathers them.
+        """
         service = await self._serving()
         service.adopt(batch)
         return to_ipc(service.batch_rows(batch.step))

@@ -13,16 +13,17 @@ Events do not trigger commits of their own at once.
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import pyarrow as pa
 
-from rollart_flow.errors import FencedError, RollartError, StoreError
+from rollart_flow.errors import FencedError, RollartError, RowsLostError, StoreError
 from rollart_flow.rows import events_table
 from rollart_flow.store import RunWriter
+from rollart_flow.store.encoding import Rows
 from rollart_flow.types import Event, EventKind
 
 _log = logging.getLogger(__name__)
@@ -45,6 +46,13 @@ class _Queued:
         return sum(table.num_rows for table in self.tables.values())
 
 
+Locate = Callable[[pa.Table], Rows]
+
+
+def _here(rows: pa.Table) -> Rows:
+    return rows
+
+
 class Committer:
     """Commits queued rows after `interval_s`, or at once when `max_rows` rows are waiting.
 
@@ -53,6 +61,7 @@ class Committer:
         max_rows: number of waiting rows that triggers a commit at once.
         interval_s: time that a row waits for other rows; up to `_LONGEST` times as long if commits
             are slow.
+        locate: returns rows that may be in other processes, for rows that were queued.
     """
 
     def __init__(
@@ -61,10 +70,12 @@ class Committer:
         *,
         max_rows: int,
         interval_s: float,
+        locate: Locate = _here,
     ) -> None:
         self._writer = writer
         self._max_rows = max_rows
         self._interval_s = interval_s
+        self._locate = locate
         self._queue: list[_Queued] = []
         self._events: list[tuple[datetime, Event]] = []
         self._work = asyncio.Event()
@@ -97,6 +108,7 @@ class Committer:
 
         Raises:
             StoreError: the rows could not be written, or the committer has failed or is closing.
+            RowsLostError: another process died with the rows; nothing was committed.
             SchemaError: rows do not match their table; later commits fail too.
         """
         if self._failure is not None:
@@ -143,7 +155,8 @@ class Committer:
             for event in (self._work, self._rows, self._full):
                 event.clear()
             queue, self._queue = self._queue, []
-            await self._write(queue)
+            for part in _alike(queue):
+                await self._write(part)
             if self._closing:
                 return
 
@@ -159,9 +172,14 @@ class Committer:
         if self._failure is not None:
             self._fail(queue, self._failure)
             return
+        events, self._events = self._events, []
         try:
-            if tables := self._joined(queue):
+            if tables := self._joined(queue, events):
                 await loop.run_in_executor(self._threads, self._writer.commit_many, tables)
+        except RowsLostError as error:
+            self._events[:0] = events
+            await self._write_apart(queue, error)
+            return
         except Exception as error:  # noqa: BLE001  callers that wait must get any failure
             self._fail(queue, error)
             return
@@ -189,6 +207,14 @@ class Committer:
         else:
             self._unmaintained.clear()
 
+    async def _write_apart(self, queue: list[_Queued], error: RowsLostError) -> None:
+        """Commit one by one what was queued, some of whose rows are lost."""
+        if len(queue) > 1:
+            for item in queue:
+                await self._write([item])
+        elif queue and not queue[0].done.done():
+            queue[0].done.set_exception(error)
+
     def _fail(self, queue: list[_Queued], error: Exception) -> None:
         """Fail the queued commits and all later ones, so that no gap in the tables can arise.
 
@@ -203,15 +229,31 @@ class Committer:
             if not item.done.done():
                 item.done.set_exception(error)
 
-    def _joined(self, queue: list[_Queued]) -> dict[str, pa.Table]:
+    def _joined(
+        self, queue: list[_Queued], events: list[tuple[datetime, Event]]
+    ) -> dict[str, Rows]:
         parts: dict[str, list[pa.Table]] = {}
         for item in queue:
             for table, rows in item.tables.items():
                 parts.setdefault(table, []).append(rows)
-        if self._events:
-            events, self._events = self._events, []
+        if events:
             parts.setdefault("events", []).append(events_table(events))
-        return {table: pa.concat_tables(rows) for table, rows in parts.items()}
+        return {table: self._locate(pa.concat_tables(rows)) for table, rows in parts.items()}
+
+
+def _alike(queue: Sequence[_Queued]) -> Iterator[list[_Queued]]:
+    """Divide a queue where rows of a table have other columns than those before: the rows of one
+    may be in other processes, which get their description only."""
+    part: list[_Queued] = []
+    columns: dict[str, list[str]] = {}
+    for item in queue:
+        given = {table: rows.column_names for table, rows in item.tables.items()}
+        if any(columns.get(table, names) != names for table, names in given.items()):
+            yield part
+            part, columns = [], {}
+        columns |= given
+        part.append(item)
+    yield part
 
 
 async def _within(seconds: float, event: asyncio.Event) -> None:

@@ -108,7 +108,7 @@ def _recovered(run: Run) -> RecoveredRun:
         control=recovered,
         committed=_collect(_training(now).select(pl.len())).item(),
         crashes=_collect(now.events.filter(_CRASHED).select(pl.len())).item(),
-        pending_rows=_rows(now, recovered.pending),
+        pending_rows=_rows(now, [sample.trajectory_id for sample in recovered.pending]),
     )
 
 
@@ -225,11 +225,14 @@ def _events(now: Snapshot, groups: _Groups, names: Set[str]) -> Iterator[Event]:
             )
 
 
-def _rows(now: Snapshot, pending: Sequence[Sample]) -> pa.Table:
+def committed_rows(uri: str, trajectory_ids: Sequence[str]) -> pa.Table:
+    """Rows of committed training trajectories of the run at an address, in this order."""
+    return _rows(Run(uri).snapshot(), trajectory_ids)
+
+
+def _rows(now: Snapshot, trajectory_ids: Sequence[str]) -> pa.Table:
     schema = row_schema("trajectories")
-    ids = pl.DataFrame(
-        {"trajectory_id": [s.trajectory_id for s in pending]}, {"trajectory_id": pl.String}
-    )
+    ids = pl.DataFrame({"trajectory_id": trajectory_ids}, {"trajectory_id": pl.String})
     wanted = pl.col("trajectory_id").is_in(ids["trajectory_id"].implode())
     parts = [_collect(_training(now).filter(part, wanted)).sort("seq") for part in _parts(now)]
     rows = pl.concat(parts).unique("trajectory_id", keep="first", maintain_order=True)

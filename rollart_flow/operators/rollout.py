@@ -43,6 +43,7 @@ from rollart_flow.weights.folder_store import local_path
 if TYPE_CHECKING:
     from rollart_flow.engines.worker import EngineWorker
     from rollart_flow.operators.buffer import BufferActor
+    from rollart_flow.operators.buffer_writer import BufferWriterActor
     from rollart_flow.operators.coordinator import CoordinatorActor
 
 
@@ -61,6 +62,8 @@ class RolloutContext:
     """Resource class by domain, or "auto" if a profiler in each process determines it."""
     buffer: Remote["BufferActor"]
     """Handle of the buffer actor, which receives events."""
+    writers: tuple[Remote["BufferWriterActor"], ...]
+    """Handles of the buffer's writers, which receive trajectories; empty if the buffer does."""
     coordinator: Remote["CoordinatorActor"] | None = None
     """Handle of the coordinator; None for evaluation, which needs no permission."""
     schedule: Schedule | None = None
@@ -155,7 +158,7 @@ class RolloutOperator:
     ) -> None:
         self._context = context
         self._reward = RewardStage(reward)
-        self._sink = BufferSink(context.buffer)
+        self._sink = BufferSink(context.buffer, context.writers)
         self._driver: Driver | None = None
         self._places = None
         if max_concurrent is not None:

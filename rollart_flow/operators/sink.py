@@ -7,14 +7,19 @@ the buffer stores each trajectory once.
 """
 
 import asyncio
+import random
+from collections.abc import Sequence
+from itertools import cycle
 from typing import TYPE_CHECKING
 
+from rollart_flow.errors import RowsLostError
 from rollart_flow.resources import Remote
 from rollart_flow.rows import to_ipc, trajectories_table
 from rollart_flow.types import Trajectory
 
 if TYPE_CHECKING:
     from rollart_flow.operators.buffer import BufferActor
+    from rollart_flow.operators.buffer_writer import BufferWriterActor
 
 ROWS = 64
 """Number of trajectories of a full micro-batch."""
@@ -22,11 +27,37 @@ WAIT_S = 0.01
 """Longest time that a trajectory waits for others [s]."""
 
 
+class RowSender:
+    """Sends rows to the buffer or, if it has writers, to one of them in turn."""
+
+    def __init__(
+        self, buffer: "Remote[BufferActor]", writers: "Sequence[Remote[BufferWriterActor]]"
+    ) -> None:
+        self._buffer = buffer
+        self._writers = random.sample(writers, len(writers))  # each process starts with another
+        self._turns = cycle(self._writers)
+
+    async def send(self, data: bytes) -> None:
+        """Return once rows, given as Arrow IPC, are durable."""
+        if not self._writers:
+            await self._buffer.call.put.start(data)
+            return
+        while True:
+            described = await next(self._turns).call.put.start(data)
+            try:
+                await self._buffer.call.put_held.start(described)
+            except RowsLostError:
+                continue  # the writer was restarted without the rows
+            return
+
+
 class BufferSink:
     """Sends the trajectories of one process to the buffer."""
 
-    def __init__(self, buffer: "Remote[BufferActor]") -> None:
-        self._buffer = buffer
+    def __init__(
+        self, buffer: "Remote[BufferActor]", writers: "Sequence[Remote[BufferWriterActor]]" = ()
+    ) -> None:
+        self._sender = RowSender(buffer, writers)
         self._waiting: list[Trajectory] = []
         self._durable: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -57,7 +88,7 @@ class BufferSink:
 
     async def _send(self, trajectories: list[Trajectory], durable: asyncio.Future[None]) -> None:
         try:
-            await self._buffer.call.put.start(to_ipc(trajectories_table(trajectories)))
+            await self._sender.send(to_ipc(trajectories_table(trajectories)))
         except Exception as error:  # noqa: BLE001  raised in each attempt that waits
             durable.set_exception(error)
             durable.exception()  # retrieved here, in case that no attempt waits any more

@@ -15,8 +15,8 @@ from rollart_flow.errors import UnknownClientError
 from rollart_flow.types import Assignment, Sampling, Split, Task
 
 if TYPE_CHECKING:
-    from rollart_flow.operators.buffer import BufferActor
     from rollart_flow.operators.coordinator import CoordinatorActor
+    from rollart_flow.operators.held_rows import BatchRows
     from rollart_flow.resources import Remote
 
 
@@ -67,11 +67,11 @@ class Batches:
     def __init__(
         self,
         coordinator: "Remote[CoordinatorActor]",
-        buffer: "Remote[BufferActor]",
+        rows: "BatchRows",
         first_step: int,
     ) -> None:
         self._coordinator = coordinator
-        self._buffer = buffer
+        self._rows = rows
         self._first_step = first_step
 
     def __call__(self, index: int) -> pa.Table | None:
@@ -85,7 +85,7 @@ class Batches:
                 "step": [batch.step],
                 "policy_version": [batch.policy_version],
                 "trained_version": [batch.trained_version],
-                "rows": pa.array([self._buffer.call.rows(batch)], pa.large_binary()),
+                "rows": pa.array([self._rows(batch)], pa.large_binary()),
             }
         )
 

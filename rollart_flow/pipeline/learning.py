@@ -59,6 +59,9 @@ class Buffer(Node):
     """Rows of a micro-batch that is committed at once."""
     commit_ms: Positive = 50.0
     """Longest wait of a row for its micro-batch to fill [ms]."""
+    writers: Annotated[int, Within(0)] = 0
+    """Processes that hold the rows and write their files for the buffer's process, which then sees
+    no tokens; 0: the buffer's process does it. docs/cluster.md says when they are needed."""
     name: Name = "buffer"
     """Name of the node."""
 

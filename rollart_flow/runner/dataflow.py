@@ -18,6 +18,7 @@ from rollart_flow.control.schedule.declarations import Phase
 from rollart_flow.engines.worker import EngineWorker
 from rollart_flow.operators.coordinator import CoordinatorActor
 from rollart_flow.operators.evaluate import EvaluateContext, EvaluateOperator
+from rollart_flow.operators.held_rows import BatchRows
 from rollart_flow.operators.recovery import evaluated_versions
 from rollart_flow.operators.reward import RewardSettings
 from rollart_flow.operators.rollout import RolloutContext, RolloutOperator
@@ -102,7 +103,8 @@ class Dataflow:
             max_skipped=train.max_skipped,
             overlap_publish=Phase.UPDATE in self._pipeline.buffer.schedule.before_training,
         )
-        batches = Batches(self._processes.coordinator, self._processes.buffer, first)
+        rows = BatchRows(self._processes.buffer, self._processes.writers, self._uri)
+        batches = Batches(self._processes.coordinator, rows, first)
         stage = OperatorStage(TrainOperator, (context,))
         for block in self._processes.executor.stream("batches", batches, stage):
             yield read_trained(block)
@@ -180,6 +182,7 @@ class Dataflow:
             engines=engines,
             hw_affinity=affinity,
             buffer=self._processes.buffer,
+            writers=self._processes.writers,
             coordinator=coordinator,
             isolated=self._processes.executor.isolates,
             source=self._source,

@@ -13,6 +13,7 @@ from typing import Any, Literal
 from rollart_flow.engines.worker import EngineWorker
 from rollart_flow.errors import RunFailedError
 from rollart_flow.operators.buffer import BufferActor
+from rollart_flow.operators.buffer_writer import BufferWriterActor
 from rollart_flow.operators.coordinator import CoordinatorActor
 from rollart_flow.operators.recovery import RecoveredRun
 from rollart_flow.pipeline import Pipeline
@@ -47,6 +48,8 @@ class RunProcesses:
 
     executor: Executor
     buffer: Remote[BufferActor]
+    writers: tuple[Remote[BufferWriterActor], ...]
+    """Writers of the buffer, if it has any."""
     coordinator: Remote[CoordinatorActor]
     engines: TypedCluster[EngineWorker]
     trainers: TypedCluster[TrainWorker]
@@ -90,6 +93,7 @@ class RunProcesses:
         A hanging rank of the trainer counts as dead once another rank has lost it.
         """
         actors: dict[str, Remote[Any]] = {"buffer": self.buffer, "coordinator": self.coordinator}
+        actors |= {f"buffer-writer-{number}": each for number, each in enumerate(self.writers)}
         died = self.executor.gone(actors, self.trainers.workers)
         servers = self.weight_servers
         return died if servers is None or not servers.lost else (*died, servers.name)
@@ -111,6 +115,8 @@ class RunProcesses:
                 cluster.shutdown()
         self.coordinator.kill()
         self.buffer.kill()
+        for writer in self.writers:
+            writer.kill()
         if self.weight_servers is not None:
             self.weight_servers.close()
 
@@ -133,14 +139,20 @@ def start_processes(
     """
     with ExitStack() as started:
         weights, servers = _start_servers(pipeline, uri, started)
-        buffer = executor.start(BufferActor)(uri, buffer_settings(pipeline), tenure)
+        settings = buffer_settings(pipeline)
+        start_writer = executor.start(BufferWriterActor)
+        count = pipeline.buffer.writers
+        writers = tuple(start_writer(uri, number, settings.columns) for number in range(count))
+        buffer = executor.start(BufferActor)(uri, settings, tenure, writers)
         started.callback(buffer.kill)
+        for writer in writers:
+            started.callback(writer.kill)
         recovering = buffer.call.start.start()
         trainers, engines, evaluators = _start_clusters(executor, pipeline, uri, weights, started)
-        settings = coordinator_settings(
+        control = coordinator_settings(
             pipeline, uri, weights, nodes_may_join=executor.nodes_may_join
         )
-        coordinator = executor.start(CoordinatorActor)(settings, buffer, engines)
+        coordinator = executor.start(CoordinatorActor)(control, buffer, engines)
         started.callback(coordinator.kill)
         recovered = wait(recovering, "BufferActor.start")
         if not in_turns(trainers):
@@ -152,6 +164,7 @@ def start_processes(
     return RunProcesses(
         executor=executor,
         buffer=buffer,
+        writers=writers,
         coordinator=coordinator,
         engines=engines,
         trainers=trainers,

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from rollart_flow.errors import StoreError
-from rollart_flow.schema import TABLES, stored_schema
+from rollart_flow.schema import TABLES, check, stored_schema
 from rollart_flow.store import files
 from rollart_flow.store.layout import table_uri
 from rollart_flow.store.table import DataFile
@@ -149,6 +149,17 @@ def statistics(rows: pa.Table) -> str:
     )
 
 
+def checked_rows(rows: Mapping[str, Rows]) -> dict[str, Rows]:
+    """Check rows against their tables; those of other processes were checked there.
+
+    Raises:
+        SchemaError: see `schema.check`.
+    """
+    return {
+        t: check(t, given) if isinstance(given, pa.Table) else given for t, given in rows.items()
+    }
+
+
 def in_closing_order(rows: Mapping[str, Rows]) -> dict[str, Rows]:
     """Sort tables into the order in which they are committed.
 
@@ -205,3 +216,22 @@ def write_files(run: str, rows: Mapping[str, pa.Table]) -> dict[str, DataFile]:
                 files.remove(uri)
         raise StoreError(f"{table}: {error}") from error
     return added
+
+
+def write_rows(
+    run: str, rows: Mapping[str, Rows], spans: Mapping[str, Span], clock_us: int
+) -> dict[str, list[DataFile]]:
+    """Write numbered rows as data files, here or where they are, in order of the tables.
+
+    Raises:
+        RowsLostError: a process died with its rows.
+        StoreError: storage failed.
+    """
+    elsewhere = {
+        table: given.write(spans[table][0], clock_us)
+        for table, given in rows.items()
+        if not isinstance(given, pa.Table)
+    }
+    here = {table: given for table, given in rows.items() if isinstance(given, pa.Table)}
+    written = write_files(run, stamp(here, spans, clock_us))
+    return {t: elsewhere[t] if t in elsewhere else [written[t]] for t in rows}

@@ -21,9 +21,16 @@ from typing import Self
 import pyarrow as pa
 
 from rollart_flow.errors import FencedError, RollartError, StoreError
-from rollart_flow.schema import SCHEMA_VERSION, TABLES, check
+from rollart_flow.schema import SCHEMA_VERSION, TABLES
 from rollart_flow.store import files
-from rollart_flow.store.encoding import Rows, Span, in_closing_order, number, stamp, write_files
+from rollart_flow.store.encoding import (
+    Rows,
+    Span,
+    checked_rows,
+    in_closing_order,
+    number,
+    write_rows,
+)
 from rollart_flow.store.info import RunInfo, RunStatus, info_uri, read_info, write_info
 from rollart_flow.store.lease import Tenure
 from rollart_flow.store.maintenance import RETENTION, Maintained, Merge, TableMaintenance, merged
@@ -144,12 +151,7 @@ class RunWriter:
             FencedError: another writer has taken the run over; this one must stop.
             StoreError: storage failed; without a `transaction`, check the tables before a retry.
         """
-        checked = in_closing_order(
-            {
-                table: check(table, given) if isinstance(given, pa.Table) else given
-                for table, given in rows.items()
-            }
-        )
+        checked = in_closing_order(checked_rows(rows))
         filled = {table: added for table, added in checked.items() if added.num_rows}
         with self._lock:
             self._ensure_usable()
@@ -167,14 +169,7 @@ class RunWriter:
     ) -> None:
         """Write all data files, then commit them table by table; the last closes the group."""
         self._clock_us = max(self._clock_us, time.time_ns() // 1000)
-        elsewhere = {
-            table: given.write(spans[table][0], self._clock_us)
-            for table, given in rows.items()
-            if not isinstance(given, pa.Table)
-        }
-        here = {table: given for table, given in rows.items() if isinstance(given, pa.Table)}
-        written = write_files(self.uri, stamp(here, spans, self._clock_us))
-        added = {t: elsewhere[t] if t in elsewhere else [written[t]] for t in rows}
+        added = write_rows(self.uri, rows, spans, self._clock_us)
         closing = next(reversed(added))
         last = spans[closing][1]
         self._in_doubt = True

@@ -2,7 +2,8 @@
 
 A load generator plays 64 rollout processes: each asks for a block of attempts, for permission, and
 sends micro-batches of trajectories of 2,000 tokens. Engine and trainer do nothing. The generator
-and the centre share the machine's cores; the CPU of each process says where a core goes.
+and the centre share the machine's cores; the CPU of each process says where a core goes, and what
+more cores carry: the work of writers is shared by as many as there are.
 """
 
 import asyncio
@@ -23,23 +24,31 @@ from tests.builders import trajectory
 
 PROCESSES, BLOCK, TOKENS = 64, 64, 2000
 BATCH, STEPS, FIRST = 1024, 24, 4
+WRITERS = (0, 2)
+"""Numbers of buffer writers; with 0, the buffer's process does all."""
 
 
 def run() -> list[Record]:
-    """Rate of the centre and CPU of its processes; takes about a minute."""
+    """Rate of the centre and CPU of its processes, by writers; takes about two minutes."""
     sys.path.insert(0, str(PLUGINS))
     os.environ["PYTHONPATH"] = os.pathsep.join((str(PLUGINS), os.environ.get("PYTHONPATH", "")))
+    return [_of(writers) for writers in WRITERS]
+
+
+def _of(writers: int) -> Record:
     with tempfile.TemporaryDirectory() as folder:
-        rate, parts = _measure(folder)
-    return [
-        record(
-            f"centre: trajectories of {TOKENS} tokens from {PROCESSES} rollout processes",
-            rate,
-            "1/s",
-            at_least=5000,
-            peer="CPU ms each: " + ", ".join(f"{name} {ms:.2f}" for name, ms in parts.items()),
-        )
-    ]
+        rate, parts = _measure(folder, writers)
+    busiest = {name: ms for name, ms in parts.items() if name.startswith("ray::")}
+    each = max(ms / writers if "Writer" in name else ms for name, ms in busiest.items())
+    said = ", ".join(f"{name.removeprefix('ray::')} {ms:.2f}" for name, ms in parts.items())
+    return record(
+        f"centre: trajectories of {TOKENS} tokens from {PROCESSES} rollout processes, "
+        f"{writers} buffer writers",
+        rate,
+        "1/s",
+        at_least=5000,
+        peer=f"CPU ms each: {said}; {1000 / each:.0f}/s with a core for each process",
+    )
 
 
 def _rows() -> pa.Table:
@@ -59,7 +68,7 @@ def _rows() -> pa.Table:
     )
 
 
-def _measure(folder: str) -> tuple[float, dict[str, float]]:
+def _measure(folder: str, writers: int) -> tuple[float, dict[str, float]]:
     """Trajectories per second from step `FIRST` on, and CPU milliseconds of each by process."""
     from rollart_flow.pipeline.loading import load_source
     from rollart_flow.runner.executors import executor_for
@@ -68,13 +77,14 @@ def _measure(folder: str) -> tuple[float, dict[str, float]]:
     from rollart_flow.telemetry import ignore_progress
 
     text = PIPELINE.replace("<batch>", str(BATCH)).replace("<steps>", str(STEPS))
+    text = text.replace("alpha=1)", f"alpha=1, writers={writers})")
     loaded = load_source(text, Path(folder) / "centre.py")
     with executor_for(loaded.pipeline) as executor:
         uri = create_run(loaded, store=folder, name="centre", on_progress=ignore_progress)
         processes: RunProcesses = start_processes(executor, loaded.pipeline, uri)
         try:
             processes.begin()
-            return asyncio.run(_Load(processes).run())
+            return asyncio.run(_Load(processes, uri).run())
         finally:
             processes.shutdown()
 
@@ -82,12 +92,15 @@ def _measure(folder: str) -> tuple[float, dict[str, float]]:
 class _Load:
     """The rollout processes and the train operator of one run."""
 
-    def __init__(self, processes: object) -> None:
+    def __init__(self, processes: object, uri: str) -> None:
+        from rollart_flow.operators.held_rows import BatchRows
+        from rollart_flow.operators.sink import RowSender
         from rollart_flow.runner.processes import RunProcesses
 
         assert isinstance(processes, RunProcesses)
         self._coordinator = processes.coordinator
-        self._buffer = processes.buffer
+        self._senders = [RowSender(processes.buffer, processes.writers) for _ in range(PROCESSES)]
+        self._batch_rows = BatchRows(processes.buffer, processes.writers, uri)
         self._trainers = processes.trainers
         self._rows = _rows()
         self._served = 0
@@ -100,7 +113,7 @@ class _Load:
             self._served = max(0, step - 2)
             batch = await self._coordinator.call.next_batch.aio(step)
             assert batch is not None
-            rows = await self._buffer.call.rows.aio(batch)
+            rows = await asyncio.to_thread(self._batch_rows, batch)
             await self._trainers.call.train_step.aio(step, rows)
             await self._trainers.call.publish.aio(lasting=False)
             await self._coordinator.call.trained.aio(step, 0.0)
@@ -111,7 +124,7 @@ class _Load:
         await self._coordinator.call.stop.aio()
         await asyncio.gather(*clients)
         parts = {name: 1000 * (used[name] - cpu[name]) / count for name in used}
-        return count / seconds, dict(sorted(parts.items(), key=lambda part: -part[1])[:4])
+        return count / seconds, dict(sorted(parts.items(), key=lambda part: -part[1])[:5])
 
     async def _client(self, number: int) -> None:
         from rollart_flow.rows import to_ipc
@@ -132,7 +145,7 @@ class _Load:
                 place = rows.schema.get_field_index(column)
                 field = rows.schema.field(place)
                 rows = rows.set_column(place, field, pa.array(values, field.type))
-            await self._buffer.call.put.aio(to_ipc(rows))
+            await self._senders[number].send(to_ipc(rows))
             index += 1
 
 
@@ -141,7 +154,7 @@ def _cpu_s() -> defaultdict[str, float]:
     this = psutil.Process()
     used = defaultdict(float, generator=float(sum(this.cpu_times()[:2])))
     for process in this.children(recursive=True):
-        name = (process.cmdline() or [process.name()])[0].rsplit("/", 1)[-1]
+        name = (process.cmdline() or [process.name()])[0].rsplit("/", 1)[-1].split(".")[0]
         used[name] += sum(process.cpu_times()[:2])
     return used
 

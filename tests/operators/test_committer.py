@@ -8,12 +8,13 @@ from threading import Event as ThreadEvent
 import pyarrow as pa
 import pytest
 
-from rollart_flow.errors import SchemaError, StoreError
+from rollart_flow.errors import RowsLostError, SchemaError, StoreError
 from rollart_flow.operators.committer import Committer
 from rollart_flow.rows import events_table
 from rollart_flow.store import Run, RunInfo, RunWriter
-from rollart_flow.store.encoding import Span
+from rollart_flow.store.encoding import Rows, Span
 from rollart_flow.store.maintenance import Maintained
+from rollart_flow.store.table import DataFile
 from rollart_flow.types import Event, EventKind
 from tests.builders import MOMENT, table, trajectory
 
@@ -32,7 +33,7 @@ class Watched(RunWriter):
         self.go_on.set()
 
     def commit_many(
-        self, rows: Mapping[str, pa.Table], *, transaction: int | None = None
+        self, rows: Mapping[str, Rows], *, transaction: int | None = None
     ) -> dict[str, Span]:
         self.entered.set()
         assert self.go_on.wait(60)
@@ -176,6 +177,35 @@ async def test_maintenance_that_fails_is_an_event_once_until_it_works_again(
     assert "No space left on device" in events["detail"][0]
     assert len(caplog.records) == 2
     assert len(committed(writer)) == 4, "commits go on"
+
+
+async def test_only_the_sender_of_lost_rows_hears_of_them(writer: Watched) -> None:
+    group = Committer(writer, max_rows=2, interval_s=NEVER_S, locate=located)
+    group.report(Event(EventKind.ADMIT, "g00000000"), MOMENT)
+    lost, kept = await asyncio.gather(
+        group.commit({"trajectories": table(trajectory("lost", 0))}),
+        group.commit(one(1)),
+        return_exceptions=True,
+    )
+    assert (type(lost), kept) == (RowsLostError, None)
+    await group.commit(one(2), at_once=True)
+    await group.close()
+    assert committed(writer) == ["g00000000-01", "g00000000-02"]
+    assert Run(writer.uri).events.collect()["subject"].to_list() == ["g00000000"]
+
+
+class Lost:
+    """Rows whose process died."""
+
+    num_rows = 1
+
+    def write(self, first_seq: int, clock_us: int) -> list[DataFile]:
+        raise RowsLostError(f"seq {first_seq} at {clock_us}")
+
+
+def located(rows: pa.Table) -> Rows:
+    names = rows["group_id"].to_pylist() if "group_id" in rows.column_names else []
+    return Lost() if "lost" in names else rows
 
 
 async def test_rows_of_another_schema_are_refused(writer: Watched) -> None:

@@ -74,7 +74,7 @@ def block(*seconds: float, group: str = "g") -> Any:
 
 
 def operator(buffer: Buffer, episodes: Episodes, most: int | None = None) -> RolloutOperator:
-    context = cast(RolloutContext, type("Context", (), {"buffer": buffer})())
+    context = cast(RolloutContext, type("Context", (), {"buffer": buffer, "writers": ()})())
     made = RolloutOperator(context, RewardSettings(None, 60.0, 64), most)
     made._driver = cast(Driver, episodes)
     return made
