@@ -100,7 +100,12 @@ def open_table(run: str, table: str) -> DeltaTable:
     """
     uri = table_uri(run, table)
     with delta_errors(f"{table}: cannot read the Delta log of {uri}"):
-        handle = _newest(uri, files.storage_options(uri))
+        try:
+            handle = _newest(uri, files.storage_options(uri))
+        except DeltaError:
+            if (version := _listed_version(uri)) is not None:
+                _refuse_torn(table, uri, version)
+            raise
     _refuse_foreign(table, uri, handle)
     _refuse_torn(table, uri, handle.version())
     return handle
@@ -118,9 +123,9 @@ def _refuse_torn(table: str, uri: str, version: int) -> None:
     if entry is None:  # a checkpoint has replaced it
         return
     lines = entry.splitlines()
-    with suppress(ValueError):
-        first = json.loads(lines[0]) if lines else None
-        if first is not None and first.get("commitInfo", {}).get(LINES, len(lines)) == len(lines):
+    with suppress(ValueError, IndexError):
+        first, _ = json.loads(lines[0]), json.loads(lines[-1])
+        if first.get("commitInfo", {}).get(LINES, len(lines)) == len(lines):
             return
     raise StoreError(
         f"{table}: the newest entry of its log, {path}, is torn; put a copy of it there, or remove "

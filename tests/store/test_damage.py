@@ -66,14 +66,18 @@ def test_a_frame_whose_files_were_merged_meanwhile_is_said_to_be_one(run: Run) -
         raise FileNotFoundError("part-1.parquet")
 
 
-@pytest.mark.parametrize("kept", [0, 1, 3], ids=["empty", "cut", "cut after the file"])
-def test_a_torn_newest_log_entry_loses_no_row_silently(tmp_path: Path, kept: int) -> None:
+@pytest.mark.parametrize(
+    "kept", [0, 1, 3, 0.5], ids=["empty", "cut", "cut after the file", "cut within a line"]
+)
+def test_a_torn_newest_log_entry_loses_no_row_silently(tmp_path: Path, kept: float) -> None:
     writer = new_writer(tmp_path)
     writer.commit("trajectories", trajectories(range(2)))
     writer.commit("trajectories", trajectories(range(2, 4)))
     entry = max((tmp_path / "a" / "tables" / "trajectories" / "_delta_log").glob("*.json"))
     whole = entry.read_text()
-    entry.write_text("".join(whole.splitlines(keepends=True)[:kept]))
+    lines = whole.splitlines(keepends=True)
+    left = whole[: int(kept * len(whole))] if kept == 0.5 else "".join(lines[: int(kept)])
+    entry.write_text(left)
     for use in (lambda: open_run(writer.uri).trajectories, lambda: RunWriter.open(writer.uri)):
         with pytest.raises(
             StoreError, match=rf"the newest entry of its log, {entry}, is torn; put"
