@@ -224,7 +224,7 @@ async def test_a_filter_holds_also_where_its_drop_was_lost(uri: str) -> None:
     second = await started(uri, pl.col("reward") > 0)
     _, changes = await second.changes(0)
     assert changes[-1].dropped == ("g00000000-01", Reason.FILTERED)
-    await second.close(RunStatus.FINISHED)
+    await second.close(RunStatus.INTERRUPTED)
     assert dropped(uri) == [("g00000000-01", Reason.FILTERED)]
 
 
@@ -273,7 +273,7 @@ async def test_a_filter_of_groups_holds_also_where_its_eviction_was_lost(uri: st
     await first.put(sent(*group("g00000000"), *mixed("g00000001")))
     second = await started(uri, varied=varied())
     assert second._service.index.complete_groups == 1
-    await second.close(RunStatus.FINISHED)
+    await second.close(RunStatus.INTERRUPTED)
     assert [reason for _, reason in dropped(uri)] == [Reason.GROUP_FILTERED] * 2
     third = await started(uri, varied=varied())
     assert third._service.index.complete_groups == 1
