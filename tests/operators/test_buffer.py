@@ -277,7 +277,7 @@ async def test_a_filter_of_groups_holds_also_where_its_eviction_was_lost(uri: st
     assert [reason for _, reason in dropped(uri)] == [Reason.GROUP_FILTERED] * 2
     third = await started(uri, varied=varied())
     assert third._service.index.complete_groups == 1
-    await third.close(RunStatus.FINISHED)
+    await third.close(RunStatus.INTERRUPTED)
     assert len(dropped(uri)) == 2, "evicted once"
 
 
