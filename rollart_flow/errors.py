@@ -10,6 +10,7 @@
     │   ├── RunExistsError (FileExistsError)
     │   ├── QueryError (ValueError)         SQL that is wrong, or reads more than the run's tables
     │   ├── RowsLostError                   a process died with rows that are not committed
+    │   ├── DataFileNotFoundError (FileNotFoundError)   a data file of a table is missing
     │   └── FencedError                     another writer has taken the run over
     ├── EnvironmentFailedError (RuntimeError)   the environment raised or answered invalidly
     ├── EnvironmentTimeoutError (TimeoutError)  the environment did not answer in time
@@ -85,6 +86,10 @@ class QueryError(StoreError, ValueError):
 
 class RowsLostError(StoreError):
     """A process died with rows that are not committed; whoever has them sends them again."""
+
+
+class DataFileNotFoundError(StoreError, FileNotFoundError):
+    """A data file of a table is missing, or was merged and removed while it was read."""
 
 
 class FencedError(StoreError):

@@ -8,11 +8,13 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rollart_flow.errors import RollartError, StoreError
+from rollart_flow.errors import DataFileNotFoundError, RollartError, StoreError
 from rollart_flow.schema import TABLES
 from rollart_flow.store import files
 from rollart_flow.store.layout import table_uri
 from rollart_flow.store.table import DataFile, data_files, open_table
+
+_MISSING = "is missing"
 
 
 @contextmanager
@@ -30,7 +32,7 @@ def reading(run: str) -> Iterator[None]:
         raise
     except FileNotFoundError as error:
         check_files(run)
-        raise StoreError(
+        raise DataFileNotFoundError(
             f"files of the run at {run} were merged while they were read; read it again"
         ) from error
 
@@ -48,7 +50,8 @@ def check_files(run: str) -> None:
             found = _damaged(uri, data_files(open_table(run, table)))
         if found is not None:
             name, said = found
-            raise StoreError(
+            kind = DataFileNotFoundError if said == _MISSING else StoreError
+            raise kind(
                 f"{table}: data file {files.join(uri, name)} {said}; put a copy of it there, or "
                 f"remove it and give up its rows: python -c 'from deltalake import DeltaTable; "
                 f'DeltaTable("{uri}").repair()\''
@@ -59,12 +62,12 @@ def _damaged(uri: str, live: list[DataFile]) -> tuple[str, str] | None:
     """Name of the first damaged file of a table, and what it lacks."""
     if files.is_remote(uri):
         there = set(files.names(uri))
-        return next(((file.path, "is missing") for file in live if file.path not in there), None)
+        return next(((file.path, _MISSING) for file in live if file.path not in there), None)
     for file in live:
         try:
             size = os.stat(files.join(uri, file.path)).st_size
         except FileNotFoundError:
-            return file.path, "is missing"
+            return file.path, _MISSING
         if size != file.size_bytes:
             return file.path, f"is torn: it has {size} of {file.size_bytes} bytes"
     return None
