@@ -165,3 +165,19 @@ def test_it_dies_alone_at_any_moment(
         f"seconds from the end of the {name} to the next commit:",
         [*zip(struck, seconds, strict=True)],
     )
+
+
+def test_a_buffer_writer_and_the_buffer_before_it_die_alone(
+    tmp_path: Path, plants: list[RunProcesses]
+) -> None:
+    text = logged(tmp_path, steps=8, every=4).replace("batch_size=8,", "batch_size=8, writers=2,")
+
+    def after_step(step: int) -> None:
+        if step in (2, 5):
+            kill(pid_of(plants[-1].writers[step % 2]))
+        elif step == 4:
+            kill(pid_of(plants[-1].buffer))
+
+    run = run_with(text, tmp_path, after_step)
+    assert len(plants) == 1, "no other process was started again"
+    check_nothing_lost(run, tmp_path, 8, ["buffer"])
