@@ -33,18 +33,15 @@ class Inference(Protocol):
     @property
     def worker(self) -> str:
         """Name of the worker, unique in the run."""
-        ...
 
     @property
     def hardware(self) -> str:
         """Hardware class that the worker was granted."""
-        ...
 
     @property
     def stands_for(self) -> frozenset[str]:
         """Hardware classes whose requests the worker serves: its own class, and the classes that it
         was granted as a substitute for."""
-        ...
 
     def generate(self, request: GenerationRequest) -> AsyncIterator[Chunk]:
         """Stream the tokens of one request; the last chunk has a finish reason.
@@ -56,14 +53,12 @@ class Inference(Protocol):
             WorkerLeftError: the worker was told to stop serving; earlier chunks stay valid.
             EngineError: the worker died or refused the request; earlier chunks stay valid.
         """
-        ...
 
     async def abort(self, request_id: str) -> None:
         """Abort a request; its stream ends with the tokens generated so far.
 
         Unknown ids are ignored.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,22 +89,18 @@ class EngineCommands(Protocol):
     @property
     def name(self) -> str:
         """Name of the worker, unique in the run."""
-        ...
 
     async def suspend(self) -> None:
         """Return once the worker samples no more tokens."""
-        ...
 
     def prefetch(self, version: int) -> None:
         """Begin to read a version, which may be being published, while generation continues.
 
         This does not wait. `update` reads the version again if the read failed.
         """
-        ...
 
     async def update(self, version: int) -> PullStats:
         """Return once the worker holds exactly this version; no effect if it already does."""
-        ...
 
     async def serve(self, version: int) -> bool:
         """Load this version and sample tokens.
@@ -117,11 +108,9 @@ class EngineCommands(Protocol):
         Returns:
             Whether a new process starts to serve with this call.
         """
-        ...
 
     async def release(self) -> int:
         """Free the memory that only generation needs, until `serve`; return the freed bytes."""
-        ...
 
     async def leave(self) -> int:
         """End the requests in flight with WorkerLeftError and accept none until `serve`.
@@ -129,7 +118,6 @@ class EngineCommands(Protocol):
         Returns:
             Freed bytes of the memory that only generation needs.
         """
-        ...
 
     async def ping(self) -> None:
         """Return once the worker answers, whether or not it is busy.
@@ -138,7 +126,6 @@ class EngineCommands(Protocol):
             WorkerAwayError: the process has died, and no node can host a replacement now.
             EngineError: the process has died, and a replacement is being started.
         """
-        ...
 
     def restart(self) -> None:
         """End the worker's process, even if it hangs, without waiting.
@@ -146,7 +133,6 @@ class EngineCommands(Protocol):
         A replacement is started if the worker was not restarted before; otherwise the worker is
         lost permanently.
         """
-        ...
 
 
 class AsyncEnvironment(Protocol):
@@ -154,15 +140,12 @@ class AsyncEnvironment(Protocol):
 
     async def reset(self, seed: int, task: str) -> tuple[str, Mapping[str, object]]:
         """Start an episode of the task (JSON payload) and return (observation, info)."""
-        ...
 
     async def step(self, action: str) -> tuple[str, float, bool, bool, Mapping[str, object]]:
         """Apply an action and return (observation, reward, terminated, truncated, info)."""
-        ...
 
     async def close(self) -> None:
         """Release the environment's resources; may be called at any moment, and twice."""
-        ...
 
 
 @runtime_checkable
@@ -171,7 +154,6 @@ class SlowStart(Protocol):
 
     async def start(self) -> None:
         """Return once `reset` can be called; without effect if it can be called already."""
-        ...
 
 
 class Codec(Protocol):
@@ -186,11 +168,9 @@ class Codec(Protocol):
             ended: whether the previous action ended with a stop token; if not, the end-of-turn
                 marker precedes the observation. Ignored for the first observation.
         """
-        ...
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """Return the text of generated tokens, without stop tokens."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +180,10 @@ class Cancellation:
     trajectory_id: str
     outcome: Outcome
     reason: Reason
+
+
+END = -1
+"""Cursor after which a rollout worker reads no more cancellations, since the run ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,11 +218,9 @@ class Admission(Protocol):
         Raises:
             UnknownClientError: the scheduler was restarted; call `adopt`, then ask again.
         """
-        ...
 
     async def adopt(self, source: str, trajectory_ids: Sequence[str]) -> None:
         """Tell a restarted scheduler which attempts a source has received, ended ones included."""
-        ...
 
     async def permit(self, trajectory_id: str, worker: str) -> Cancellation | None:
         """Ask for permission just before reset, since the attempt may have waited in a queue.
@@ -250,23 +232,20 @@ class Admission(Protocol):
         Returns:
             None if the attempt may start; otherwise the cancellation that it ends with.
         """
-        ...
 
     async def started(self, trajectory_id: str, version: int) -> None:
         """Report that the first token was generated, under this policy version."""
-        ...
 
     async def cancellations(self, worker: str, after: int) -> tuple[int, tuple[Cancellation, ...]]:
         """Wait for cancellations for a rollout worker past the cursor.
 
         Returns:
-            (new cursor, cancellations).
+            (new cursor, cancellations). The cursor may be `END`.
 
         Raises:
             UnknownClientError: the scheduler does not know the rollout worker (any more); call
                 `announce`, and read on from its cursor.
         """
-        ...
 
     async def announce(
         self, worker: str, running: Sequence[RunningAttempt]
@@ -276,7 +255,6 @@ class Admission(Protocol):
         Returns:
             (cursor for `cancellations`, cancellations of the attempts that may not go on).
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,12 +279,9 @@ class Buffered(Protocol):
 
         A repeated call for the same step returns the same batch.
         """
-        ...
 
     async def formed(self, step: int) -> Batch | None:
         """Return the batch of a step if it was formed, or None."""
-        ...
 
     async def changes(self, after: int) -> tuple[int, tuple[Change, ...]]:
         """Wait for changes past the cursor and return (new cursor, changes)."""
-        ...

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
-from rollart_flow.control.loop.waits import Signal, describe, waiting
+from rollart_flow.control.loop.waits import Signal, waiting
 from rollart_flow.control.plane import ControlPlane
 from rollart_flow.control.protocols import Cancellation, RunningAttempt
 from rollart_flow.control.schedule.declarations import Phase
@@ -256,8 +256,3 @@ class CoordinatorActor:
     async def _wait_until_stopped(self) -> None:
         while not self._stopped:
             await self._changed.wait()
-
-    @register("rank_zero")
-    async def waits(self) -> str:
-        """Describe all pending waits in one line."""
-        return describe(asyncio.get_running_loop())

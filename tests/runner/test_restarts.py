@@ -167,6 +167,7 @@ def test_it_dies_alone_at_any_moment(
     )
 
 
+@pytest.mark.whole
 def test_a_buffer_writer_and_the_buffer_before_it_die_alone(
     tmp_path: Path, plants: list[RunProcesses]
 ) -> None:

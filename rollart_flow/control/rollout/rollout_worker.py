@@ -9,7 +9,7 @@ import asyncio
 from collections import defaultdict
 
 from rollart_flow.control.loop.waits import waiting
-from rollart_flow.control.protocols import Admission, Cancellation
+from rollart_flow.control.protocols import END, Admission, Cancellation
 from rollart_flow.control.rollout.dispatch import FREE, Dispatch
 from rollart_flow.control.rollout.env_manager import EnvManager
 from rollart_flow.errors import UnknownClientError
@@ -78,6 +78,8 @@ class RolloutWorker:
                     self._managers[trajectory_id][0].state for trajectory_id in self.running
                 ]
                 answer = await self._admission.announce(self.name, attempts)
+            if answer[0] == END:
+                return
             self._cursor, cancellations = answer
             for cancellation in cancellations:
                 self._cancel(cancellation)

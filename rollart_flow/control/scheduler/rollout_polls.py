@@ -1,12 +1,13 @@
 """RolloutPolls: the calls in which rollout workers wait for their cancellations.
 
 The invariants: no call waits longer than `POLL_S`, so that calls of processes that have ended do
-not accumulate; a rollout worker that has not called for `LOST_S` is reported as lost, once.
+not accumulate; a rollout worker that has not called for `LOST_S` is reported as lost, once. When
+the run ends, rollout workers are told to call no more, so that no call is left to be repeated.
 """
 
 import asyncio
 
-from rollart_flow.control.protocols import Cancellation
+from rollart_flow.control.protocols import END, Cancellation
 from rollart_flow.control.scheduler.rollout_scheduler import RolloutScheduler
 
 POLL_S = 20.0
@@ -21,23 +22,30 @@ class RolloutPolls:
     def __init__(self, scheduler: RolloutScheduler) -> None:
         self._scheduler = scheduler
         self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._waiting: set[asyncio.Timeout] = set()
+        self._closed = False
 
     async def cancellations(self, worker: str, after: int) -> tuple[int, tuple[Cancellation, ...]]:
         """Wait for a rollout worker's cancellations past the cursor, but no longer than `POLL_S`.
 
         Returns:
-            (new cursor, cancellations, of which there may be none).
+            (new cursor, cancellations, of which there may be none); the cursor `END` once `close`
+            was called and nothing is left to read.
 
         Raises:
             UnknownClientError: see `control.protocols.Admission.cancellations`.
         """
+        limit = asyncio.timeout(0.0 if self._closed else POLL_S)
+        self._waiting.add(limit)
         try:
-            async with asyncio.timeout(POLL_S):
+            async with limit:
                 return await self._scheduler.cancellations(worker, after)
         except TimeoutError:
-            return after, ()
+            return (END if self._closed else after), ()
         finally:
-            self._expect(worker)
+            self._waiting.remove(limit)
+            if not self._closed:
+                self._expect(worker)
 
     def _expect(self, worker: str) -> None:
         """Wait anew for the next call of a rollout worker."""
@@ -51,7 +59,11 @@ class RolloutPolls:
         self._scheduler.rollout_worker_lost(worker)
 
     def close(self) -> None:
-        """Expect no more calls."""
+        """Expect no more calls, and let those that wait return."""
+        self._closed = True
+        now = asyncio.get_running_loop().time()
+        for limit in self._waiting:
+            limit.reschedule(now)
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()

@@ -9,17 +9,13 @@ meet the bound is aborted at the version update that makes it too old.
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 
-from rollart_flow.control.ids import group_name
 from rollart_flow.control.loop.waits import Signal, waiting
 from rollart_flow.control.protocols import Cancellation, Change, Emit, RunningAttempt
-from rollart_flow.control.schedule.selection import AdmissionState, Admit, by_credits
+from rollart_flow.control.schedule.selection import Admit, by_credits
 from rollart_flow.control.schedule.staleness import Bound
-from rollart_flow.control.scheduler.admission_queue import (
-    AdmissionQueue,
-    AdmissionRequest,
-    TaskSource,
-)
+from rollart_flow.control.scheduler.admission_queue import AdmissionQueue, AdmissionRequest
 from rollart_flow.control.scheduler.circuit_breaker import CircuitBreaker
+from rollart_flow.control.scheduler.group_opener import GroupOpener
 from rollart_flow.control.scheduler.group_registry import CancellationFeeds, GroupRegistry
 from rollart_flow.control.scheduler.groups import GroupRecord, GroupState
 from rollart_flow.control.scheduler.lifecycle import GroupLifecycle
@@ -55,11 +51,9 @@ class RolloutScheduler:
         version: int = 0,
         incarnation: int = 0,
     ) -> None:
-        self._tasks = TaskSource(tasks)
         self._settings = settings
         self._restarted = incarnation > 0
         self._emit = emit
-        self._admission = admission
         self._registry = GroupRegistry(settings)
         self._admissions = AdmissionQueue(settings.history)
         self._feeds = CancellationFeeds(start=incarnation << 32)
@@ -67,7 +61,11 @@ class RolloutScheduler:
         self._lifecycle.version = version
         self._breaker = CircuitBreaker(settings.failures_limit, settings.refusals_limit)
         capacity = bound.capacity(settings.batch_size) // settings.group_size
-        self._limit = capacity + settings.extra_groups
+        self.limit = capacity + settings.extra_groups
+        """Largest number of groups that may hold a credit."""
+        self._opener = GroupOpener(
+            tasks, admission, self._registry, self._lifecycle, self.limit, settings.groups_per_batch
+        )
         self._stopped = False
         self._failure: RunFailedError | None = None
         self._failed = Signal()
@@ -84,19 +82,13 @@ class RolloutScheduler:
         return frozenset(self._registry.credits)
 
     @property
-    def limit(self) -> int:
-        """Largest number of groups that may hold a credit."""
-        return self._limit
-
-    @property
     def in_flight(self) -> int:
         """Attempts that were launched and have not ended."""
         return len(self._registry.attempts)
 
     def batch_ready(self) -> bool:
         """Whether the buffer holds a whole batch, as far as the scheduler knows."""
-        needed = self._settings.batch_size // self._settings.group_size
-        return self._registry.count(GroupState.COMPLETE) >= needed
+        return self._registry.count(GroupState.COMPLETE) >= self._settings.groups_per_batch
 
     @property
     def failure(self) -> RunFailedError | None:
@@ -292,32 +284,8 @@ class RolloutScheduler:
         return tuple(taken)
 
     def _open_group(self) -> bool:
-        state = AdmissionState(
-            held=len(self._registry.credits),
-            limit=self._limit,
-            next_position=self._registry.next_position,
-            oldest_position=self._registry.oldest_position,
-        )
-        if not self._admission(state):
-            return False
         try:
-            taken = self._tasks.take()
+            return self._opener.open()
         except RunFailedError as error:
             self.fail(error.message)
             return False
-        if taken is None:
-            if self._tasks.exhausted:
-                self._fail_if_starved()
-            return False
-        task, cursor = taken
-        self._lifecycle.open(group_name(cursor), task, cursor)
-        return True
-
-    def _fail_if_starved(self) -> None:
-        needed = self._settings.batch_size // self._settings.group_size
-        if len(self._registry.credits) < needed:
-            self.fail(
-                f"the tasks ended after {self._registry.next_position} groups, with "
-                f"{len(self._registry.credits)} left for a batch of {needed}; "
-                "give more tasks or train fewer steps"
-            )

@@ -58,6 +58,11 @@ class RolloutSettings:
             raise SettingsError(f"refusals is {self.refusals}, but must be at least 1")
 
     @property
+    def groups_per_batch(self) -> int:
+        """Number of groups in a batch."""
+        return self.batch_size // self.group_size
+
+    @property
     def launched(self) -> int:
         """Number of attempts that a group starts with."""
         return self.group_size + self.redundancy

@@ -147,8 +147,7 @@ class AsyncController:
         return batch
 
     def _start_exchange(self, step: int, batch: Batch) -> "asyncio.Task[None]":
-        exchange = self._exchange_weights(step, batch)
-        self._exchange = asyncio.create_task(exchange, name=f"exchange(step={step})")
+        self._exchange = asyncio.create_task(self._exchange_weights(step, batch))
         return self._exchange
 
     async def _exchange_weights(self, step: int, batch: Batch) -> None:
@@ -187,8 +186,8 @@ class AsyncController:
             if not self._scheduler.batch_ready():
                 await self._engines.to_rollout()
             batch = await self._batch_or_failure(step)
-        waited = asyncio.get_running_loop().time() - started
-        self._seconds.add(step, PhaseSeconds(wait_s=waited))
+        seconds = PhaseSeconds(wait_s=asyncio.get_running_loop().time() - started)
+        self._seconds.add(step, seconds)
         return batch
 
     async def _batch_or_failure(self, step: int) -> Batch:

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from rollart_flow.control.protocols import RunningAttempt
+from rollart_flow.control.protocols import END, RunningAttempt
 from rollart_flow.control.schedule.staleness import StalenessPolicy
 from rollart_flow.control.scheduler.rollout_polls import LOST_S, POLL_S, RolloutPolls
 from rollart_flow.control.scheduler.rollout_scheduler import RolloutScheduler
@@ -58,3 +58,17 @@ async def test_a_rollout_worker_that_goes_on_calling_is_not_lost() -> None:
         await polls.cancellations("host", 0)
     assert not [event for event in log.events if event.kind is EventKind.CRASH]
     polls.close()
+
+
+async def test_the_end_of_a_run_leaves_no_call_that_waits() -> None:
+    scheduler, polls = make(EventLog())
+    (assignment,) = await scheduler.admit("source", 0)
+    await scheduler.permit(assignment.trajectory_id, "busy")
+    waiting = [asyncio.ensure_future(polls.cancellations(name, 0)) for name in ("busy", "idle")]
+    await asyncio.sleep(0)
+    scheduler.stop()
+    polls.close()
+    (cursor, told), idle = await asyncio.gather(*waiting)
+    assert [each.trajectory_id for each in told] == [assignment.trajectory_id]
+    assert idle == (END, ())
+    assert await polls.cancellations("busy", cursor) == (END, ())

@@ -1,0 +1,68 @@
+"""GroupOpener: opens a group for the next task, whenever the admission rule allows it."""
+
+from collections.abc import Iterator
+
+from rollart_flow.control.ids import group_name
+from rollart_flow.control.schedule.selection import AdmissionState, Admit
+from rollart_flow.control.scheduler.admission_queue import TaskSource
+from rollart_flow.control.scheduler.group_registry import GroupRegistry
+from rollart_flow.control.scheduler.lifecycle import GroupLifecycle
+from rollart_flow.errors import RunFailedError
+from rollart_flow.types import Task
+
+
+class GroupOpener:
+    """Opens groups, one for each task.
+
+    Args:
+        tasks: see `RolloutScheduler`.
+        admission: decides whether one more group may be opened.
+        registry: groups that were opened so far.
+        lifecycle: the opened groups are handed to it.
+        limit: largest number of groups that may hold a credit.
+        needed: number of groups in a batch.
+    """
+
+    def __init__(
+        self,
+        tasks: Iterator[tuple[Task, int] | None],
+        admission: Admit,
+        registry: GroupRegistry,
+        lifecycle: GroupLifecycle,
+        limit: int,
+        needed: int,
+    ) -> None:
+        self._tasks = TaskSource(tasks)
+        self._admission = admission
+        self._registry = registry
+        self._lifecycle = lifecycle
+        self._limit = limit
+        self._needed = needed
+
+    def open(self) -> bool:
+        """Open one group; return False if none may be opened now, or there is no task for it.
+
+        Raises:
+            RunFailedError: the tasks failed, or ended before the groups of a batch were there.
+        """
+        registry = self._registry
+        state = AdmissionState(
+            held=len(registry.credits),
+            limit=self._limit,
+            next_position=registry.next_position,
+            oldest_position=registry.oldest_position,
+        )
+        if not self._admission(state):
+            return False
+        taken = self._tasks.take()
+        if taken is None:
+            if self._tasks.exhausted and len(registry.credits) < self._needed:
+                raise RunFailedError(
+                    f"the tasks ended after {registry.next_position} groups, with "
+                    f"{len(registry.credits)} left for a batch of {self._needed}; "
+                    "give more tasks or train fewer steps"
+                )
+            return False
+        task, cursor = taken
+        self._lifecycle.open(group_name(cursor), task, cursor)
+        return True
