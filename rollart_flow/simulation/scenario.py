@@ -24,6 +24,7 @@ from rollart_flow.simulation.hardware import (
 )
 from rollart_flow.simulation.measured import Measured, RecordedWorkload
 from rollart_flow.simulation.workloads import Attempts, SimulatedDomain, Workload
+from rollart_flow.types import Sampling
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +148,7 @@ class Scenario:
             seed=seed,
             refusals=1 << 30,
             history=1 << 16,
+            sampling=Sampling(max_tokens=self.context_tokens),
         )
 
     def workers(self) -> tuple[tuple[EngineModel, int], ...]:

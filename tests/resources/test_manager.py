@@ -139,8 +139,8 @@ def test_the_workers_of_the_cluster_page_run(capsys: pytest.CaptureFixture[str])
 def raising(get: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """`ray.get` that raises an error which was put, as it does for one of an actor."""
 
-    def got(reference: Any) -> Any:
-        value = get(reference)
+    def got(reference: Any, **options: Any) -> Any:
+        value = get(reference, **options)
         if isinstance(value, ray.exceptions.RayError):
             raise value
         return value

@@ -15,7 +15,7 @@ prompts = tasks(Coin(), group_size=2)
 trajectories = rollout(
     prompts, policy, max_tokens=4, hw_affinity={"coin": "H800", "default": "H20"}
 )
-heard = filter(trajectories, pl.col("env_seed") % 5 > 0, name="heard")
+heard = filter(trajectories, pl.col("env_seed") % 3 > 0, name="heard")
 scored = reward(heard, tokens_seen)
 liked = filter(scored, pl.col("reward") > 0.1, name="liked")
 batches = buffer(liked, batch_size=4, alpha=0)
@@ -38,8 +38,8 @@ def test_in_turns_with_filters_on_classes_that_are_not_there(tmp_path: Path) -> 
     assert set(batches["staleness"]) == {0}
 
     finished = rows.filter(pl.col("outcome").is_in([Outcome.COMPLETED, Outcome.TRUNCATED]))
-    unheard = finished.filter(pl.col("env_seed") % 5 == 0)
-    disliked = finished.filter(pl.col("env_seed") % 5 > 0, pl.col("reward") <= 0.1)
+    unheard = finished.filter(pl.col("env_seed") % 3 == 0)
+    disliked = finished.filter(pl.col("env_seed") % 3 > 0, pl.col("reward") <= 0.1)
     assert unheard["reward"].null_count() == unheard.height, "dropped before it was scored"
     dropped = events(run, EventKind.DROP).filter(pl.col("reason") == Reason.FILTERED)
     assert sorted(dropped["subject"]) == sorted(
