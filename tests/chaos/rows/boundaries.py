@@ -79,3 +79,16 @@ def kill_after_row_recomputed_otherwise(folder: Path) -> Held:
         assert "--accept-divergence" in last_line(driver)
     place.finish("--accept-divergence", more=OTHERWISE)
     return place.held(diverged=True)
+
+
+@scenario(ROW)
+def kill_after_version_recomputed_otherwise(folder: Path) -> Held:
+    """A version is there, no row, and the step that is trained again has other weights."""
+    values = {"checkpoint_every": 2, "every": 1}
+    return killed_at(folder, "version", 4, values, OTHERWISE)
+
+
+@scenario(ROW)
+def kill_after_checkpoint_recomputed_otherwise(folder: Path) -> Held:
+    """Version and checkpoint of a step are there, no row, and the step has other weights."""
+    return killed_at(folder, "version", 4, {"checkpoint_every": 1}, OTHERWISE)

@@ -77,3 +77,18 @@ def disk_does_not_answer(folder: Path) -> Held:
             place.record.fault("it answers again")
             ended(driver)
         return place.held()
+
+
+@scenario(ROW)
+def disk_full_at_merge(folder: Path) -> Held:
+    return full_at(folder, "merge", 1)
+
+
+@scenario(ROW)
+def merge_fails(folder: Path) -> Held:
+    return maintenance_fails(folder, "merge")
+
+
+@scenario(ROW)
+def vacuum_fails(folder: Path) -> Held:
+    return maintenance_fails(folder, "vacuum")

@@ -1,0 +1,87 @@
+"""SIGKILL of a raylet, and of the head with the GCS, on a Ray cluster of three raylets."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import psutil
+
+from tests.chaos.faults.processes import kill, of_clusters
+from tests.chaos.held import Held
+from tests.chaos.matrix import scenario
+from tests.chaos.place import UNEVALUATED, Place, ended, last_line
+from tests.local_ray import ray_nodes
+
+ROW = "SIGKILL of a raylet, of the GCS"
+STEPS = 30
+HARDWARE = UNEVALUATED.replace(
+    "max_tokens=6, engine_workers=<engine_workers>",
+    'max_tokens=6, hw_affinity={"coin": "H800"}, engine_timeout_s=16',
+)
+"""Engines on the node with an H800, the trainer on the one with an H20."""
+NODES: tuple[dict[str, Any], ...] = (
+    {"num_cpus": 2},
+    {"num_cpus": 1, "resources": {"H800": 1}},
+    {"num_cpus": 1, "resources": {"H20": 1}},
+)
+
+
+@contextmanager
+def cluster(folder: Path) -> Iterator[tuple[Place, Any]]:
+    """A Ray cluster whose processes note what they see, and a place whose runs use it."""
+    place = Place(folder, executor="ray")
+    with patch.dict(os.environ, place.environment), ray_nodes(*NODES) as nodes:
+        nodes.wait_for_nodes()
+        place.environment["RAY_ADDRESS"] = nodes.address
+        yield place, nodes
+
+
+def raylet_of(title: str) -> int:
+    """The raylet that started the process with a title."""
+    above = [
+        each
+        for each in psutil.Process(min(of_clusters(title))).parents()
+        if each.name() == "raylet"
+    ]
+    return int(above[0].pid)
+
+
+def node_dies(folder: Path, title: str) -> Held:
+    """Kill the node of a process; the run goes on, or is resumed."""
+    with cluster(folder) as (place, _):
+        with place.run(HARDWARE, steps=STEPS) as driver:
+            place.wait_for_tenth(driver, 2)
+            kill(place.record, raylet_of(title), f"raylet of {title}")
+            code = ended(driver, 0, 1)
+        if code:
+            place.finish()
+    went_on = "went on" if code == 0 else f"stopped: {last_line(driver)}"
+    return replace(place.held(), note=went_on)
+
+
+@scenario(ROW)
+def raylet_of_engines(folder: Path) -> Held:
+    return node_dies(folder, "ray::EngineWorker")
+
+
+@scenario(ROW)
+def raylet_of_the_trainer(folder: Path) -> Held:
+    return node_dies(folder, "ray::TrainWorker")
+
+
+@scenario(ROW)
+def head_with_the_gcs(folder: Path) -> Held:
+    """The whole head dies: the driver ends in time, and the run is resumed on another cluster."""
+    with cluster(folder) as (place, nodes), place.run(HARDWARE, steps=STEPS) as driver:
+        place.wait_for_tenth(driver, 2)
+        nodes.head_node.kill_gcs_server(check_alive=False)
+        kill(place.record, raylet_of("ray::BufferActor"), "head")
+        driver.end()
+        said = last_line(driver)
+    del place.environment["RAY_ADDRESS"]
+    place.finish()
+    return replace(place.held(), note=f"stopped: {said}")
