@@ -19,15 +19,16 @@ from rollart_flow.operators.arrow_rows import ArrowRows
 from rollart_flow.operators.buffer_writer import BufferWriterActor
 from rollart_flow.operators.committer import Committer
 from rollart_flow.operators.filters import NamedFilter
-from rollart_flow.operators.held_rows import BufferWriters, describe, filter_columns
+from rollart_flow.operators.held_rows import BufferWriters
 from rollart_flow.operators.recovery import RecoveredRun, batch_of, recorded_reports, recover
+from rollart_flow.operators.row_descriptions import describe, filter_columns
 from rollart_flow.resources import Remote, register
 from rollart_flow.resources.blocking import report_waits
 from rollart_flow.resources.garbage import freeze_heap
 from rollart_flow.resources.nodes import restarted
 from rollart_flow.rows import events_table, from_ipc, to_ipc
 from rollart_flow.store import Run, RunStatus, RunWriter
-from rollart_flow.store.lease import Tenure
+from rollart_flow.store.lease_file import Tenure
 from rollart_flow.types import Batch, Event, EventKind, Reason
 
 

@@ -1,9 +1,9 @@
 """A buffer writer: one of the processes that hold the rows of a buffer and write its data files.
 
 Writers take the work with tokens off the process of the buffer, which decides everything, commits
-everything, and sees only descriptions of the rows (`held_rows`). A writer has no state of its own
-to restore: a process that replaces a lost one starts empty. Committed rows are then read from the
-table, and the senders of the others send them again.
+everything, and sees only descriptions of the rows (`row_descriptions`). A writer has no state of
+its own to restore: a process that replaces a lost one starts empty. Committed rows are then read
+from the table, and the senders of the others send them again.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from rollart_flow.errors import RowsLostError
 from rollart_flow.operators.arrow_rows import ArrowRows
-from rollart_flow.operators.held_rows import describe
+from rollart_flow.operators.row_descriptions import describe
 from rollart_flow.resources import register
 from rollart_flow.resources.garbage import freeze_heap
 from rollart_flow.rows import from_ipc, to_ipc

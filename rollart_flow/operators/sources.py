@@ -15,8 +15,8 @@ from rollart_flow.errors import UnknownClientError
 from rollart_flow.types import Assignment, Sampling, Split, Task
 
 if TYPE_CHECKING:
+    from rollart_flow.operators.batch_rows import BatchRows
     from rollart_flow.operators.coordinator import CoordinatorActor
-    from rollart_flow.operators.held_rows import BatchRows
     from rollart_flow.resources import Remote
 
 

@@ -16,9 +16,9 @@ from typing import Any, Literal
 from rollart_flow.control.inference.health import HealthLimits
 from rollart_flow.control.schedule.declarations import Phase
 from rollart_flow.engines.worker import EngineWorker
+from rollart_flow.operators.batch_rows import BatchRows
 from rollart_flow.operators.coordinator import CoordinatorActor
 from rollart_flow.operators.evaluate import EvaluateContext, EvaluateOperator
-from rollart_flow.operators.held_rows import BatchRows
 from rollart_flow.operators.recovery import evaluated_versions
 from rollart_flow.operators.reward import RewardSettings
 from rollart_flow.operators.rollout import RolloutContext, RolloutOperator

@@ -28,7 +28,8 @@ from rollart_flow.runner.setup import create_run, publish_start, removed_if_refu
 from rollart_flow.runner.signals import terminable
 from rollart_flow.store import Parent, Run, RunWriter, files
 from rollart_flow.store.layout import checkpoints_uri, policy_uri
-from rollart_flow.store.lease import Lease, Tenure
+from rollart_flow.store.lease import Lease
+from rollart_flow.store.lease_file import Tenure
 from rollart_flow.telemetry import OnProgress, Progress, ignore_progress
 from rollart_flow.weights.folder_store import local_path, made
 

@@ -32,7 +32,7 @@ from rollart_flow.runner.settings import (
 from rollart_flow.schema import to_table
 from rollart_flow.store.files import is_remote
 from rollart_flow.store.layout import checkpoints_uri, policy_uri, weights_uri
-from rollart_flow.store.lease import Tenure
+from rollart_flow.store.lease_file import Tenure
 from rollart_flow.trainers.checkpoint.retention import remove_checkpoints_after
 from rollart_flow.trainers.worker import TrainWorker, gather_ranks
 from rollart_flow.types import Event, EventKind, Reason

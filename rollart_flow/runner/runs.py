@@ -16,7 +16,8 @@ from rollart_flow.store import RunInfo, RunStatus, read_info
 from rollart_flow.store.cache import local_file
 from rollart_flow.store.info import Resumed, write_info
 from rollart_flow.store.layout import pipeline_uri, read_pipeline
-from rollart_flow.store.lease import Lease, Tenure, check_free
+from rollart_flow.store.lease import Lease, check_free
+from rollart_flow.store.lease_file import Tenure
 from rollart_flow.telemetry import OnProgress, Progress, ignore_progress
 
 REFUSALS = (MissingExtraError, PipelineError, SettingsError)

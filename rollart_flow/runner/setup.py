@@ -26,7 +26,8 @@ from rollart_flow.store.layout import (
     weights_uri,
     write_pipeline,
 )
-from rollart_flow.store.lease import Lease, Tenure
+from rollart_flow.store.lease import Lease
+from rollart_flow.store.lease_file import Tenure
 from rollart_flow.telemetry import OnProgress, Progress
 from rollart_flow.types import Event, EventKind
 from rollart_flow.weights import stored_weights

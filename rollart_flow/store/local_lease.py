@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from rollart_flow.store.lease import LeaseFile, LeaseState, state
+from rollart_flow.store.lease_file import LeaseFile, LeaseState, state
 from rollart_flow.store.owner import Owner
 
 _NAME = re.compile(r"lease-(\d{6,})\.json")

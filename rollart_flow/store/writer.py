@@ -32,7 +32,7 @@ from rollart_flow.store.encoding import (
     write_rows,
 )
 from rollart_flow.store.info import RunInfo, RunStatus, info_uri, read_info, write_info
-from rollart_flow.store.lease import Tenure
+from rollart_flow.store.lease_file import Tenure
 from rollart_flow.store.maintenance import RETENTION, Maintained, Merge, TableMaintenance, merged
 from rollart_flow.store.owner import Owner
 from rollart_flow.store.table import CALLER, CLOCK, COMPLETE, WRITER, open_table, recorded

@@ -93,7 +93,7 @@ class _Load:
     """The rollout processes and the train operator of one run."""
 
     def __init__(self, processes: object, uri: str) -> None:
-        from rollart_flow.operators.held_rows import BatchRows
+        from rollart_flow.operators.batch_rows import BatchRows
         from rollart_flow.operators.sink import RowSender
         from rollart_flow.runner.processes import RunProcesses
 

@@ -12,10 +12,11 @@ import pytest
 
 from rollart_flow.algorithms.filters import varied
 from rollart_flow.control.schedule.schedules import rollart
+from rollart_flow.operators.batch_rows import BatchRows
 from rollart_flow.operators.buffer import BufferActor, BufferSettings
 from rollart_flow.operators.buffer_writer import BufferWriterActor
 from rollart_flow.operators.filters import NamedFilter
-from rollart_flow.operators.held_rows import BatchRows, filter_columns
+from rollart_flow.operators.row_descriptions import filter_columns
 from rollart_flow.operators.sink import RowSender
 from rollart_flow.resources import Remote
 from rollart_flow.resources.local import LocalActor, LoopThread, wait

@@ -13,7 +13,7 @@ from rollart_flow.runner.runs import _claimed
 from rollart_flow.runner.setup import _recording_failure
 from rollart_flow.store import Owner, RunStatus, open_run, read_info
 from rollart_flow.store.info import package_versions, write_info
-from rollart_flow.store.lease import Tenure
+from rollart_flow.store.lease_file import Tenure
 from tests.runner.world import source
 from tests.runs import info, new_writer
 

@@ -18,7 +18,8 @@ import pytest
 from rollart_flow.errors import FencedError, RunFailedError
 from rollart_flow.store import Owner, RunStatus, RunWriter, lease, open_run, owner, read_info
 from rollart_flow.store.info import write_info
-from rollart_flow.store.lease import Lease, LeaseState, lease_file
+from rollart_flow.store.lease import Lease, lease_file
+from rollart_flow.store.lease_file import LeaseState
 from rollart_flow.store.local_lease import LocalLeaseFile
 from tests.builders import trajectories
 from tests.runs import ids, new_writer

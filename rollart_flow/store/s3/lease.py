@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from rollart_flow.store.lease import LeaseFile, LeaseState, state
+from rollart_flow.store.lease_file import LeaseFile, LeaseState, state
 from rollart_flow.store.s3.blobs import S3Blobs
 
 _LEASE, _INFO = "lease.json", "run.json"
