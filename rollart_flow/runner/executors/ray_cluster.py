@@ -9,6 +9,7 @@ from contextlib import contextmanager, nullcontext
 from tempfile import TemporaryFile
 
 import ray
+from ray._private import worker
 
 from rollart_flow.errors import RunFailedError
 from rollart_flow.runner.executors.private_ray import private_ray
@@ -62,7 +63,7 @@ def ray_cluster(address: str | None = None) -> Iterator[bool]:
 def _start(address: str | None) -> None:
     _check_reachable(address)
     try:
-        with _native_stderr_held_back():
+        with _native_stderr_held_back(), _error_messages_not_printed():
             if address is None:
                 ray.init(
                     "local",
@@ -80,6 +81,20 @@ def _start(address: str | None) -> None:
                 "`ray start --head`, or leave the address out"
             ) from error
         raise RunFailedError(f"Ray cannot be started: {lines[0]}; try again") from error
+
+
+@contextmanager
+def _error_messages_not_printed() -> Iterator[None]:
+    """Keep a Ray that starts in the context from printing errors of calls to stdout.
+
+    A run reports its failures itself, and its output may be read as JSON.
+    """
+    listen = worker.listen_error_messages
+    worker.listen_error_messages = lambda *_: None
+    try:
+        yield
+    finally:
+        worker.listen_error_messages = listen
 
 
 def _check_reachable(address: str | None) -> None:
