@@ -136,6 +136,13 @@ def serve(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; the process's arguments are the default."""
+    code = _run(arguments)
+    if code and arguments is None:
+        _leave_threads(code)
+    return code
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     try:
         code = typer.main.get_command(app).main(
             None if arguments is None else list(arguments), "rollart", standalone_mode=False
@@ -158,18 +165,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         hint = f"(this is a bug; {TRACEBACK_VARIABLE}=1 shows where)"
         return _failed(error, f"{type(error).__name__}: {error} {hint}", FAILED)
     if code == INTERRUPTED:  # Typer may have caught the interrupt before
-        fail("interrupted; `rollart resume RUN` continues a run", INTERRUPTED)
-        _leave_threads(arguments is None)
-        return INTERRUPTED
+        return fail("interrupted; `rollart resume RUN` continues a run", INTERRUPTED)
     return code if isinstance(code, int) else 0
 
 
-def _leave_threads(ends_here: bool) -> None:
+def _leave_threads(code: int) -> None:
     """End the process at once if a thread is left, whose code of users may hang for ever."""
     main_thread = threading.main_thread()
-    if ends_here and any(not t.daemon and t is not main_thread for t in threading.enumerate()):
+    if any(not thread.daemon and thread is not main_thread for thread in threading.enumerate()):
         sys.stdout.flush()
-        os._exit(INTERRUPTED)
+        os._exit(code)
 
 
 def _failed(error: Exception, said: str, code: int) -> int:

@@ -37,6 +37,8 @@ from rollart_flow.telemetry import OnProgress, Progress
 
 _STREAMS_S = 10.0
 """Limit of the end of the streams, once the coordinator has been asked to stop [s]."""
+_THREADS_S = 10.0
+"""Limit of the end of the streams' threads, once all processes of the run were ended [s]."""
 _CLOSE_S = 10.0
 """Limit of the buffer's last commit, unless the run has finished [s]."""
 
@@ -75,6 +77,7 @@ class Session:
         self._on_progress = on_progress
         self._messages: SimpleQueue[Any] = SimpleQueue()
         self._processes: RunProcesses | None = None
+        self._running_streams: list[Future[None]] = []
         self._restarts = 0
         self._accept_divergence = False
 
@@ -120,6 +123,8 @@ class Session:
                 # The original error says more; the run reads as interrupted.
             finally:
                 self._shut_down()
+                if wait_for(self._running_streams, _THREADS_S).not_done:
+                    self._executor.abandon()
 
     def _attempt(self, died: tuple[str, ...], *, accept_divergence: bool) -> tuple[str, ...]:
         """Start all processes and run to the end, or until an indispensable process dies.
@@ -184,7 +189,7 @@ class Session:
         }
         self._on_progress(Progress.phase("rolling out", total_steps=self._pipeline.train.steps))
         threads = ThreadPoolExecutor(len(named) + 1, thread_name_prefix="stream")
-        running: list[Future[None]] = []
+        self._running_streams = running = []
         try:
             self._lease.on_lost(lambda said: self._messages.put(RunFailedError(said)))
             with interrupt_deferred():

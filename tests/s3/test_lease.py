@@ -98,7 +98,7 @@ def test_what_another_machine_held_is_free_once_it_gave_no_sign_of_life_for_long
         RunFailedError, match=r"process 1 on another-machine\) and renewed its lease"
     ):
         Lease(run).__enter__()
-    monkeypatch.setattr(lease, "EXPIRES_S", -1.0)
+    monkeypatch.setattr("rollart_flow.store.lease_file.EXPIRES_S", -1.0)
     assert read_info(run).status is RunStatus.INTERRUPTED
     with Lease(run):
         pass

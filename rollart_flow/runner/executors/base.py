@@ -66,6 +66,11 @@ class Executor(ABC):
 
     def __init__(self, address: str | None = None) -> None:
         self._address = address
+        self._abandoned = False
+
+    def abandon(self) -> None:
+        """Leave what the executor started to the end of this process: a hanging thread uses it."""
+        self._abandoned = True
 
     @abstractmethod
     def __enter__(self) -> Self: ...

@@ -47,7 +47,9 @@ class RayExecutor(Executor):
 
     def __enter__(self) -> Self:
         with ExitStack() as entered:
-            self.nodes_may_join = entered.enter_context(ray_cluster(self._address))
+            self.nodes_may_join = entered.enter_context(
+                ray_cluster(self._address, left=lambda: self._abandoned)
+            )
             self._leave = entered.pop_all()
         return self
 

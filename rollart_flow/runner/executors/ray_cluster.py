@@ -4,7 +4,7 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from tempfile import TemporaryFile
 
@@ -28,7 +28,9 @@ _REACH_S = 10.0
 
 
 @contextmanager
-def ray_cluster(address: str | None = None) -> Iterator[bool]:
+def ray_cluster(
+    address: str | None = None, *, left: Callable[[], bool] = lambda: False
+) -> Iterator[bool]:
     """Connect to Ray for the duration of the context.
 
     A cluster that the caller has already connected to is used and left unchanged. Without an
@@ -39,6 +41,8 @@ def ray_cluster(address: str | None = None) -> Iterator[bool]:
 
     Args:
         address: address of a running cluster, such as HOST:PORT, or "auto" for this machine's one.
+        left: returns, at the end, whether to leave Ray to the end of this process: a thread that
+            still calls Ray after `ray.shutdown` would start another cluster.
 
     Yields:
         Whether the cluster may have other users, and nodes may join it.
@@ -57,7 +61,8 @@ def ray_cluster(address: str | None = None) -> Iterator[bool]:
         try:
             yield address is not None
         finally:
-            ray.shutdown()
+            if not left():
+                ray.shutdown()
 
 
 def _start(address: str | None) -> None:
