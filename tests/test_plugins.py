@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.test_variants import FAMILIES
 
 ROOT = Path(__file__).parent.parent
@@ -44,10 +46,12 @@ def rollart(notes: Path, *arguments: str, plugins: bool = True) -> tuple[int, st
     return done.returncode, done.stdout + done.stderr
 
 
-def test_a_run_uses_the_variants_of_a_package(tmp_path: Path) -> None:
+@pytest.mark.parametrize("executor", ["inline", pytest.param("ray", marks=pytest.mark.whole)])
+def test_a_run_uses_the_variants_of_a_package(tmp_path: Path, executor: str) -> None:
     notes, file = tmp_path / "notes", tmp_path / "coins.py"
     file.write_text(PIPELINE)
-    code, said = rollart(notes, "run", str(file), "--store", str(tmp_path / "runs"))
+    options = ("--executor", executor, "--store", str(tmp_path / "runs"))
+    code, said = rollart(notes, "run", str(file), *options)
     assert code == 0, said
     assert set(notes.read_text().splitlines()) == {
         "engine", "trainer", "weight servers started", "weights", "weight servers closed",

@@ -128,7 +128,7 @@ def test_batch_rollout_and_narrow_stages_make_a_run_longer() -> None:
 
     def seconds(schedule: Schedule) -> float:
         plan = Plan(steps=STEPS, schedule=schedule)
-        return sum(simulate(replace(plan, seed=s)).log.now_s for s in range(48))
+        return sum(simulate(replace(plan, seed=s)).log.now_s for s in range(16))
 
     free = seconds(rollart(1))
     assert seconds(rollart(1).switched(queue_scheduling=False)) > 1.04 * free

@@ -108,7 +108,7 @@ class Session:
         if own and words[0] == "fork":
             prepare_fork(resolve(given["run"]), given["step"], loaded, name=given["name"])
         elif own:
-            said = rollart(*words, *SHORT)
+            said = rollart(*words, *SHORT, *_inline(words))
             assert said.code == 0, (str(block), words, said.err)
             return said.err + said.out
         elif given["name"] not in (None, "mine"):
@@ -139,6 +139,10 @@ def parse(words: list[str]) -> dict[str, Any]:
         assert not word.endswith(".py") or Path(word).exists(), word
     given: dict[str, Any] = command.make_context(name, list(arguments)).params
     return given
+
+
+def _inline(words: list[str]) -> list[str]:
+    return [] if "--executor" in words else ["--executor", "inline"]
 
 
 def _best_trajectory(run: str) -> str:
