@@ -24,9 +24,9 @@ $(STAMP): pyproject.toml constraints.txt overrides.txt
 demo: $(STAMP)
 	$(BIN)/rollart run pipelines/two_domains.py
 
-# Two processes, each of which takes one file of tests after the other.
+# Three processes, each of which takes one file of tests after the other; many tests wait for others.
 test: $(STAMP)
-	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 test-whole: $(STAMP)
 	$(BIN)/pytest -m whole
