@@ -27,19 +27,23 @@ class Scenario:
     """Whether it is part of `make test` too."""
     limit_s: float
     """Longest time that it may take."""
+    waits: bool
+    """Whether it mostly waits, so that others can compute meanwhile."""
     play: Play
 
 
 SCENARIOS: dict[str, Scenario] = {}
 
 
-def scenario(row: str, *, quick: bool = False, limit_s: float = 600) -> Callable[[Play], Play]:
+def scenario(
+    row: str, *, quick: bool = False, limit_s: float = 240, waits: bool = False
+) -> Callable[[Play], Play]:
     """Register a function as a scenario under its name."""
 
     def register(play: Play) -> Play:
         name = play.__name__.replace("_", "-")
         assert name not in SCENARIOS, f"two scenarios {name}"
-        SCENARIOS[name] = Scenario(name, row, quick, limit_s, play)
+        SCENARIOS[name] = Scenario(name, row, quick, limit_s, waits, play)
         return play
 
     return register

@@ -6,6 +6,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from rollart_flow.store import Run, open_run
+from tests.chaos.forked import ForkedShell
 from tests.chaos.held import Held, Record, check_held
 from tests.chaos.hooks import wiretap
 from tests.runner.shell import ROOT, Shell
@@ -51,6 +52,8 @@ class Place:
         store: address of the store; a folder in `folder` by default.
         executor: executor of the runs.
         environment: environment variables of all processes, beside those of this process.
+        forked: whether inline runs are forked (`tests.chaos.forked`): their fault must not depend
+            on how their process started, or on memory that they have to themselves.
     """
 
     def __init__(
@@ -60,8 +63,10 @@ class Place:
         store: str | Path | None = None,
         executor: str = "inline",
         environment: dict[str, str] | None = None,
+        forked: bool = True,
     ) -> None:
         self.folder = folder
+        self._forked = forked and executor == "inline"
         self.store = str(folder / "store" if store is None else store)
         self.record = Record(folder / "record")
         self.executor = executor
@@ -87,7 +92,8 @@ class Place:
     ) -> Shell:
         """Start `rollart`, through another command, with more environment variables."""
         environment = {**self.environment, **more}
-        return Shell(*arguments, store=self.store, through=through, environment=environment)
+        start = ForkedShell if self._forked and not through else Shell
+        return start(*arguments, store=self.store, through=through, environment=environment)
 
     def run(
         self,

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import IO, Protocol, Self
 from uuid import uuid4
 
 from tests.cli.shell import COMMAND
@@ -21,6 +21,22 @@ _AGENTS = (
     b"/agent.py",
     b"/runtime_env/agent/main.py",
 )
+
+
+class Started(Protocol):
+    """What a shell uses of `subprocess.Popen`."""
+
+    @property
+    def pid(self) -> int: ...
+
+    @property
+    def stdout(self) -> IO[str] | None: ...
+
+    def poll(self) -> int | None: ...
+
+    def wait(self) -> int: ...
+
+    def kill(self) -> None: ...
 
 
 class Shell:
@@ -36,16 +52,21 @@ class Shell:
         """Start `rollart` with arguments; `through` is a command that runs the command."""
         self._mark = uuid4().hex
         more = {**(environment or {}), "ROLLART_STORE": str(store), _MARK: self._mark}
-        self._process = subprocess.Popen(
+        self._process = self._start(through, arguments, {**os.environ, **more})
+        self.said = ""
+
+    def _start(
+        self, through: Sequence[str], arguments: Sequence[str], environment: dict[str, str]
+    ) -> "Started":
+        return subprocess.Popen(
             [*through, *COMMAND, *arguments],
             cwd=ROOT,
-            env={**os.environ, **more},
+            env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             start_new_session=True,
         )
-        self.said = ""
 
     @property
     def pid(self) -> int:

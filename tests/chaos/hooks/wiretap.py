@@ -1,7 +1,8 @@
 """A record of what processes of a run saw, and faults at chosen points of their code.
 
-`install` runs when Python starts and imports nothing of the library: a module is patched when the
-process itself imports it. The environment variables of a process say what happens in it:
+`install` runs when Python starts, or in a forked process, and imports nothing of the library: a
+module is patched when the process itself imports it, or at once if it was there before.
+The environment variables of a process say what happens in it:
 
 - `ROLLART_CHAOS`: folder of the record, one file of JSON lines for each process. A line is written
   with one system call, so that it outlives a SIGKILL of the process.
@@ -46,7 +47,7 @@ class Point:
 _LOG = ("rollart_flow.store.table_log", "TableLog", "append")
 _MAINTENANCE = ("rollart_flow.store.maintenance", "TableMaintenance")
 POINTS = {
-    "data files": Point("rollart_flow.store.writer", None, "write_files"),
+    "data files": Point("rollart_flow.store.writer", None, "write_rows"),
     "half a group": Point(*_LOG, table="weights"),
     "manifest": Point(*_LOG, table="batches"),
     "version": Point(*_LOG, after=False, table="weights"),
@@ -215,4 +216,7 @@ def install() -> None:
         point = POINTS[name]
         patch = _fault_at(point, int(number), action)
         patches.setdefault(point.module, []).append(patch)
+    for name in patches.keys() & sys.modules.keys():  # this process was forked
+        for patch in patches.pop(name):
+            patch(sys.modules[name])
     sys.meta_path.insert(0, _Patching(patches))

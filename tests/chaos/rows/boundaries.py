@@ -26,19 +26,19 @@ def killed_at(
     return place.held(diverged=NUDGE in resumed)
 
 
-@scenario(ROW)
+@scenario(ROW, quick=True)
 def kill_after_data_files(folder: Path) -> Held:
     """Rows whose files are written are not there before their log entry is."""
     return killed_at(folder, "data files", 9)
 
 
-@scenario(ROW)
+@scenario(ROW, quick=True)
 def kill_before_log_entry(folder: Path) -> Held:
     """The same, where the files of all tables are flushed."""
     return killed_at(folder, "log entry", 4)
 
 
-@scenario(ROW)
+@scenario(ROW, quick=True)
 def kill_within_a_group_of_tables(folder: Path) -> Held:
     """The rows of one table of a commit are in its log, the others are not."""
     return killed_at(folder, "half a group", 4)
@@ -50,25 +50,25 @@ def kill_after_manifest(folder: Path) -> Held:
     return killed_at(folder, "manifest", 4)
 
 
-@scenario(ROW)
+@scenario(ROW, quick=True)
 def kill_after_version(folder: Path) -> Held:
     """The files of a version are there, and no row names them."""
     return killed_at(folder, "version", 3)
 
 
-@scenario(ROW)
+@scenario(ROW, quick=True)
 def kill_within_checkpoint(folder: Path) -> Held:
     """A checkpoint is begun."""
     return killed_at(folder, "checkpoint", 1)
 
 
-@scenario(ROW)
+@scenario(ROW, quick=True)
 def kill_after_row(folder: Path) -> Held:
     """A step is recorded, and nobody was told."""
     return killed_at(folder, "row", 4)
 
 
-@scenario(ROW)
+@scenario(ROW, quick=True)
 def kill_after_row_recomputed_otherwise(folder: Path) -> Held:
     """A recorded step that differs stops the resume in one line, unless that is accepted."""
     place = Place(folder)
@@ -81,14 +81,14 @@ def kill_after_row_recomputed_otherwise(folder: Path) -> Held:
     return place.held(diverged=True)
 
 
-@scenario(ROW)
+@scenario(ROW, quick=True)
 def kill_after_version_recomputed_otherwise(folder: Path) -> Held:
     """A version is there, no row, and the step that is trained again has other weights."""
     values = {"checkpoint_every": 2, "every": 1}
     return killed_at(folder, "version", 4, values, OTHERWISE)
 
 
-@scenario(ROW)
+@scenario(ROW, quick=True)
 def kill_after_checkpoint_recomputed_otherwise(folder: Path) -> Held:
     """Version and checkpoint of a step are there, no row, and the step has other weights."""
     return killed_at(folder, "version", 4, {"checkpoint_every": 1}, OTHERWISE)

@@ -22,11 +22,11 @@ def last_reward(trajectory):  # type: ignore[no-untyped-def]
     return float(len(trajectory.token_ids) % 3)
 
 
-@scenario(ROW, quick=True)
+@scenario(ROW)
 def clock_of_the_driver(folder: Path) -> Held:
     """The clock is set four times; nothing is removed early, and no attempt is late."""
     clock = Clock(folder / "clock")
-    place = Place(folder, environment=clock.environment)
+    place = Place(folder, environment=clock.environment, forked=False)
     steps = 40
     with place.run(steps=steps) as driver:
         for number, offset in enumerate(OFFSETS):

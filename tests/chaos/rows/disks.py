@@ -17,12 +17,14 @@ ROW = "disk full, EIO, stalled file system"
 FULL = "No space left on device"
 
 
-def full_at(folder: Path, point: str, number: int) -> Held:
+def full_at(folder: Path, point: str, number: int, steps: int) -> Held:
     """Fill the disk at a point: the run ends and says so, and goes on once there is space."""
     with small_disk(folder / "disk", mib=96) as disk:
         place = Place(folder, store=disk / "store")
         filler = disk / "filler"
-        with place.run(steps=40, more={**at(point, number, "fill"), FILL: str(filler)}) as driver:
+        with place.run(
+            steps=steps, more={**at(point, number, "fill"), FILL: str(filler)}
+        ) as driver:
             ended(driver, 1)
         said = last_line(driver)
         assert said.startswith("error: "), driver.said
@@ -35,15 +37,15 @@ def full_at(folder: Path, point: str, number: int) -> Held:
 
 @scenario(ROW, quick=True)
 def disk_full_at_commit(folder: Path) -> Held:
-    return full_at(folder, "log entry", 5)
+    return full_at(folder, "log entry", 5, steps=8)
 
 
 @scenario(ROW)
 def disk_full_at_checkpoint(folder: Path) -> Held:
-    return full_at(folder, "checkpoint", 1)
+    return full_at(folder, "checkpoint", 1, steps=8)
 
 
-@scenario(ROW)
+@scenario(ROW, quick=True)
 def disk_fails_at_commit(folder: Path) -> Held:
     """A commit fails with EIO once: the run ends and says so, or goes on."""
     place = Place(folder)
@@ -65,7 +67,7 @@ def maintenance_fails(folder: Path, point: str) -> Held:
     return replace(place.held(), note=f"event {said['kind'][0]}")
 
 
-@scenario(ROW)
+@scenario(ROW, waits=True)
 def disk_does_not_answer(folder: Path) -> Held:
     """All writes wait for twenty seconds; then the run goes on."""
     with freezable_disk(folder / "disk", mib=96) as disk:
@@ -81,7 +83,7 @@ def disk_does_not_answer(folder: Path) -> Held:
 
 @scenario(ROW)
 def disk_full_at_merge(folder: Path) -> Held:
-    return full_at(folder, "merge", 1)
+    return full_at(folder, "merge", 1, steps=60)
 
 
 @scenario(ROW)

@@ -22,7 +22,7 @@ def second_driver(folder: Path, *, first: tuple[str, ...] = ()) -> Held:
     if first:
         check_root(first[0])
     place = Place(folder)
-    with place.run(steps=100, through=first) as driver:
+    with place.run(steps=40, through=first) as driver:
         place.wait_for_tenth(driver, 1)
         place.record.fault("second driver")
         with pytest.raises(RunFailedError) as told:

@@ -91,7 +91,7 @@ async def hostile_reward(trajectory):
 TASKS = 27
 
 
-@scenario(ROW, quick=True)
+@scenario(ROW)
 def hostile_environments_and_rewards(folder: Path) -> Held:
     place = Place(folder)
     text = HOSTILE + PIPELINE.replace("tasks(Coin()", "tasks(Hostile()")

@@ -141,7 +141,7 @@ def shown(found: list[Measures]) -> None:
 
 @scenario(ROW, limit_s=1200)
 def long(folder: Path) -> Held:
-    return long_run(Place(folder), ROWS)
+    return long_run(Place(folder, forked=False), ROWS)
 
 
 @scenario(ROW, limit_s=1200)

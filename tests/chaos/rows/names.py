@@ -12,7 +12,7 @@ ROW = "names with blanks, non-ASCII, #"
 ODD = "a store #1 ?x=1 % {ü} [é] 名"
 
 
-@scenario(ROW)
+@scenario(ROW, quick=True)
 def odd_name_of_a_store(folder: Path) -> Held:
     place = Place(folder, store=folder / ODD)
     with place.run(steps=3) as driver:

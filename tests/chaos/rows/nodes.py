@@ -14,7 +14,6 @@ from tests.chaos.faults.processes import kill, of_clusters
 from tests.chaos.held import Held
 from tests.chaos.matrix import scenario
 from tests.chaos.place import UNEVALUATED, Place, ended, last_line
-from tests.local_ray import ray_nodes
 
 ROW = "SIGKILL of a raylet, of the GCS"
 STEPS = 30
@@ -33,6 +32,8 @@ NODES: tuple[dict[str, Any], ...] = (
 @contextmanager
 def cluster(folder: Path) -> Iterator[tuple[Place, Any]]:
     """A Ray cluster whose processes note what they see, and a place whose runs use it."""
+    from tests.local_ray import ray_nodes  # the other scenarios need no Ray in this process
+
     place = Place(folder, executor="ray")
     with patch.dict(os.environ, place.environment), ray_nodes(*NODES) as nodes:
         nodes.wait_for_nodes()

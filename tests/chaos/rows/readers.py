@@ -12,7 +12,7 @@ from tests.chaos.place import NAME, Place, ended
 ROW = "reader beside vacuum, fork of a running run"
 
 
-@scenario(ROW, quick=True)
+@scenario(ROW)
 def reader_across_the_end_of_a_run(folder: Path) -> Held:
     """A snapshot whose files the end of the run removes gives its rows or a clear error."""
     place = Place(folder)

@@ -17,8 +17,8 @@ GRACE_S = 60
 
 def interrupted_by(place: Place, number: signal.Signals) -> Held:
     """Send a signal to the driver alone, and resume the run."""
-    with place.run(UNEVALUATED, steps=40) as driver:
-        place.wait_for_tenth(driver, 2)
+    with place.run(UNEVALUATED, steps=20) as driver:
+        place.wait_for_tenth(driver, 1)
         sent = time.monotonic()
         place.record.fault(number.name)
         os.kill(driver.pid, number)
@@ -43,6 +43,6 @@ def sigterm_of_the_driver_on_ray(folder: Path) -> Held:
     return interrupted_by(Place(folder, executor="ray"), signal.SIGTERM)
 
 
-@scenario(ROW)
+@scenario(ROW, quick=True)
 def sigint_of_the_driver(folder: Path) -> Held:
     return interrupted_by(Place(folder), signal.SIGINT)

@@ -34,21 +34,21 @@ def torn(folder: Path, pattern: str, keep: float) -> Held:
     return replace(place.held(), note=said)
 
 
-@scenario(ROW)
+@scenario(ROW, quick=True)
 def torn_run_json(folder: Path) -> Held:
     return torn(folder, "run.json", 0.5)
 
 
-@scenario(ROW)
+@scenario(ROW, quick=True)
 def torn_log_entry(folder: Path) -> Held:
     return torn(folder, "tables/trajectories/_delta_log/*.json", 0.5)
 
 
-@scenario(ROW)
+@scenario(ROW, quick=True)
 def empty_log_entry(folder: Path) -> Held:
     return torn(folder, "tables/steps/_delta_log/*.json", 0)
 
 
-@scenario(ROW)
+@scenario(ROW, quick=True)
 def torn_data_file(folder: Path) -> Held:
     return torn(folder, "tables/trajectories/*.parquet", 0.5)
