@@ -14,6 +14,7 @@
     │   └── FencedError                     another writer has taken the run over
     ├── EnvironmentFailedError (RuntimeError)   the environment raised or answered invalidly
     ├── EnvironmentTimeoutError (TimeoutError)  the environment did not answer in time
+    ├── TemplateRefusedError (ValueError)       the chat template refuses the messages
     ├── RewardFailedError (RuntimeError)        the reward function raised, or was not finite
     │   └── RewardNotFiniteError                it returned a number that is NaN or infinite
     ├── RewardTimeoutError (TimeoutError)       a remote reward did not answer by its deadline
@@ -102,6 +103,10 @@ class EnvironmentFailedError(RollartError, RuntimeError):
 
 class EnvironmentTimeoutError(RollartError, TimeoutError):
     """An environment did not answer within its time limit."""
+
+
+class TemplateRefusedError(RollartError, ValueError):
+    """Messages that the chat template of the model refuses, such as two of the user in a row."""
 
 
 class RewardFailedError(RollartError, RuntimeError):

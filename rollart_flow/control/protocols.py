@@ -12,15 +12,18 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from rollart_flow.types import (
+    Action,
     Assignment,
     Batch,
     Chunk,
     Event,
     GenerationRequest,
+    Observation,
     Outcome,
     Reason,
     Retried,
     Sample,
+    Tool,
 )
 
 Emit = Callable[[Event], None]
@@ -156,6 +159,25 @@ class SlowStart(Protocol):
         """Return once `reset` can be called; without effect if it can be called already."""
 
 
+class Conversation(Protocol):
+    """The chain of one attempt: its messages become tokens, and its generated tokens actions."""
+
+    def observe(self, observation: Observation, *, ended: bool = True) -> tuple[int, ...]:
+        """Return the tokens that follow the chain: an observation, and the prompt for an action.
+
+        Args:
+            observation: text or messages, none of them of the assistant.
+            ended: whether the previous action ended with a stop token; if not, the end-of-turn
+                marker precedes the observation. Ignored for the first observation.
+
+        Raises:
+            TemplateRefusedError: the chat template refuses the messages.
+        """
+
+    def act(self, token_ids: Sequence[int]) -> Action:
+        """Return the action that generated tokens are; malformed calls have an error."""
+
+
 class Codec(Protocol):
     """Conversion between text and tokens. Generated tokens are never encoded again."""
 
@@ -171,6 +193,18 @@ class Codec(Protocol):
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """Return the text of generated tokens, without stop tokens."""
+
+
+@runtime_checkable
+class ChatCodec(Codec, Protocol):
+    """A codec that also converts messages, by the chat template of a model."""
+
+    def converse(self, tools: Sequence[Tool] = ()) -> Conversation:
+        """Begin the conversation of an attempt that may call these tools.
+
+        Raises:
+            SettingsError: the chat template has no place for tools.
+        """
 
 
 @dataclass(frozen=True, slots=True)

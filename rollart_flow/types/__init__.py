@@ -15,6 +15,7 @@ from rollart_flow.types.events import (
     Split,
 )
 from rollart_flow.types.generation import Chunk, Generation, GenerationRequest, Prefix, Sampling
+from rollart_flow.types.messages import Action, Message, Observation, Role, Tool, ToolCall
 from rollart_flow.types.trajectories import (
     Assignment,
     AttemptLimits,
@@ -28,7 +29,8 @@ from rollart_flow.types.trajectories import (
 )
 
 __all__ = [
-    "TRAINABLE", "Assignment", "AttemptLimits", "Batch", "Chunk", "Event", "EventKind",
-    "FinishReason", "Generation", "GenerationRequest", "Limits", "Outcome", "Prefix", "Reason",
-    "Retried", "Sample", "Sampling", "Split", "Task", "Trajectory", "Turn", "solved_by",
+    "TRAINABLE", "Action", "Assignment", "AttemptLimits", "Batch", "Chunk", "Event", "EventKind",
+    "FinishReason", "Generation", "GenerationRequest", "Limits", "Message", "Observation", "Outcome",
+    "Prefix", "Reason", "Retried", "Role", "Sample", "Sampling", "Split", "Task", "Tool", "ToolCall",
+    "Trajectory", "Turn", "solved_by",
 ]  # fmt: skip
