@@ -30,7 +30,7 @@ from rollart_flow.types.trajectories import (
 
 __all__ = [
     "TRAINABLE", "Action", "Assignment", "AttemptLimits", "Batch", "Chunk", "Event", "EventKind",
-    "FinishReason", "Generation", "GenerationRequest", "Limits", "Message", "Observation", "Outcome",
-    "Prefix", "Reason", "Retried", "Role", "Sample", "Sampling", "Split", "Task", "Tool", "ToolCall",
-    "Trajectory", "Turn", "solved_by",
+    "FinishReason", "Generation", "GenerationRequest", "Limits", "Message", "Observation",
+    "Outcome", "Prefix", "Reason", "Retried", "Role", "Sample", "Sampling", "Split", "Task",
+    "Tool", "ToolCall", "Trajectory", "Turn", "solved_by",
 ]  # fmt: skip
