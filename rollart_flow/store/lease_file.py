@@ -25,7 +25,7 @@ class Tenure:
 
 @dataclass(frozen=True, slots=True)
 class LeaseState:
-    """What a lease says at one moment."""
+    """State of a lease at one moment."""
 
     tenure: Tenure
     token: str

@@ -7,8 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
@@ -17,20 +15,13 @@ import pytest
 
 from rollart_flow.errors import FencedError, RunFailedError
 from rollart_flow.store import Owner, RunStatus, RunWriter, lease, open_run, owner, read_info
-from rollart_flow.store.info import write_info
 from rollart_flow.store.lease import Lease, lease_file
-from rollart_flow.store.lease_file import LeaseState
 from rollart_flow.store.local_lease import LocalLeaseFile
 from tests.builders import trajectories
 from tests.runs import ids, new_writer
+from tests.store.lease_conformance import LeaseConformance, held_by_another, said_by
+from tests.store.leases import driving, state, taken
 
-HOLD = """
-import sys
-from rollart_flow.store.lease import Lease
-with Lease(sys.argv[1]):
-    print("held", flush=True)
-    sys.stdin.read()
-"""
 DRIVE = """
 import sys
 from rollart_flow.errors import RollartError
@@ -60,36 +51,6 @@ def run(tmp_path: Path) -> str:
     return new_writer(tmp_path).uri
 
 
-@contextmanager
-def held_by_another(run: str, *inside: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that holds the lease of a run, and reads from its input until it ends."""
-    with subprocess.Popen(
-        [*inside, sys.executable, "-c", HOLD, run], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as holder:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == b"held\n"
-        yield holder
-        holder.kill()
-
-
-def driving(run: str) -> None:
-    """Let `run.json` name the holder of the lease, as a driver does."""
-    there = state(run)
-    write_info(run, replace(read_info(run), owner=there.tenure.owner, term=there.tenure.term))
-
-
-def state(run: str) -> LeaseState:
-    there = lease_file(run).look()
-    assert there is not None
-    return there
-
-
-def taken(run: str, *, take_over: bool = False) -> int:
-    """Term of a lease that is taken and given back."""
-    with Lease(run, take_over=take_over) as mine:
-        return mine.tenure.term
-
-
 def forget_renewals(run: str, seconds: float = 90.0) -> None:
     """Let the lease and `run.json` look as if nothing had been written for some time."""
     for path in (*Path(run).glob("lease-*.json"), Path(run) / "run.json"):
@@ -105,51 +66,20 @@ def elsewhere(run: str, **changes: str) -> None:
     path.write_text(json.dumps(said))
 
 
-def test_a_lease_is_held_once_and_given_back(run: str) -> None:
-    with Lease(run) as mine:
-        with pytest.raises(
-            RunFailedError, match=rf"^run a is running \(process {os.getpid()} on .*; wait for it"
-        ):
-            taken(run)
-        with pytest.raises(RunFailedError, match="--take-over` 60 s after its last renewal"):
-            taken(run, take_over=True)
-        assert mine.tenure.term == 1
-        assert read_info(run).status is RunStatus.RUNNING
-    assert taken(run) == 2
+class TestLocalLease(LeaseConformance):
+    """A lease in a local folder."""
+
+    @pytest.fixture
+    def run(self, tmp_path: Path) -> str:
+        return new_writer(tmp_path).uri
+
+    def taken_by(self, run: str, owner: Owner) -> None:
+        (Path(run) / "lease-000007.json").write_text(json.dumps(said_by(owner, 7)))
+
+
+def test_the_files_of_earlier_terms_are_removed(run: str) -> None:
+    assert [taken(run), taken(run)] == [1, 2]
     assert [path.name for path in Path(run).glob("*lease*")] == ["lease-000002.json"]
-
-
-def test_of_many_who_want_it_at_once_one_gets_it(run: str) -> None:
-    got, refused = [], []
-    everyone, done = threading.Barrier(6), threading.Barrier(6)
-
-    def take() -> None:
-        everyone.wait()
-        try:
-            with Lease(run):
-                got.append(1)
-                done.wait()
-        except RunFailedError:
-            refused.append(1)
-            done.wait()
-
-    threads = [threading.Thread(target=take) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert (len(got), len(refused)) == (1, 5)
-
-
-def test_what_a_killed_process_held_is_free_at_once(run: str) -> None:
-    with held_by_another(run) as holder:
-        driving(run)
-        with pytest.raises(RunFailedError, match=rf"running \(process {holder.pid} "):
-            taken(run)
-        holder.kill()
-        holder.wait()
-        assert read_info(run).status is RunStatus.INTERRUPTED
-        assert taken(run) == 2
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="needs namespaces")
@@ -254,7 +184,7 @@ def test_of_two_processes_that_drive_a_run_the_one_that_was_stopped_writes_nothi
     assert ids(open_run(run).trajectories) == ["t0", "t7"]
 
 
-def test_a_lease_is_renewed_while_it_is_held(run: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_renewal_makes_a_lease_young(run: str, monkeypatch: pytest.MonkeyPatch) -> None:
     renewed = threading.Event()
     renew = LocalLeaseFile.renew
 
