@@ -4,13 +4,10 @@ Small files that are adjacent in seq are merged into one, in order, so that the 
 never overlap in seq and a batch is read from few of them. Files are merged by size tiers: a merge
 moves its rows up by a tier at least, so that a row is rewritten a few times however long the run
 is. What no reader needs is removed after a retention: replaced files, files that an earlier writer
-left behind, and log entries before a checkpoint. Maintenance never changes a row, moves one of the
-writer's marks, or touches rows of an incomplete group; commits and readers continue.
+left behind, and log entries before a checkpoint (`unused_files`). Maintenance never changes a row,
+moves one of the writer's marks, or touches rows of an incomplete group; commits and readers go on.
 """
 
-import re
-import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -31,7 +28,8 @@ from rollart_flow.store.encoding import (
     writer_options,
 )
 from rollart_flow.store.table import DataFile, delta_errors, open_table
-from rollart_flow.store.table_log import TableLog, log_entry
+from rollart_flow.store.table_log import TableLog
+from rollart_flow.store.unused_files import UnusedFiles
 
 Merge = Callable[[str, str, Sequence[DataFile]], DataFile]
 """Function that writes adjacent files of a table as one, as `merged` does."""
@@ -49,8 +47,6 @@ _CHECKPOINT_AFTER = 100
 _LEAST_ENTRIES = 20
 """Versions that the last checkpoint of a run is worth."""
 _GATHER_BYTES = 16 << 20
-_LOG_FILE = re.compile(r"_delta_log/(\d{20})\..*")
-_CHECKPOINT = re.compile(r"_delta_log/(\d{20})\.checkpoint\.parquet")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,22 +72,7 @@ class TableMaintenance:
         self._log = log
         self._lock = lock
         self._write_merged = merge
-        self._made: deque[tuple[float, int]] = deque()
-        """Time and version of the checkpoints whose earlier log files are there too."""
-        live = {file.path for file in log.files}
-        names = files.names(log.uri)
-        now = time.monotonic()
-        self._unused = deque((now, name) for name in names if name not in live and "/" not in name)
-        """Time since which a data file is not part of the table, and its path."""
-        self._removable: list[str] = []
-        """Files to remove now; those of a failed attempt stay here."""
-        versions = [int(found[1]) for name in names if (found := _LOG_FILE.fullmatch(name))]
-        self._first = min(versions, default=0)
-        """The oldest version whose log entry may be there."""
-        self._checkpoints = sorted(
-            int(found[1]) for name in names if (found := _CHECKPOINT.fullmatch(name))
-        )
-        """Versions of the checkpoints that are there."""
+        self._unused = UnusedFiles(log)
 
     def run(self, complete: int, retention: timedelta, *, final: bool = False) -> Maintained:
         """Merge small files, checkpoint the log if it has grown, and remove what is not used.
@@ -109,8 +90,8 @@ class TableMaintenance:
             merged = self._merge_all(complete, final=final)
         finally:  # neither needs merging, and a full disk needs them most
             try:
-                newest = self._checkpoints[-1] if self._checkpoints else 0
-                if self._log.version - newest >= (_LEAST_ENTRIES if final else _CHECKPOINT_AFTER):
+                entries = self._log.version - self._unused.newest_checkpoint
+                if entries >= (_LEAST_ENTRIES if final else _CHECKPOINT_AFTER):
                     self._checkpoint()
             finally:
                 vacuumed = self._vacuum(retention)
@@ -139,34 +120,17 @@ class TableMaintenance:
             raise StoreError(f"{doing}: {files.one_line(error)}") from error
         with self._lock:
             log.replace(neighbours, new)
-        now = time.monotonic()
-        self._unused.extend((now, file.path) for file in neighbours)
+        self._unused.replace(neighbours)
 
     def _checkpoint(self) -> None:
         log = self._log
         with delta_errors(f"{log.table}: cannot checkpoint {log.uri}"):
             handle = open_table(log.run, log.table)
             handle.create_checkpoint()
-        self._checkpoints.append(handle.version())
-        self._made.append((time.monotonic(), handle.version()))
+        self._unused.checkpoint(handle.version())
 
     def _vacuum(self, retention: timedelta) -> int:
-        """Remove files that have not been used for `retention`; return how many."""
-        before = time.monotonic() - retention.total_seconds()
-        while self._unused and self._unused[0][0] <= before:
-            self._removable.append(self._unused.popleft()[1])
-        while self._made and self._made[0][0] <= before:
-            _, version = self._made.popleft()
-            # In ascending order, as `TableLog` relies on.
-            self._removable += map(log_entry, range(self._first, version))
-            self._removable += (_checkpoint_file(n) for n in self._checkpoints if n < version)
-            self._checkpoints = [each for each in self._checkpoints if each >= version]
-            self._first = version
-        names = self._removable
-        if names:
-            files.remove_all(self._log.uri, names)
-        self._removable = []
-        return len(names)
+        return self._unused.remove(retention)
 
 
 def mergeable(live: Sequence[DataFile], *, final: bool = False) -> list[list[DataFile]]:
@@ -210,10 +174,6 @@ def _neighbours(live: Sequence[DataFile], tier_bytes: int) -> list[list[DataFile
 
 def _size(run: Sequence[DataFile]) -> int:
     return sum(file.size_bytes for file in run)
-
-
-def _checkpoint_file(version: int) -> str:
-    return f"_delta_log/{version:020d}.checkpoint.parquet"
 
 
 def _row_groups(uri: str, schema: pa.Schema) -> Iterator[pa.Table]:

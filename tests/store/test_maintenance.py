@@ -10,7 +10,16 @@ import polars as pl
 import pytest
 
 from rollart_flow.errors import FencedError, StoreError
-from rollart_flow.store import Run, RunWriter, Snapshot, files, open_run
+from rollart_flow.store import (
+    Run,
+    RunWriter,
+    Snapshot,
+    files,
+    maintenance,
+    open_run,
+    table_log,
+    unused_files,
+)  # fmt: skip
 from rollart_flow.store.maintenance import mergeable
 from rollart_flow.store.table import DataFile, data_files, open_table
 from tests.builders import batches, events, step_row, trajectories
@@ -283,6 +292,64 @@ def test_files_that_a_killed_writer_left_are_removed(tmp_path: Path) -> None:
         assert len(list(folder.glob("*.parquet"))) == 10, "readers may use them for a while"
         again.maintain(retention=timedelta(0))
     assert len(list(folder.glob("*.parquet"))) == 1
+
+
+class Clocks:
+    """Both clocks of a machine, which pass only when they are told to."""
+
+    def __init__(self) -> None:
+        self.now_s = 1e9
+
+    def time(self) -> float:
+        return self.now_s
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def clocks(monkeypatch: pytest.MonkeyPatch) -> Clocks:
+    """The clocks of the log and of the retention."""
+    clocks = Clocks()
+    for module in (table_log, unused_files):
+        monkeypatch.setattr(module, "time", clocks)
+    return clocks
+
+
+def test_a_writer_continues_the_retention_of_those_before_it(
+    tmp_path: Path, clocks: Clocks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is killed after four minutes, in which no file comes to the end of its retention."""
+    monkeypatch.setattr(maintenance, "_CHECKPOINT_AFTER", 20)
+    uri, folder = new_writer(tmp_path).uri, tmp_path / "a" / "tables" / "trajectories"
+    found = []
+    for life in range(8):
+        writer = RunWriter.open(uri)
+        (folder / f"part-{life}-of-no-commit.parquet").write_bytes(b"torn")
+        fill(writer, 24 * life, 24)
+        writer.maintain()
+        found.append(len([*folder.rglob("*.*")]))
+        clocks.now_s += 240
+    assert max(found[4:]) <= max(found[:4]), f"files by life: {found}"
+    assert len(ids(open_run(uri).trajectories)) == 8 * 48
+
+
+def test_a_file_is_kept_for_its_whole_retention_across_writers(
+    tmp_path: Path, clocks: Clocks
+) -> None:
+    writer = new_writer(tmp_path)
+    fill(writer, 0, 8)
+    writer.maintain()
+    snapshot = open_run(writer.uri).snapshot()
+    fill(writer, 8, 8)
+    writer.maintain()
+    removed = []
+    for seconds in (0, 540, 120):
+        clocks.now_s += seconds
+        removed.append(RunWriter.open(writer.uri).maintain()["trajectories"].vacuumed)
+        if not removed[-1]:
+            assert len(ids(snapshot.trajectories)) == 16
+    assert removed == [0, 0, 17], "16 files, and the one that the first eight were merged into"
 
 
 def test_a_query_whose_files_are_merged_meanwhile_is_answered(
