@@ -231,7 +231,20 @@ def _units(name: str, units: int | Sequence[int]) -> int:
 
 def free_gangs(placements: Sequence[Placement]) -> None:
     """Remove the Ray placement groups that were reserved for workers."""
-    for group in {p.group.id: p.group for p in placements if p.group is not None}.values():
+    for group in _groups(placements):
         import ray
 
         ray.util.remove_placement_group(group)
+
+
+def still_reserved(placements: Sequence[Placement]) -> bool:
+    """Return whether Ray still has what it reserved for workers, of which it loses what a node had
+    with the node."""
+    import ray
+
+    tables = [ray.util.placement_group_table(group) for group in _groups(placements)]
+    return all(table["state"] == "CREATED" for table in tables)
+
+
+def _groups(placements: Sequence[Placement]) -> list[Any]:
+    return list({p.group.id: p.group for p in placements if p.group is not None}.values())

@@ -10,6 +10,7 @@ from dataclasses import replace
 import polars as pl
 
 from rollart_flow.pipeline import Pipeline
+from rollart_flow.resources.manager import still_reserved
 from rollart_flow.runner.processes import (
     RunProcesses,
     gather_trainers,
@@ -26,11 +27,14 @@ def only_trainer_died(processes: RunProcesses, pipeline: Pipeline, died: Collect
     """Return whether all dead processes are ranks, and others do not depend on these very ones.
 
     Engines that hold the trainer's devices in turns with it, or to which its ranks send the weights
-    directly, have to start again with it.
+    directly, have to start again with it. If a rank's resources went with its node, all processes
+    have to be placed again.
     """
-    ranks = {worker.name for worker in processes.trainers.workers}
+    workers = processes.trainers.workers
+    ranks = {worker.name for worker in workers}
     bound = in_turns(processes.trainers) or transport_of(pipeline.train.weights).capabilities.sends
-    return bool(died) and ranks.issuperset(died) and not bound
+    alone = bool(died) and ranks.issuperset(died) and not bound
+    return alone and still_reserved([worker.placement for worker in workers])
 
 
 def restart_trainer(

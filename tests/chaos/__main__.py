@@ -84,7 +84,7 @@ def _table(rows: Sequence[Row]) -> Table:
         table.add_column(heading, no_wrap=True)
     for heading in ("acknowledged", "lost", "doubled", "repeated", "recover s", "s"):
         table.add_column(heading, justify="right")
-    table.add_column("")
+    table.add_column("", no_wrap=True, overflow="ellipsis")
     shown = ""
     for row in rows:
         held = row.held or {}

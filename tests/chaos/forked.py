@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Sequence
 from functools import cached_property
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO
@@ -68,6 +69,14 @@ class _Forked:
 
     def kill(self) -> None:
         self._process.kill()
+
+
+def use_server_of_parent() -> None:
+    """Let this process, which is forked itself, fork others from the same server.
+
+    `multiprocessing` means to do so and hands the address down, but starts a server for each.
+    """
+    forkserver._forkserver.ensure_running = lambda: None  # type: ignore[method-assign]
 
 
 def detach(mark: str, output: int) -> None:

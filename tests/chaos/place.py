@@ -66,7 +66,7 @@ class Place:
         forked: bool = True,
     ) -> None:
         self.folder = folder
-        self._forked = forked and executor == "inline"
+        self._forked = forked
         self.store = str(folder / "store" if store is None else store)
         self.record = Record(folder / "record")
         self.executor = executor
@@ -88,11 +88,18 @@ class Place:
         driver.wait_for(f"step {number * self.steps // 10}/")
 
     def command(
-        self, *arguments: str, through: tuple[str, ...] = (), more: Variables = NONE
+        self,
+        *arguments: str,
+        executor: str | None = None,
+        through: tuple[str, ...] = (),
+        more: Variables = NONE,
     ) -> Shell:
-        """Start `rollart`, through another command, with more environment variables."""
+        """Start `rollart`, with an executor if not the place's own, through another command, with
+        more environment variables."""
+        executor = executor or self.executor
         environment = {**self.environment, **more}
-        start = ForkedShell if self._forked and not through else Shell
+        start = ForkedShell if self._forked and executor == "inline" and not through else Shell
+        arguments += ("--executor", executor)
         return start(*arguments, store=self.store, through=through, environment=environment)
 
     def run(
@@ -109,17 +116,15 @@ class Place:
         default = {"every": steps, "checkpoint_every": 3}
         file = self.folder / "coins.py"
         file.write_text(source(self.folder, text, **{**default, "steps": steps, **(values or {})}))
-        arguments = ("run", str(file), "--name", NAME, "--executor", self.executor)
-        return self.command(*arguments, through=through, more=more)
+        return self.command("run", str(file), "--name", NAME, through=through, more=more)
 
-    def resume(self, *options: str, more: Variables = NONE) -> Shell:
+    def resume(self, *options: str, executor: str | None = None, more: Variables = NONE) -> Shell:
         """Start to resume the run."""
-        arguments = ("resume", NAME, "--executor", self.executor, *options)
-        return self.command(*arguments, more=more)
+        return self.command("resume", NAME, *options, executor=executor, more=more)
 
-    def finish(self, *options: str, more: Variables = NONE) -> None:
-        """Resume the run to its end."""
-        with self.resume(*options, more=more) as driver:
+    def finish(self, *options: str, executor: str = "inline", more: Variables = NONE) -> None:
+        """Resume the run to its end, inline by default, whatever executor began it."""
+        with self.resume(*options, executor=executor, more=more) as driver:
             ended(driver)
 
     def opened(self) -> Run:

@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from uuid import uuid4
 
-from tests.chaos.forked import FORKING, MARK, detach
+from tests.chaos.forked import FORKING, MARK, detach, use_server_of_parent
 from tests.chaos.held import Held
 from tests.chaos.matrix import CannotInjectError, Play, Scenario
 
@@ -99,6 +99,7 @@ def _play(play: Play, mark: str, into: Path, log: Path) -> None:
     """Play a scenario in this process, and write its outcome to a file."""
     with log.open("w") as output:
         detach(mark, output.fileno())
+    use_server_of_parent()
     os.environ[MARK] = mark
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     held: Held | None = None

@@ -12,7 +12,7 @@ from tests.chaos.place import UNEVALUATED, Place, ended, last_line
 
 KILLED = "SIGKILL of one process"
 STOPPED = "SIGSTOP"
-STEPS = 40
+STEPS = 20
 PROCESSES = {
     "buffer": "ray::BufferActor",
     "coordinator": "ray::CoordinatorActor",

@@ -43,7 +43,7 @@ def fork_of_a_running_run(folder: Path) -> Held:
         place.record.fault("fork")
         arguments = ("fork", NAME, str(folder / "coins.py"), "--step", "3", "--name", "fork")
         environment = {"ROLLART_CHAOS": str(folder)}
-        settings = ("--executor", "inline", "-s", "steps=6", "-s", "every=6")
+        settings = ("-s", "steps=6", "-s", "every=6")
         with place.command(*arguments, *settings, more=environment) as fork:
             ended(fork)
         ended(driver)

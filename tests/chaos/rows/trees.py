@@ -62,6 +62,6 @@ def processes_of_environments(folder: Path) -> Held:
         driver.kill()
         ended(driver, -9)
         wait_until(lambda: not alive(), "the end of what environments started", 60)
-    place.finish()
+    place.finish(executor="ray")
     wait_until(lambda: not alive(), "the end of what environments started", 60)
     return replace(place.held(), note="nothing is left")
