@@ -34,12 +34,16 @@ NODES: tuple[dict[str, Any], ...] = (
 @contextmanager
 def cluster(folder: Path) -> Iterator[tuple[Place, Any]]:
     """A Ray cluster whose processes note what they see, and a place whose runs use it."""
-    from tests.local_ray import ray_nodes  # the other scenarios need no Ray in this process
+    import ray  # which the other scenarios do not need in this process
+
+    from tests.local_ray import ray_nodes
 
     place = Place(folder, executor="ray")
     with patch.dict(os.environ, place.environment), ray_nodes(*NODES) as nodes:
         nodes.wait_for_nodes()
         place.environment["RAY_ADDRESS"] = nodes.address
+        ray.shutdown()  # a process that is connected ends a minute after its head
+        nodes.global_state.disconnect()
         yield place, nodes
 
 

@@ -56,22 +56,22 @@ def away(folder: Path, seconds: float, fault: Fault) -> Held:
         return replace(place.held(), note=went_on)
 
 
-@scenario(ROW)
+@scenario(ROW, waits=True)
 def s3_away_30_s(folder: Path) -> Held:
     return away(folder, 30, always(Action.RESET))
 
 
-@scenario(ROW)
+@scenario(ROW, waits=True)
 def s3_away_90_s(folder: Path) -> Held:
     return away(folder, 90, always(Action.RESET))
 
 
-@scenario(ROW, limit_s=900)
+@scenario(ROW, limit_s=900, waits=True)
 def s3_away_10_min(folder: Path) -> Held:
     return away(folder, 600, always(Action.RESET))
 
 
-@scenario(ROW)
+@scenario(ROW, waits=True)
 def s3_black_hole_90_s(folder: Path) -> Held:
     return away(folder, 90, always(Action.HOLE))
 
