@@ -139,11 +139,11 @@ def shown(found: list[Measures]) -> None:
     Console(width=120, stderr=True).print(table)
 
 
-@scenario(ROW, limit_s=600)
+@scenario(ROW, limit_s=max(600, ROWS / 50))
 def long(folder: Path) -> Held:
     return long_run(Place(folder, forked=False), ROWS)
 
 
-@scenario(ROW, limit_s=600)
+@scenario(ROW, limit_s=max(600, ROWS / 50))
 def long_on_ray(folder: Path) -> Held:
     return long_run(Place(folder, executor="ray"), max(ROWS // 4, 2 * LIFE * BATCH))
