@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import TypeVar
 
 from rollart_flow.errors import RollartError
+from rollart_flow.text import one_line
 from rollart_flow.types import Retried
 
 T = TypeVar("T")
@@ -141,7 +142,7 @@ class _Failures:
         now, policy = self._now(), self._policy
         self._first = self._first if self._count else now
         self._count += 1
-        self._last = " ".join(error.message.split())
+        self._last = one_line(error.message)
         self.pause_s = pause_s(self._count, policy.backoff_s, policy.backoff_cap_s, self._chance)
         if now + self.pause_s > self._first + policy.limit_s:
             seconds = now - self._first

@@ -110,6 +110,7 @@ class BufferActor:
             ArrowRows(settings.filters, settings.group_filters),
             self._committer,
             cursor=recovered.crashes << 32,
+            release=self._writers.release if self._writers else None,
         )
         self._service.restore(self._stored(recovered))
         self._recovered = None if self._replaces else recovered.without_rows()
@@ -169,25 +170,16 @@ class BufferActor:
 
     @register("rank_zero")
     async def put(self, data: bytes) -> None:
-        """Commit training trajectories, given as Arrow IPC; see `BufferService.put`."""
-        service = await self._serving()
-        await service.put(from_ipc(data))
-
-    @register("rank_zero")
-    async def put_held(self, data: bytes) -> None:
-        """Commit training trajectories that a buffer writer holds; see `BufferService.put`.
+        """Commit training trajectories; see `BufferService.put`.
 
         Args:
-            data: what `BufferWriterActor.put` returned.
+            data: the rows as Arrow IPC, or what `BufferWriterActor.put` returned for them.
 
         Raises:
-            RowsLostError: the writer died; the caller puts the rows again.
+            RowsLostError: the writer that held the rows died; the caller puts them again.
         """
-        service, rows = await self._serving(), from_ipc(data)
-        try:
-            await service.put(rows)
-        finally:
-            self._writers.keep(rows, service.held)
+        service = await self._serving()
+        await service.put(from_ipc(data))
 
     @register("rank_zero")
     async def commit(self, tables: Mapping[str, bytes]) -> int:
@@ -196,18 +188,12 @@ class BufferActor:
         rows = {table: from_ipc(data) for table, data in tables.items()}
         if "batches" in rows:
             service.adopt(batch_of(rows["batches"]))
-        committed = await service.commit(rows)
-        if "steps" in rows:
-            self._writers.trained(ArrowRows().newest(rows["steps"], "step"))
-        return committed
+        return await service.commit(rows)
 
     @register("rank_zero")
     async def get_batch(self, step: int, version: int, size: int) -> Batch:
         """Return the batch of a step; see `BufferService.get_batch`."""
-        service = await self._serving()
-        batch = await service.get_batch(step, version, size)
-        self._writers.formed(batch)
-        return batch
+        return await (await self._serving()).get_batch(step, version, size)
 
     @register("rank_zero")
     async def formed(self, step: int) -> Batch | None:

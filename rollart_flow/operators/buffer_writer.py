@@ -52,7 +52,7 @@ class BufferWriterActor:
 
     @register("rank_zero")
     async def put(self, data: bytes) -> bytes:
-        """Hold rows, given as Arrow IPC, and return their description for `BufferActor.put_held`.
+        """Hold rows, given as Arrow IPC, and return their description for `BufferActor.put`.
 
         Raises:
             SchemaError: the rows do not match the table.

@@ -24,6 +24,7 @@ from rollart_flow.errors import FencedError, RollartError, RowsLostError, StoreE
 from rollart_flow.rows import events_table
 from rollart_flow.store import RunWriter
 from rollart_flow.store.encoding import Rows
+from rollart_flow.text import one_line
 from rollart_flow.types import Event, EventKind
 
 _log = logging.getLogger(__name__)
@@ -199,7 +200,7 @@ class Committer:
         except FencedError:
             return  # the next commit fails for the same reason
         except Exception as error:  # noqa: BLE001  commits continue without maintenance
-            said = " ".join(str(error).split()) or type(error).__name__
+            said = one_line(error) or type(error).__name__
             if said not in self._unmaintained:
                 self._unmaintained.add(said)
                 _log.warning("tables cannot be maintained: %s", said)
@@ -222,8 +223,8 @@ class Committer:
         """
         self._events.clear()
         if not isinstance(error, RollartError):
-            said = " ".join(str(error).split())
-            error = StoreError(f"rows cannot be committed: {type(error).__name__}: {said}")
+            said = f"rows cannot be committed: {type(error).__name__}: {one_line(error)}"
+            error = StoreError(said)
         self._failure = self._failure or error
         for item in queue:
             if not item.done.done():

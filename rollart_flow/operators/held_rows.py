@@ -5,7 +5,7 @@ the writer dies; a committed row that no writer holds is read from the table.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from contextlib import suppress
 from itertools import cycle
 from typing import TYPE_CHECKING
@@ -20,25 +20,17 @@ from rollart_flow.resources.reasons import failures, reason, unreachable
 from rollart_flow.store.encoding import Rows
 from rollart_flow.store.maintenance import merged
 from rollart_flow.store.table import DataFile
-from rollart_flow.types import Batch
 
 if TYPE_CHECKING:
     from rollart_flow.operators.buffer_writer import BufferWriterActor
 
 
 class BufferWriters:
-    """The writers of a buffer, and where they hold what is pending or in an untrained batch.
-
-    Without writers, every method is without effect.
-    """
+    """The writers of a buffer; there may be none."""
 
     def __init__(self, writers: Sequence[Remote["BufferWriterActor"]]) -> None:
         self._writers = writers
         self._turns = cycle(range(len(writers)))
-        self._places: dict[str, tuple[int, int]] = {}
-        """Writer and place of pending trajectories, by id."""
-        self._batches: dict[int, list[tuple[int, int]]] = {}
-        """Writers and places of the rows of untrained batches, by step."""
 
     def __len__(self) -> int:
         return len(self._writers)
@@ -63,40 +55,16 @@ class BufferWriters:
                 return new
         return merged(uri, table, small)
 
-    def keep(self, described: pa.Table, held: Set[str]) -> None:
-        """Keep the places of trajectories that are pending; release all others that were put.
-
-        Args:
-            described: trajectories that were put, committed or not.
-            held: ids of all pending trajectories of the buffer.
-        """
-        gone = []
-        for trajectory_id, *place in places_of(described):
-            if trajectory_id in held and trajectory_id not in self._places:
-                self._places[trajectory_id] = (place[0], place[1])
-            else:
-                gone.append((place[0], place[1]))
-        left = [name for name in self._places if name not in held]
-        self._release([*gone, *map(self._places.pop, left)])
-
-    def formed(self, batch: Batch) -> None:
-        """Keep the rows of a batch until it is trained."""
-        if batch.step not in self._batches and self._writers:
-            names = [name for name in batch.trajectory_ids if name in self._places]
-            self._batches[batch.step] = [self._places.pop(name) for name in names]
-
-    def trained(self, step: int) -> None:
-        """Release the rows of the batches up to a step."""
-        for each in [each for each in self._batches if each <= step]:
-            self._release(self._batches.pop(each))
-
-    def _release(self, places: Sequence[tuple[int, int]]) -> None:
+    def release(self, described: pa.Table) -> None:
+        """Let the writers remove rows that they hold; rows without a description are elsewhere."""
+        if HELD_BY not in described.column_names:
+            return
         by_writer: defaultdict[int, list[int]] = defaultdict(list)
-        for writer, place in places:
+        for _, writer, place in places_of(described):
             by_writer[writer].append(place)
-        for writer, of_writer in by_writer.items():
+        for writer, places in by_writer.items():
             if writer != IN_TABLE:
-                self._writers[writer].call.release.start(of_writer)
+                self._writers[writer].call.release.start(places)
 
 
 class HeldRows:

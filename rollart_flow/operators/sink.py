@@ -1,8 +1,9 @@
 """The end of a trajectory's way through a process: micro-batches of trajectories for the buffer.
 
 The unit of meaning is the trajectory, the unit of transport is the micro-batch: it leaves when it
-is full, when its oldest trajectory has waited long enough, or when no other attempt of the process
-is running. If the process dies, its attempts run again and their trajectories may be sent twice;
+is full, when its oldest trajectory has waited long enough and the micro-batch before it is durable,
+or when no other attempt of the process is running. So a trajectory that misses a commit waits here
+for the next one, and many processes with a few trajectories each send few messages. If the process dies, its attempts run again and their trajectories may be sent twice;
 the buffer stores each trajectory once.
 """
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 ROWS = 64
 """Number of trajectories of a full micro-batch."""
 WAIT_S = 0.01
-"""Longest time that a trajectory waits for others [s]."""
+"""Longest time that a trajectory waits for others while no micro-batch is under way [s]."""
 
 
 class RowSender:
@@ -39,13 +40,10 @@ class RowSender:
 
     async def send(self, data: bytes) -> None:
         """Return once rows, given as Arrow IPC, are durable."""
-        if not self._writers:
-            await self._buffer.call.put.start(data)
-            return
         while True:
-            described = await next(self._turns).call.put.start(data)
+            rows = await next(self._turns).call.put.start(data) if self._writers else data
             try:
-                await self._buffer.call.put_held.start(described)
+                await self._buffer.call.put.start(rows)
             except RowsLostError:
                 continue  # the writer was restarted without the rows
             return
@@ -68,7 +66,7 @@ class BufferSink:
         loop = asyncio.get_running_loop()
         if self._durable is None:
             self._durable = loop.create_future()
-            self._timer = loop.call_later(WAIT_S, self.flush)
+            self._timer = loop.call_later(WAIT_S, self._due)
         durable = self._durable
         self._waiting.append(trajectory)
         if len(self._waiting) >= ROWS:
@@ -78,13 +76,25 @@ class BufferSink:
     def flush(self) -> None:
         """Send the trajectories that wait for others, if there are any."""
         durable, self._durable = self._durable, None
-        if durable is None or self._timer is None:
+        if durable is None:
             return
-        self._timer.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         trajectories, self._waiting = self._waiting, []
         send = asyncio.ensure_future(self._send(trajectories, durable))
         self._sends.add(send)
-        send.add_done_callback(self._sends.discard)
+        send.add_done_callback(self._sent)
+
+    def _due(self) -> None:
+        self._timer = None
+        if not self._sends:
+            self.flush()
+
+    def _sent(self, send: asyncio.Task[None]) -> None:
+        self._sends.remove(send)
+        if self._timer is None:  # what waits, if anything does, is due
+            self.flush()
 
     async def _send(self, trajectories: list[Trajectory], durable: asyncio.Future[None]) -> None:
         try:

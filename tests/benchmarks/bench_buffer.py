@@ -115,8 +115,8 @@ async def through_buffer(uri: str, tables: Sequence[pa.Table]) -> tuple[float, f
 
     async def consume() -> None:
         for step in range(1, ROWS * PUTS // BATCH + 1):
-            await buffer.get_batch.remote(step, 0, BATCH)
-            assert from_ipc(await buffer.rows.remote(step)).num_rows == BATCH
+            batch = await buffer.get_batch.remote(step, 0, BATCH)
+            assert from_ipc(await buffer.rows.remote(batch)).num_rows == BATCH
 
     started = time.perf_counter()
     consumer = asyncio.create_task(consume())

@@ -162,7 +162,7 @@ async def test_what_is_left_of_an_abandoned_group_leaves_with_it(uri: str) -> No
         (early.trajectory_id, Reason.GROUP_ABANDONED),
         (late.trajectory_id, Reason.GROUP_EVICTED),
     ]
-    assert not actor._service.held
+    assert not actor._service._rows.keys()
 
 
 async def test_a_filter_drops_rows_and_says_so(uri: str) -> None:
@@ -234,7 +234,7 @@ async def test_a_group_that_a_filter_refuses_is_evicted_whole_and_said(uri: str)
     await actor.put(sent(*mixed("g00000001"), *mixed("g00000003")))
     batch = await actor.get_batch(1, 0, SIZE)
     assert set(batch.group_ids) == {"g00000001", "g00000003"}
-    assert not actor._service.held & {"g00000000-00", "g00000002-00"}
+    assert not actor._service._rows.keys() & {"g00000000-00", "g00000002-00"}
     await actor.close(RunStatus.FINISHED)
     assert dropped(uri) == [
         (f"{name}-{attempt:02d}", Reason.GROUP_FILTERED)
@@ -330,7 +330,7 @@ async def test_memory_holds_only_what_is_pending(uri: str) -> None:
         batch = await actor.get_batch(step, step, SIZE)
         await actor.commit({"batches": to_ipc(manifest(step, list(batch.trajectory_ids)))})
         assert isinstance(from_ipc(await actor.rows(batch)), pa.Table)
-    assert not actor._service.held
+    assert not actor._service._rows.keys()
     await actor.close(RunStatus.FINISHED)
 
 
@@ -343,7 +343,7 @@ async def test_a_batch_that_was_handed_out_outlives_the_buffer_that_formed_it(ur
     assert from_ipc(await second.rows(batch)).equals(from_ipc(rows))
     third = await replacing(uri)
     await third.commit({"batches": to_ipc(manifest(1, list(batch.trajectory_ids)))})
-    assert third._service.held == {"g00000002-00", "g00000002-01"}
+    assert third._service._rows.keys() == {"g00000002-00", "g00000002-01"}
     _, changes = await third.changes(0)
     assert {c.consumed for c in changes if c.consumed} == set(batch.group_ids)
 

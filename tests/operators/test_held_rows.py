@@ -146,7 +146,7 @@ def test_rows_of_an_evaluation_are_committed_beside_described_ones(processes: Pr
 def test_rows_that_a_writer_lost_before_their_commit_are_sent_again(processes: Processes) -> None:
     lost: list[bytes] = []
 
-    async def put_held(data: bytes) -> None:
+    async def put(data: bytes) -> None:
         if not lost:
             lost.append(data)
             for writer in processes.writers:
@@ -154,7 +154,7 @@ def test_rows_that_a_writer_lost_before_their_commit_are_sent_again(processes: P
         await real(data)
 
     actor = processes.buffer.actor._made.result()
-    real, actor.put_held = actor.put_held, put_held
+    real, actor.put = actor.put, put
     processes.send(*group("g00000000"))
     assert lost
     assert ids(Run(processes.uri).trajectories) == ["g00000000-00", "g00000000-01"]

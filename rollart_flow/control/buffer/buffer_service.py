@@ -9,7 +9,7 @@ and of untrained batches.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Generic
@@ -67,6 +67,8 @@ class BufferService(Generic[R]):
         row_format: operations on rows.
         committer: makes rows and events durable.
         cursor: start cursor of `changes`, above all cursors of a buffer that this one replaces.
+        release: called with rows of `trajectories` that the service needs no more, if they are held
+            elsewhere and described here.
     """
 
     def __init__(
@@ -77,9 +79,13 @@ class BufferService(Generic[R]):
         committer: RowCommitter[R],
         *,
         cursor: int = 0,
+        release: Callable[[R], None] | None = None,
     ) -> None:
         self._format = row_format
         self._committer = committer
+        self._release = release
+        self._left: list[str] = []
+        """Ids of trajectories that are not pending any more, but may have a row here."""
         self.index = SampleBuffer(
             schedule.bound,
             group_size,
@@ -87,6 +93,7 @@ class BufferService(Generic[R]):
             selection=schedule.selection,
             judge=self._judge,
             cursor=cursor,
+            left=self._left.append,
         )
         self._rows: dict[str, tuple[R, int]] = {}
         """Rows of pending trajectories, by id: each as a position in the rows it came with."""
@@ -95,11 +102,6 @@ class BufferService(Generic[R]):
         self._committing: dict[str, asyncio.Future[None]] = {}
         self._committed = 0
         self._numbered = {table: _NumberedCommit(0) for table in NUMBERED}
-
-    @property
-    def held(self) -> frozenset[str]:
-        """Ids of the trajectories whose rows are in memory as pending."""
-        return frozenset(self._rows)
 
     def restore(self, stored: StoredBuffer[R]) -> None:
         """Restore the state from the tables, before the first `put`."""
@@ -156,7 +158,11 @@ class BufferService(Generic[R]):
         for place, sample in enumerate(arrived):
             if self._is_new(sample):
                 new.setdefault(sample.trajectory_id, place)  # it may be in the rows twice
-        if places := list(new.values()):
+        places = list(new.values())
+        if len(places) < len(arrived):
+            known = sorted(set(range(len(arrived))).difference(places))
+            self._released([(rows, place) for place in known])
+        if places:
             fresh = rows if len(places) == len(arrived) else self._format.take(rows, places)
             await self._commit_trajectories(fresh, [arrived[place] for place in places])
         if under_way:
@@ -175,6 +181,7 @@ class BufferService(Generic[R]):
         except BaseException as error:
             done.set_exception(error)
             done.exception()  # retrieved here, since no other caller may wait for it
+            self._released([(rows, place) for place in range(len(new))])
             raise
         else:
             done.set_result(None)
@@ -188,8 +195,7 @@ class BufferService(Generic[R]):
         refused = self._format.refusals(rows)
         for place, sample in enumerate(new):
             by = refused[place]
-            if sample.trainable:
-                self._rows[sample.trajectory_id] = (rows, place)
+            self._rows[sample.trajectory_id] = (rows, place)
             self.index.put(sample, refused=None if by is None else Reason.FILTERED, by=by)
             if by is not None and sample.filtered:  # filtered before the reward, so never scored
                 self._committer.report(drop_event(EventKind.DROP, sample, Reason.FILTERED, by=by))
@@ -201,9 +207,12 @@ class BufferService(Generic[R]):
 
     def _release_rows(self) -> None:
         """Remove rows from memory that are no longer pending in the SampleBuffer."""
-        if len(self._rows) > len(self.index):
-            pending = self.index.pending_ids
-            self._rows = {key: row for key, row in self._rows.items() if key in pending}
+        self._released([self._rows.pop(key) for key in self._left if key in self._rows])
+        self._left.clear()
+
+    def _released(self, places: Sequence[tuple[R, int]]) -> None:
+        if self._release is not None and places:
+            self._release(self._format.pick(places))
 
     async def commit(self, tables: Mapping[str, R]) -> int:
         """Commit rows of any tables atomically and without delay; return once they are durable.
@@ -225,8 +234,9 @@ class BufferService(Generic[R]):
             self._numbered[table] = recorded = _NumberedCommit(number, durable)
         if recorded.durable is not None:
             await asyncio.shield(recorded.durable)
-        if table == "steps":
-            self._batches.pop(number, None)
+        if table == "steps" and (trained := self._batches.pop(number, None)) is not None:
+            if self._release is not None:
+                self._release(trained)
         return self._committed
 
     async def get_batch(self, step: int, version: int, size: int) -> Batch:
@@ -248,9 +258,9 @@ class BufferService(Generic[R]):
     def _hold(self, batch: Batch) -> None:
         # A repeated call may come after the step is recorded, when its rows are gone.
         if batch.step not in self._batches and batch.step > self._numbered["steps"].number:
-            rows = self._format.pick([self._rows[key] for key in batch.trajectory_ids])
+            rows = self._format.pick([self._rows.pop(key) for key in batch.trajectory_ids])
             self._batches[batch.step] = self._format.with_staleness(rows, batch.staleness)
-            self._release_rows()
+        self._release_rows()
 
     def batch_rows(self, step: int) -> R:
         """Return the rows of a formed, untrained batch, in its order.

@@ -4,7 +4,7 @@ The invariant: a trajectory is in at most one place (pending in one group, or go
 at most `group_size` members, and ids that left are remembered up to a limit.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from rollart_flow.control.ids import start_version
@@ -69,10 +69,12 @@ class PendingGroups:
     Args:
         group_size: number of members of a complete group.
         memory: number of removed trajectories and groups whose ids are kept for late arrivals.
+        left: called with the id of each trajectory that is not pending, or not any more.
     """
 
-    def __init__(self, group_size: int, memory: int) -> None:
+    def __init__(self, group_size: int, memory: int, left: Callable[[str], object]) -> None:
         self._group_size = group_size
+        self._left = left
         self._groups: dict[str, PendingGroup] = {}
         self._ready: dict[str, ReadyGroup] = {}
         """Complete groups, in the order in which they became complete."""
@@ -147,3 +149,4 @@ class PendingGroups:
     def forget(self, trajectory_id: str) -> None:
         """Keep the id of a trajectory that is no longer pending."""
         self._gone.add(trajectory_id, None)
+        self._left(trajectory_id)

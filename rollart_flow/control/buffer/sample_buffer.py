@@ -39,6 +39,7 @@ class SampleBuffer:
         judge: refuses complete groups; None refuses none.
         memory: number of removed trajectories and groups whose ids are kept for late arrivals.
         cursor: start cursor of `changes`, above all cursors of a buffer that this one replaces.
+        left: called with the id of each trajectory that is not pending, or not any more.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class SampleBuffer:
         judge: Judge | None = None,
         memory: int = 65_536,
         cursor: int = 0,
+        left: Callable[[str], object] = lambda _: None,
     ) -> None:
         if group_size < 1:
             raise SettingsError(f"group_size is {group_size}, but must be at least 1")
@@ -59,7 +61,7 @@ class SampleBuffer:
         self._emit = emit
         self._select = selection
         self._judge = judge
-        self._pending = PendingGroups(group_size, memory)
+        self._pending = PendingGroups(group_size, memory, left)
         self._batches: BoundedDict[int, Batch] = BoundedDict(_KEPT_BATCHES)
         self._last_step = 0
         self._served = 0

@@ -164,13 +164,41 @@ async def test_rows_of_a_batch_stay_until_its_step_is_committed() -> None:
     buffer = service(Storage())
     await buffer.put((*group("g00000000"), *group("g00000001")))
     batch = await buffer.get_batch(1, 1, 2)
-    assert buffer.held == {"g00000001-00", "g00000001-01"}
+    assert buffer._rows.keys() == {"g00000001-00", "g00000001-01"}
     rows = buffer.batch_rows(1)
     assert tuple(s.trajectory_id for s in Format().samples(rows)) == batch.trajectory_ids
     assert [each.staleness for each in rows] == [1, 1]
     await buffer.commit({"steps": (Row(number=1),)})
     with pytest.raises(KeyError):
         buffer.batch_rows(1)
+
+
+async def test_rows_are_released_once_they_are_neither_pending_nor_in_an_untrained_batch() -> None:
+    released: list[str] = []
+
+    def release(rows: Rows) -> None:
+        released.extend(sample.trajectory_id for sample in Format().samples(rows))
+
+    storage = Storage()
+    buffer = BufferService(rollart(1), 2, Format("g00000002-00"), storage, release=release)
+    await buffer.put((*group("g00000000"), row("g00000001", 0)))
+    assert not released
+    await buffer.put((row("g00000000", 0), row("g00000001", 1, Outcome.FAILED)))
+    assert released == ["g00000000-00", "g00000001-01"], "what was there, and what is not trained"
+    released.clear()
+    await buffer.put((*group("g00000002"), row("g00000000", 2)))
+    assert released == ["g00000002-00", "g00000000-02"], "what a filter refused, and what is late"
+    released.clear()
+    await buffer.get_batch(1, 0, 2)
+    assert not released
+    await buffer.commit({"steps": (Row(number=1),)})
+    assert released == ["g00000000-00", "g00000000-01"]
+    released.clear()
+    buffer.note(Event(EventKind.ABANDON, "g00000001"))
+    storage.error = StoreError("no space left")
+    with pytest.raises(StoreError):
+        await buffer.put((row("g00000003", 0),))
+    assert released == ["g00000001-00", "g00000003-00"]
 
 
 async def test_rows_of_a_numbered_table_are_committed_once_for_each_number() -> None:
@@ -187,7 +215,7 @@ async def test_rows_of_a_numbered_table_are_committed_once_for_each_number() -> 
 async def test_a_refused_trajectory_is_dropped_with_an_event_and_its_group_lacks_it() -> None:
     buffer = service(storage := Storage(), "g00000000-00")
     await buffer.put(group("g00000000"))
-    assert buffer.held == {"g00000000-01"}
+    assert buffer._rows.keys() == {"g00000000-01"}
     assert storage.events == [(EventKind.DROP, "g00000000-00", Reason.FILTERED)]
     assert len(storage.trajectories) == 2, "its row stays in the table"
 
@@ -195,7 +223,7 @@ async def test_a_refused_trajectory_is_dropped_with_an_event_and_its_group_lacks
 async def test_a_refused_group_is_evicted_whole() -> None:
     buffer = service(storage := Storage(), "g00000000")
     await buffer.put(group("g00000000"))
-    assert not buffer.held
+    assert not buffer._rows.keys()
     evicted = [(EventKind.EVICT, f"g00000000-0{i}", Reason.GROUP_FILTERED) for i in range(2)]
     assert storage.events == evicted
 
@@ -205,7 +233,7 @@ async def test_the_pending_members_of_an_abandoned_group_are_evicted() -> None:
     await buffer.put((row("g00000000", 0), row("g00000001", 0)))
     abandoned = Event(EventKind.ABANDON, "g00000000", reason=Reason.GROUP_ABANDONED)
     buffer.report([(NOON, abandoned)])
-    assert buffer.held == {"g00000001-00"}
+    assert buffer._rows.keys() == {"g00000001-00"}
     assert [kind for kind, *_ in storage.events] == [EventKind.ABANDON, EventKind.EVICT]
 
 
@@ -226,7 +254,7 @@ async def test_a_buffer_goes_on_from_what_the_tables_say() -> None:
         )
     )
     assert storage.events == [(EventKind.DROP, "g00000003-00", Reason.FILTERED)]
-    assert buffer.held == {"g00000002-00", "g00000002-01"}
+    assert buffer._rows.keys() == {"g00000002-00", "g00000002-01"}
     await buffer.put((row("g00000000", 0), *group("g00000002")))
     await buffer.commit({"batches": (Row(number=1),)})
     assert storage.tables == [], "all of it was committed before"
