@@ -25,6 +25,7 @@ from rollart_flow.types import (
     Sample,
     Tool,
 )
+from rollart_flow.types.pickling import pickled_by_values
 
 Emit = Callable[[Event], None]
 """Callback through which the control plane reports events; it must not block."""
@@ -291,6 +292,7 @@ class Admission(Protocol):
         """
 
 
+@pickled_by_values
 @dataclass(frozen=True, slots=True)
 class Change:
     """A change of the buffer's contents. Exactly one of the fields is set."""

@@ -33,7 +33,9 @@ class EventSender:
     def __init__(self, buffer: "Remote[BufferActor]") -> None:
         self._buffer = buffer
         self._events: list[tuple[datetime, Event]] = []
-        self._arriving = False
+        self._sent = False
+        """Whether events were sent that `_arrival` does not wait for."""
+        self._arrival: asyncio.Future[None] | None = None
 
     def emit(self, event: Event) -> None:
         """Send an event with the other events of this turn of the loop."""
@@ -44,15 +46,17 @@ class EventSender:
     def _send(self) -> None:
         events, self._events = self._events, []
         if events:
-            self._arriving = True
+            self._sent = True
             self._buffer.call.report.start(events)
 
     async def received(self) -> None:
         """Return once the buffer has received all events emitted so far."""
         self._send()
-        if self._arriving:
-            self._arriving = False
-            await self._buffer.call.received.start()
+        if self._sent:
+            self._sent = False
+            self._arrival = asyncio.ensure_future(self._buffer.call.received.aio())
+        if self._arrival is not None:
+            await asyncio.shield(self._arrival)
 
 
 class Reviving(Protocol):

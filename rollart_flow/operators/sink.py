@@ -2,9 +2,10 @@
 
 The unit of meaning is the trajectory, the unit of transport is the micro-batch: it leaves when it
 is full, when its oldest trajectory has waited long enough and the micro-batch before it is durable,
-or when no other attempt of the process is running. So a trajectory that misses a commit waits here
-for the next one, and many processes with a few trajectories each send few messages. If the process dies, its attempts run again and their trajectories may be sent twice;
-the buffer stores each trajectory once.
+or when no other attempt of the process is running. A trajectory that misses a commit thus waits
+here for the next one, and many processes that have a few trajectories each send few messages. If
+the process dies, its attempts run again and their trajectories may be sent twice; the buffer stores
+each trajectory once.
 """
 
 import asyncio

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 
+from rollart_flow.types.pickling import pickled_by_values
+
 
 class Outcome(StrEnum):
     """How an attempt ended. Exactly one row of `trajectories` holds the outcome of an attempt."""
@@ -103,6 +105,7 @@ class EventKind(StrEnum):
     """Maintenance of the tables failed: merging, checkpoints of their logs, or removing files."""
 
 
+@pickled_by_values
 @dataclass(frozen=True, slots=True)
 class Event:
     """An event of the control plane; a row of `events` after its commit."""

@@ -12,8 +12,10 @@ from typing import Annotated, TypeAlias
 from rollart_flow.fields import Count, Within, check_fields
 from rollart_flow.types.events import TRAINABLE, Outcome, Reason, Split
 from rollart_flow.types.generation import Sampling
+from rollart_flow.types.pickling import pickled_by_values
 
 
+@pickled_by_values
 @dataclass(frozen=True, slots=True)
 class Task:
     """One problem of one domain. `payload` is JSON and is all that the environment needs."""
@@ -54,6 +56,7 @@ class AttemptLimits(Limits):
     """Most tokens of the chain."""
 
 
+@pickled_by_values
 @dataclass(frozen=True, slots=True)
 class Assignment:
     """One attempt at one task, as handed from the scheduler to an EnvManager.
@@ -149,6 +152,7 @@ def solved_by(success: bool | None, reward: float | None) -> bool | None:
     return reward >= 1
 
 
+@pickled_by_values
 @dataclass(frozen=True, slots=True)
 class Sample:
     """The control plane's summary of a committed trajectory, without token data."""

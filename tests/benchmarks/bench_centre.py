@@ -23,13 +23,13 @@ from tests.benchmarks.records import Record, record
 from tests.builders import trajectory
 
 PROCESSES, BLOCK, TOKENS = 64, 64, 2000
-BATCH, STEPS, FIRST = 1024, 24, 4
-WRITERS = (0, 2)
+BATCH, STEPS, FIRST = 4096, 8, 2
+WRITERS = (0, 1, 2, 4)
 """Numbers of buffer writers; with 0, the buffer's process does all."""
 
 
 def run() -> list[Record]:
-    """Rate of the centre and CPU of its processes, by writers; takes about two minutes."""
+    """Rate of the centre and CPU of its processes, by writers; takes about three minutes."""
     sys.path.insert(0, str(PLUGINS))
     os.environ["PYTHONPATH"] = os.pathsep.join((str(PLUGINS), os.environ.get("PYTHONPATH", "")))
     return [_of(writers) for writers in WRITERS]
@@ -95,6 +95,7 @@ class _Load:
     def __init__(self, processes: object, uri: str) -> None:
         from rollart_flow.operators.batch_rows import BatchRows
         from rollart_flow.operators.sink import RowSender
+        from rollart_flow.rows import to_ipc
         from rollart_flow.runner.processes import RunProcesses
 
         assert isinstance(processes, RunProcesses)
@@ -103,6 +104,7 @@ class _Load:
         self._batch_rows = BatchRows(processes.buffer, processes.writers, uri)
         self._trainers = processes.trainers
         self._rows = _rows()
+        self._row = to_ipc(self._rows.slice(0, 1))
         self._served = 0
 
     async def run(self) -> tuple[float, dict[str, float]]:
@@ -113,8 +115,8 @@ class _Load:
             self._served = max(0, step - 2)
             batch = await self._coordinator.call.next_batch.aio(step)
             assert batch is not None
-            rows = await asyncio.to_thread(self._batch_rows, batch)
-            await self._trainers.call.train_step.aio(step, rows)
+            assert await asyncio.to_thread(self._batch_rows, batch)
+            await self._trainers.call.train_step.aio(step, self._row)
             await self._trainers.call.publish.aio(lasting=False)
             await self._coordinator.call.trained.aio(step, 0.0)
             if step == FIRST:

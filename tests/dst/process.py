@@ -159,7 +159,7 @@ class BufferProcess:
 
     async def note(self, event: Event) -> None:
         """Act on an event of the coordinator."""
-        self.service.note(event)
+        self.service.note([event])
 
     async def put(self, rows: tuple[Trajectory, ...]) -> None:
         """Commit trajectories, and return once they are durable. The first commit wins."""

@@ -131,14 +131,14 @@ class BufferService(Generic[R]):
         """Record events of another process with their UTC times, without waiting."""
         for at, event in events:
             self._committer.report(event, at)
-        for _, event in events:
-            self.note(event)
+        self.note([event for _, event in events])
 
-    def note(self, event: Event) -> None:
-        """Evict the pending members of a group if the event reports that it was abandoned."""
-        if event.kind is EventKind.ABANDON:
-            self.index.evict(event.subject, Reason.GROUP_ABANDONED)
-            self._release_rows()
+    def note(self, events: Sequence[Event]) -> None:
+        """Evict the pending members of the groups that events report as abandoned."""
+        for event in events:
+            if event.kind is EventKind.ABANDON:
+                self.index.evict(event.subject, Reason.GROUP_ABANDONED)
+        self._release_rows()
 
     async def put(self, rows: R) -> None:
         """Commit trajectories of the training split; return once they are durable.
@@ -234,9 +234,9 @@ class BufferService(Generic[R]):
             self._numbered[table] = recorded = _NumberedCommit(number, durable)
         if recorded.durable is not None:
             await asyncio.shield(recorded.durable)
-        if table == "steps" and (trained := self._batches.pop(number, None)) is not None:
-            if self._release is not None:
-                self._release(trained)
+        trained = self._batches.pop(number, None) if table == "steps" else None
+        if trained is not None and self._release is not None:
+            self._release(trained)
         return self._committed
 
     async def get_batch(self, step: int, version: int, size: int) -> Batch:

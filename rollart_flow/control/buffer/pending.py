@@ -112,6 +112,11 @@ class PendingGroups:
             self._completed += 1
         return group
 
+    @property
+    def complete(self) -> int:
+        """Number of groups that have all members."""
+        return len(self._ready)
+
     def is_ready(self, group_id: str) -> bool:
         """Whether a group is pending and complete."""
         return group_id in self._ready

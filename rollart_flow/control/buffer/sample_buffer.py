@@ -78,7 +78,7 @@ class SampleBuffer:
     @property
     def complete_groups(self) -> int:
         """Number of groups that have all members."""
-        return len(self._pending.ready())
+        return self._pending.complete
 
     @property
     def pending_ids(self) -> frozenset[str]:
@@ -200,7 +200,10 @@ class SampleBuffer:
                 f"the batch of step {step} is forgotten, since step {self._last_step} was formed "
                 "after it; read it from the tables"
             )
-        chosen = self._select(self._pending.ready(), size // self._group_size)
+        needed = size // self._group_size
+        if self._pending.complete < needed:
+            return None
+        chosen = self._select(self._pending.ready(), needed)
         if chosen is None:
             return None
         batch = self._consume(step, self._served, [group.group_id for group in chosen])

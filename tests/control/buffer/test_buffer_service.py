@@ -194,7 +194,7 @@ async def test_rows_are_released_once_they_are_neither_pending_nor_in_an_untrain
     await buffer.commit({"steps": (Row(number=1),)})
     assert released == ["g00000000-00", "g00000000-01"]
     released.clear()
-    buffer.note(Event(EventKind.ABANDON, "g00000001"))
+    buffer.report([(NOON, Event(EventKind.ABANDON, "g00000001"))])
     storage.error = StoreError("no space left")
     with pytest.raises(StoreError):
         await buffer.put((row("g00000003", 0),))
