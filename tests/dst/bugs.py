@@ -126,7 +126,11 @@ BUGS: Mapping[str, Bug] = {
     ),
     "return-two-credits": Bug(GroupRegistry, "close", _return_two_credits, ("credits",)),
     "forget-unacknowledged": Bug(
-        ReplayableQueue, "read", _forget_what_was_sent, ("progress", "credits")
+        ReplayableQueue,
+        "read",
+        _forget_what_was_sent,
+        ("progress", "credits"),
+        seeds=range(20, 25),
     ),
     "incomplete-group": Bug(PendingGroups, "ready", _incomplete_is_ready, ("whole fresh batches",)),
     "update-while-generating": Bug(
