@@ -1,14 +1,16 @@
 """The child side of an isolated process: a handler that answers JSON lines until the socket closes.
 
 The script is started with the socket's file descriptor and the handler's `module:Class`, so that
-only the standard library is loaded before the handler's own module. It forks: the first process
-leads, and the second one, in a session of its own, runs the handler. Whatever the handler starts,
-also through `setsid` and a double fork, becomes a child of the leader once its own parent has
-ended (Linux, PR_SET_CHILD_SUBREAPER).
+only the standard library is loaded before the handler's own module. It forks twice: the first two
+processes lead, and the third one runs the handler; each has a session of its own. Whatever the
+handler starts, also through `setsid` and a double fork, becomes a child of the inner leader once
+its own parent has ended (Linux, PR_SET_CHILD_SUBREAPER), and a child of the outer leader if the
+inner one is killed.
 
-Invariant: when the leader ends, none of its descendants is left. It ends when the handler has
-ended, at SIGTERM, and when its parent is gone, for which the kernel sends SIGTERM
-(PR_SET_PDEATHSIG).
+Invariant: when a leader ends, none of its descendants is left. A leader ends when the process that
+it forked has ended, at SIGTERM, and when its parent is gone, for which the kernel sends SIGTERM
+(PR_SET_PDEATHSIG). If one of the two is killed by SIGKILL, the other one ends what the handler
+started: a process of Ray kills its children, and so the outer leader, when it ends.
 """
 
 import ctypes
@@ -59,12 +61,12 @@ def children_of(pid: int) -> list[int]:
     return found
 
 
-def _lead(handler_process: int) -> None:
-    """Wait until the handler's process has ended or SIGTERM arrives, then end with all others."""
+def _lead(forked: int) -> None:
+    """Wait until the forked process has ended or SIGTERM arrives, then end with all others."""
     ending: int | None = None
     while ending is None:
         stopped = signal.sigwait(_AWAITED) == signal.SIGTERM
-        ending = signal.SIGKILL.value if stopped else _reaped(handler_process)
+        ending = signal.SIGKILL.value if stopped else _reaped(forked)
     _end_descendants()
     if os.WIFEXITED(ending):
         os._exit(os.WEXITSTATUS(ending))
@@ -73,12 +75,12 @@ def _lead(handler_process: int) -> None:
     os.kill(os.getpid(), by)
 
 
-def _reaped(handler_process: int) -> int | None:
-    """Reap all that have ended; return the wait status of the handler's process if it has."""
+def _reaped(forked: int) -> int | None:
+    """Reap all that have ended; return the wait status of the forked process if it has."""
     found = None
     with suppress(ChildProcessError):
         while (ended := os.waitpid(-1, os.WNOHANG))[0]:
-            if ended[0] == handler_process:
+            if ended[0] == forked:
                 found = ended[1]
     return found
 
@@ -100,22 +102,28 @@ def _die_with(parent: int, by: signal.Signals) -> None:
         os._exit(0)
 
 
+def _fork_below_leader(descriptor: int, parent: int) -> None:
+    """Let this process lead, and return in the one that it forks, which has a session."""
+    _die_with(parent, signal.SIGTERM)
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    if forked := os.fork():
+        os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the handler's process dumped its own
+        _lead(forked)
+    os.setsid()
+
+
 def main() -> None:
     descriptor, handler_name, parent = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
     sys.path[:] = [path for path in sys.path if path != os.path.dirname(os.path.abspath(__file__))]
     for awaited in _AWAITED:
         signal.signal(awaited, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
-    _die_with(parent, signal.SIGTERM)
-    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    leader = os.getpid()
-    handler_process = os.fork()
-    if handler_process:
-        os.close(descriptor)
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the handler's process dumped its own
-        _lead(handler_process)
-    os.setsid()
-    _die_with(leader, signal.SIGKILL)
+    outer = os.getpid()
+    _fork_below_leader(descriptor, parent)
+    inner = os.getpid()
+    _fork_below_leader(descriptor, outer)
+    _die_with(inner, signal.SIGKILL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _AWAITED)
     os.set_inheritable(descriptor, False)
     serve(socket.socket(fileno=descriptor), handler_name)

@@ -1,14 +1,15 @@
 """An isolated process for code that may hang or crash, used from an event loop.
 
 Requests and answers are JSON lines over a socket pair; no data from the process is unpickled. The
-process that is started leads: it forks the one that runs the handler, and ends with all of its
-descendants (`child`) if a call is cancelled (by its timeout, for example), if the handler breaks
-off, or if this process dies. The kernel reports its end through a pidfd, without a waiting thread
-or polling. Linux only.
+process that is started leads, with a second leader below it that forks the one that runs the
+handler. It ends with all of its descendants (`child`) if a call is cancelled (by its timeout, for
+example), if the handler breaks off, or if this process dies. The kernel reports its end through a
+pidfd, without a waiting thread or polling. Linux only.
 
 Invariant: a call that is cancelled or not answered leaves no process behind: all descendants are
-killed and their leader reaped before the error is raised. A handler that finds its leader and stops
-or kills it can break this; it cannot make a call wait.
+killed and their leader reaped before the error is raised. If the leader itself is killed, the
+second one ends them soon after. A handler that finds both leaders and stops or kills them can break
+this; it cannot make a call wait.
 """
 
 import asyncio
@@ -77,7 +78,7 @@ class Isolated:
 
     @property
     def pid(self) -> int:
-        """Process id of the leader, whose only child runs the handler."""
+        """Process id of the leader."""
         return self._process.pid
 
     @property

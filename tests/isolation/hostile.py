@@ -120,8 +120,9 @@ class Hostile:
                 pass
         if request["then"] == "end":
             os._exit(3)
-        if request["then"] == "stop leader":
-            os.kill(os.getppid(), signal.SIGSTOP)
+        if request["then"] in ("stop leader", "kill leader"):
+            stop = request["then"] == "stop leader"
+            os.kill(os.getppid(), signal.SIGSTOP if stop else signal.SIGKILL)
             while True:
                 pass
         return os.getpid()

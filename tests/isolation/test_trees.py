@@ -84,14 +84,25 @@ def test_a_handler_that_ends_leaves_nothing(program: str, witnesses: Witnesses) 
 
 
 PARENT = """
-import asyncio, sys
+import asyncio, os, signal, sys
+from rollart_flow.isolation.child import children_of
 from rollart_flow.isolation.process import Isolated
 async def main():
     process = await Isolated.start("tests.isolation.hostile:Hostile")
     await process.call({"program": sys.argv[1], "then": sys.argv[2], "witness": sys.argv[3]})
-    await asyncio.Event().wait()
+    sys.stdin.read()
+    for child in children_of(os.getpid()):
+        os.kill(child, signal.SIGKILL)
+    os._exit(1)
 asyncio.run(main())
 """
+"""A process that ends as soon as its input does, and kills its children first, as Ray's do."""
+
+
+def parent(*arguments: str) -> subprocess.Popen[bytes]:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", PARENT, *arguments]
+    return subprocess.Popen(command, env=environment, stdin=subprocess.PIPE)
 
 
 @pytest.mark.parametrize("then", ["hang", "answer"])
@@ -99,11 +110,32 @@ asyncio.run(main())
 def test_a_parent_that_is_killed_leaves_nothing(
     program: str, then: str, witnesses: Witnesses
 ) -> None:
-    command = [sys.executable, "-c", PARENT, program, then, witnesses.address]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    with subprocess.Popen(command, env=environment) as parent:
+    with parent(program, then, witnesses.address) as process:
         witnesses.wait(COUNTS.get(program, 1))
-        parent.kill()
+        process.kill()
+    witnesses.assert_gone()
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_parent_that_kills_its_children_and_ends_leaves_nothing(
+    program: str, witnesses: Witnesses
+) -> None:
+    with parent(program, "answer", witnesses.address) as process:
+        witnesses.wait(COUNTS.get(program, 1))
+        process.communicate()
+    witnesses.assert_gone()
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_handler_that_kills_its_leader_leaves_nothing(program: str, witnesses: Witnesses) -> None:
+    async def main() -> None:
+        process = await Isolated.start(HANDLER)
+        await process.call(request(program, "answer", witnesses))
+        await asyncio.to_thread(witnesses.wait, COUNTS.get(program, 1))
+        with pytest.raises(IsolatedError, match="killed by SIGKILL"):
+            await process.call(request("none", "kill leader", witnesses))
+
+    asyncio.run(main())
     witnesses.assert_gone()
 
 
