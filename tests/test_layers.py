@@ -102,7 +102,7 @@ CONTROL_ORDER = (
 
 TRAINERS_ORDER = (
     "optimizer", "variant", "registry", "layout", "settings", "batch", "ranks", "checkpoint",
-    "base", "step", "backends", "build", "warm_start", "worker",
+    "base", "step", "backends", "build", "examples", "warm_start", "worker",
 )  # fmt: skip
 """Rooms of the trainers from the lowest up, like `CONTROL_ORDER`."""
 

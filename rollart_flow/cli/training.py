@@ -3,7 +3,11 @@
 Everything heavy is imported when a run starts, so that a mistake in a pipeline file shows at once.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
+from pathlib import Path
+from shlex import join
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -19,9 +23,10 @@ from rollart_flow.cli.arguments import (
     Store,
     settings_from,
 )
-from rollart_flow.cli.output import console, print_json
+from rollart_flow.cli.output import Interrupted, console, print_json
 from rollart_flow.cli.progress import showing_progress
 from rollart_flow.cli.trusting import Trust, check_trusted
+from rollart_flow.errors import StoreError
 from rollart_flow.pipeline import load_pipeline
 
 if TYPE_CHECKING:
@@ -41,15 +46,18 @@ def run(
     loaded = load_pipeline(file, settings_from(changes))
     with showing_progress(loaded.pipeline.name, quiet=as_json) as on_progress:
         from rollart_flow import runner
+        from rollart_flow.runner.setup import free_name
 
-        result = runner.run(
-            loaded,
-            store=store,
-            name=name,
-            executor=executor,
-            address=address,
-            on_progress=on_progress,
-        )
+        chosen = name or free_name(loaded.pipeline, store)
+        with _resumable(chosen, store, executor, address):
+            result = runner.run(
+                loaded,
+                store=store,
+                name=chosen,
+                executor=executor,
+                address=address,
+                on_progress=on_progress,
+            )
     _report(result, as_json)
 
 
@@ -83,14 +91,15 @@ def resume(
     with showing_progress(run, quiet=as_json) as on_progress:
         from rollart_flow import runner
 
-        result = runner.resume(
-            uri,
-            accept_divergence=accept_divergence,
-            take_over=take_over,
-            executor=executor,
-            address=address,
-            on_progress=on_progress,
-        )
+        with _resumable(run, store, executor, address):
+            result = runner.resume(
+                uri,
+                accept_divergence=accept_divergence,
+                take_over=take_over,
+                executor=executor,
+                address=address,
+                on_progress=on_progress,
+            )
     _report(result, as_json)
 
 
@@ -114,30 +123,46 @@ def fork(
     loaded = load_pipeline(file, settings_from(changes))
     with showing_progress(loaded.pipeline.name, quiet=as_json) as on_progress:
         from rollart_flow import runner
+        from rollart_flow.runner.setup import free_name
 
-        result = runner.fork(
-            parent,
-            step,
-            loaded,
-            store=store,
-            name=name,
-            executor=executor,
-            address=address,
-            on_progress=on_progress,
-        )
+        chosen = name or free_name(loaded.pipeline, store)
+        with _resumable(chosen, store, executor, address):
+            result = runner.fork(
+                parent,
+                step,
+                loaded,
+                store=store,
+                name=chosen,
+                executor=executor,
+                address=address,
+                on_progress=on_progress,
+            )
     _report(result, as_json)
 
 
 def plan(
-    file: PipelineFile, changes: Changes = None, address: Address = None, as_json: AsJson = False
+    file: PipelineFile,
+    changes: Changes = None,
+    environments: Annotated[
+        bool,
+        typer.Option(
+            "--environments/--no-environments",
+            help="Whether to make an environment of each domain, to see that it can be made.",
+        ),
+    ] = True,
+    address: Address = None,
+    as_json: AsJson = False,
 ) -> None:
     """Show what a pipeline will run and where, without running it.
 
     With an address also what the Ray cluster there would grant now.
     """
     from rollart_flow.cli.plans import render_grants, render_plan
+    from rollart_flow.pipeline.environments import check_environments
 
     pipeline = load_pipeline(file, settings_from(changes)).pipeline
+    if environments:
+        check_environments(pipeline, Path(file))
     grants = None
     if address is not None:
         from rollart_flow.runner.executors.ray_cluster import ray_cluster
@@ -153,6 +178,26 @@ def plan(
     console().print(render_plan(made))
     if grants is not None:
         console().print(render_grants(grants))
+
+
+@contextmanager
+def _resumable(run: str, store: str | None, executor: str, address: str | None) -> Iterator[None]:
+    """Have an interrupt say how the run continues, if there is a run by then."""
+    from rollart_flow.runner.executors import DEFAULT
+    from rollart_flow.store import resolve
+
+    try:
+        yield
+    except KeyboardInterrupt:
+        try:
+            resolve(run, store)
+        except StoreError:
+            raise Interrupted("interrupted before the run began") from None
+        by = None if executor == DEFAULT else executor
+        options = {"--store": store, "--executor": by, "--address": address}
+        words = [word for name, value in options.items() if value for word in (name, value)]
+        command = join(("rollart", "resume", run, *words))
+        raise Interrupted(f"interrupted; `{command}` continues the run") from None
 
 
 def _report(result: "RunResult", as_json: bool) -> None:

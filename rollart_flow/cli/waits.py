@@ -39,5 +39,5 @@ def _rows(report: ProcessWaits) -> list[list[str]]:
     state = _REMARKS[report.state] + age
     head = [report.process, f"{report.pid} on {report.host}", state]
     waits = [[wait.name, duration(wait.seconds)] for wait in report.waits]
-    first, *others = waits or [["nothing", ""]]
+    first, *others = waits or [["the next call", ""]]
     return [[*head, *first], *(["", "", "", *each] for each in others)]

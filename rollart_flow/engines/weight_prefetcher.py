@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
+from rollart_flow.control.loop.waits import waiting
 from rollart_flow.control.protocols import PullStats
 from rollart_flow.errors import WeightsError, WeightStoreAwayError
 from rollart_flow.retries import DEFAULT, RetryPolicy, retried_async
@@ -73,16 +74,17 @@ class WeightPrefetcher:
         asked = time.monotonic()
         if self._ahead is not None and self._ahead.version == version:
             ahead, self._ahead = self._ahead, None
-            with suppress(WeightsError):
+            with suppress(WeightsError), waiting(f"read of version {version}, begun before"):
                 tensors, seconds = await ahead.reading
                 return tensors, PullStats(seconds, time.monotonic() - asked)
-        tensors = await retried_async(
-            f"read version {version}",
-            partial(asyncio.to_thread, self._store.read, version),
-            WeightStoreAwayError,
-            self._retried.append,
-            self._policy,
-        )
+        with waiting(f"read of version {version}"):
+            tensors = await retried_async(
+                f"read version {version}",
+                partial(asyncio.to_thread, self._store.read, version),
+                WeightStoreAwayError,
+                self._retried.append,
+                self._policy,
+            )
         seconds = time.monotonic() - asked
         return tensors, PullStats(seconds, seconds)
 
@@ -101,7 +103,8 @@ class WeightPrefetcher:
             del before
         started = time.monotonic()
         try:
-            tensors = await asyncio.to_thread(self._store.follow, version, following)
+            with waiting(f"read ahead of version {version}"):
+                tensors = await asyncio.to_thread(self._store.follow, version, following)
         finally:
             following.end()  # the thread goes on if this task is cancelled
         return tensors, time.monotonic() - started - following.waited_s

@@ -19,6 +19,7 @@ from functools import partial
 from uuid import uuid4
 
 from rollart_flow.control.loop.replayable_queue import ReplayableQueue
+from rollart_flow.control.loop.waits import waiting
 from rollart_flow.control.protocols import PullStats
 from rollart_flow.engines.base import Delivery, Engine, EngineFailure, EnginePhase
 from rollart_flow.engines.registry import EngineOptions, build_engine
@@ -26,6 +27,7 @@ from rollart_flow.engines.weight_prefetcher import WeightPrefetcher
 from rollart_flow.errors import EngineError, WorkerLeftError
 from rollart_flow.models.policy import Policy
 from rollart_flow.resources import ActorGenCls, Placement, register
+from rollart_flow.resources.blocking import report_waits, working
 from rollart_flow.resources.garbage import freeze_heap
 from rollart_flow.resources.nodes import end_process
 from rollart_flow.types import GenerationRequest
@@ -46,6 +48,7 @@ class EngineWorker(ActorGenCls):
         self,
         placement: Placement,
         *,
+        run: str,
         policy: Policy,
         folder: str,
         weights: str,
@@ -56,27 +59,26 @@ class EngineWorker(ActorGenCls):
     ) -> None:
         """Create the engine of the worker.
 
-        Args: `folder` holds the policy's model and tokenizer, and `weights_uri` its versions. If
-        prompts and tokens are `disaggregated`, the worker's role selects its part. `lora` holds an
-        adapter to generate with.
+        Args: `run` is the address of the run, `folder` holds the policy's model and tokenizer, and
+        `weights_uri` its versions. If prompts and tokens are `disaggregated`, the worker's role
+        selects its part. `lora` holds an adapter to generate with.
         """
         super().__init__(placement)
+        report_waits(run, placement.worker)
         phase = EnginePhase.PREFILL if placement.role == EnginePhase.PREFILL else EnginePhase.DECODE
         transport = transport_of(weights)
         sent = transport.sent_to(weights_uri, placement.granted, shares=placement.shares)
         self._prefetches = sent is None
-        self._engine: Engine = build_engine(
-            policy,
-            local_path(folder),
-            EngineOptions(
-                seed=seed,
-                worker=placement.worker,
-                units=max(1, int(placement.gpus)),
-                phase=phase if disaggregated else None,
-                lora=None if lora is None else local_path(lora),
-                sent=sent,
-            ),
+        options = EngineOptions(
+            seed=seed,
+            worker=placement.worker,
+            units=max(1, int(placement.gpus)),
+            phase=phase if disaggregated else None,
+            lora=None if lora is None else local_path(lora),
+            sent=sent,
         )
+        with working("start of the engine"):
+            self._engine: Engine = build_engine(policy, local_path(folder), options)
         self._pulls = WeightPrefetcher(open_weights(weights, weights_uri))
         self._feeds: dict[str, ReplayableQueue[Delivery]] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
@@ -144,13 +146,13 @@ class EngineWorker(ActorGenCls):
     @register(retries=-1)
     async def suspend(self) -> None:
         """Suspend the engine, and return once it samples no token."""
-        async with self._command():
+        async with self._command("suspend"):
             await self._suspend()
 
     @register(retries=-1)
     async def release(self) -> int:
         """Free the memory that only generation needs, until `serve`; return its size in bytes."""
-        async with self._command():
+        async with self._command("release"):
             await self._suspend()  # a restarted process is not suspended
             return await self._engine.release()
 
@@ -161,7 +163,7 @@ class EngineWorker(ActorGenCls):
         The worker accepts no request until `serve`, frees the memory that only generation needs and
         returns its size in bytes.
         """
-        async with self._command():
+        async with self._command("leave"):
             await self._suspend()
             self._left = True
             tasks = tuple(self._running.values())
@@ -182,7 +184,7 @@ class EngineWorker(ActorGenCls):
 
         The result has the reads that were repeated since the last call, for `serve` too.
         """
-        async with self._command():
+        async with self._command(f"update to version {version}"):
             return replace(await self._hold(version), retried=self._pulls.retried())
 
     @register(retries=-1)
@@ -192,7 +194,7 @@ class EngineWorker(ActorGenCls):
 
         Return whether this process began to serve with this call.
         """
-        async with self._command():
+        async with self._command(f"serve version {version}"):
             await self._hold(version)
             await self._engine.resume()
             self._suspended = False
@@ -234,14 +236,15 @@ class EngineWorker(ActorGenCls):
         return (self._engine.version, self._suspended) if serves else None
 
     @asynccontextmanager
-    async def _command(self) -> AsyncIterator[None]:
+    async def _command(self, name: str) -> AsyncIterator[None]:
         """Run one command at a time; a command that finds the engine failed ends the process."""
-        async with self._commands:
-            try:
-                yield
-            except EngineError:
-                self._end_if_failed()
-                raise
+        with waiting(name):
+            async with self._commands:
+                try:
+                    yield
+                except EngineError:
+                    self._end_if_failed()
+                    raise
 
     @register()
     async def end(self) -> None:
@@ -257,8 +260,9 @@ class EngineWorker(ActorGenCls):
 
     async def _generate(self, feed: ReplayableQueue[Delivery], request: GenerationRequest) -> None:
         try:
-            async for chunk in self._engine.generate(request):
-                feed.publish(chunk)
+            with waiting(f"generation of {request.request_id}"):
+                async for chunk in self._engine.generate(request):
+                    feed.publish(chunk)
         except asyncio.CancelledError:
             if self._left:
                 feed.publish(EngineFailure(request.request_id, self._gone()))

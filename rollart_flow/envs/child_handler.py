@@ -1,11 +1,9 @@
 """The child-process side of an isolated environment; the parent side is `envs.process`.
 
-Requests: {"open": {"domain": reference, "settings": base64}}, {"reset": [seed, task]}, {"step":
+Requests: {"open": {"domain": reference, "settings": reference}}, {"reset": [seed, task]}, {"step":
 action}, {"close": null}. Answers are those of the environment, as plain JSON values.
 """
 
-import base64
-import pickle
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -13,6 +11,14 @@ from rollart_flow.control.rollout.env_checks import checked_reset, checked_step
 from rollart_flow.envs.base import Domain, Environment
 from rollart_flow.errors import EnvironmentFailedError
 from rollart_flow.isolation.references import resolve
+
+
+def resolved_domain(how: Mapping[str, Any]) -> Domain:
+    """Make the domain that `envs.process.opening` describes; import its modules."""
+    make_domain: Any = resolve(how["domain"])
+    settings: Any = resolve(how["settings"])
+    domain: Domain = make_domain(**settings)
+    return domain
 
 
 class EnvironmentHandler:
@@ -32,10 +38,7 @@ class EnvironmentHandler:
         return calls[name](argument)
 
     def _open(self, how: Mapping[str, Any]) -> None:
-        make_domain: Any = resolve(how["domain"])
-        settings = pickle.loads(base64.b64decode(how["settings"]))
-        domain: Domain = make_domain(**settings)
-        self._environment = domain.make()
+        self._environment = resolved_domain(how).make()
 
     def _reset(self, argument: tuple[int, str]) -> object:
         environment = self._opened()

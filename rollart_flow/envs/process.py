@@ -9,11 +9,9 @@ starts another; no other environment notices.
 """
 
 import asyncio
-import base64
 import dataclasses
 import logging
 import os
-import pickle
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -79,7 +77,12 @@ class WarmProcesses:
 
 
 def _kind(domain: Domain) -> "_Kind":
-    return type(domain), frozenset(domain.environ) | variables_in(domain)
+    return type(domain), environ_of(domain)
+
+
+def environ_of(domain: Domain) -> frozenset[str]:
+    """Return the environment variables that a domain's processes get besides the usual ones."""
+    return frozenset(domain.environ) | variables_in(domain)
 
 
 class ProcessEnvironment:
@@ -115,11 +118,11 @@ class ProcessEnvironment:
         """
         if self._process is not None:
             return
-        opening = _opening(self._domain, self._source)
+        how = opening(self._domain, self._source)
         async with self._processes.starting:
             await self._take()
             limit_s = max(START_S, self._timeout_s)
-            await self._call("make", {"open": opening}, _unchecked, limit_s)
+            await self._call("make", {"open": how}, _unchecked, limit_s)
 
     async def reset(self, seed: int, task: str) -> tuple[str, Info]:
         """Start an episode; the first one starts the process."""
@@ -190,12 +193,16 @@ def _unchecked(answer: object, _: str) -> object:
     return answer
 
 
-def _opening(domain: Any, source: Path | None) -> dict[str, object]:
+def opening(domain: Any, source: Path | None) -> dict[str, object]:
+    """Return the description of a domain for `envs.child_handler.resolved_domain`.
+
+    Raises:
+        EnvironmentFailedError: the domain is no dataclass.
+    """
     if not dataclasses.is_dataclass(domain):
         raise EnvironmentFailedError(
             f"{type(domain).__name__} is no dataclass; a domain that runs in a process must be one"
         )
     fields = [field.name for field in dataclasses.fields(domain) if field.init]
     settings = {name: getattr(domain, name) for name in fields}
-    packed = base64.b64encode(pickle.dumps(settings)).decode()
-    return {"domain": reference(type(domain), source), "settings": packed}
+    return {"domain": reference(type(domain), source), "settings": reference(settings, source)}

@@ -7,9 +7,13 @@ killed runs in a process of its own (`isolation.process`).
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from queue import SimpleQueue
 from typing import Any, TypeVar
+
+from rollart_flow.isolation.child import error_line
+from rollart_flow.isolation.process import IsolatedError
 
 T = TypeVar("T")
 
@@ -51,6 +55,29 @@ class CallThread:
     def _run(self) -> None:
         while (call := self._calls.get()) is not None:
             call()
+
+
+class HandlerThread:
+    """A handler in a thread, called like one in a process (`isolation.process.Isolated`)."""
+
+    def __init__(self, handler: Callable[[Mapping[str, object]], object], name: str) -> None:
+        self._handler = handler
+        self._thread = CallThread(name)
+
+    async def call(self, request: Mapping[str, object]) -> object:
+        """Return the handler's answer to a request.
+
+        Raises:
+            IsolatedError: the handler raised.
+        """
+        try:
+            return await self._thread.call(partial(self._handler, request))
+        except Exception as error:  # the user's code ends here
+            raise IsolatedError(error_line(error)) from error
+
+    async def kill(self) -> None:
+        """End the thread after the call that is running, if that ever returns."""
+        self._thread.end()
 
 
 def _tell(

@@ -13,10 +13,12 @@ from itertools import islice
 
 import pyarrow as pa
 
+from rollart_flow.control.loop.waits import waiting
 from rollart_flow.errors import RowsLostError
 from rollart_flow.operators.arrow_rows import ArrowRows
 from rollart_flow.operators.row_descriptions import describe
 from rollart_flow.resources import register
+from rollart_flow.resources.blocking import report_waits
 from rollart_flow.resources.garbage import freeze_heap
 from rollart_flow.rows import from_ipc, to_ipc
 from rollart_flow.schema import check
@@ -48,6 +50,7 @@ class BufferWriterActor:
         """Held rows by place, each as a position in the rows that it came with."""
         self._unwritten: dict[int, int] = {}
         """Number of rows by first place, of the micro-batches without a data file."""
+        report_waits(uri, f"buffer-writer-{number}")
         freeze_heap()
 
     @register("rank_zero")
@@ -76,7 +79,8 @@ class BufferWriterActor:
         rows = self._pick(places)
         for place in places:
             self._unwritten.pop(place, None)
-        return await asyncio.to_thread(self._write, rows, first_seq, clock_us)
+        with waiting(f"write of {rows.num_rows} rows"):
+            return await asyncio.to_thread(self._write, rows, first_seq, clock_us)
 
     def _write(self, rows: pa.Table, first_seq: int, clock_us: int) -> DataFile:
         spans = {_TABLE: (first_seq, first_seq + rows.num_rows - 1)}
@@ -105,7 +109,8 @@ class BufferWriterActor:
     @register("rank_zero")
     async def merge(self, uri: str, table: str, small: Sequence[DataFile]) -> DataFile:
         """Write the rows of adjacent files of a table as one; see `store.maintenance.merged`."""
-        return await asyncio.to_thread(merged, uri, table, small)
+        with waiting(f"merge of {len(small)} files of {table}"):
+            return await asyncio.to_thread(merged, uri, table, small)
 
     def _pick(self, places: Sequence[int]) -> pa.Table:
         try:

@@ -6,12 +6,13 @@ besides Arrow and Ray.
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from rollart_flow.errors import UnknownClientError
+from rollart_flow.resources.blocking import report_waits
 from rollart_flow.types import Assignment, Sampling, Split, Task
 
 if TYPE_CHECKING:
@@ -25,6 +26,20 @@ NextBlock = Callable[[int], pa.Table | None]
 
 A repeated call with the same index returns the same block.
 """
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedSource:
+    """A source of a run whose process reports its waits."""
+
+    run: str
+    """Address of the run."""
+    next_block: NextBlock
+
+    def __call__(self, index: int) -> pa.Table | None:
+        """Return the index-th block, or None at the end."""
+        report_waits(self.run, "source")
+        return self.next_block(index)
 
 
 class Admitted:

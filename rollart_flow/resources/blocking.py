@@ -11,26 +11,35 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from types import FrameType
 
 from rollart_flow.control.loop.waits import every_loop
-from rollart_flow.store.waits import PERIOD_S, NamedWait, write_waits
+from rollart_flow.store.waits import PERIOD_S, NamedWait, begin_waits, clear_waits, write_waits
 
 _SHOWN = 20
 """Maximum number of waits in a report."""
 _LIBRARIES = ("site-packages", "lib/python", "<frozen")
 """Parts of the paths of code that is not named as the place where a loop is stuck."""
 
-_open: dict[object, tuple[str, float]] = {}
-"""Name and start of each wait of a thread."""
+_open: dict[object, tuple[str, float, int | None]] = {}
+"""Name and start of each wait of a thread, and the thread if its line is to be named."""
+
+
+def blocking(name: str) -> AbstractContextManager[None]:
+    """Name the wait of this thread for the duration of the block."""
+    return _opened(name, None)
+
+
+def working(name: str) -> AbstractContextManager[None]:
+    """Name the work of this thread for the duration of the block; reports add the line it is in."""
+    return _opened(name, threading.get_ident())
 
 
 @contextmanager
-def blocking(name: str) -> Iterator[None]:
-    """Name the wait of this thread for the duration of the block."""
+def _opened(name: str, thread: int | None) -> Iterator[None]:
     key = object()
-    _open[key] = (name, time.monotonic())
+    _open[key] = (name, time.monotonic(), thread)
     try:
         yield
     finally:
@@ -40,7 +49,13 @@ def blocking(name: str) -> Iterator[None]:
 def open_waits() -> list[NamedWait]:
     """Every open wait of the threads and loops of this process, the longest first."""
     now = time.monotonic()
-    waits = [NamedWait(name, now - since) for name, since in list(_open.values())]
+    frames = sys._current_frames()  # no public function gives them
+    waits = [
+        NamedWait(
+            name if thread is None else f"{name}, in {_place(frames.get(thread))}", now - since
+        )
+        for name, since, thread in list(_open.values())
+    ]
     for loop, named in every_loop():
         waits += [NamedWait(wait.name, loop.time() - wait.since_s) for wait in named]
     return sorted(waits, key=lambda wait: -wait.seconds)
@@ -144,3 +159,14 @@ def reporting_waits(run: str, process: str) -> Iterator[None]:
         yield
     finally:
         _reporter.pop().close()
+
+
+@contextmanager
+def driver_waits(run: str) -> Iterator[None]:
+    """Let the processes of a run report their waits for the duration of the block, this one too."""
+    begin_waits(run)
+    with reporting_waits(run, "driver"):
+        try:
+            yield
+        finally:
+            clear_waits(run)

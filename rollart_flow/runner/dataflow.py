@@ -22,7 +22,7 @@ from rollart_flow.operators.evaluate import EvaluateContext, EvaluateOperator
 from rollart_flow.operators.recovery import evaluated_versions
 from rollart_flow.operators.reward import RewardSettings
 from rollart_flow.operators.rollout import RolloutContext, RolloutOperator
-from rollart_flow.operators.sources import Admitted, Batches, NextBlock, Versions
+from rollart_flow.operators.sources import Admitted, Batches, NextBlock, ReportedSource, Versions
 from rollart_flow.operators.train import TrainContext, Trained, TrainOperator, read_trained
 from rollart_flow.pipeline import GeneratingNode, Pipeline
 from rollart_flow.resources import Remote, TypedCluster
@@ -54,7 +54,8 @@ class Dataflow:
         coordinator = self._processes.coordinator
 
         def part(number: int, limit: int) -> NextBlock:
-            return Admitted(coordinator, f"tasks-{number}", limit, self._block_size())
+            admitted = Admitted(coordinator, f"tasks-{number}", limit, self._block_size())
+            return ReportedSource(self._uri, admitted)
 
         def abandon() -> None:
             # If the coordinator has died, the stream ends by itself: its source calls it.
@@ -104,7 +105,7 @@ class Dataflow:
             overlap_publish=Phase.UPDATE in self._pipeline.buffer.schedule.before_training,
         )
         rows = BatchRows(self._processes.buffer, self._processes.writers, self._uri)
-        batches = Batches(self._processes.coordinator, rows, first)
+        batches = ReportedSource(self._uri, Batches(self._processes.coordinator, rows, first))
         stage = OperatorStage(TrainOperator, (context,))
         for block in self._processes.executor.stream("batches", batches, stage):
             yield read_trained(block)
@@ -124,7 +125,7 @@ class Dataflow:
             coordinator=self._processes.coordinator,
             health=HealthLimits(answer_s=self._pipeline.rollout.engine_timeout_s),
         )
-        versions = Versions(self._processes.coordinator)
+        versions = ReportedSource(self._uri, Versions(self._processes.coordinator))
         stage = OperatorStage(EvaluateOperator, (context,))
         for block in self._processes.executor.stream("versions", versions, stage):
             for scores in block["scores"].to_pylist():

@@ -265,6 +265,7 @@ def start_trainers(
         placed,
         TrainWorker,
         {
+            "run": uri,
             "settings": rank_settings(pipeline, uri),
             "algorithm": train.algorithm,
             "folder": policy_uri(uri),

@@ -60,7 +60,9 @@ def run(
     """
     chosen = executor_for(loaded.pipeline, executor, address)
     with terminable():
-        uri = create_run(loaded, store=store, name=name, on_progress=on_progress)
+        uri = create_run(
+            loaded, store=store, name=name, on_progress=on_progress, isolated=chosen.isolates
+        )
         with removed_if_refused(uri, *REFUSALS), Lease(uri) as lease:
             return drive(chosen, loaded.pipeline, uri, on_progress, lease)
 
@@ -107,7 +109,7 @@ def resume(
         Lease(uri, term=info.term, take_over=take_over) as lease,
         _claimed(uri, info, lease.tenure),
     ):
-        complete_run(loaded.pipeline, uri, on_progress, lease.tenure)
+        complete_run(loaded.pipeline, uri, on_progress, lease.tenure, isolated=chosen.isolates)
         return drive(
             chosen, loaded.pipeline, uri, on_progress, lease, accept_divergence=accept_divergence
         )

@@ -21,7 +21,7 @@ from typing import Any
 from rollart_flow.errors import RollartError, RunFailedError
 from rollart_flow.operators.train import Trained
 from rollart_flow.pipeline import Pipeline
-from rollart_flow.resources.blocking import blocking, reporting_waits
+from rollart_flow.resources.blocking import blocking, driver_waits
 from rollart_flow.resources.local import wait
 from rollart_flow.resources.reasons import failures, is_ours, reason
 from rollart_flow.runner.dataflow import Dataflow, Stream
@@ -32,7 +32,6 @@ from rollart_flow.runner.signals import interrupt_deferred, terminable
 from rollart_flow.runner.trainer_restart import only_trainer_died, restart_trainer
 from rollart_flow.store import RunStatus, RunWriter, read_info
 from rollart_flow.store.lease import Lease
-from rollart_flow.store.waits import begin_waits, clear_waits
 from rollart_flow.telemetry import OnProgress, Progress
 
 _STREAMS_S = 10.0
@@ -88,12 +87,8 @@ class Session:
             RunFailedError: the run failed; `run.json` records the reason too.
             KeyboardInterrupt: the run was interrupted, and can be resumed.
         """
-        begin_waits(self._uri)
-        with terminable(), reporting_waits(self._uri, "driver"):
-            try:
-                self._run(accept_divergence=accept_divergence)
-            finally:
-                clear_waits(self._uri)
+        with terminable(), driver_waits(self._uri):
+            self._run(accept_divergence=accept_divergence)
 
     def _run(self, *, accept_divergence: bool) -> None:
         status = RunStatus.FAILED

@@ -111,6 +111,7 @@ def _packs_rows(run: Run) -> bool:
 def engine_arguments(pipeline: Pipeline, uri: str, weights: str) -> dict[str, Any]:
     """Return the arguments of an `EngineWorker`; `weights` names the weight store to read from."""
     return {
+        "run": uri,
         "policy": pipeline.policy,
         "folder": policy_uri(uri),
         "weights": weights,

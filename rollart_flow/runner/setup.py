@@ -11,16 +11,20 @@ from pathlib import Path
 
 import polars as pl
 
+from rollart_flow.envs.examples import ExampleSettings
 from rollart_flow.errors import RunExistsError, RunFailedError, StoreError
 from rollart_flow.models.policy import load_codec, materialize
 from rollart_flow.operators.train import weights_table
 from rollart_flow.pipeline import LoadedPipeline, Pipeline
+from rollart_flow.resources.blocking import driver_waits
 from rollart_flow.rows import events_table
 from rollart_flow.runner.adapters import keep_adapter
 from rollart_flow.runner.trust import trust
 from rollart_flow.store import Parent, Run, RunInfo, RunStatus, RunWriter, files, new_run_uri
+from rollart_flow.store.cache import local_file
 from rollart_flow.store.layout import (
     checkpoints_uri,
+    pipeline_uri,
     policy_uri,
     run_names,
     weights_uri,
@@ -51,12 +55,13 @@ def create_run(
     store: str | None,
     name: str | None,
     on_progress: OnProgress,
+    isolated: bool = True,
     parent: Parent | None = None,
 ) -> str:
     """Create the folder of a new run, with its policy and version 0, and return its address.
 
     With a parent, the folder has no policy or version yet. If it cannot be made, nothing is left of
-    it, so that its name stays free.
+    it, so that its name stays free. Code of users runs in processes if it is `isolated`.
 
     Raises:
         RunExistsError: the name is taken.
@@ -86,7 +91,7 @@ def create_run(
         writer.commit("events", events_table([(datetime.now(UTC), started)]))
         if parent is None:
             with Lease(uri), _recording_failure(writer):
-                _begin(pipeline, uri, writer, on_progress)
+                _begin(pipeline, uri, writer, on_progress, isolated=isolated)
     return uri
 
 
@@ -121,15 +126,24 @@ def _recording_failure(writer: RunWriter) -> Iterator[None]:
         raise
 
 
-def _begin(pipeline: Pipeline, uri: str, writer: RunWriter, on_progress: OnProgress) -> None:
+def _begin(
+    pipeline: Pipeline, uri: str, writer: RunWriter, on_progress: OnProgress, *, isolated: bool
+) -> None:
     on_progress(Progress.phase("making the initial policy", total_steps=pipeline.train.steps))
-    with made(policy_uri(uri)) as folder:
-        _make_policy(pipeline, folder, on_progress)
+    with made(policy_uri(uri)) as folder, driver_waits(uri):
+        _make_policy(pipeline, uri, folder, on_progress, isolated=isolated)
     keep_adapter(pipeline, uri)
     publish_start(pipeline, uri, writer, 0, checkpoint=False)
 
 
-def complete_run(pipeline: Pipeline, uri: str, on_progress: OnProgress, tenure: Tenure) -> None:
+def complete_run(
+    pipeline: Pipeline,
+    uri: str,
+    on_progress: OnProgress,
+    tenure: Tenure,
+    *,
+    isolated: bool = True,
+) -> None:
     """Repeat a setup that was interrupted, and remove what a killed process left unfinished.
 
     Raises:
@@ -147,10 +161,12 @@ def complete_run(pipeline: Pipeline, uri: str, on_progress: OnProgress, tenure: 
         )
     writer = RunWriter.open(uri, tenure)
     with _recording_failure(writer):
-        _begin(pipeline, uri, writer, on_progress)
+        _begin(pipeline, uri, writer, on_progress, isolated=isolated)
 
 
-def _make_policy(pipeline: Pipeline, folder: Path, on_progress: OnProgress) -> None:
+def _make_policy(
+    pipeline: Pipeline, uri: str, folder: Path, on_progress: OnProgress, *, isolated: bool
+) -> None:
     policy = pipeline.policy
     if folder.exists():  # left by an interrupted setup
         remove_folder(folder)
@@ -160,8 +176,17 @@ def _make_policy(pipeline: Pipeline, folder: Path, on_progress: OnProgress) -> N
         from rollart_flow.trainers.warm_start import warm_start
 
         on_progress(Progress.phase(f"format warm start, {policy.warm_start} steps"))
-        codec = load_codec(folder)
-        warm_start(folder, pipeline.tasks.domains, codec, policy.warm_start, policy.seed)
+        settings = ExampleSettings(
+            pipeline.rollout.step_timeout_s, local_file(pipeline_uri(uri)), isolated
+        )
+        warm_start(
+            folder,
+            pipeline.tasks.domains,
+            load_codec(folder),
+            policy.warm_start,
+            policy.seed,
+            settings=settings,
+        )
 
 
 def publish_start(

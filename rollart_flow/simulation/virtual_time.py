@@ -91,6 +91,17 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
         """Number of timers that are set, cancelled ones included."""
         return len(self._calendar)
 
+    def call_soon(
+        self,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.Handle:
+        """Append a callback; asyncio's own method takes a quarter of the time of a simulation."""
+        handle = asyncio.Handle(callback, args, self, context)
+        self._ready.append(handle)
+        return handle
+
     def call_at(
         self,
         when: float,

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.errors import RanksLostError
 from rollart_flow.resources import CPU, ActorTrainCls, Placement, TypedCluster, register
+from rollart_flow.resources.blocking import report_waits, working
 from rollart_flow.resources.garbage import freeze_heap
 from rollart_flow.resources.nodes import node_address
 from rollart_flow.rows import from_ipc, to_ipc
@@ -45,16 +46,18 @@ class TrainWorker(ActorTrainCls):
         self,
         placement: Placement,
         *,
+        run: str,
         settings: RankSettings,
         algorithm: Algorithm,
         folder: str,
         weights: str,
         weights_uri: str,
     ) -> None:
-        """Create the worker; `folder` holds the initial policy, `weights_uri` the published
-        versions.
+        """Create the worker; `run` is the address of the run, `folder` holds the initial policy,
+        `weights_uri` the published versions.
         """
         super().__init__(placement)
+        report_waits(run, placement.worker)
         if placement.granted == CPU:
             os.nice(_NICENESS)
         self._timeout_s = settings.collective_timeout_s
@@ -68,7 +71,8 @@ class TrainWorker(ActorTrainCls):
         self._rendezvous: Rendezvous | None = None
         self._lost = False
         if placement.world_size == 1:
-            self._trainer = self._build(None)
+            with working("start of the trainer"):
+                self._trainer = self._build(None)
 
     @register("rank_zero")
     def invite(self, *, loopback: bool) -> str:
@@ -93,9 +97,10 @@ class TrainWorker(ActorTrainCls):
         from rollart_flow.trainers.ranks import join_at
 
         rank, count = self.placement.rank, self.placement.world_size
-        self._trainer = self._build(
-            join_at(address, rank, count, self._rendezvous, self._timeout_s)
-        )
+        with working(f"the other {count - 1} ranks"):
+            ranks = join_at(address, rank, count, self._rendezvous, self._timeout_s)
+        with working("start of the trainer"):
+            self._trainer = self._build(ranks)
 
     @register("first_result")
     def train_step(self, step: int, batch: bytes) -> StepResult:
@@ -106,7 +111,7 @@ class TrainWorker(ActorTrainCls):
         if self._result is None or self._result.step != step:
             if self._result is None:
                 freeze_heap()
-            with self._using_trainer():
+            with self._using_trainer(f"step {step}"):
                 self._result = self._trainer.train_or_skip(step, from_ipc(batch))
         return self._result
 
@@ -116,7 +121,7 @@ class TrainWorker(ActorTrainCls):
 
         See `Trainer.recompute_old_logprobs`.
         """
-        with self._using_trainer():
+        with self._using_trainer("old logprobs of a batch"):
             found = self._trainer.recompute_old_logprobs(from_ipc(batch))
         return to_ipc(found)
 
@@ -165,7 +170,7 @@ class TrainWorker(ActorTrainCls):
 
     def _snapshot(self) -> "WeightSnapshot":
         """Return the weights at this moment; all ranks call this together."""
-        with self._using_trainer():
+        with self._using_trainer("copy of the weights"):
             return self._trainer.snapshot_weights()
 
     @register()
@@ -197,7 +202,7 @@ class TrainWorker(ActorTrainCls):
             folder: address of the checkpoint; a checkpoint for S3 is first written locally.
         """
         place, name = folder_store_of(folder)
-        with self._using_trainer():
+        with self._using_trainer(f"begin of checkpoint {name}"):
             self._finish_save = self._trainer.begin_save(place.workshop(name))
         self._put_in_place = partial(place.finish, name)
 
@@ -205,7 +210,7 @@ class TrainWorker(ActorTrainCls):
     def finish_save(self) -> None:
         """Return once the checkpoint that was begun is saved."""
         if self._finish_save is not None:
-            with self._using_trainer():
+            with self._using_trainer("end of a checkpoint"):
                 self._finish_save()
             if not self.placement.rank:
                 self._put_in_place()
@@ -215,7 +220,7 @@ class TrainWorker(ActorTrainCls):
     def load(self, folder: str) -> int:
         """Restore the checkpoint at an address and return its version."""
         self._result = None
-        with self._using_trainer():
+        with self._using_trainer("load of a checkpoint"):
             self._trainer.load_from(folder)
         return self._trainer.version
 
@@ -230,11 +235,12 @@ class TrainWorker(ActorTrainCls):
         return self._lost
 
     @contextmanager
-    def _using_trainer(self) -> Iterator[None]:
+    def _using_trainer(self, what: str) -> Iterator[None]:
         """Have the trainer's memory on the device, and remember the loss of another rank."""
         try:
-            self._trainer.reload()
-            yield
+            with working(what):
+                self._trainer.reload()
+                yield
         except RanksLostError:
             self._lost = True
             raise

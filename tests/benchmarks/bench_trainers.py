@@ -11,8 +11,6 @@ buckets that waste least. Figures are CPU seconds, in turn, the least of several
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import closing
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +19,7 @@ import pyarrow as pa
 from rollart_flow import Policy
 from rollart_flow.algorithms import grpo
 from rollart_flow.envs import Arithmetic, FrozenLake
+from rollart_flow.envs.examples import ExampleSettings
 from rollart_flow.models.folder import load_folder
 from rollart_flow.models.policy import load_codec, materialize
 from rollart_flow.trainers.backends.embedded import EmbeddedTrainer
@@ -28,9 +27,9 @@ from rollart_flow.trainers.backends.fsdp2 import Fsdp2Trainer
 from rollart_flow.trainers.backends.megatron.trainer import MegatronTrainer
 from rollart_flow.trainers.base import Trainer
 from rollart_flow.trainers.batch.training_batch import read_batch
+from rollart_flow.trainers.examples import ExamplePlayer, example_batches
 from rollart_flow.trainers.settings import RankSettings
 from rollart_flow.trainers.step.kernels import pinned
-from rollart_flow.trainers.warm_start import _episodes, _table
 from tests.benchmarks.plain import PlainLoop
 from tests.benchmarks.records import Record, record
 
@@ -49,8 +48,11 @@ def demo_batch(policy: Policy, folder: Path) -> pa.Table:
         FrozenLake(size=4, brief=True),
         Arithmetic(digits=2, ops=("%",), right=(2,), format_penalty=0.5),
     )
-    with closing(_episodes(domains, load_codec(folder), 0, policy.max_context)) as played:
-        table = _table(list(islice(played, ROWS)))
+    codec, settings = load_codec(folder), ExampleSettings(isolated=False)
+    players = [ExamplePlayer(each, codec, 0, policy.max_context, settings) for each in domains]
+    with example_batches(players) as batches:
+        batches.begin(ROWS)
+        table = batches.take()
     random = np.random.default_rng(0)
     advantages = pa.array(random.standard_normal((ROWS, 1)).tolist(), pa.list_(pa.float32()))
     logprobs = [

@@ -36,7 +36,7 @@ class Address(Generic[T]):
     def __init__(self, name: str) -> None:
         self._name = name
         self._resident: T | None = None
-        self._asked: dict[asyncio.Task[Any], None] = {}
+        self._asked: dict[asyncio.Task[Any], asyncio.Future[None]] = {}
         self._moved_in = Signal()
 
     @property
@@ -58,15 +58,17 @@ class Address(Generic[T]):
             GoneError: the process died before it answered.
         """
         task = asyncio.ensure_future(question(await self.reached()))
-        self._asked[task] = None
+        answered = self._asked[task] = asyncio.get_running_loop().create_future()
         task.add_done_callback(self._answered)
-        await asyncio.wait((task,))
+        await answered
         if task.cancelled():
             raise GoneError
         return task.result()
 
     def _answered(self, task: asyncio.Task[Any]) -> None:
-        del self._asked[task]
+        answered = self._asked.pop(task)
+        if not answered.done():
+            answered.set_result(None)
         if not task.cancelled():
             task.exception()  # retrieve it: the caller may have been cancelled
 

@@ -15,6 +15,8 @@ from rollart_flow.types import AttemptLimits, Sampling
 
 STOP = 0
 """The token that ends an action."""
+_SCHEDULES = SCHEDULES.names()
+"""Read once: names that packages add are looked for in all of their files."""
 _NEVER = 1_000_000
 """Failures in a row that end a run; far more than a plan causes."""
 
@@ -195,7 +197,7 @@ def plan_of(seed: int) -> Plan:
 
 def _schedule(chance: Random) -> Schedule:
     """Any schedule, sometimes with other switches than its own."""
-    name = chance.choice(SCHEDULES.names())
+    name = chance.choice(_SCHEDULES)
     make = SCHEDULES.load(name)
     alpha = chance.choice((0, 0.5, 1, 1, 2))
     match name:

@@ -30,8 +30,8 @@ def cluster() -> Iterator[None]:
 
 async def test_those_that_stand_in_serve_on_where_the_workers_that_came_cannot_start() -> None:
     arguments: dict[str, Any] = {
-        "policy": Policy.tiny(), "folder": "/nowhere", "weights": "local", "weights_uri": "",
-        "seed": 0,
+        "run": "/nowhere", "policy": Policy.tiny(), "folder": "/nowhere", "weights": "local",
+        "weights_uri": "", "seed": 0,
     }  # fmt: skip
     log, stands_in = EventLog(), Commanded(STAND_IN.worker)
     bound: list[pa.Table] = []

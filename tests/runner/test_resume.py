@@ -89,10 +89,11 @@ def test_a_run_that_is_cut_off_anywhere_goes_on_as_if_nothing_had_been(tmp_path:
 
 
 def killed_while_the_folder_is_made(story: Story) -> None:
-    open_gate(story.gates, "warm start")
+    open_gate(story.gates, "warm start", PAUSE)
     with Shell("run", str(story.file), "--name", "coins", store=story.store) as shell:
+        shell.wait_until(lambda: was_taken(story.gates, "warm start"))
+        shell.kill()
         now = story.cut_off(shell)
-    assert was_taken(story.gates, "warm start")
     assert now.trajectories.is_empty()
 
 

@@ -44,6 +44,13 @@ def test_a_run_that_is_refused_when_its_processes_start_leaves_nothing_either(
     assert not (tmp_path / "here").exists()
 
 
+def test_a_warm_start_whose_environment_fails_is_refused_in_one_line(tmp_path: Path) -> None:
+    text = source(tmp_path, warm_start=1).replace('gate("step")', 'raise ValueError("no\\ncoin")')
+    with pytest.raises(RollartError, match=r"domain 'coin' in a row failed; .*: no coin; mend it"):
+        run_inline(text, tmp_path)
+    assert not (tmp_path / "here").exists()
+
+
 def test_a_setup_that_fails_without_a_message_is_recorded(tmp_path: Path) -> None:
     writer = new_writer(tmp_path)
     with pytest.raises(ValueError, match=r"^$"), _recording_failure(writer):

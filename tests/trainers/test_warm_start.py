@@ -1,76 +1,33 @@
 """A format warm start teaches how an action is written, and nothing about which one is right."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import count
+import os
 from pathlib import Path
-from random import Random
-from typing import Any, ClassVar
+from typing import Any
 
 import pyarrow as pa
 import pytest
 import torch
 
 from rollart_flow.algorithms.base import Tokens
-from rollart_flow.envs.base import Domain, Environment, Info
-from rollart_flow.errors import EnvironmentFailedError, SettingsError, TrainerError
+from rollart_flow.envs.examples import ExampleSettings
+from rollart_flow.errors import (
+    EnvironmentFailedError,
+    EnvironmentTimeoutError,
+    SettingsError,
+    TrainerError,
+)
 from rollart_flow.models.folder import load_folder
 from rollart_flow.models.policy import Policy, load_codec, materialize
 from rollart_flow.models.qwen3 import Qwen3
 from rollart_flow.models.tokenizer import TextCodec
 from rollart_flow.trainers.warm_start import IMITATION, warm_start
-from rollart_flow.types import Split, Task
 from rollart_flow.weights import fingerprint
 from tests.models.loaded import load_model
+from tests.trainers.corridors import ACTIONS, AwkwardCorridors, Corridors, Mute
 from tests.trainers.mixtures import SERVED, write_mixture
 
-ACTIONS = ("left", "down", "up")
-"""Three of the four words that a tiny policy's tokenizer knows: `right` is never shown."""
-
-
-class Corridor(Environment):
-    """Shows its seed's last digit and the turn; ends after as many turns as the task says."""
-
-    inline = True
-    version = "corridor/1"
-
-    def reset(self, seed: int, task: str) -> tuple[str, Info]:
-        self._left = int(task)
-        self._seed = seed % 10
-        return f"turn {self._seed} {self._left}", {}
-
-    def step(self, action: str) -> tuple[str, float, bool, bool, Info]:
-        if action not in ACTIONS:
-            raise EnvironmentFailedError(f"corridor: {action!r} is no action")
-        self._left -= 1
-        return f"turn {self._seed} {self._left}", 0.0, self._left == 0, False, {}
-
-
-@dataclass(frozen=True)
-class Corridors(Domain):
-    """Corridors of 1 to 3 turns."""
-
-    name: ClassVar[str] = "corridors"
-    environment: ClassVar[type[Environment]] = Corridor
-    max_turns: int = 3
-    fails: bool = False
-
-    def make(self) -> Environment:
-        return Corridor()
-
-    def tasks(self, split: Split, seed: int) -> Iterator[Task]:
-        random = Random(seed)
-        return (Task(f"corridors/{n}", self.name, str(random.randint(1, 3))) for n in count())
-
-    def example_action(self, task: Task, random: Random) -> str:
-        return "crash" if self.fails else random.choice(ACTIONS)
-
-
-class Mute(Corridors):
-    """A domain that does not say what an action looks like."""
-
-    name: ClassVar[str] = "mute"
-    example_action = Domain.example_action
+HERE = ExampleSettings(isolated=False)
+"""In a thread of this process, which starts faster than a process."""
 
 
 def new_folder(place: Path, *, max_context: int = 64) -> tuple[Path, TextCodec]:
@@ -86,9 +43,37 @@ def next_token(folder: Path, chain: tuple[int, ...]) -> torch.Tensor:
         return torch.softmax(model.logits(model(torch.tensor([chain])))[0, -1], -1)
 
 
+@pytest.mark.parametrize(
+    ("wrong", "isolated"),
+    [("hang", True), ("hang", False), ("fail", False), ("fail", True), ("crash", True)],
+)
+def test_an_environment_that_goes_wrong_costs_an_episode_and_not_the_warm_start(
+    wrong: str, isolated: bool, tmp_path: Path
+) -> None:
+    folder, codec = new_folder(tmp_path / "model")
+    once = tmp_path / "once"
+    domain = AwkwardCorridors(wrong=wrong, place=str(once))
+    settings = ExampleSettings(limit_s=1.0, isolated=isolated)
+    losses = warm_start(folder, [domain], codec, steps=2, seed=0, episodes=4, settings=settings)
+    assert len(losses) == 2
+    assert (int(once.read_text()) == os.getpid()) is not isolated
+
+
+def test_an_environment_that_cannot_be_made_in_time_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rollart_flow.envs.examples.START_S", 1.0)
+    folder, codec = new_folder(tmp_path / "model")
+    domain, settings = AwkwardCorridors(wrong="hang for ever"), ExampleSettings(limit_s=1.0)
+    with pytest.raises(EnvironmentTimeoutError, match=r"^Corridor\.make: no answer within 1 s"):
+        warm_start(folder, [domain], codec, steps=1, seed=0, settings=settings)
+
+
 def test_it_teaches_the_format_and_leaves_the_choice_open(tmp_path: Path) -> None:
     folder, codec = new_folder(tmp_path / "model")
-    losses = warm_start(folder, [Corridors()], codec, steps=40, seed=0, episodes=24, lr=1e-2)
+    losses = warm_start(
+        folder, [Corridors()], codec, steps=40, seed=0, episodes=24, lr=1e-2, settings=HERE
+    )
     assert len(losses) == 40
     assert losses[0] > 2.0
     assert losses[-1] < 0.7  # half of ln 3 and some: a word of three, and then the stop token
@@ -106,7 +91,8 @@ def test_it_is_a_function_of_its_arguments(tmp_path: Path) -> None:
     prints = []
     for number, seed in enumerate((3, 3, 4)):
         folder, codec = new_folder(tmp_path / str(number))
-        warm_start(folder, [Corridors()], codec, steps=2, seed=seed, episodes=4)
+        settings = ExampleSettings(isolated=number == 1)
+        warm_start(folder, [Corridors()], codec, steps=2, seed=seed, episodes=4, settings=settings)
         prints.append((folder / "model.safetensors").read_bytes())
     assert prints[0] == prints[1] != prints[2]
 
@@ -117,7 +103,7 @@ def test_each_argument_matters(tmp_path: Path) -> None:
     for number, change in enumerate(changes):
         folder, codec = new_folder(tmp_path / str(number))
         arguments = {"steps": 2, "seed": 0, "episodes": 4, **change}
-        warm_start(folder, [Corridors()], codec, **arguments)
+        warm_start(folder, [Corridors()], codec, **arguments, settings=HERE)
         found.add(fingerprint(load_folder(folder)[1]))
     assert len(found) == 4
 
@@ -125,7 +111,8 @@ def test_each_argument_matters(tmp_path: Path) -> None:
 def test_only_the_weights_of_the_folder_change(tmp_path: Path) -> None:
     folder, codec = new_folder(tmp_path / "model")
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    warm_start(folder, [Corridors(), Corridors(max_turns=1)], codec, steps=1, seed=0, episodes=2)
+    domains = [Corridors(), Corridors(max_turns=1)]
+    warm_start(folder, domains, codec, steps=1, seed=0, episodes=2, settings=HERE)
     after = {path.name: path.read_bytes() for path in folder.iterdir()}
     assert before.keys() == after.keys()
     assert [name for name in before if before[name] != after[name]] == ["model.safetensors"]
@@ -135,7 +122,9 @@ def test_a_mixture_is_taught_too(tmp_path: Path) -> None:
     write_mixture(tmp_path / "model", SERVED)
     before = load_folder(tmp_path / "model")[1]
     codec = load_codec(tmp_path / "model")
-    losses = warm_start(tmp_path / "model", [Corridors()], codec, steps=12, seed=0, episodes=8)
+    losses = warm_start(
+        tmp_path / "model", [Corridors()], codec, steps=12, seed=0, episodes=8, settings=HERE
+    )
     assert losses[-1] < losses[0] - 1
     after = load_folder(tmp_path / "model")[1]
     assert before.keys() == after.keys()
@@ -151,7 +140,8 @@ def test_a_dtype_stays(tmp_path: Path) -> None:
     config, tensors = load_folder(folder)
     rounded = {name: tensor.bfloat16() for name, tensor in tensors.items()}
     save_folder(tmp_path / "half", config, rounded, tokenizer_files(folder))
-    warm_start(tmp_path / "half", [Corridors()], codec, steps=1, seed=0, episodes=2)
+    half = tmp_path / "half"
+    warm_start(half, [Corridors()], codec, steps=1, seed=0, episodes=2, settings=HERE)
     taught = load_folder(tmp_path / "half")[1]
     assert {tensor.dtype for tensor in taught.values()} == {torch.bfloat16}
     assert fingerprint(taught) != fingerprint(rounded)
@@ -160,8 +150,9 @@ def test_a_dtype_stays(tmp_path: Path) -> None:
 def test_an_environment_that_fails_leaves_the_folder_as_it_was(tmp_path: Path) -> None:
     folder, codec = new_folder(tmp_path / "model")
     before = (folder / "model.safetensors").read_bytes()
-    with pytest.raises(EnvironmentFailedError, match="no action"):
-        warm_start(folder, [Corridors(), Corridors(fails=True)], codec, steps=1, seed=0)
+    domains = [Corridors(), Corridors(fails=True)]
+    with pytest.raises(EnvironmentFailedError, match=r"5 episodes of domain .*no action; mend it"):
+        warm_start(folder, domains, codec, steps=1, seed=0, settings=HERE)
     assert (folder / "model.safetensors").read_bytes() == before
 
 
@@ -181,7 +172,7 @@ def test_bad_arguments_are_one_line(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="steps=0"):
         warm_start(folder, [Corridors()], codec, steps=0, seed=0)
     with pytest.raises(SettingsError, match="max_context"):
-        warm_start(folder, [Corridors()], codec, steps=1, seed=0)
+        warm_start(folder, [Corridors()], codec, steps=1, seed=0, settings=HERE)
 
 
 def test_the_loss_is_the_negative_log_likelihood() -> None:

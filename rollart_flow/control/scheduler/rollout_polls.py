@@ -22,7 +22,8 @@ class RolloutPolls:
     def __init__(self, scheduler: RolloutScheduler) -> None:
         self._scheduler = scheduler
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._waiting: set[asyncio.Timeout] = set()
+        # A dict keeps the order of arrival; the order of a set would not be reproducible.
+        self._waiting: dict[asyncio.Timeout, None] = {}
         self._closed = False
 
     async def cancellations(self, worker: str, after: int) -> tuple[int, tuple[Cancellation, ...]]:
@@ -36,14 +37,14 @@ class RolloutPolls:
             UnknownClientError: see `control.protocols.Admission.cancellations`.
         """
         limit = asyncio.timeout(0.0 if self._closed else POLL_S)
-        self._waiting.add(limit)
+        self._waiting[limit] = None
         try:
             async with limit:
                 return await self._scheduler.cancellations(worker, after)
         except TimeoutError:
             return (END if self._closed else after), ()
         finally:
-            self._waiting.remove(limit)
+            del self._waiting[limit]
             if not self._closed:
                 self._expect(worker)
 
@@ -63,7 +64,8 @@ class RolloutPolls:
         self._closed = True
         now = asyncio.get_running_loop().time()
         for limit in self._waiting:
-            limit.reschedule(now)
+            if not limit.expired():
+                limit.reschedule(now)
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()

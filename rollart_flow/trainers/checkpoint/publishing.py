@@ -17,6 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from rollart_flow.errors import WeightsError, WeightStoreAwayError
+from rollart_flow.resources.blocking import blocking, working
 from rollart_flow.retries import DEFAULT, RetryPolicy, retried
 from rollart_flow.types import Retried
 from rollart_flow.weights import Manifest, WeightStore
@@ -145,7 +146,8 @@ class Publisher:
         self._retry(what, partial(self._store.remove_after, version))
 
     def _retry(self, what: str, call: Callable[[], T]) -> T:
-        return retried(what, call, WeightStoreAwayError, self._retried.append, self._policy)
+        with working(what):
+            return retried(what, call, WeightStoreAwayError, self._retried.append, self._policy)
 
     def retried(self) -> tuple[Retried, ...]:
         """Return what failed before it succeeded, since the last call."""
@@ -160,5 +162,6 @@ class Publisher:
             RayError: a version could not be announced.
         """
         while self._under_way:
-            self._under_way[0].result()
+            with blocking("end of a publication"):
+                self._under_way[0].result()
             del self._under_way[0]

@@ -213,7 +213,7 @@ def test_an_interrupted_run_says_how_to_resume_it(tmp_path: Path) -> None:
     with Shell("run", str(file), "--name", "a", "--executor", "inline", store=tmp_path) as shell:
         shell.wait_for("step 1/")
         shell.interrupt()
-        shell.wait_for("rollart resume")
+        shell.wait_for("interrupted; `rollart resume a --executor inline` continues the run")
         assert shell.end() == 128 + signal.SIGINT
     assert open_run(tmp_path / "a").info.status is RunStatus.INTERRUPTED
 

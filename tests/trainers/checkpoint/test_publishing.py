@@ -220,6 +220,7 @@ def trainers(shared_ray: None, tmp_path: Path) -> Iterator[TypedCluster[TrainWor
         "folder": str(tmp_path / "policy"),
         "weights": "local",
         "weights_uri": str(tmp_path / "weights"),
+        "run": str(tmp_path),
     }
     cluster = TypedCluster(
         [Placement("trainer", "training", "CPU")], TrainWorker, arguments=arguments
