@@ -204,11 +204,16 @@ class BufferActor:
     async def rows(self, batch: Batch) -> bytes:
         """Return the rows of a batch as Arrow IPC; see `BufferService.batch_rows`.
 
-        Rows that buffer writers hold are described only; `held_rows.BatchRows` gathers them.
+        Rows that buffer writers hold are described only; `held_rows.BatchRows` gathers them. A
+        trainer that died may have had its step recorded without knowing it; the next one trains the
+        step again, from the tables.
         """
         service = await self._serving()
         service.adopt(batch)
-        return to_ipc(service.batch_rows(batch.step))
+        rows = service.batch_rows(batch.step)
+        if rows is None:
+            rows = await asyncio.to_thread(Run(self._uri).batch, batch.step)
+        return to_ipc(rows)
 
     @register("rank_zero")
     async def changes(self, after: int) -> tuple[int, tuple[Change, ...]]:

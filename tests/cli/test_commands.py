@@ -97,3 +97,59 @@ def test_a_bug_is_a_line_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rollart_flow.pipeline.dag.make_plan", broken)
     line = refused(rollart("plan", TWO_DOMAINS), code=1)
     assert line.startswith("ZeroDivisionError: two lines (this is a bug; ROLLART_TRACEBACK=1")
+
+
+UNMADE = """
+from dataclasses import dataclass
+from typing import ClassVar
+
+from rollart_flow import Pipeline, Policy, buffer, reward, rollout, tasks, train
+from rollart_flow.algorithms import grpo
+from rollart_flow.envs.base import Domain, Environment
+
+
+class Lake(Environment):
+    def __init__(self):
+        <make>
+
+    def reset(self, seed, task):
+        return "", {}
+
+    def step(self, action):
+        return "", 0.0, True, False, {}
+
+
+@dataclass(frozen=True)
+class Lakes(Domain):
+    name: ClassVar[str] = "lakes"
+    environment: ClassVar[type[Environment]] = Lake
+
+    def tasks(self, split, seed):
+        return iter(())
+
+
+policy = Policy.tiny()
+batches = buffer(reward(rollout(tasks(Lakes(), group_size=4), policy)), batch_size=8, alpha=1)
+pipeline = Pipeline("lakes", train(batches, policy, grpo(), steps=1))
+"""
+
+
+def test_plan_says_which_environment_cannot_be_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "lakes.py"
+    file.write_text(UNMADE.replace("<make>", 'raise OSError("no map\\nof the lake")'))
+    line = refused(rollart("plan", str(file)), code=1)
+    assert line == "domain 'lakes': Lake.make: OSError: no map of the lake"
+    assert rollart("plan", str(file), "--no-environments").code == 0
+    monkeypatch.setattr("rollart_flow.pipeline.environments._MAKE_S", 2.0)
+    file.write_text(UNMADE.replace("<make>", "import time; time.sleep(3600)"))
+    line = refused(rollart("plan", str(file)), code=1)
+    assert line.startswith("no environment of domain 'lakes' was made within 2 s")
+
+
+def test_plan_refuses_a_warm_start_without_example_actions(tmp_path: Path) -> None:
+    file = tmp_path / "lakes.py"
+    file.write_text(UNMADE.replace("<make>", "pass"))
+    line = refused(rollart("plan", str(file), "-s", "warm_start=3"))
+    assert line.startswith("domain 'lakes' has no example_action")

@@ -13,6 +13,7 @@ from rollart_flow.control.inference.health import HealthLimits
 from rollart_flow.control.loop.waits import describe
 from rollart_flow.control.plane import ControlPlane
 from rollart_flow.control.protocols import Inference
+from rollart_flow.control.schedule.declarations import Phase
 from rollart_flow.simulation.virtual_time import run
 from rollart_flow.types import Batch, Event, EventKind
 from tests.dst.coordinator import Coordinator
@@ -162,11 +163,13 @@ class Cluster:
             call = self._world.network.call(self._buffer, note)
             self.tasks.start(call, f"report {event.subject}")
 
-    def _start_coordinator(self, cursor: int, formed: Batch | None = None) -> None:
+    def _start_coordinator(
+        self, cursor: int, formed: Batch | None = None, readable: int | None = None
+    ) -> None:
         self._incarnation += 1
         world, number = self._world, self._incarnation
         coordinator = Coordinator(
-            world, self._engines, self._buffered, self._report, number, cursor, formed
+            world, self._engines, self._buffered, self._report, number, cursor, formed, readable
         )
         self._coordinator.move_in(coordinator)
         self._serving = (
@@ -237,8 +240,11 @@ class Cluster:
             task.cancel()
         await asyncio.sleep(down_s)
         index = (await self._buffer.reached()).service.index
-        cursor, formed = index.cursor, await index.formed(self._world.tables.published + 1)
-        self._start_coordinator(cursor, formed)
+        recorded = self._world.tables.published
+        cursor, formed = index.cursor, await index.formed(recorded + 1)
+        # Versions are published one at a time, so the one before the newest is readable.
+        beside = Phase.UPDATE in self._world.plan.schedule.before_training
+        self._start_coordinator(cursor, formed, max(0, recorded - 1) if beside else None)
         self._world.log.write("restart", "coordinator")
         self._world.monitor.came_back()
 

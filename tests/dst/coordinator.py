@@ -37,6 +37,7 @@ class Coordinator(ControlPlane):
         incarnation: number of the coordinator within a run.
         cursor: cursor from which the buffer's changes are read.
         formed: batch of the next step, if the buffer formed it and its manifest is not written.
+        readable: newest version that is known to be readable; None if it is the last recorded one.
     """
 
     group_kind = WatchedEngineGroup
@@ -50,6 +51,7 @@ class Coordinator(ControlPlane):
         incarnation: int,
         cursor: int,
         formed: Batch | None = None,
+        readable: int | None = None,
     ) -> None:
         plan, tables, workers = world.plan, world.tables, _workers(world, engines)
         served = partial(world.monitor.served, workers=engines)
@@ -66,6 +68,7 @@ class Coordinator(ControlPlane):
                 untrained=tables.batches.get(tables.published + 1) or formed,
                 incarnation=incarnation,
                 cursor=cursor,
+                published=readable,
             ),
         )
         assert isinstance(self.engines, WatchedEngineGroup)

@@ -144,6 +144,7 @@ class BufferProcess:
         incarnation: int,
     ) -> None:
         self._monitor = monitor
+        self._tables = tables
         self._committer = FaultyCommitter(writer, log, emit, incarnation)
         self.service = WatchedBuffer(
             plan.schedule,
@@ -180,7 +181,8 @@ class BufferProcess:
     async def hand_out(self, batch: Batch) -> None:
         """Hand out the rows of a batch, which another buffer may have formed."""
         self.service.adopt(batch)
-        self.service.batch_rows(batch.step)
+        if self.service.batch_rows(batch.step) is None and batch.step not in self._tables.batches:
+            self._monitor.violated("durability", f"nobody has the rows of step {batch.step}")
 
     async def write_manifest(self, batch: Batch) -> None:
         """Commit the manifest of a batch, which another buffer may have formed."""

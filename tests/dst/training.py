@@ -33,6 +33,7 @@ class Trainer:
         step = self._world.tables.published
         if step:
             await self._world.weights.publish(step)
+            await self._tell_published(step)
             await self._report(step, 0.0)
         try:
             while (batch := await self._next_batch(step + 1)) is not None:
@@ -54,6 +55,8 @@ class Trainer:
         await network.call(self._buffer, partial(BufferProcess.write_manifest, batch=batch))
         await asyncio.sleep(train_s / 2)
         await self._published_before()
+        # A coordinator that was restarted meanwhile has not heard of the version before.
+        await self._tell_published(step - 1)
         if self._beside:
             work = self._publish_and_tell(step)
             self._publishing = asyncio.create_task(work, name=f"publish({step})")
@@ -75,7 +78,9 @@ class Trainer:
 
     async def _publish_and_tell(self, version: int) -> None:
         await self._world.weights.publish(version)
+        await self._tell_published(version)
 
+    async def _tell_published(self, version: int) -> None:
         async def published(plane: ControlPlane) -> None:
             plane.controller.published(version, 0.0)
 

@@ -18,7 +18,7 @@ from rollart_flow.rows import events_table, from_ipc, to_ipc
 from rollart_flow.schema import to_table
 from rollart_flow.store import Run, RunInfo, RunStatus, RunWriter
 from rollart_flow.types import Event, EventKind, Outcome, Reason, Trajectory
-from tests.builders import MOMENT, group, manifest, table, trajectory
+from tests.builders import MOMENT, group, manifest, step_row, table, trajectory
 from tests.runs import ids
 
 SIZE = 4
@@ -53,6 +53,21 @@ async def replacing(uri: str) -> BufferActor:
     actor._replaces = True
     await actor.start()
     return actor
+
+
+async def test_a_batch_whose_step_was_recorded_is_handed_out_again_from_the_tables(
+    uri: str,
+) -> None:
+    """A trainer died while its step was being recorded; the next one trains the step again."""
+    first = await started(uri)
+    await first.put(sent(*group("g00000001"), *group("g00000000")))
+    batch = await first.get_batch(1, 0, SIZE)
+    await first.commit({"batches": to_ipc(manifest(1, list(batch.trajectory_ids)))})
+    await first.commit({"steps": to_ipc(step_row(1))})
+    for actor in (first, await replacing(uri)):
+        rows = from_ipc(await actor.rows(batch))
+        assert rows["trajectory_id"].to_pylist() == list(batch.trajectory_ids)
+        assert rows["advantage"].to_pylist() == [[1.0]] * SIZE
 
 
 async def admit(actor: BufferActor, *groups: str) -> None:

@@ -262,13 +262,13 @@ class BufferService(Generic[R]):
             self._batches[batch.step] = self._format.with_staleness(rows, batch.staleness)
         self._release_rows()
 
-    def batch_rows(self, step: int) -> R:
-        """Return the rows of a formed, untrained batch, in its order.
+    def batch_rows(self, step: int) -> R | None:
+        """Return the rows of a formed batch, in its order; None once its step is recorded.
 
         The rows have `staleness`; rows that were read from the tables also have `advantage` and
         `weight`.
         """
-        return self._batches[step]
+        return self._batches.get(step)
 
     async def changes(self, after: int) -> tuple[int, tuple[Change, ...]]:
         """Return changes past a cursor, as `control.protocols.Buffered.changes` describes."""

@@ -72,3 +72,34 @@ async def test_the_end_of_a_run_leaves_no_call_that_waits() -> None:
     assert [each.trajectory_id for each in told] == [assignment.trajectory_id]
     assert idle == (END, ())
     assert await polls.cancellations("busy", cursor) == (END, ())
+
+
+async def test_calls_that_wait_return_in_the_order_in_which_they_came() -> None:
+    _, polls = make(EventLog())
+    returned: list[str] = []
+
+    async def call(name: str) -> None:
+        await polls.cancellations(name, 0)
+        returned.append(name)
+
+    names = [f"host-{number}" for number in range(16)]
+    waiting = [asyncio.ensure_future(call(name)) for name in names]
+    await asyncio.sleep(0)
+    polls.close()
+    await asyncio.gather(*waiting)
+    assert returned == names
+
+
+async def test_the_end_of_a_run_may_meet_a_call_whose_time_is_over() -> None:
+    _, polls = make(EventLog())
+    waiting = asyncio.ensure_future(polls.cancellations("host", 0))
+    ended = asyncio.get_running_loop().create_future()
+
+    def end() -> None:
+        polls.close()
+        ended.set_result(None)
+
+    await asyncio.sleep(0)
+    asyncio.get_running_loop().call_at(asyncio.get_running_loop().time() + POLL_S, end)
+    await ended
+    assert await waiting == (END, ())
