@@ -7,20 +7,23 @@ Version 0 is the folder that `materialize` writes; it is a function of the setti
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from rollart_flow.errors import SettingsError
 
 if TYPE_CHECKING:
+    from rollart_flow.models.chat.codec import TextCodec
     from rollart_flow.models.qwen3 import ModelConfig
-    from rollart_flow.models.tokenizer import TextCodec
 
 DTYPES = ("float32", "bfloat16")
 AUTO = "auto"
 DEVICES = ("cpu", "cuda")
+_RENDERED = {"messages", "tools", "documents", "add_generation_prompt", "strftime_now"}
+"""Variables of a chat template that each rendering has."""
 WORDS = ("left", "down", "right", "up")
 """Words that the tokenizer of a tiny policy encodes as one token each by default."""
 
@@ -34,6 +37,8 @@ class _Fields(TypedDict, total=False):
     device: str
     eager: bool
     max_batch: int
+    chat_format: str
+    template_options: Mapping[str, object]
 
 
 class _TinyFields(_Fields, total=False):
@@ -88,6 +93,11 @@ class Policy:
     """Longest token chain of a trajectory; a longer trajectory is truncated."""
     max_batch: int = 64
     """Number of requests that one engine decodes together; further requests wait."""
+    chat_format: str = AUTO
+    """Format in which the policy writes thinking and calls of tools; "auto" finds it from the chat
+    template. The names are those of `models.chat.formats`."""
+    template_options: Mapping[str, object] = field(default_factory=dict, hash=False)
+    """Variables of the chat template, such as {"enable_thinking": False}."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "words", tuple(self.words))  # a list after JSON
@@ -117,11 +127,22 @@ class Policy:
             raise SettingsError(f"policy: eager must be true or false, not {self.eager!r}")
         if not self.engine:
             raise SettingsError("policy: engine must be the name of an engine")
+        self._check_options()
         for word in self.words:
             if not isinstance(word, str) or not word.isascii() or not word.isalnum():
                 raise SettingsError(
                     f"policy: words must be made of ASCII letters and digits, not {word!r}"
                 )
+
+    def _check_options(self) -> None:
+        try:
+            again = json.loads(json.dumps(self.template_options))
+        except (TypeError, ValueError):
+            again = None
+        if again != self.template_options or not isinstance(again, dict):
+            raise SettingsError("policy: template_options must be an object of JSON values")
+        for name in _RENDERED & again.keys():
+            raise SettingsError(f"policy: template_options must not have {name!r}, a run sets it")
 
     @property
     def computes_in(self) -> str:
@@ -182,7 +203,7 @@ class Policy:
 def materialize(policy: Policy, folder: str | Path) -> None:
     """Write version 0, before any warm start, as a Hugging Face folder, atomically.
 
-    The same policy gives the same bytes.
+    The same policy gives the same bytes, unless its chat template asks for the time.
 
     Raises:
         SettingsError: the pretrained folder is no Qwen3 with a usable chat template, its context
@@ -190,12 +211,14 @@ def materialize(policy: Policy, folder: str | Path) -> None:
         WeightsError: the pretrained weights are damaged or do not fit their config.
         OSError: the folder cannot be written.
     """
+    from rollart_flow.models.chat.codec import TextCodec
     from rollart_flow.models.folder import load_folder, save_folder
     from rollart_flow.models.qwen3 import Qwen3
-    from rollart_flow.models.tokenizer import TextCodec, tiny_tokenizer_files, tokenizer_files
+    from rollart_flow.models.tokenizer import tiny_tokenizer_files, tokenizer_files
 
     if policy.path is None:
         files = tiny_tokenizer_files(policy.words, policy.max_context)
+        files |= _chat_files(policy, files)
         config = _tiny_config(policy, TextCodec(files))
         model = Qwen3(config)
         model.initialize(policy.seed)
@@ -208,6 +231,7 @@ def materialize(policy: Policy, folder: str | Path) -> None:
             f"{config.max_position_embeddings} positions"
         )
     files = tokenizer_files(policy.path)
+    files |= _chat_files(policy, files)
     TextCodec(files)  # refuse an unusable tokenizer now, not in a rollout worker
     save_folder(folder, config, tensors, files)
 
@@ -218,7 +242,8 @@ def load_codec(folder: str | Path) -> TextCodec:
     Raises:
         SettingsError: there is no tokenizer, or no chat template that can be encoded turn by turn.
     """
-    from rollart_flow.models.tokenizer import TextCodec, tokenizer_files
+    from rollart_flow.models.chat.codec import TextCodec
+    from rollart_flow.models.tokenizer import tokenizer_files
 
     return TextCodec(tokenizer_files(folder))
 
@@ -227,6 +252,24 @@ def vocabulary_of(folder: str | Path) -> int:
     """Return the number of token ids of the model in a folder; reads no tensor."""
     size: int = json.loads((Path(folder) / "config.json").read_text())["vocab_size"]
     return size
+
+
+def _chat_files(policy: Policy, files: Mapping[str, str]) -> dict[str, str]:
+    """Return the chat.json of a policy, by name; none if the defaults say the same.
+
+    A template that asks for the time gets that of this call in all renderings of the run.
+    """
+    from rollart_flow.models.chat.settings import ChatSettings
+    from rollart_flow.models.chat.template import CLOCK
+    from rollart_flow.models.tokenizer import CHAT_FILE
+
+    asks = any(CLOCK in text for text in files.values())
+    if not asks and policy.chat_format == AUTO and not policy.template_options:
+        return {}
+    settings = ChatSettings(policy.chat_format, policy.template_options)
+    if asks:
+        settings = replace(settings, now=datetime.now())
+    return {CHAT_FILE: settings.as_text()}
 
 
 def _tiny_config(policy: Policy, codec: TextCodec) -> ModelConfig:

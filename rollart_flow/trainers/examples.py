@@ -17,7 +17,7 @@ import pyarrow as pa
 from rollart_flow.envs.base import Domain
 from rollart_flow.envs.examples import ExampleEpisodes, ExampleSettings
 from rollart_flow.errors import EnvironmentFailedError, EnvironmentTimeoutError, SettingsError
-from rollart_flow.models.tokenizer import TextCodec
+from rollart_flow.models.chat.codec import TextCodec
 from rollart_flow.resources.local import LoopThread, wait
 from rollart_flow.schema import row_schema
 from rollart_flow.types import Sampling

@@ -18,8 +18,8 @@ from rollart_flow.algorithms.losses import Vanilla
 from rollart_flow.envs.base import Domain
 from rollart_flow.envs.examples import ExampleSettings, check_examples
 from rollart_flow.errors import SettingsError, TrainerError
+from rollart_flow.models.chat.codec import TextCodec
 from rollart_flow.models.folder import load_folder
-from rollart_flow.models.tokenizer import TextCodec
 from rollart_flow.trainers.backends.embedded import EmbeddedTrainer
 from rollart_flow.trainers.examples import ExamplePlayer, example_batches
 from rollart_flow.trainers.optimizer import adamw

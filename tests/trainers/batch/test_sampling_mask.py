@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.models.test_tokenizer import CHATML, WORDS, byte_level
 
 from rollart_flow.algorithms import grpo
 from rollart_flow.algorithms.advantages import StepReturns
@@ -19,7 +20,8 @@ from rollart_flow.control.inference.llm_proxy import LLMProxy
 from rollart_flow.control.rollout.env_manager import EnvManager
 from rollart_flow.envs.adapter import InlineEnvironment
 from rollart_flow.envs.base import Domain, Environment, Info
-from rollart_flow.models.tokenizer import TextCodec, tiny_tokenizer_files
+from rollart_flow.models.chat.codec import TextCodec
+from rollart_flow.models.tokenizer import tiny_tokenizer_files
 from rollart_flow.rewards.base import environment_reward
 from rollart_flow.rows import samples, trajectories_table
 from rollart_flow.simulation import run
@@ -38,7 +40,6 @@ from rollart_flow.types import (
 )
 from tests.dst.environments import wall
 from tests.dst.log import EventLog
-from tests.models.test_tokenizer import CHATML, WORDS, byte_level
 
 ROOM = 64
 """Most tokens of one action."""

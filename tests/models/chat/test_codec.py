@@ -12,7 +12,8 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from rollart_flow.control.protocols import Codec
 from rollart_flow.errors import SettingsError
-from rollart_flow.models.tokenizer import TextCodec, tiny_tokenizer_files
+from rollart_flow.models.chat.codec import TextCodec
+from rollart_flow.models.tokenizer import tiny_tokenizer_files
 
 WORDS = ("left", "down", "right", "up")
 CHATML = (
@@ -103,7 +104,7 @@ def test_what_is_not_ascii_is_unknown_and_harmless(tiny: TextCodec) -> None:
 )
 def test_chatml_is_encoded_as_its_template_renders_it(settings: Mapping[str, Any]) -> None:
     codec = byte_level(settings)
-    tokenizer = codec._tokenizer
+    tokenizer = codec._tokenizer._tokenizer
     chain = codec.encode_observation("Where?", first=True)
     chain += codec.encode("north") + codec.stop_token_ids[:1]
     chain += codec.encode_observation("And now?", first=False)
@@ -124,14 +125,13 @@ def test_chatml_is_encoded_as_its_template_renders_it(settings: Mapping[str, Any
     [
         ({}, "no chat template"),
         ({"chat_template": "{% for %}"}, "cannot be rendered"),
-        ({"chat_template": CHATML + "!"}, "only appends"),
-        ({"chat_template": "{{ messages[-1].content }}<|im_end|>?"}, "only appends"),
-        ({"chat_template": CHATML.split("{%- if add")[0]}, "only appends"),
+        ({"chat_template": "{{ messages[-1].content }}<|im_end|>?"}, "drops earlier turns"),
+        ({"chat_template": CHATML.split("{%- if add")[0]}, "lacks a generation prompt"),
         ({"chat_template": CHATML.replace("<|im_end|>", ".")}, "plain text"),
     ],
-    ids=["none", "broken", "tail", "rewrites", "no invitation", "no marker"],
+    ids=["none", "broken", "drops", "no invitation", "no marker"],
 )
-def test_other_templates_are_refused(settings: Mapping[str, Any], message: str) -> None:
+def test_unusable_templates_are_refused(settings: Mapping[str, Any], message: str) -> None:
     with pytest.raises(SettingsError, match=message):
         byte_level(settings)
 

@@ -1,0 +1,123 @@
+"""The conversation of one attempt, in messages and in tokens."""
+
+import re
+from collections.abc import Sequence
+from itertools import count
+
+from rollart_flow.errors import TemplateRefusedError
+from rollart_flow.models.chat.calls import WrittenCall
+from rollart_flow.models.chat.formats import ChatFormat
+from rollart_flow.models.chat.markers import MarkerTokenizer
+from rollart_flow.models.chat.renderer import TurnRenderer
+from rollart_flow.models.chat.template import Form
+from rollart_flow.types import Action, Message, Observation, Role, ToolCall
+
+_CALL_ID = re.compile(r"[a-zA-Z0-9]{9}")
+"""Mistral's templates refuse every other id."""
+
+
+class TemplateConversation:
+    """The chain of one attempt by a chat template; implements `control.protocols.Conversation`.
+
+    Equal observations and tokens give equal tokens, actions and ids of calls.
+    """
+
+    def __init__(
+        self,
+        renderer: TurnRenderer,
+        tokenizer: MarkerTokenizer,
+        chat_format: ChatFormat,
+        tools: Sequence[Form],
+        stops: Sequence[int],
+    ) -> None:
+        self._renderer = renderer
+        self._tokenizer = tokenizer
+        self._format = chat_format
+        self._tools = tools
+        self._stops = frozenset(stops)
+        self._messages: list[Message] = []
+        self._call_ids: set[str] = set()
+        self._numbers = count()
+        self._thinking = False
+        self._stop: int | None = None
+
+    def observe(self, observation: Observation, *, ended: bool = True) -> tuple[int, ...]:
+        """Return the tokens that follow the chain: an observation, and the prompt for an action.
+
+        Raises:
+            TemplateRefusedError: the chat template refuses the messages.
+        """
+        if isinstance(observation, str):
+            observation = (Message(Role.USER, observation),)
+        new = tuple(observation)
+        if self._messages:
+            suffix = self._renderer.follow(
+                new,
+                self._tools,
+                first=self._system,
+                calls=self._messages[-1].tool_calls,
+                ended=ended,
+                stop=self._stop,
+            )
+        else:
+            suffix = self._renderer.open(new, self._tools)
+        self._messages += new
+        self._thinking = suffix.thinking
+        return suffix.token_ids
+
+    def act(self, token_ids: Sequence[int]) -> Action:
+        """Return the action that generated tokens are; malformed calls have an error."""
+        last = token_ids[-1] if token_ids else None
+        self._stop = last if last in self._stops else None
+        kept = [token for token in token_ids if token not in self._stops]
+        text = self._tokenizer.text_of(kept, keep=self._format.reads)
+        parsed = self._format.parse(text, self._tools, thinking=self._thinking)
+        calls = tuple(map(self._call, parsed.calls))
+        action = Action(parsed.text, parsed.thinking, calls)
+        self._messages.append(action.as_message())
+        return action
+
+    @property
+    def rewrites_history(self) -> bool:
+        """Whether the chat template changes or drops tokens of earlier turns, such as thinking.
+
+        The chain keeps these tokens.
+        """
+        try:
+            return self._renderer.rewrites(self._system, self._tools)
+        except TemplateRefusedError:
+            return True
+
+    def rewritten_at(self, token_ids: Sequence[int]) -> int | None:
+        """Return the first position at which rendering all messages again gives another token.
+
+        Args:
+            token_ids: the whole chain.
+
+        Returns:
+            The position; 0 if the chat template refuses the conversation as a whole, None if the
+            rendering begins with the chain.
+        """
+        try:
+            again = self._renderer.whole(self._messages, self._tools)
+        except TemplateRefusedError:
+            return 0
+        if again[: len(token_ids)] == tuple(token_ids):
+            return None
+        pairs = enumerate(zip(token_ids, again, strict=False))
+        return next((at for at, (old, new) in pairs if old != new), len(again))
+
+    @property
+    def _system(self) -> Message | None:
+        """The message of the system that opens the conversation."""
+        first = self._messages[0] if self._messages else None
+        return first if first is not None and first.role is Role.SYSTEM else None
+
+    def _call(self, written: WrittenCall) -> ToolCall:
+        call_id = written.call_id
+        if call_id is None or call_id in self._call_ids or not _CALL_ID.fullmatch(call_id):
+            fresh = (f"call{number:05d}" for number in self._numbers)
+            call_id = next(each for each in fresh if each not in self._call_ids)
+        self._call_ids.add(call_id)
+        text = "" if written.error is None else written.text
+        return ToolCall(call_id, written.name, written.arguments or {}, written.error, text)

@@ -1,0 +1,45 @@
+"""Settings of a policy's conversations, which its folder keeps in chat.json."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from rollart_flow.errors import SettingsError
+from rollart_flow.models.chat.template import EPOCH
+from rollart_flow.models.tokenizer import CHAT_FILE
+
+AUTO_FORMAT = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class ChatSettings:
+    """How the chat template is rendered, and how generated tokens are parsed."""
+
+    format: str = AUTO_FORMAT
+    """Name of a format of `formats`; "auto" finds it from the chat template."""
+    options: Mapping[str, object] = field(default_factory=dict)
+    """Variables of the chat template, such as enable_thinking."""
+    now: datetime = EPOCH
+    """Time that the chat template sees; it stays that of the run's start, so that replays agree."""
+
+    @classmethod
+    def parse(cls, text: str | None) -> "ChatSettings":
+        """Return the settings in a chat.json, or the defaults without one.
+
+        Raises:
+            SettingsError: the text is damaged.
+        """
+        if text is None:
+            return cls()
+        try:
+            found = json.loads(text)
+            now = datetime.fromisoformat(found["now"])
+            return cls(str(found["format"]), dict(found["options"]), now)
+        except (ValueError, KeyError, TypeError) as error:
+            raise SettingsError(f"{CHAT_FILE} is damaged: {error}") from error
+
+    def as_text(self) -> str:
+        """Return the text of a chat.json."""
+        form = {"format": self.format, "options": self.options, "now": self.now.isoformat()}
+        return json.dumps(form, indent=2, sort_keys=True)
