@@ -178,6 +178,24 @@ class Conversation(Protocol):
     def act(self, token_ids: Sequence[int]) -> Action:
         """Return the action that generated tokens are; malformed calls have an error."""
 
+    @property
+    def rewrites_history(self) -> bool:
+        """Whether the chat template changes or drops tokens of earlier turns, such as thinking.
+
+        The chain keeps these tokens.
+        """
+
+    def rewritten_at(self, token_ids: Sequence[int]) -> int | None:
+        """Return the first position at which rendering all messages again gives another token.
+
+        Args:
+            token_ids: the whole chain.
+
+        Returns:
+            The position; 0 if the chat template refuses the conversation as a whole, None if the
+            rendering begins with the chain.
+        """
+
 
 class Codec(Protocol):
     """Conversion between text and tokens. Generated tokens are never encoded again."""

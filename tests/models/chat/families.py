@@ -92,7 +92,7 @@ class Family:
     @cached_property
     def reference(self) -> Any:
         """The tokenizer of transformers."""
-        made = PreTrainedTokenizerFast(
+        made: Any = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
             tokenizer_object=Tokenizer.from_str(self.files["tokenizer.json"]),
             eos_token=self.special[0],
             bos_token=self.bos,
