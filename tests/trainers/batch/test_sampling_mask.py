@@ -12,7 +12,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.models.test_tokenizer import CHATML, WORDS, byte_level
 
 from rollart_flow.algorithms import grpo
 from rollart_flow.algorithms.advantages import StepReturns
@@ -40,6 +39,7 @@ from rollart_flow.types import (
 )
 from tests.dst.environments import wall
 from tests.dst.log import EventLog
+from tests.models.chat.test_codec import CHATML, WORDS, byte_level
 
 ROOM = 64
 """Most tokens of one action."""
