@@ -9,7 +9,7 @@ replaces it, unless the sender still waits for the answer.
 
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from rollart_flow.types import (
     Action,
@@ -140,13 +140,18 @@ class EngineCommands(Protocol):
 
 
 class AsyncEnvironment(Protocol):
-    """An asynchronous environment with Gymnasium's five step values, and text for observations."""
+    """An asynchronous environment with Gymnasium's five step values."""
 
-    async def reset(self, seed: int, task: str) -> tuple[str, Mapping[str, object]]:
+    async def reset(self, seed: int, task: str) -> tuple[Observation, Mapping[str, object]]:
         """Start an episode of the task (JSON payload) and return (observation, info)."""
 
-    async def step(self, action: str) -> tuple[str, float, bool, bool, Mapping[str, object]]:
-        """Apply an action and return (observation, reward, terminated, truncated, info)."""
+    async def step(
+        self, action: Any
+    ) -> tuple[Observation, float, bool, bool, Mapping[str, object]]:
+        """Apply an action and return (observation, reward, terminated, truncated, info).
+
+        The action is an `Action` if the environment converses, and else its text.
+        """
 
     async def close(self) -> None:
         """Release the environment's resources; may be called at any moment, and twice."""
@@ -158,6 +163,15 @@ class SlowStart(Protocol):
 
     async def start(self) -> None:
         """Return once `reset` can be called; without effect if it can be called already."""
+
+
+@runtime_checkable
+class Conversing(Protocol):
+    """An environment that may take actions with tool calls instead of their text."""
+
+    @property
+    def tools(self) -> Sequence[Tool] | None:
+        """Tools of the episode, after its reset; None if the environment takes text."""
 
 
 class Conversation(Protocol):

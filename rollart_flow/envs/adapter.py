@@ -6,17 +6,24 @@ environment raises.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 from rollart_flow.control.protocols import AsyncEnvironment
-from rollart_flow.control.rollout.env_checks import checked_reset, checked_step
-from rollart_flow.envs.base import Domain, Environment, Info
+from rollart_flow.control.rollout.env_checks import (
+    ResetAnswer,
+    StepAnswer,
+    checked_reset,
+    checked_step,
+    checked_tools,
+)
+from rollart_flow.envs.base import Domain, Environment
 from rollart_flow.envs.process import ProcessEnvironment, WarmProcesses
 from rollart_flow.envs.thread import ThreadEnvironment
 from rollart_flow.errors import EnvironmentFailedError
 from rollart_flow.isolation.child import error_line
+from rollart_flow.types import Action, Tool
 
 _log = logging.getLogger(__name__)
 
@@ -30,16 +37,19 @@ class InlineEnvironment:
         self._domain = domain
         self._name = domain.environment.__name__
         self._environment: Environment | None = None
+        self.tools: Sequence[Tool] | None = None
 
-    async def reset(self, seed: int, task: str) -> tuple[str, Info]:
+    async def reset(self, seed: int, task: str) -> ResetAnswer:
         """Start an episode; the first one makes the environment."""
         if self._environment is None:
             self._environment = self._guarded(self._domain.make)
         environment = self._environment
         answer = self._guarded(lambda: environment.reset(seed, task))
+        if environment.converses:
+            self.tools = checked_tools(self._guarded(lambda: environment.tools), self._name)
         return checked_reset(answer, f"{self._name}.reset")
 
-    async def step(self, action: str) -> tuple[str, float, bool, bool, Info]:
+    async def step(self, action: str | Action) -> StepAnswer:
         environment = self._environment
         if environment is None:
             raise EnvironmentFailedError(f"{self._name}: step before reset; call reset first")

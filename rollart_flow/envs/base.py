@@ -1,15 +1,15 @@
 """Base classes of environments and of the domains that create them.
 
-`Environment` is Gymnasium's protocol with text in place of arrays. `Domain` is the frozen setting
-that a pipeline file names; it creates environments and tasks.
+`Environment` is Gymnasium's protocol with text or messages in place of arrays. `Domain` is the
+frozen setting that a pipeline file names; it creates environments and tasks.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from random import Random
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from rollart_flow.types import Split, Task
+from rollart_flow.types import Observation, Split, Task, Tool
 
 Info = Mapping[str, object]
 
@@ -24,13 +24,22 @@ class Environment(ABC):
     version: ClassVar[str] = "1"
     """Name and version, stored with each trajectory; replay reports a change of it."""
 
+    converses: ClassVar[bool] = False
+    """Whether `step` takes an `Action`, with its thinking and tool calls, instead of its text."""
+
+    tools: Sequence[Tool] = ()
+    """Tools that the policy may call, read after each reset; for one that converses."""
+
     @abstractmethod
-    def reset(self, seed: int, task: str) -> tuple[str, Info]:
+    def reset(self, seed: int, task: str) -> tuple[Observation, Info]:
         """Start an episode of a task (JSON payload); return (observation, info)."""
 
     @abstractmethod
-    def step(self, action: str) -> tuple[str, float, bool, bool, Info]:
-        """Apply one action; return (observation, reward, terminated, truncated, info)."""
+    def step(self, action: Any) -> tuple[Observation, float, bool, bool, Info]:
+        """Apply one action; return (observation, reward, terminated, truncated, info).
+
+        The action is the text of the policy, or an `Action` if the environment converses.
+        """
 
     def close(self) -> None:  # noqa: B027  most hold nothing
         """Release the environment's resources."""

@@ -1,16 +1,19 @@
 """The child-process side of an isolated environment; the parent side is `envs.process`.
 
 Requests: {"open": {"domain": reference, "settings": reference}}, {"reset": [seed, task]}, {"step":
-action}, {"close": null}. Answers are those of the environment, as plain JSON values.
+action}, {"close": null}. Answers are those of the environment, as plain JSON values; that of a
+reset has the environment's tools too, or null if it takes text.
 """
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rollart_flow.control.rollout.env_checks import checked_reset, checked_step
+from rollart_flow.control.rollout.env_checks import checked_reset, checked_step, checked_tools
 from rollart_flow.envs.base import Domain, Environment
 from rollart_flow.errors import EnvironmentFailedError
 from rollart_flow.isolation.references import resolve
+from rollart_flow.types import Observation
+from rollart_flow.types.messages import message_from_json
 
 
 def resolved_domain(how: Mapping[str, Any]) -> Domain:
@@ -43,14 +46,18 @@ class EnvironmentHandler:
     def _reset(self, argument: tuple[int, str]) -> object:
         environment = self._opened()
         call = f"{type(environment).__name__}.reset"
-        observation, info = checked_reset(environment.reset(*argument), call)
-        return observation, _jsonable(info)
+        answer = checked_reset(environment.reset(*argument), call)
+        tools = None
+        if environment.converses:
+            tools = [tool.as_json() for tool in checked_tools(environment.tools, call)]
+        return _shown(answer.observation), _jsonable(answer.info), tools
 
-    def _step(self, action: str) -> object:
+    def _step(self, action: str | Mapping[str, Any]) -> object:
         environment = self._opened()
         call = f"{type(environment).__name__}.step"
-        *values, info = checked_step(environment.step(action), call)
-        return [*values, _jsonable(info)]
+        made = action if isinstance(action, str) else message_from_json(action).as_action()
+        observation, *values, info = checked_step(environment.step(made), call)
+        return [_shown(observation), *values, _jsonable(info)]
 
     def _close(self, _: None) -> None:
         environment, self._environment = self._environment, None
@@ -61,6 +68,12 @@ class EnvironmentHandler:
         if self._environment is None:
             raise EnvironmentFailedError("no environment is open in this process")
         return self._environment
+
+
+def _shown(observation: Observation) -> object:
+    if isinstance(observation, str):
+        return observation
+    return [message.as_json() for message in observation]
 
 
 def _jsonable(value: object) -> object:

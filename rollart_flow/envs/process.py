@@ -13,17 +13,24 @@ import dataclasses
 import logging
 import os
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rollart_flow.control.rollout.env_checks import checked_reset, checked_step
+from rollart_flow.control.rollout.env_checks import (
+    ResetAnswer,
+    StepAnswer,
+    checked_reset,
+    checked_step,
+    checked_tools,
+)
 from rollart_flow.control.rollout.guarded_env import START_S
-from rollart_flow.envs.base import Domain, Info
+from rollart_flow.envs.base import Domain
 from rollart_flow.errors import EnvironmentFailedError, EnvironmentTimeoutError
 from rollart_flow.isolation.process import Isolated, IsolatedError
 from rollart_flow.isolation.references import reference
 from rollart_flow.secret import variables_in
+from rollart_flow.types import Action, Tool
 
 _log = logging.getLogger(__name__)
 
@@ -108,6 +115,7 @@ class ProcessEnvironment:
         self._source = source
         self._processes = processes if processes is not None else WarmProcesses(keep=0)
         self._process: Isolated | None = None
+        self.tools: Sequence[Tool] | None = None
         self._calling = False
         self._name = domain.environment.__name__
 
@@ -124,14 +132,16 @@ class ProcessEnvironment:
             limit_s = max(START_S, self._timeout_s)
             await self._call("make", {"open": how}, _unchecked, limit_s)
 
-    async def reset(self, seed: int, task: str) -> tuple[str, Info]:
+    async def reset(self, seed: int, task: str) -> ResetAnswer:
         """Start an episode; the first one starts the process."""
         await self.start()
-        return await self._call("reset", {"reset": [seed, task]}, checked_reset)
+        answer, self.tools = await self._call("reset", {"reset": [seed, task]}, _reset_answer)
+        return answer
 
-    async def step(self, action: str) -> tuple[str, float, bool, bool, Info]:
+    async def step(self, action: str | Action) -> StepAnswer:
         """Apply one action."""
-        return await self._call("step", {"step": action}, checked_step)
+        form = action if isinstance(action, str) else action.as_message().as_json()
+        return await self._call("step", {"step": form}, checked_step)
 
     async def close(self) -> None:
         """Close the environment and return its process to the pool.
@@ -191,6 +201,12 @@ class ProcessEnvironment:
 
 def _unchecked(answer: object, _: str) -> object:
     return answer
+
+
+def _reset_answer(answer: Any, call: str) -> tuple[ResetAnswer, Sequence[Tool] | None]:
+    observation, info, tools = answer
+    known = None if tools is None else checked_tools(tools, call)
+    return checked_reset((observation, info), call), known
 
 
 def opening(domain: Any, source: Path | None) -> dict[str, object]:

@@ -4,13 +4,14 @@ A debugger can stop in it. After a timeout the environment is abandoned in its t
 """
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
 
-from rollart_flow.control.protocols import AsyncEnvironment
+from rollart_flow.control.protocols import AsyncEnvironment, Conversing
 from rollart_flow.envs.base import Info
 from rollart_flow.errors import EnvironmentTimeoutError
 from rollart_flow.isolation.thread import CallThread
+from rollart_flow.types import Action, Observation, Tool
 
 T = TypeVar("T")
 
@@ -31,11 +32,15 @@ class ThreadEnvironment:
         self._thread = CallThread(name)
         self._abandoned = False
 
-    async def reset(self, seed: int, task: str) -> tuple[str, Info]:
+    @property
+    def tools(self) -> Sequence[Tool] | None:
+        return self._inline.tools if isinstance(self._inline, Conversing) else None
+
+    async def reset(self, seed: int, task: str) -> tuple[Observation, Info]:
         """Start an episode."""
         return await self._call("reset", self._inline.reset(seed, task))
 
-    async def step(self, action: str) -> tuple[str, float, bool, bool, Info]:
+    async def step(self, action: str | Action) -> tuple[Observation, float, bool, bool, Info]:
         """Apply one action."""
         return await self._call("step", self._inline.step(action))
 

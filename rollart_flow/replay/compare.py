@@ -10,10 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from rollart_flow.control.protocols import Codec
 from rollart_flow.replay.episode import Episode, answered
 from rollart_flow.replay.logprobs import ScoredToken
-from rollart_flow.types import TRAINABLE, FinishReason, Outcome, Reason, Trajectory
+from rollart_flow.replay.spoken import RecordedTurn, SpokenTurn, shown_text
+from rollart_flow.types import TRAINABLE, Outcome, Reason, Trajectory
 
 _SHOWN = 60
 """Maximum number of characters of a text that a message quotes."""
@@ -25,7 +25,10 @@ class Replay:
 
     trajectory: Trajectory
     episode: Episode
-    codec: Codec
+    recorded: tuple[RecordedTurn, ...]
+    """Observations and actions as the trajectory says."""
+    spoken: tuple[SpokenTurn, ...]
+    """Observations and actions as the trajectory's tokens say."""
     max_turns: int
     """Number of turns after which an attempt in the trajectory's domain is truncated."""
     tokens: tuple[ScoredToken, ...]
@@ -60,7 +63,7 @@ def _report(replay: Replay, turn: int) -> dict[str, Any]:
     shown, drawn = turn < len(episode.observations), replay.drawn(turn)
     return {
         "turn": turn,
-        "observation_equal": shown and episode.observations[turn] == recorded.observation,
+        "observation_equal": shown and _observation(replay, turn) is None,
         "action_equal": _action(replay, turn) is None,
         "reward": recorded.reward if answered(replay.trajectory, turn) else None,
         "replayed_reward": (episode.answers[turn].reward if turn < len(episode.answers) else None),
@@ -74,7 +77,7 @@ def _observation(replay: Replay, turn: int) -> str | None:
     shown = replay.episode.observations
     if turn >= len(shown):
         return f": the environment failed: {replay.episode.error}"
-    recorded = replay.trajectory.turns[turn].observation
+    recorded = shown_text(replay.recorded[turn].observation)
     if shown[turn] == recorded:
         return None
     return f": observation {_short(recorded)} was recorded, {_short(shown[turn])} replayed"
@@ -84,10 +87,7 @@ def _observation_tokens(replay: Replay, turn: int) -> str | None:
     recorded, mask = replay.trajectory.turns[turn], replay.trajectory.action_mask
     places = range(recorded.start, recorded.end)
     stored = [(at, replay.trajectory.token_ids[at]) for at in places if not mask[at]]
-    before = replay.trajectory.turns[turn - 1].finish_reason if turn else None
-    encoded = replay.codec.encode_observation(
-        recorded.observation, first=turn == 0, ended=before != FinishReason.LENGTH
-    )
+    encoded = replay.spoken[turn].observation_ids
     for place, token in enumerate(encoded):
         if place >= len(stored) or stored[place] != (recorded.start + place, token):
             at = recorded.start + place
@@ -98,12 +98,13 @@ def _observation_tokens(replay: Replay, turn: int) -> str | None:
 
 
 def _action(replay: Replay, turn: int) -> str | None:
-    recorded, mask = replay.trajectory.turns[turn], replay.trajectory.action_mask
-    places = range(recorded.start, recorded.end)
-    text = replay.codec.decode([replay.trajectory.token_ids[at] for at in places if mask[at]])
-    if text == recorded.action:
+    recorded, found = replay.recorded[turn].action, replay.spoken[turn].action
+    if recorded is None or recorded == found:
         return None
-    return f": action {_short(recorded.action)} was recorded, its tokens say {_short(text)}"
+    was, now = recorded.text, found.text
+    if was == now:  # they differ in thinking or in tool calls
+        was, now = (shown_text((each.as_message(),)) for each in (recorded, found))
+    return f": action {_short(was)} was recorded, its tokens say {_short(now)}"
 
 
 def _logprobs(replay: Replay, turn: int) -> str | None:

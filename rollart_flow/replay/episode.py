@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rollart_flow.control.protocols import AsyncEnvironment
+from rollart_flow.control.rollout.conversing import made, with_refusals
 from rollart_flow.envs.adapter import open_environment
 from rollart_flow.envs.base import Domain, Info
 from rollart_flow.errors import EnvironmentFailedError, EnvironmentTimeoutError
+from rollart_flow.replay.spoken import recorded_turns, shown_text
 from rollart_flow.types import TRAINABLE, Reason, Trajectory
 
 REWARD_FAILED = frozenset({Reason.REWARD_ERROR, Reason.REWARD_TIMEOUT, Reason.REWARD_NOT_FINITE})
@@ -77,6 +79,7 @@ class _Recorder:
 
     def __init__(self) -> None:
         self.observations: list[str] = []
+        """As `shown_text`."""
         self.answers: list[StoredAnswer] = []
         self.solved: bool | None = None
 
@@ -90,11 +93,20 @@ async def _drive(environment: AsyncEnvironment, trajectory: Trajectory, episode:
     if not trajectory.turns:
         return
     observation, _ = await environment.reset(trajectory.env_seed, trajectory.task)
-    for index, turn in enumerate(trajectory.turns):
-        episode.observations.append(observation)
-        if not answered(trajectory, index):
+    text_only = trajectory.tools is None
+    for index, turn in enumerate(recorded_turns(trajectory)):
+        episode.observations.append(shown_text(observation))
+        if turn.action is None or not answered(trajectory, index):
             return
-        observation, reward, terminated, truncated, info = await environment.step(turn.action)
+        makes = made(turn.action)
+        if turn.action.tool_calls and not makes.tool_calls:
+            observation = with_refusals(turn.action, ())
+            episode.answer(0.0, terminated=False, truncated=False, info={})
+            continue
+        observation, reward, terminated, truncated, info = await environment.step(
+            turn.action.text if text_only else makes
+        )
+        observation = with_refusals(turn.action, observation)
         episode.answer(reward, terminated, truncated, info)
         if terminated or truncated:
             return

@@ -19,6 +19,7 @@ from rollart_flow.pipeline import GeneratingNode, Pipeline
 from rollart_flow.replay.compare import Replay, first_divergence, turn_reports
 from rollart_flow.replay.episode import Episode, run_again
 from rollart_flow.replay.logprobs import TOLERANCE, ScoredToken, score_again
+from rollart_flow.replay.spoken import recorded_turns, spoken_again
 from rollart_flow.rewards.base import environment_reward
 from rollart_flow.rewards.score import score
 from rollart_flow.rows import trajectory_from_row
@@ -65,7 +66,8 @@ def replay_trajectory(run_uri: str, trajectory_id: str) -> TrajectoryReplay:
     replayed = Replay(
         trajectory=trajectory,
         episode=episode,
-        codec=load_codec(local_path(policy_uri(run.uri))),
+        recorded=tuple(recorded_turns(trajectory)),
+        spoken=tuple(spoken_again(trajectory, load_codec(local_path(policy_uri(run.uri))))),
         max_turns=node.turns(domain),
         tokens=tokens,
         unscored=unscored,

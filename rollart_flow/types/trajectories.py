@@ -139,6 +139,15 @@ class Trajectory:
     prefill_workers: tuple[str, ...] | None = None
     """By turn, the prefill worker that computed the KV cache of the prompt; empty for a turn that
     had none. None if no turn had one."""
+    messages: str | None = None
+    """Messages of the conversation as a JSON list, each with the number of its turn; None if the
+    environment shows text and takes text."""
+    tools: str | None = None
+    """Tools that the policy could call, as a JSON list; None if the environment takes text."""
+    tool_calls: int | None = None
+    """Number of tool calls; None without messages."""
+    tool_errors: int | None = None
+    """Number of tool calls that could not be made; None without messages."""
 
 
 def solved_by(success: bool | None, reward: float | None) -> bool | None:

@@ -80,6 +80,7 @@ def printed(domain: Printing, warm: WarmProcesses) -> str:
         environment = ProcessEnvironment(domain, 60.0, processes=warm)
         observation, _ = await environment.reset(0, "only")
         await environment.close()
+        assert isinstance(observation, str)
         return observation
 
     return asyncio.run(main())

@@ -74,6 +74,7 @@ def loaded_by_children(source: Path, imports: str = "") -> list[set[str]]:
         await environment.close()
         verdict = await scorer.verdict(TRAJECTORY, 60.0)
         await scorer.close()
+        assert isinstance(observation, str)
         assert verdict.parts is not None, verdict.error
         return observation, set(verdict.parts)
 

@@ -1,35 +1,36 @@
 """Checks of the values that environments return, with precise error messages.
 
 The invariant: a checked answer is exactly the five (or two) values of the protocol in plain Python
-types, the reward finite, the observation `storable` text, and info["success"], if given, a bool or
-None; any other answer raises an EnvironmentFailedError that names the value.
+types, the reward finite, the observation `storable` text or messages, and info["success"], if
+given, a bool or None; any other answer raises an EnvironmentFailedError that names the value.
 """
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from rollart_flow.errors import EnvironmentFailedError
-from rollart_flow.text import storable
+from rollart_flow.text import one_line, storable
+from rollart_flow.types import Message, Observation, Tool
+from rollart_flow.types.messages import message_from_json, tool_from_json
 
-_RESET = "(observation: str, info: mapping)"
-_STEP = (
-    "(observation: str, reward: finite number, terminated: bool, truncated: bool, info: mapping)"
-)
+_SHOWN = "observation: text or messages"
+_RESET = f"({_SHOWN}, info: mapping)"
+_STEP = f"({_SHOWN}, reward: finite number, terminated: bool, truncated: bool, info: mapping)"
 _Value = TypeVar("_Value")
 
 
 class ResetAnswer(NamedTuple):
     """Checked return value of `reset`."""
 
-    observation: str
+    observation: Observation
     info: Mapping[str, object]
 
 
 class StepAnswer(NamedTuple):
     """Checked return value of `step`."""
 
-    observation: str
+    observation: Observation
     reward: float
     terminated: bool
     truncated: bool
@@ -44,8 +45,7 @@ def checked_reset(answer: object, call: str = "reset") -> ResetAnswer:
         call: name of the method in the error.
     """
     observation, info = _unpacked(answer, 2, call, _RESET)
-    text = storable(_typed(observation, str, "observation", call, _RESET))
-    return ResetAnswer(text, _info(info, call, _RESET))
+    return ResetAnswer(_observation(observation, call, _RESET), _info(info, call, _RESET))
 
 
 def checked_step(answer: object, call: str = "step") -> StepAnswer:
@@ -57,7 +57,7 @@ def checked_step(answer: object, call: str = "step") -> StepAnswer:
     """
     observation, reward, terminated, truncated, info = _unpacked(answer, 5, call, _STEP)
     return StepAnswer(
-        storable(_typed(observation, str, "observation", call, _STEP)),
+        _observation(observation, call, _STEP),
         _reward(reward, call),
         _typed(_plain(terminated), bool, "terminated", call, _STEP),
         _typed(_plain(truncated), bool, "truncated", call, _STEP),
@@ -70,6 +70,46 @@ def _unpacked(answer: object, count: int, call: str, expected: str) -> Sequence[
         return answer
     got = f"{len(answer)} values" if isinstance(answer, tuple | list) else _name(answer)
     raise EnvironmentFailedError(f"{call} returned {got}; it must return {expected}")
+
+
+def _observation(value: object, call: str, expected: str) -> Observation:
+    if isinstance(value, str):
+        return storable(value)
+    if isinstance(value, Message):
+        value = (value,)
+    if not isinstance(value, tuple | list) or not value:
+        raise EnvironmentFailedError(
+            f"{call} returned {_name(value)} as observation; it must return {expected}"
+        )
+    return tuple(_message(each, call) for each in value)
+
+
+def _message(value: object, call: str) -> Message:
+    form = value.as_json() if isinstance(value, Message) else value
+    if not isinstance(form, Mapping):
+        raise EnvironmentFailedError(f"{call} returned {_name(value)} as a message")
+    try:
+        return message_from_json(_storable(form))
+    except (KeyError, TypeError, ValueError) as error:
+        said = one_line(f"{type(error).__name__}: {error}")
+        raise EnvironmentFailedError(f"{call} returned no message: {said}") from error
+
+
+def _storable(value: Any) -> Any:
+    """Return JSON values with texts that can be stored."""
+    if isinstance(value, str):
+        return storable(value)
+    if isinstance(value, Mapping):
+        return {storable(str(key)): _storable(inner) for key, inner in value.items()}
+    return [*map(_storable, value)] if isinstance(value, tuple | list) else value
+
+
+def checked_tools(value: Any, call: str) -> tuple[Tool, ...]:
+    """Return the checked tools of an environment, which may be in their JSON form."""
+    try:
+        return tuple(each if isinstance(each, Tool) else tool_from_json(each) for each in value)
+    except (KeyError, TypeError) as error:
+        raise EnvironmentFailedError(f"{call}: tools are no list of `Tool`") from error
 
 
 def _typed(value: object, kind: type[_Value], field: str, call: str, expected: str) -> _Value:

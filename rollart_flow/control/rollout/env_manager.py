@@ -22,6 +22,7 @@ from rollart_flow.control.protocols import (
     Codec,
     RunningAttempt,
 )
+from rollart_flow.control.rollout.dialogue import Dialogue
 from rollart_flow.control.rollout.dispatch import FREE, Dispatch, StageSlot
 from rollart_flow.control.rollout.guarded_env import GuardedEnvironment
 from rollart_flow.control.rollout.interrupts import (
@@ -34,6 +35,7 @@ from rollart_flow.control.rollout.interrupts import (
 from rollart_flow.control.rollout.recorder import Recorder
 from rollart_flow.errors import EngineError
 from rollart_flow.types import (
+    Action,
     Assignment,
     AttemptLimits,
     FinishReason,
@@ -63,7 +65,7 @@ class EnvManager:
 
     # A process holds many managers at once; with slots, each is one allocation instead of two.
     __slots__ = (
-        "_admission", "_attempt", "_codec", "_env_version", "_environment", "_limits",
+        "_admission", "_attempt", "_dialogue", "_env_version", "_environment", "_limits",
         "_lockstep", "_placement", "_proxy", "_recorder", "_report", "_session", "_slot",
         "_time_limit", "_version", "_wall", "_worker", "assignment",
     )  # fmt: skip
@@ -83,7 +85,6 @@ class EnvManager:
         dispatch: Dispatch = FREE,
     ) -> None:
         self.assignment = assignment
-        self._codec = codec
         self._proxy = proxy
         self._limits = limits
         self._wall = wall
@@ -99,6 +100,7 @@ class EnvManager:
         # again by a restarted scheduler. The requests of both runs need different ids.
         self._session = f"{assignment.trajectory_id}@{worker}.{proxy.session()}"
         self._recorder = Recorder()
+        self._dialogue = Dialogue(codec, self._recorder, limits.context_tokens)
         self._environment = GuardedEnvironment(
             make, assignment.trajectory_id, limits.step_timeout_s, self._attempt
         )
@@ -136,6 +138,7 @@ class EnvManager:
             reset_s=self._environment.reset_s,
             env_version=self._env_version,
             solved=self._environment.solved,
+            transcript=self._dialogue.transcript,
         )
 
     def _now(self) -> datetime:
@@ -172,17 +175,13 @@ class EnvManager:
             self._time_limit.pause()
             await self._slot.proceed()
             self._time_limit.start()
+        self._dialogue.begin(observation, self._environment.tools)
         for turn in islice(count(), self._limits.max_turns):
-            self._observe(turn, observation)
+            self._dialogue.observe(turn, observation)
             if self._lockstep is not None:
                 await self._lockstep.turn()
             action = await self._act(turn)
-            try:
-                answer = await self._environment.step(action)
-            except (AttemptEndedError, asyncio.CancelledError):
-                self._recorder.end_turn(step_s=self._environment.call_s)
-                raise
-            self._recorder.end_turn(answer.reward, self._environment.call_s)
+            answer = await self._dialogue.answer(self._environment, action)
             if answer.terminated:
                 return AttemptResult(Outcome.COMPLETED)
             if answer.truncated:
@@ -190,20 +189,8 @@ class EnvManager:
             observation = answer.observation
         return AttemptResult(Outcome.TRUNCATED, Reason.TURN_LIMIT)
 
-    def _observe(self, turn: int, observation: str) -> None:
-        """Add an observation to the chain, if it leaves room for an action."""
-        try:
-            tokens = self._codec.encode_observation(
-                observation, first=turn == 0, ended=self._recorder.ended
-            )
-        except Exception as error:  # text that no tokenizer takes is the environment's doing
-            raise failed(Reason.ENVIRONMENT_ERROR, "encoding the observation", error) from error
-        if len(self._recorder) + len(tokens) >= self._limits.context_tokens:
-            raise AttemptEndedError(AttemptResult(Outcome.TRUNCATED, Reason.CONTEXT_OVERFLOW))
-        self._recorder.observe(observation, tokens)
-
-    async def _act(self, turn: int) -> str:
-        """Generate the action of a turn and return its text."""
+    async def _act(self, turn: int) -> Action:
+        """Generate the action of a turn and return it, its calls checked."""
         request = self._request(turn)
         started = asyncio.get_running_loop().time()
         self._attempt.generating = request.request_id
@@ -216,9 +203,8 @@ class EnvManager:
             generation = partial or Generation((), (), (), FinishReason.ABORT)
         finally:
             self._attempt.generating = None
-        action = self._codec.decode(generation.token_ids)
         seconds = asyncio.get_running_loop().time() - started
-        self._recorder.act(generation, action, seconds)
+        action = self._dialogue.act(turn, generation, seconds)
         self._attempt.check()
         if error is not None:
             raise failed(Reason.ENGINE_ERROR, "the engine", error) from error

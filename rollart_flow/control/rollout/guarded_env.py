@@ -6,12 +6,12 @@ environment lasts longer than its time limit, and none raises anything but `Atte
 
 import asyncio
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 
 from rollart_flow.control.loop.waits import waiting
-from rollart_flow.control.protocols import AsyncEnvironment, SlowStart
+from rollart_flow.control.protocols import AsyncEnvironment, Conversing, SlowStart
 from rollart_flow.control.rollout.env_checks import StepAnswer, checked_reset, checked_step
 from rollart_flow.control.rollout.interrupts import (
     AttemptEndedError,
@@ -22,7 +22,7 @@ from rollart_flow.control.rollout.interrupts import (
 )
 from rollart_flow.errors import EnvironmentTimeoutError
 from rollart_flow.text import one_line
-from rollart_flow.types import Outcome, Reason
+from rollart_flow.types import Action, Observation, Outcome, Reason, Tool
 
 START_S = 300.0
 """Longest start of an environment's process, with all imports, and the wait for its turn [s]."""
@@ -106,7 +106,7 @@ class GuardedEnvironment:
         self.solved: bool | None = None
         """Last value of `info["success"]`, or None."""
 
-    async def reset(self, seed: int, task: str) -> str:
+    async def reset(self, seed: int, task: str) -> Observation:
         """Create and reset the environment, and return the first observation."""
         loop = asyncio.get_running_loop()
         began = loop.time()
@@ -122,6 +122,12 @@ class GuardedEnvironment:
         self._attempt.check()
         return answer.observation
 
+    @property
+    def tools(self) -> Sequence[Tool] | None:
+        """Tools of the episode, after its reset; None if the environment takes text."""
+        environment = self._environment
+        return environment.tools if isinstance(environment, Conversing) else None
+
     async def _start(self, environment: SlowStart) -> None:
         """Start the environment, whose imports are not limited by the time of a step."""
         guard = _Guard(self._name, CallLimit(self._attempt, max(START_S, self._timeout_s)))
@@ -132,7 +138,7 @@ class GuardedEnvironment:
             guard.limit.close()
         self._attempt.check()
 
-    async def step(self, action: str) -> StepAnswer:
+    async def step(self, action: str | Action) -> StepAnswer:
         """Apply an action and return the checked answer."""
         if self._environment is None:
             raise ValueError("step comes after reset")

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
 
+from rollart_flow.control.rollout.conversing import Transcript
 from rollart_flow.control.rollout.interrupts import AttemptResult
 from rollart_flow.types import Assignment, FinishReason, Generation, Trajectory, Turn
 
@@ -121,6 +122,7 @@ class Recorder:
         reset_s: float,
         env_version: str,
         solved: bool | None,
+        transcript: Transcript | None = None,
     ) -> Trajectory:
         """Return the attempt as a trajectory without a reward."""
         self.end_turn()
@@ -155,6 +157,7 @@ class Recorder:
             turns=tuple(turn.turn() for turn in self._turns),
             solved=solved,
             prefill_workers=prefilled_by if any(prefilled_by) else None,
+            **({} if transcript is None else transcript.columns()),
         )
 
     def _along(self, generated: Sequence[V], observed: V) -> tuple[V, ...]:

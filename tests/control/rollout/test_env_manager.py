@@ -270,7 +270,10 @@ async def test_an_action_gets_no_more_tokens_than_the_context_has_room_for() -> 
     [
         (ScriptedEnvironment(reset=OSError("no such map")), "reset raised OSError: no such map"),
         (ScriptedEnvironment(ValueError("bad\nmove")), "step raised ValueError: bad move"),
-        (ScriptedEnvironment(reset="go"), "reset returned str; it must return (observation: str"),
+        (
+            ScriptedEnvironment(reset="go"),
+            "reset returned str; it must return (observation: text or messages",
+        ),
         (ScriptedEnvironment(reset=("go",)), "reset returned 1 values; it must return"),
         (ScriptedEnvironment(reset=(3, {})), "returned int as observation"),
         (ScriptedEnvironment(reset=("go", None)), "reset returned None as info"),
