@@ -1,6 +1,7 @@
 """Rendering of one trajectory: per turn the observation, the action and every generated token."""
 
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
@@ -66,9 +67,45 @@ def speller(run: "Run") -> Spell:
 
 def render_trajectory(row: Mapping[str, Any], spell: Spell) -> RenderableType:
     parts: list[RenderableType] = [_head(row)]
+    messages = _by_turn(row)
     for index, turn in enumerate(row["turns"], start=1):
-        parts += ["", _turn_line(index, turn), _said(turn), _tokens(row, turn, spell)]
+        said = _said(turn) if messages is None else _conversation(messages.get(index - 1, ()))
+        parts += ["", _turn_line(index, turn), said, _tokens(row, turn, spell)]
     return Group(*parts)
+
+
+def _by_turn(row: Mapping[str, Any]) -> dict[int, list[Mapping[str, Any]]] | None:
+    """The stored messages by turn; None for a trajectory without messages."""
+    stored = row.get("messages")
+    if stored is None:
+        return None
+    by_turn: dict[int, list[Mapping[str, Any]]] = {}
+    for message in json.loads(stored):
+        by_turn.setdefault(message["turn"], []).append(message)
+    return by_turn
+
+
+def _conversation(messages: Sequence[Mapping[str, Any]]) -> RenderableType:
+    table = Table.grid(padding=(0, 2))
+    for message in messages:
+        role, said = message["role"], message["content"]
+        style = "green" if role == "assistant" else "cyan"
+        if thinking := message.get("reasoning_content"):
+            table.add_row("  thinking", Text(thinking, style="dim"))
+        if said or not message.get("tool_calls"):
+            name = message.get("name")
+            table.add_row(f"  {role}{f' {name}' if name else ''}", Text(said, style=style))
+        for call in message.get("tool_calls", ()):
+            table.add_row("  call", Text(_call(call), style="red" if "error" in call else style))
+    return table
+
+
+def _call(call: Mapping[str, Any]) -> str:
+    if error := call.get("error"):
+        return f"{call['text'] or call['function']['name']}: {error}"
+    given = call["function"]["arguments"]
+    arguments = ", ".join(f"{key}={json.dumps(value)}" for key, value in given.items())
+    return f"{call['function']['name']}({arguments})"
 
 
 def _head(row: Mapping[str, Any]) -> Text:
@@ -91,6 +128,8 @@ def _head(row: Mapping[str, Any]) -> Text:
         f"\npolicy versions {versions}, {len(row['token_ids'])} tokens in {lived:.3f} s, "
         f"reset {row['reset_s']:.3f} s, temperature {row['sampling']['temperature']:g}"
     )
+    if row.get("tool_calls"):
+        text.append(f"\n{row['tool_calls']} tool calls, {row['tool_errors']} could not be made")
     for trained in row["steps"]:
         ages = f"staleness {trained['staleness']}, lag {trained['lag']}"
         text.append(f"\ntrained on in step {trained['step']}, {ages}")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rollart_flow.rows import trajectories_table
-from rollart_flow.schema import TABLES
+from rollart_flow.schema import SCHEMA_VERSION, TABLES
 from rollart_flow.store import RunStatus, open_run
 from tests import builders
 from tests.cli.shell import refused, rollart
@@ -270,7 +270,9 @@ def test_an_unknown_run_suggests_one_that_is_near() -> None:
 def test_a_run_of_a_newer_schema_is_refused_in_one_line(tmp_path: Path) -> None:
     run = small_run(tmp_path, steps=0)
     path = Path(run.uri) / "run.json"
-    path.write_text(path.read_text().replace('"schema_version": 5', '"schema_version": 99'))
+    path.write_text(
+        path.read_text().replace(f'"schema_version": {SCHEMA_VERSION}', '"schema_version": 99')
+    )
     assert "schema version 99" in refused(rollart("show", run.uri), code=1)
 
 

@@ -16,6 +16,7 @@ from tests.builders import batches, events, step_row, trajectories
 from tests.runs import ids
 
 ROOT = Path(__file__).parents[2]
+OF_6 = {"trajectories": ["messages", "tools", "tool_calls", "tool_errors"]}
 OF_5 = {"batches": ["lag"], "steps": ["lag_max", "lag_mean", "skipped"]}
 OF_4 = {"steps": ["push_s"]}
 OF_3 = {"steps": ["pull_s", "exposed_pull_s"], "trajectories": ["prefill_workers"]}
@@ -25,7 +26,8 @@ OF_2 = {
 }
 """Columns that came with a version."""
 _LATER = {
-    1: (OF_2, OF_3, OF_4, OF_5), 2: (OF_3, OF_4, OF_5), 3: (OF_4, OF_5), 4: (OF_5,),
+    1: (OF_2, OF_3, OF_4, OF_5, OF_6), 2: (OF_3, OF_4, OF_5, OF_6), 3: (OF_4, OF_5, OF_6),
+    4: (OF_5, OF_6), 5: (OF_6,),
 }  # fmt: skip
 ADDED = {
     version: {table: [name for of in later for name in of.get(table, [])] for table in TABLES}

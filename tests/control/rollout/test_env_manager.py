@@ -272,7 +272,7 @@ async def test_an_action_gets_no_more_tokens_than_the_context_has_room_for() -> 
         (ScriptedEnvironment(ValueError("bad\nmove")), "step raised ValueError: bad move"),
         (
             ScriptedEnvironment(reset="go"),
-            "reset returned str; it must return (observation: text or messages",
+            "it must return (observation: text or messages",
         ),
         (ScriptedEnvironment(reset=("go",)), "reset returned 1 values; it must return"),
         (ScriptedEnvironment(reset=(3, {})), "returned int as observation"),

@@ -1,0 +1,113 @@
+"""Typed methods as tools, and environments that have them, here and in a process of their own."""
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+import pytest
+from pydantic import Field
+
+from rollart_flow.control.protocols import AsyncEnvironment, Conversing
+from rollart_flow.envs import Domain, Environment, ToolEnvironment, tool
+from rollart_flow.envs.adapter import open_environment
+from rollart_flow.envs.base import Info
+from rollart_flow.envs.tools import described
+from rollart_flow.errors import SettingsError
+from rollart_flow.types import Action, Message, Observation, Role, Split, Task, ToolCall
+from rollart_flow.types.messages import system, user
+
+
+class Shop(ToolEnvironment):
+    """Sells apples; the right answer is their price."""
+
+    def reset(self, seed: int, task: str) -> tuple[Observation, Info]:
+        return [system("You may look prices up."), user("What do two apples cost?")], {}
+
+    @tool
+    def price(self, fruit: str, count: Annotated[int, Field(ge=1)] = 1) -> dict[str, int]:
+        """Look the price of some
+        fruit up.
+
+        Args:
+            fruit: name of the fruit.
+        """
+        return {"cents": {"apple": 30}[fruit] * count}
+
+    @tool
+    def close_shop(self) -> str:
+        """Close the shop."""
+        return "closed"
+
+    def answer(self, text: str) -> tuple[Observation, float, bool, bool, Info]:
+        return "", float(text == "60"), True, False, {"success": text == "60"}
+
+
+@dataclass(frozen=True)
+class Shopping(Domain):
+    name: ClassVar[str] = "shopping"
+    environment: ClassVar[type[Environment]] = Shop
+    isolated: bool = True
+
+    def tasks(self, split: Split, seed: int) -> Iterator[Task]:
+        while True:
+            yield Task("apples", self.name)
+
+
+def call(name: str, call_id: str = "1", **arguments: object) -> Action:
+    return Action("", tool_calls=(ToolCall(call_id, name, arguments),))
+
+
+def test_a_tool_is_described_by_its_name_docstring_and_annotations() -> None:
+    price, close = Shop().tools
+    assert (price.name, price.description) == ("price", "Look the price of some fruit up.")
+    assert price.parameters == {
+        "type": "object",
+        "properties": {
+            "fruit": {"type": "string", "description": "name of the fruit."},
+            "count": {"type": "integer", "default": 1, "minimum": 1},
+        },
+        "required": ["fruit"],
+        "additionalProperties": False,
+    }
+    assert close.parameters["properties"] == {}
+
+
+def test_a_tool_without_words_or_with_an_odd_type_is_refused_in_one_line() -> None:
+    def silent() -> None: ...
+
+    def odd(where: AsyncEnvironment) -> None:
+        """Do something."""
+
+    with pytest.raises(SettingsError, match=r"^tool 'silent' has no docstring"):
+        described(silent)
+    with pytest.raises(SettingsError, match=r"^tool 'odd' has no JSON Schema: "):
+        described(odd)
+
+
+@pytest.mark.parametrize("isolated", [False, True])
+def test_its_tools_answer_and_what_they_raise_is_an_answer(isolated: bool) -> None:
+    async def talk() -> None:
+        environment = open_environment(Shopping(), isolated=isolated, timeout_s=60.0)
+        shown, _ = await environment.reset(0, "{}")
+        assert [message.role for message in shown if isinstance(message, Message)] == [
+            Role.SYSTEM,
+            Role.USER,
+        ]
+        assert isinstance(environment, Conversing)
+        assert environment.tools is not None
+        assert [each.name for each in environment.tools] == ["price", "close_shop"]
+        calls = call("price", fruit="apple", count=2).tool_calls
+        more = call("price", "2", fruit="pear").tool_calls
+        told, reward, terminated, _, _ = await environment.step(Action("", None, calls + more))
+        assert (reward, terminated) == (0.0, False)
+        one, other = told
+        assert isinstance(one, Message)
+        assert isinstance(other, Message)
+        assert (one.role, one.call_id, one.text) == (Role.TOOL, "1", '{"cents": 60}')
+        assert (other.call_id, other.text) == ("2", "error: KeyError: 'pear'")
+        _, reward, terminated, _, info = await environment.step(Action("60", "two at 30"))
+        assert (reward, terminated, info["success"]) == (1.0, True, True)
+        await environment.close()
+
+    asyncio.run(talk())
