@@ -13,6 +13,8 @@ import pytest
 from rollart_flow.rows import trajectories_table
 from rollart_flow.schema import SCHEMA_VERSION, TABLES
 from rollart_flow.store import RunStatus, open_run
+from rollart_flow.types import Message, Role, ToolCall
+from rollart_flow.types.messages import tool_result, user
 from tests import builders
 from tests.cli.shell import refused, rollart
 from tests.runs import BATCH_SIZE, DOMAINS, STEPS, new_writer, small_run
@@ -231,6 +233,36 @@ def test_a_file_cannot_be_hidden_in_a_query(sql: str, tmp_path: Path) -> None:
 def test_a_query_may_speak_of_files_and_have_comments() -> None:
     sql = "/* one */ select 'read_csv(''x'')' as a -- and read_csv('x')\n from steps limit 1"
     assert json.loads(rollart("query", "small", sql, "--json").out) == [{"a": "read_csv('x')"}]
+
+
+def test_a_conversation_is_shown_with_its_calls(tmp_path: Path) -> None:
+    writer = new_writer(tmp_path)
+    bad = ToolCall("2", "price", {}, "'fruit' is a required property")
+    good = ToolCall("1", "price", {"fruit": "apple"})
+    said = [
+        (0, user("What do apples cost?")),
+        (0, Message(Role.ASSISTANT, "", "look it up", (good, bad))),
+        (1, tool_result(good, "30 cents")),
+        (1, Message(Role.ASSISTANT, "30")),
+    ]
+    messages = json.dumps([{"turn": turn, **each.as_json()} for turn, each in said])
+    row = builders.trajectory(
+        "a", turns=(builders.turn(""), builders.turn("30")), messages=messages, tools="[]",
+        tool_calls=2, tool_errors=1,
+    )  # fmt: skip
+    writer.commit("trajectories", trajectories_table([row]))
+    writer.close()
+    shown = rollart("show", str(tmp_path / "a"), "--trajectory", "a").out
+    for line in (
+        "2 tool calls, 1 could not be made",
+        "user            What do apples cost?",
+        "thinking        look it up",
+        'call            price(fruit="apple")',
+        "call            price: 'fruit' is a required property",
+        "tool price  30 cents",
+        "assistant   30",
+    ):
+        assert " ".join(line.split()) in " ".join(shown.split()), line
 
 
 HOSTILE = "\x1b]52;c;aGk=\x07\x9b31m\u202etxt\x1b[2J"

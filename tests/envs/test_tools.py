@@ -14,8 +14,8 @@ from rollart_flow.envs.adapter import open_environment
 from rollart_flow.envs.base import Info
 from rollart_flow.envs.tools import described
 from rollart_flow.errors import SettingsError
-from rollart_flow.types import Action, Message, Observation, Role, Split, Task, ToolCall
-from rollart_flow.types.messages import system, user
+from rollart_flow.types import Action, Observation, Role, Split, Task, ToolCall
+from rollart_flow.types.messages import messages_of, system, user
 
 
 class Shop(ToolEnvironment):
@@ -90,10 +90,7 @@ def test_its_tools_answer_and_what_they_raise_is_an_answer(isolated: bool) -> No
     async def talk() -> None:
         environment = open_environment(Shopping(), isolated=isolated, timeout_s=60.0)
         shown, _ = await environment.reset(0, "{}")
-        assert [message.role for message in shown if isinstance(message, Message)] == [
-            Role.SYSTEM,
-            Role.USER,
-        ]
+        assert [message.role for message in messages_of(shown)] == [Role.SYSTEM, Role.USER]
         assert isinstance(environment, Conversing)
         assert environment.tools is not None
         assert [each.name for each in environment.tools] == ["price", "close_shop"]
@@ -101,9 +98,7 @@ def test_its_tools_answer_and_what_they_raise_is_an_answer(isolated: bool) -> No
         more = call("price", "2", fruit="pear").tool_calls
         told, reward, terminated, _, _ = await environment.step(Action("", None, calls + more))
         assert (reward, terminated) == (0.0, False)
-        one, other = told
-        assert isinstance(one, Message)
-        assert isinstance(other, Message)
+        one, other = messages_of(told)
         assert (one.role, one.call_id, one.text) == (Role.TOOL, "1", '{"cents": 60}')
         assert (other.call_id, other.text) == ("2", "error: KeyError: 'pear'")
         _, reward, terminated, _, info = await environment.step(Action("60", "two at 30"))
