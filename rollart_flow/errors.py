@@ -27,6 +27,7 @@
     │   ├── WorkerLeftError                     its worker was told to stop serving; others serve
     │   └── WorkerLostError                     it died permanently and is not replaced
     ├── UnknownClientError (LookupError)        a restarted coordinator asks its caller to report
+    ├── BlockOverError (LookupError)            a restarted source asks for a block that is done
     ├── WeightsError (RuntimeError)             a version that is missing, torn or damaged
     │   └── WeightStoreAwayError                the storage fails now; a retry may succeed
     ├── TrainerError (RuntimeError)             a step or checkpoint that cannot be computed
@@ -160,6 +161,10 @@ class WorkerLostError(EngineError):
 
 class UnknownClientError(RollartError, LookupError):
     """The coordinator restarted and does not know its caller, which has to report to it first."""
+
+
+class BlockOverError(RollartError, LookupError):
+    """A block of a source that the stream has finished with; a restarted source passes it over."""
 
 
 class WeightsError(RollartError, RuntimeError):

@@ -276,8 +276,7 @@ class Admission(Protocol):
         """Wait for credit and return the index-th block of attempts for a source.
 
         A source asks for consecutive indices. A repeated call with the same index returns the
-        same block, so that none is lost or duplicated. A restarted source takes a new name if the
-        scheduler was restarted as well.
+        same block, so that none is lost or duplicated.
 
         Args:
             source: name of the source.
@@ -289,10 +288,11 @@ class Admission(Protocol):
 
         Raises:
             UnknownClientError: the scheduler was restarted; call `adopt`, then ask again.
+            BlockOverError: a repeated call, and all attempts of the block have started or ended.
         """
 
-    async def adopt(self, source: str, trajectory_ids: Sequence[str]) -> None:
-        """Tell a restarted scheduler which attempts a source has received, ended ones included."""
+    async def adopt(self, source: str, blocks: Sequence[Sequence[str]]) -> None:
+        """Tell a restarted scheduler the ids of the attempts of all blocks of a source."""
 
     async def permit(self, trajectory_id: str, worker: str) -> Cancellation | None:
         """Ask for permission just before reset, since the attempt may have waited in a queue.

@@ -43,8 +43,8 @@ class AdmissionClient:
     ) -> tuple[int, tuple[Cancellation, ...]]:
         return await self._coordinator.call.announce.aio(worker, running)
 
-    async def adopt(self, source: str, trajectory_ids: Sequence[str]) -> None:
-        await self._coordinator.call.adopt.aio(source, trajectory_ids)
+    async def adopt(self, source: str, blocks: Sequence[Sequence[str]]) -> None:
+        await self._coordinator.call.adopt.aio(source, blocks)
 
     def _send_soon(self) -> None:
         """Send the messages of this turn of the loop when the turn has ended."""

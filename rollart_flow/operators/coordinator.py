@@ -69,8 +69,8 @@ class CoordinatorActor:
         self._plane = plane
         self._scheduler, self._controller = plane.scheduler, plane.controller
         self._recorded = recovered.version
-        self._due = recovered.due_versions(self._settings.steps, self._settings.evaluate_every)
-        self._unevaluated = set(self._due)
+        settings = self._settings
+        self._unevaluated = set(recovered.due_versions(settings.steps, settings.evaluate_every))
         freeze_heap()
 
     # Admission.
@@ -80,15 +80,15 @@ class CoordinatorActor:
         """Wait for and return the index-th block of a source; it is empty if the run ends."""
         plane = await self._serving()
         assignments = await plane.scheduler.admit(source, index, most)
-        self._all_admitted = not assignments
+        self._all_admitted |= not assignments
         # The admissions must outlive this process, as the attempts do.
         await self._run.events.received()
         return assignments
 
     @register("rank_zero")
-    async def adopt(self, source: str, trajectory_ids: Sequence[str]) -> None:
+    async def adopt(self, source: str, blocks: Sequence[Sequence[str]]) -> None:
         """Learn which attempts a source has received; see `control.protocols.Admission`."""
-        await (await self._serving()).scheduler.adopt(source, trajectory_ids)
+        await (await self._serving()).scheduler.adopt(source, blocks)
 
     @register("rank_zero")
     async def permit(
@@ -193,23 +193,16 @@ class CoordinatorActor:
     # Evaluation.
 
     @register("rank_zero")
-    async def next_evaluation(self, after: int | None) -> int | None:
-        """Wait for and return the next version to evaluate, or None if no more are due.
+    async def recorded(self, version: int) -> bool:
+        """Wait until a version's step is recorded; return False if the run stops.
 
-        The call returns once the version's step is recorded; the weights of a version that is
-        evaluated are published before that.
-
-        Args:
-            after: version that the caller received last; None for the first call.
+        The weights of a version that is evaluated are published before that.
         """
         await self._serving()
-        version = next((due for due in self._due if after is None or due > after), None)
-        if version is None:
-            return None
         while self._recorded < version and not self._stopped:
             with waiting(f"version {version}"):
                 await self._changed.wait()
-        return version if self._recorded >= version and not self._stopped else None
+        return not self._stopped
 
     @register("rank_zero")
     async def evaluated(self, version: int) -> None:

@@ -7,11 +7,12 @@ besides Arrow and Ray.
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from rollart_flow.errors import UnknownClientError
+from rollart_flow.errors import BlockOverError, UnknownClientError
 from rollart_flow.resources.blocking import report_waits
 from rollart_flow.types import Assignment, Sampling, Split, Task
 
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
 NextBlock = Callable[[int], pa.Table | None]
 """Function from an index to that block of a stream, or to None at the end of the stream.
 
-A repeated call with the same index returns the same block.
+If the process of a source dies, another one asks for all blocks again, from the first one on. A
+repeated call with the same index returns the same block or, if the stream has finished with it, an
+empty one: the stream takes no block twice.
 """
 
 
@@ -45,35 +48,63 @@ class ReportedSource:
 class Admitted:
     """Function that returns the blocks of the task source.
 
+    It notes the ids of its attempts in a local file, so that a process that replaces a lost one can
+    report them to a coordinator that was lost, too.
+
     Args:
         coordinator: handle of the coordinator.
         source: name of this source for the coordinator.
         limit: number of attempts after which the source ends.
         most: maximum number of attempts of a block.
+        notes: path of the file of notes.
     """
 
     def __init__(
-        self, coordinator: "Remote[CoordinatorActor]", source: str, limit: int, most: int
+        self,
+        coordinator: "Remote[CoordinatorActor]",
+        source: str,
+        limit: int,
+        most: int,
+        notes: Path,
     ) -> None:
         self._coordinator = coordinator
         self._source = source
         self._left = limit
         self._most = most
-        self._taken: list[str] = []
+        self._notes = notes
+        self._taken: list[list[str]] = []
 
     def __call__(self, index: int) -> pa.Table | None:
         """Wait for credit and return the index-th block of attempts, or None at the end."""
-        if self._left <= 0:
+        if index == 0 and self._notes.exists():
+            self._taken = [json.loads(line) for line in self._notes.read_text().splitlines()]
+            self._left -= sum(map(len, self._taken))
+            self._coordinator.call.adopt(self._source, self._taken)
+        new = index == len(self._taken)
+        if new and self._left <= 0:
             return None
+        try:
+            assignments = self._admitted(index)
+            if not assignments:
+                return None
+        except BlockOverError:
+            assignments = ()
+        if new:
+            self._note([each.trajectory_id for each in assignments])
+        return write_assignments(assignments)
+
+    def _note(self, block: list[str]) -> None:
+        self._left -= len(block)
+        self._taken.append(block)
+        with self._notes.open("a") as file:  # one call to the system, which no kill cuts
+            file.write(json.dumps(block) + "\n")
+
+    def _admitted(self, index: int) -> tuple[Assignment, ...]:
         while True:
             try:
-                assignments = self._coordinator.call.admit(self._source, index, self._most)
-                break
-            except UnknownClientError:
+                return self._coordinator.call.admit(self._source, index, self._most)
+            except UnknownClientError:  # the coordinator was lost
                 self._coordinator.call.adopt(self._source, self._taken)
-        self._left -= len(assignments)
-        self._taken += [each.trajectory_id for each in assignments]
-        return write_assignments(assignments) if assignments else None
 
 
 class Batches:
@@ -91,8 +122,10 @@ class Batches:
 
     def __call__(self, index: int) -> pa.Table | None:
         """Wait for the preceding step and return the batch of step `first_step + index`."""
-        step = self._first_step + index
-        batch = self._coordinator.call.next_batch(step)
+        try:
+            batch = self._coordinator.call.next_batch(self._first_step + index)
+        except BlockOverError:
+            return pa.table({"step": pa.array([], pa.int64())})
         if batch is None:
             return None
         return pa.table(
@@ -106,21 +139,22 @@ class Batches:
 
 
 class Versions:
-    """Function that returns the rows of the evaluation source: one published version each."""
+    """Function that returns the rows of the evaluation source: one published version each.
 
-    def __init__(self, coordinator: "Remote[CoordinatorActor]") -> None:
+    Args:
+        coordinator: handle of the coordinator.
+        due: versions to evaluate, in order.
+    """
+
+    def __init__(self, coordinator: "Remote[CoordinatorActor]", due: Sequence[int]) -> None:
         self._coordinator = coordinator
-        self._versions: list[int] = []
+        self._due = due
 
     def __call__(self, index: int) -> pa.Table | None:
         """Wait for and return the index-th version to evaluate, or None if no more are due."""
-        if index == len(self._versions):
-            after = self._versions[-1] if self._versions else None
-            version = self._coordinator.call.next_evaluation(after)
-            if version is None:
-                return None
-            self._versions.append(version)
-        return pa.table({"version": [self._versions[index]]})
+        if index == len(self._due) or not self._coordinator.call.recorded(self._due[index]):
+            return None
+        return pa.table({"version": [self._due[index]]})
 
 
 def write_assignments(assignments: Sequence[Assignment]) -> pa.Table:

@@ -11,6 +11,8 @@ ends, and the coordinator decides when that is, so that a run stops without inte
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 from rollart_flow.control.inference.health import HealthLimits
@@ -54,7 +56,9 @@ class Dataflow:
         coordinator = self._processes.coordinator
 
         def part(number: int, limit: int) -> NextBlock:
-            admitted = Admitted(coordinator, f"tasks-{number}", limit, self._block_size())
+            name = f"tasks-{number}"
+            size = self._block_size()
+            admitted = Admitted(coordinator, name, limit, size, Path(notes, name))
             return ReportedSource(self._uri, admitted)
 
         def abandon() -> None:
@@ -69,7 +73,8 @@ class Dataflow:
             in_flight=self._attempts_in_flight(),
         )
         source = StreamSource(part, lambda: coordinator.call.admits(), abandon)
-        return self._processes.executor.produce("tasks", source, stage)
+        with TemporaryDirectory(prefix="rollart-") as notes:
+            yield from self._processes.executor.produce("tasks", source, stage)
 
     def _block_size(self) -> int:
         """Return the maximum number of attempts of a block, with which all workers get blocks."""
@@ -125,7 +130,8 @@ class Dataflow:
             coordinator=self._processes.coordinator,
             health=HealthLimits(answer_s=self._pipeline.rollout.engine_timeout_s),
         )
-        versions = ReportedSource(self._uri, Versions(self._processes.coordinator))
+        due = self._processes.recovered.due_versions(self._pipeline.train.steps, node.every)
+        versions = ReportedSource(self._uri, Versions(self._processes.coordinator, due))
         stage = OperatorStage(EvaluateOperator, (context,))
         for block in self._processes.executor.stream("versions", versions, stage):
             for scores in block["scores"].to_pylist():

@@ -171,8 +171,8 @@ class RemoteAdmission:
     ) -> tuple[int, tuple[Cancellation, ...]]:
         return await self._ask(lambda scheduler: scheduler.announce(worker, running))
 
-    async def adopt(self, source: str, trajectory_ids: Sequence[str]) -> None:
-        await self._ask(lambda scheduler: scheduler.adopt(source, trajectory_ids))
+    async def adopt(self, source: str, blocks: Sequence[Sequence[str]]) -> None:
+        await self._ask(lambda scheduler: scheduler.adopt(source, blocks))
 
     async def _ask(self, message: Callable[[RolloutScheduler], Coroutine[Any, Any, A]]) -> A:
         return await self._network.call(self._coordinator, lambda plane: message(plane.scheduler))

@@ -82,10 +82,10 @@ class Rollout:
     async def source(self, name: str) -> None:
         """Receive attempts until there are no more."""
         index = 0
-        taken: list[str] = []
+        taken: list[list[str]] = []
         while assignments := await self._admit(name, index, taken):
+            taken.append([assignment.trajectory_id for assignment in assignments])
             for assignment in assignments:
-                taken.append(assignment.trajectory_id)
                 self.admitted[assignment.trajectory_id] = None
                 self._unacknowledged[assignment.trajectory_id] = None
                 self._queue.put_nowait(assignment)
@@ -95,7 +95,7 @@ class Rollout:
                 with waiting(f"room for {name}"):
                     await self._room.wait()
 
-    async def _admit(self, name: str, index: int, taken: list[str]) -> tuple[Assignment, ...]:
+    async def _admit(self, name: str, index: int, taken: list[list[str]]) -> tuple[Assignment, ...]:
         while True:
             try:
                 return await self._admission.admit(name, index, _BLOCK)

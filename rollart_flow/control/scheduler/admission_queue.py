@@ -1,15 +1,16 @@
 """Input of the scheduler: the tasks of a run, and the requests of sources for attempts.
 
-The invariant: a source that repeats a request with the same index gets the same attempts, so that
-a restarted source neither loses nor duplicates an attempt.
+The invariant: a source that repeats a request with the same index gets the same attempts, as long
+as any of them may be unknown to its stream, so that a restarted source neither loses nor duplicates
+an attempt.
 """
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from rollart_flow.errors import RunFailedError
+from rollart_flow.errors import BlockOverError, RunFailedError
 from rollart_flow.types import Assignment, Task
 
 
@@ -92,22 +93,24 @@ class AdmissionQueue:
         """Return the earlier answer to a request, or None if there is none.
 
         Raises:
-            RunFailedError: the request was answered too long ago to be remembered.
+            BlockOverError: all attempts of the block have started or ended.
         """
-        if index <= self._forgotten.get(source, -1):
-            raise RunFailedError(
-                f"source {source!r} asks again for block {index}, which it got too long ago; "
-                "start it under a new name"
-            )
-        return self._answers.get((source, index))
+        found = self._answers.get((source, index))
+        if index <= self._forgotten.get(source, -1) or found == ():
+            raise BlockOverError(f"block {index} of source {source!r} is over")
+        return found
 
     def knows(self, source: str) -> bool:
         """Whether a source has asked before, or reported its attempts."""
         return source in self._sources
 
-    def know(self, source: str) -> None:
-        """Remember a source that has reported its attempts."""
+    def know(self, source: str, blocks: Iterable[tuple[Assignment, ...]] = ()) -> None:
+        """Remember a source, and what has not ended of the blocks that it has reported."""
         self._sources.add(source)
+        for index, block in enumerate(blocks):
+            forgotten = index <= self._forgotten.get(source, -1)
+            if not forgotten and (source, index) not in self._answers:
+                self._remember((source, index), block)
 
     def ask(self, source: str, index: int, most: int) -> asyncio.Future[tuple[Assignment, ...]]:
         """Queue a request; identical requests share one future."""
@@ -120,13 +123,16 @@ class AdmissionQueue:
     def answer(self, assignments: tuple[Assignment, ...]) -> None:
         """Answer the oldest request."""
         key, request = self._asks.popitem(last=False)
+        self._remember(key, assignments)
+        request.answer.set_result(assignments)
+
+    def _remember(self, key: _Key, assignments: tuple[Assignment, ...]) -> None:
         self._answers[key] = assignments
         self._remembered += len(assignments)
         while self._remembered > self._history and len(self._answers) > 1:
             (source, index), forgotten = self._answers.popitem(last=False)
             self._remembered -= len(forgotten)
             self._forgotten[source] = max(index, self._forgotten.get(source, -1))
-        request.answer.set_result(assignments)
 
     def dismiss(self) -> None:
         """Answer all open requests with no attempt, since none is assigned any more."""

@@ -113,13 +113,17 @@ class RolloutScheduler:
         with waiting(f"admit({source}, {index})"):
             return await asyncio.shield(answer)
 
-    async def adopt(self, source: str, trajectory_ids: Sequence[str]) -> None:
+    async def adopt(self, source: str, blocks: Sequence[Sequence[str]]) -> None:
         """Assign attempts, whose ids a source has received of an earlier scheduler, to it."""
-        self._admissions.know(source)
-        for trajectory_id in trajectory_ids:
-            attempt = self._registry.attempts.get(trajectory_id)
-            if attempt is not None and attempt.queued:
+        self._admissions.know(source, [self._adopted(source, block) for block in blocks])
+
+    def _adopted(self, source: str, trajectory_ids: Sequence[str]) -> tuple[Assignment, ...]:
+        known = self._registry.attempts
+        attempts = [known[each] for each in trajectory_ids if each in known]
+        for attempt in attempts:
+            if attempt.queued:
                 attempt.source = source
+        return tuple(attempt.assignment for attempt in attempts)
 
     async def permit(self, trajectory_id: str, worker: str) -> Cancellation | None:
         """Return None if an attempt may start on a rollout worker, else its cancellation.

@@ -19,7 +19,7 @@ from rollart_flow.control.schedule.declarations import Overdue, Phase, Swap
 from rollart_flow.control.schedule.schedule import Schedule
 from rollart_flow.control.scheduler.rollout_scheduler import RolloutScheduler
 from rollart_flow.control.training.progress import PhaseSeconds, Published, StepSeconds
-from rollart_flow.errors import RunFailedError
+from rollart_flow.errors import BlockOverError, RunFailedError
 from rollart_flow.types import Batch, Event, EventKind
 
 
@@ -94,7 +94,7 @@ class AsyncController:
         """The batch of a step, once the step before is trained; None after the last step.
 
         Raises:
-            RunFailedError: the run cannot go on, or the step is over.
+            BlockOverError, RunFailedError: the step is over; the run cannot go on.
         """
         while self._trained < step - 1 and step <= self._steps:
             with waiting(f"trained(step={step - 1})"):
@@ -103,7 +103,7 @@ class AsyncController:
             self._scheduler.stop()
             return None
         if step <= self._trained:
-            raise RunFailedError(f"step {step} is over; the next one is {self._trained + 1}")
+            raise BlockOverError(f"step {step} is over; the next one is {self._trained + 1}")
         async with self._lock:
             return await self._prepared(step)
 

@@ -132,7 +132,7 @@ class Permits(Admission):
     ) -> tuple[int, tuple[Cancellation, ...]]:
         raise NotImplementedError
 
-    async def adopt(self, source: str, trajectory_ids: Sequence[str]) -> None:
+    async def adopt(self, source: str, blocks: Sequence[Sequence[str]]) -> None:
         raise NotImplementedError
 
 

@@ -12,7 +12,12 @@ from rollart_flow.control.schedule.staleness import StalenessPolicy
 from rollart_flow.control.scheduler.groups import GroupRecord
 from rollart_flow.control.scheduler.rollout_scheduler import RolloutScheduler
 from rollart_flow.control.scheduler.rollout_settings import RolloutSettings
-from rollart_flow.errors import RunFailedError, SettingsError, UnknownClientError
+from rollart_flow.errors import (
+    BlockOverError,
+    RunFailedError,
+    SettingsError,
+    UnknownClientError,
+)
 from rollart_flow.types import Assignment, EventKind, Outcome, Reason, Task
 from tests.builders import batch_of, committed, sample
 from tests.dst.environments import endless_tasks
@@ -154,11 +159,11 @@ async def test_two_questions_about_the_same_index_share_the_answer_when_it_comes
     assert one is two
 
 
-async def test_an_answer_that_was_forgotten_is_an_error_that_says_what_to_do() -> None:
+async def test_a_block_that_was_forgotten_is_over() -> None:
     bench = Bench(batch_size=100, history=3)
     for _ in range(5):
         await bench.admit()
-    with pytest.raises(RunFailedError, match="'source' asks again for block 1"):
+    with pytest.raises(BlockOverError, match="block 1 of source 'source' is over"):
         await bench.scheduler.admit("source", 1)
     await bench.scheduler.admit("source", 2)
 
@@ -413,12 +418,15 @@ async def test_a_restarted_scheduler_takes_over_what_is_in_flight() -> None:
     restarted.restore([GroupRecord(taken[0].group_id, taken[0].task)], next_cursor=1)
     with pytest.raises(UnknownClientError, match="'source' has to report"):
         await restarted.admit("source", 1)
-    await restarted.adopt("source", [taken[0].trajectory_id])
+    await restarted.adopt("source", [[taken[0].trajectory_id]])
     late = RunningAttempt(f"{taken[0].group_id}-07", taken[0].group_id, 7, version=0)
     _, refused = await restarted.announce("host", [late])
     assert refused == (), "an attempt that the tables do not show goes on"
     (handed_out,) = await restarted.admit("source", 1)
     assert handed_out.trajectory_id == taken[1].trajectory_id, "and none is handed out twice"
+    assert [each.trajectory_id for each in await restarted.admit("source", 0)] == ids(taken[:1]), (
+        "a source that restarts, too, gets what it has received again"
+    )
     restarted.version_updated(1)
     stale = await restarted.permit(late.trajectory_id, "host")
     assert stale is not None

@@ -14,7 +14,7 @@ from rollart_flow.control.schedule.schedules import flash, one_off, rollart, syn
 from rollart_flow.control.scheduler.rollout_scheduler import RolloutScheduler
 from rollart_flow.control.training.controller import AsyncController
 from rollart_flow.control.training.progress import PhaseSeconds
-from rollart_flow.errors import RunFailedError
+from rollart_flow.errors import BlockOverError, RunFailedError
 from rollart_flow.types import Batch, EventKind
 from tests.builders import batch_of
 from tests.dst.log import EventLog
@@ -556,17 +556,21 @@ async def test_training_that_outlived_the_controller_is_reported_to_the_next(
 
 
 @pytest.mark.parametrize(
-    ("ask", "message"),
+    ("ask", "error", "message"),
     [
-        (lambda control: control.next_batch(4), "step 4 is over; the next one is 5"),
-        (lambda control: control.trained(5), "step 5 has no batch"),
+        (
+            lambda control: control.next_batch(4),
+            BlockOverError,
+            "step 4 is over; the next one is 5",
+        ),
+        (lambda control: control.trained(5), RunFailedError, "step 5 has no batch"),
     ],
 )
 async def test_steps_out_of_turn_are_refused(
-    ask: Callable[[AsyncController], object], message: str
+    ask: Callable[[AsyncController], object], error: type[Exception], message: str
 ) -> None:
     control = controller(Stage(), rollart(1), steps=9, first_step=5)
-    with pytest.raises(RunFailedError, match=message):
+    with pytest.raises(error, match=message):
         await ask(control)  # type: ignore[misc]
 
 
