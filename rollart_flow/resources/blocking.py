@@ -70,6 +70,12 @@ class _Beat:
         # Where a loop does not tell its thread, its first turn does.
         self.thread: int | None = getattr(loop, "_thread_id", None)
 
+    def ask(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Have the loop note its next turn, which may be over before this returns."""
+        self.asked = True
+        with suppress(RuntimeError):  # the loop was closed
+            loop.call_soon_threadsafe(self.turn)
+
     def turn(self) -> None:
         """Note a turn; called in the loop."""
         self.seen_s, self.asked = time.monotonic(), False
@@ -126,16 +132,8 @@ class WaitReporter:
             if (wait := beat.stuck()) is not None:
                 stuck.append(wait)
             if not beat.asked:
-                beat.asked = _ask(loop, beat)
+                beat.ask(loop)
         return stuck
-
-
-def _ask(loop: asyncio.AbstractEventLoop, beat: _Beat) -> bool:
-    try:
-        loop.call_soon_threadsafe(beat.turn)
-    except RuntimeError:  # the loop was closed
-        return False
-    return True
 
 
 _reporter: list[WaitReporter] = []

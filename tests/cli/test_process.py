@@ -3,8 +3,12 @@
 import os
 import signal
 import subprocess
+import threading
 from pathlib import Path
 
+import pytest
+
+from rollart_flow.cli.app import _leave_threads
 from tests.cli.shell import COMMAND
 from tests.runs import small_run
 
@@ -57,3 +61,22 @@ def test_an_interrupt_is_a_line_and_not_a_traceback(tmp_path: Path) -> None:
     assert process.returncode == 130
     assert err.startswith("error: interrupted")
     assert err.count("\n") == 1
+
+
+def test_a_failed_command_ends_though_a_thread_of_it_hangs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    codes: list[int] = []
+    monkeypatch.setattr(os, "_exit", codes.append)
+    over = threading.Event()
+    thread = threading.Thread(target=over.wait)
+    threads = [threading.main_thread(), thread]
+    monkeypatch.setattr(
+        threading, "enumerate", lambda: [each for each in threads if each.is_alive()]
+    )
+    thread.start()
+    _leave_threads(3)
+    over.set()
+    thread.join()
+    _leave_threads(4)
+    assert codes == [3], "only the thread that hangs is a reason"

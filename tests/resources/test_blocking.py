@@ -1,14 +1,17 @@
 """Named waits of threads and loops, together."""
 
 import asyncio
+import re
 import threading
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rollart_flow.control.loop.waits import waiting
 from rollart_flow.resources import blocking as blocking_module
-from rollart_flow.resources.blocking import blocking, open_waits, reporting_waits
+from rollart_flow.resources.blocking import blocking, open_waits, reporting_waits, working
 from rollart_flow.store.waits import begin_waits, read_waits
 
 
@@ -29,6 +32,40 @@ def test_the_waits_of_threads_and_of_loops_are_listed_while_they_last() -> None:
     over.set()
     thread.join()
     assert not {"a wait of a thread", "a wait of a loop"} & {each.name for each in open_waits()}
+
+
+def test_the_work_of_a_thread_is_named_with_the_line_that_it_is_in() -> None:
+    begun, over = threading.Event(), threading.Event()
+
+    def compute() -> None:
+        with working("step 3"):
+            begun.set()
+            over.wait()
+
+    thread = threading.Thread(target=compute)
+    thread.start()
+    begun.wait()
+    (name,) = (each.name for each in open_waits() if each.name.startswith("step 3"))
+    over.set()
+    thread.join()
+    assert re.fullmatch(rf"step 3, in {re.escape(__file__)}:\d+ \(compute\)", name)
+
+
+class PromptLoop(asyncio.SelectorEventLoop):
+    """A loop that takes its turn before the thread that asked for it goes on."""
+
+    def call_soon_threadsafe(self, callback: Any, *args: Any, context: Any = None) -> Any:
+        callback(*args)
+
+
+def test_a_loop_that_turns_at_once_is_not_taken_for_one_that_is_stuck(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(blocking_module, "PERIOD_S", 0.0)
+    with closing(PromptLoop()) as loop:
+        beat = blocking_module._Beat(loop)
+        beat.ask(loop)
+        assert beat.stuck() is None
 
 
 def reporters() -> int:

@@ -7,8 +7,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from rollart_flow.store import RunStatus, open_run, read_info
 from rollart_flow.store.waits import ProcessState, ProcessWaits, read_waits
 from tests.cli.shell import rollart
@@ -128,21 +126,25 @@ def test_a_loop_that_users_code_holds_is_named_with_its_line(tmp_path: Path) -> 
         ends_interrupted(shell, tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("process", "number"), [("buffer", signal.SIGINT), ("coordinator", signal.SIGTERM)]
-)
-def test_a_stopped_process_is_named_and_the_run_ends(
-    tmp_path: Path, process: str, number: signal.Signals
-) -> None:
+PROCESSES = {
+    "driver", "buffer", "coordinator", "engine-cpu-0", "trainer-cpu-0", "rollout", "train", "source",
+}  # fmt: skip
+"""Every process of the run above."""
+
+
+def test_stopped_processes_are_named_among_all_and_the_run_ends(tmp_path: Path) -> None:
     with started(tmp_path, "ray") as shell:
         shell.wait_for("step 1/")
-        shell.wait_until(lambda: waits_of(tmp_path, process) is not None)
-        report = waits_of(tmp_path, process)
-        assert report is not None
-        os.kill(report.pid, signal.SIGSTOP)
+        shell.wait_until(
+            lambda: {p.process for p in read_waits(str(tmp_path / "mine"))} >= PROCESSES
+        )
+        for process in ("buffer", "coordinator"):
+            report = waits_of(tmp_path, process)
+            assert report is not None
+            os.kill(report.pid, signal.SIGSTOP)
         said = rollart("show", "mine", "--waits", "--store", str(tmp_path), "--json").out
         states = {each["process"]: each["state"] for each in json.loads(said)}
-        assert states[process] == ProcessState.STOPPED
+        assert states["buffer"] == states["coordinator"] == ProcessState.STOPPED
         assert states["driver"] == ProcessState.RUNNING
-        os.kill(shell.pid, number)
+        os.kill(shell.pid, signal.SIGTERM)
         ends_interrupted(shell, tmp_path)

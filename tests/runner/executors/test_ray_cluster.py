@@ -1,0 +1,37 @@
+"""A local Ray prints nothing of its own, and ends with its executor unless a thread may call it."""
+
+import threading
+from types import SimpleNamespace
+
+import pytest
+from ray._private import worker
+
+from rollart_flow.runner.executors import ray_cluster as module
+from rollart_flow.runner.executors.ray import RayExecutor
+
+
+@pytest.mark.usefixtures("shared_ray")
+def test_no_thread_listens_for_errors_of_calls_to_print_them() -> None:
+    assert "ray_listen_error_messages" not in {each.name for each in threading.enumerate()}
+
+
+def test_ray_prints_errors_again_where_the_library_does_not_start_it() -> None:
+    listen = worker.listen_error_messages
+    with module._error_messages_not_printed():
+        assert worker.listen_error_messages is not listen
+    assert worker.listen_error_messages is listen
+
+
+@pytest.mark.parametrize("abandoned", [True, False])
+def test_an_abandoned_executor_leaves_ray_to_the_end_of_the_process(
+    abandoned: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread that calls Ray after its end would start another cluster."""
+    calls: list[str] = []
+    ray = SimpleNamespace(is_initialized=lambda: False, shutdown=lambda: calls.append("shutdown"))
+    monkeypatch.setattr(module, "ray", ray)
+    monkeypatch.setattr(module, "_start", lambda address: calls.append("start"))
+    with RayExecutor() as executor:
+        if abandoned:
+            executor.abandon()
+    assert calls == (["start"] if abandoned else ["start", "shutdown"])
