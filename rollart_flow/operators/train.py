@@ -162,6 +162,8 @@ class TrainOperator:
             "steps": to_table("steps", [row]),
         }
         committed: int = wait(self._begin_commit(tables), "commit of a step")
+        # A coordinator that was restarted before this commit has not heard of the version before.
+        context.coordinator.call.published.start(step - 1, 0.0)
         push_s = None if published.under_way else publish_s
         self._retain(step, context.coordinator.call.trained(step, push_s), checkpoint=checkpoint)
         if not published.under_way:
@@ -201,8 +203,6 @@ class TrainOperator:
         context = self._context
         # A separate call: in the one that gathers the weights, the other ranks could time out.
         self._finish_publish()
-        # A coordinator that was restarted meanwhile has not heard of the preceding version.
-        context.coordinator.call.published.start(step - 1, 0.0)
         context.coordinator.call.publishing.start(step)
         lasting = checkpoint or step in context.evaluated
         if lasting or not context.overlap_publish:

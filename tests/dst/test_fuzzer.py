@@ -8,7 +8,7 @@ import pytest
 
 from rollart_flow.control.schedule.schedules import SCHEDULES
 from rollart_flow.errors import SettingsError, WeightStoreAwayError
-from tests.dst import Faults, Plan, Target, fuzz, plan_of, simulate
+from tests.dst import Faults, Kill, Plan, Target, fuzz, plan_of, simulate
 from tests.dst.bugs import BUGS, planted
 
 ROOT = Path(__file__).parents[2]
@@ -98,6 +98,13 @@ def test_a_weight_store_that_stays_away_ends_the_run_and_is_named() -> None:
     away = Plan(steps=2, engines=1, faults=Faults(weights_unavailable=1.0))
     with pytest.raises(WeightStoreAwayError, match=r"the weight store is unavailable \(attempts: "):
         simulate(away)
+
+
+@pytest.mark.parametrize("after_s", [3.5, 3.6, 3.7, 3.8])
+def test_buffer_and_coordinator_may_die_together_while_a_step_is_recorded(after_s: float) -> None:
+    """The next coordinator knows neither of the step nor of the version before it."""
+    kills = (Kill(after_s, Target.BUFFER, 1.0), Kill(after_s + 0.5, Target.COORDINATOR, 0.4))
+    simulate(Plan(steps=3, groups=2, group_size=2, train_s=1.0, kills=kills))
 
 
 def error_of(plan: Plan) -> str:

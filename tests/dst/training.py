@@ -55,8 +55,6 @@ class Trainer:
         await network.call(self._buffer, partial(BufferProcess.write_manifest, batch=batch))
         await asyncio.sleep(train_s / 2)
         await self._published_before()
-        # A coordinator that was restarted meanwhile has not heard of the version before.
-        await self._tell_published(step - 1)
         if self._beside:
             work = self._publish_and_tell(step)
             self._publishing = asyncio.create_task(work, name=f"publish({step})")
@@ -64,6 +62,8 @@ class Trainer:
             await self._world.weights.publish(step)
         record = partial(BufferProcess.record_step, step=step)
         await network.call(self._buffer, record)
+        # A coordinator that was restarted before this commit has not heard of the version before.
+        await self._tell_published(step - 1)
         await self._report(step, None if self._beside else 0.0)
 
     async def _published_before(self) -> None:
