@@ -3,9 +3,11 @@
 import asyncio
 import re
 import threading
+from collections.abc import Callable
 from contextlib import closing
+from contextvars import Context
 from pathlib import Path
-from typing import Any
+from typing import TypeVarTuple
 
 import pytest
 
@@ -13,6 +15,9 @@ from rollart_flow.control.loop.waits import waiting
 from rollart_flow.resources import blocking as blocking_module
 from rollart_flow.resources.blocking import blocking, open_waits, reporting_waits, working
 from rollart_flow.store.waits import begin_waits, read_waits
+
+
+Ts = TypeVarTuple("Ts")
 
 
 def test_the_waits_of_threads_and_of_loops_are_listed_while_they_last() -> None:
@@ -54,8 +59,14 @@ def test_the_work_of_a_thread_is_named_with_the_line_that_it_is_in() -> None:
 class PromptLoop(asyncio.SelectorEventLoop):
     """A loop that takes its turn before the thread that asked for it goes on."""
 
-    def call_soon_threadsafe(self, callback: Any, *args: Any, context: Any = None) -> Any:
+    def call_soon_threadsafe(
+        self,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: Context | None = None,
+    ) -> asyncio.Handle:
         callback(*args)
+        return asyncio.Handle(callback, args, self, context)
 
 
 def test_a_loop_that_turns_at_once_is_not_taken_for_one_that_is_stuck(
