@@ -16,7 +16,6 @@ from rollart_flow.resources import blocking as blocking_module
 from rollart_flow.resources.blocking import blocking, open_waits, reporting_waits, working
 from rollart_flow.store.waits import begin_waits, read_waits
 
-
 Ts = TypeVarTuple("Ts")
 
 
