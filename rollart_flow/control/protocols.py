@@ -192,18 +192,6 @@ class Conversation(Protocol):
     def act(self, token_ids: Sequence[int]) -> Action:
         """Return the action that generated tokens are; malformed calls have an error."""
 
-
-@runtime_checkable
-class RenderedConversation(Conversation, Protocol):
-    """A conversation that can tell what its chat template makes of earlier turns."""
-
-    @property
-    def rewrites_history(self) -> bool:
-        """Whether the chat template changes or drops tokens of earlier turns, such as thinking.
-
-        The chain keeps these tokens.
-        """
-
     def rewritten_at(self, token_ids: Sequence[int]) -> int | None:
         """Return the first position at which rendering all messages again gives another token.
 

@@ -148,6 +148,9 @@ class Trajectory:
     """Number of tool calls; None without messages."""
     tool_errors: int | None = None
     """Number of tool calls that could not be made; None without messages."""
+    rewritten_at: int | None = None
+    """First position at which rendering all messages again gives another token; None if none does,
+    or without messages."""
 
 
 def solved_by(success: bool | None, reward: float | None) -> bool | None:

@@ -36,6 +36,10 @@ class TextConversation:
         """Return the text of generated tokens as an action."""
         return Action(self._codec.decode(token_ids))
 
+    def rewritten_at(self, token_ids: Sequence[int]) -> int | None:
+        """Return None: text is not rendered again."""
+        return None
+
 
 def converse(codec: Codec, tools: Sequence[Tool]) -> Conversation:
     """Begin a conversation of messages.

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 from rollart_flow.control.protocols import Codec, Conversation
 from rollart_flow.control.rollout.conversing import (
@@ -30,7 +31,7 @@ class Dialogue:
         context_tokens: most tokens of the chain.
     """
 
-    __slots__ = ("_codec", "_context_tokens", "_conversation", "_recorder", "_tools", "transcript")
+    __slots__ = ("_codec", "_context_tokens", "_conversation", "_recorder", "_tools", "_transcript")
 
     def __init__(self, codec: Codec, recorder: Recorder, context_tokens: int) -> None:
         self._codec = codec
@@ -38,15 +39,14 @@ class Dialogue:
         self._context_tokens = context_tokens
         self._tools: Sequence[Tool] | None = None
         self._conversation: Conversation = TextConversation(codec)
-        self.transcript: Transcript | None = None
-        """Messages so far; None if the environment shows text and takes text."""
+        self._transcript: Transcript | None = None
 
     def begin(self, observation: Observation, tools: Sequence[Tool] | None) -> None:
         """Begin with the first observation, and the tools of an environment that converses."""
         if tools is None and isinstance(observation, str):
             return
         self._tools = tools
-        self.transcript = Transcript(tools)
+        self._transcript = Transcript(tools)
         try:
             self._conversation = converse(self._codec, tools or ())
         except SettingsError as error:
@@ -61,15 +61,15 @@ class Dialogue:
         if len(self._recorder) + len(tokens) >= self._context_tokens:
             raise AttemptEndedError(AttemptResult(Outcome.TRUNCATED, Reason.CONTEXT_OVERFLOW))
         self._recorder.observe(text_of(observation), tokens)
-        if self.transcript is not None:
-            self.transcript.add(turn, messages_of(observation))
+        if self._transcript is not None:
+            self._transcript.add(turn, messages_of(observation))
 
     def act(self, turn: int, generation: Generation, generate_s: float) -> Action:
         """Add generated tokens to the chain; return their action, with its calls checked."""
         action = self._conversation.act(generation.token_ids)
-        if self.transcript is not None:
-            action = self.transcript.checked(action)
-            self.transcript.add(turn, (action.as_message(),))
+        if self._transcript is not None:
+            action = self._transcript.checked(action)
+            self._transcript.add(turn, (action.as_message(),))
         self._recorder.act(generation, action.text, generate_s)
         return action
 
@@ -91,3 +91,11 @@ class Dialogue:
         if makes is action:
             return answer
         return answer._replace(observation=with_refusals(action, answer.observation))
+
+    def columns(self) -> dict[str, Any] | None:
+        """Return the fields of `Trajectory` of a conversation; None if all was text."""
+        if self._transcript is None:
+            return None
+        ids = self._recorder.token_ids
+        rewritten_at = self._conversation.rewritten_at(ids) if ids else None
+        return {**self._transcript.columns(), "rewritten_at": rewritten_at}

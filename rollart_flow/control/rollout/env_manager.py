@@ -138,7 +138,7 @@ class EnvManager:
             reset_s=self._environment.reset_s,
             env_version=self._env_version,
             solved=self._environment.solved,
-            transcript=self._dialogue.transcript,
+            conversation=self._dialogue.columns(),
         )
 
     def _now(self) -> datetime:

@@ -5,12 +5,11 @@ logprobs and versions; observation tokens have mask False, logprob 0.0 and versi
 stay aligned.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from rollart_flow.control.rollout.conversing import Transcript
 from rollart_flow.control.rollout.interrupts import AttemptResult
 from rollart_flow.types import Assignment, FinishReason, Generation, Trajectory, Turn
 
@@ -122,9 +121,12 @@ class Recorder:
         reset_s: float,
         env_version: str,
         solved: bool | None,
-        transcript: Transcript | None = None,
+        conversation: Mapping[str, Any] | None = None,
     ) -> Trajectory:
-        """Return the attempt as a trajectory without a reward."""
+        """Return the attempt as a trajectory without a reward.
+
+        `conversation` has the fields of a trajectory with messages.
+        """
         self.end_turn()
         task = assignment.task
         versions = self._versions
@@ -157,7 +159,7 @@ class Recorder:
             turns=tuple(turn.turn() for turn in self._turns),
             solved=solved,
             prefill_workers=prefilled_by if any(prefilled_by) else None,
-            **({} if transcript is None else transcript.columns()),
+            **(conversation or {}),
         )
 
     def _along(self, generated: Sequence[V], observed: V) -> tuple[V, ...]:

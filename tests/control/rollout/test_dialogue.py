@@ -67,6 +67,9 @@ class JsonConversation:
         calls = [ToolCall(str(n), *each) for n, each in enumerate(said.get("calls", []))]
         return Action(said.get("text", ""), said.get("thinking"), tuple(calls))
 
+    def rewritten_at(self, token_ids: Sequence[int]) -> int | None:
+        return 3
+
 
 class JsonCodec(LetterCodec):
     def converse(self, tools: Sequence[Tool] = ()) -> JsonConversation:
@@ -134,6 +137,7 @@ async def test_calls_are_answered_by_id_and_all_is_stored() -> None:
     trajectory = await played(environment, two, {"text": "5"})
     assert (trajectory.outcome, trajectory.solved) == (Outcome.COMPLETED, True)
     assert (trajectory.tool_calls, trajectory.tool_errors) == (2, 0)
+    assert trajectory.rewritten_at == 3
     assert trajectory.messages is not None
     said = [(form["turn"], form["role"]) for form in json.loads(trajectory.messages)]
     assert said == [

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rollart_flow.control.protocols import ChatCodec, RenderedConversation
+from rollart_flow.control.protocols import ChatCodec
 from rollart_flow.errors import SettingsError, TemplateRefusedError
+from rollart_flow.models.chat.conversation import TemplateConversation
 from rollart_flow.models.chat.template import ChatTemplate, Form
 from rollart_flow.types import Message, Role, ToolCall
 from rollart_flow.types.messages import system, tool_result, user
@@ -61,7 +62,7 @@ def history(family: Family, chain: Sequence[int]) -> tuple[int, ...]:
 def test_each_turn_follows_the_chain_as_the_template_renders_it(family: Family) -> None:
     codec: ChatCodec = family.codec
     conversation = codec.converse(TOOLS if family.tools else ())
-    assert isinstance(conversation, RenderedConversation)
+    assert isinstance(conversation, TemplateConversation)
     tools = TOOLS if family.tools else ()
     messages = opening(family)
     chain = conversation.observe(messages)
