@@ -151,7 +151,7 @@ def join_at(
         rank: rank of this process.
         count: number of ranks.
         own: rendezvous of the first rank; None in the others.
-        timeout_s: longest wait for the others, here and in each exchange.
+        timeout_s: longest wait for the first rank's store, and for the others in each exchange.
 
     Raises:
         RanksLostError: no process answers at the address, or another rank did not join.
@@ -179,9 +179,12 @@ def _join(store: Store, rank: int, count: int, patience: timedelta, *, loopback:
         store: store that all ranks share.
         rank: rank of this process.
         count: number of ranks.
-        patience: longest wait for the others.
+        patience: longest wait for the others in each exchange.
         loopback: whether all ranks are on one machine, so that gloo uses its loopback device only.
     """
+    # Ranks come as soon as they have loaded their packages; exchanges begin when all are there.
+    store.set(_here(rank), "")
+    store.wait([_here(each) for each in range(count)], timedelta(seconds=COLLECTIVE_TIMEOUT_S))
     if loopback:
         os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     device = training_device(rank)
@@ -203,6 +206,10 @@ def _join(store: Store, rank: int, count: int, patience: timedelta, *, loopback:
         replicas=count,
         timeout_s=patience.total_seconds(),
     )
+
+
+def _here(rank: int) -> str:
+    return f"rank {rank} is here"
 
 
 @contextmanager

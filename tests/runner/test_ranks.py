@@ -25,7 +25,7 @@ prompts = tasks(Coin(), group_size=4)
 trajectories = rollout(prompts, policy, max_tokens=6)
 batches = buffer(reward(trajectories, tokens_seen), batch_size=8, alpha=1)
 steps = train(
-    batches, policy, gated, steps=5, checkpoint_every=2, ranks=2, collective_timeout_s=20, <trainer>
+    batches, policy, gated, steps=5, checkpoint_every=2, ranks=2, <trainer>
 )
 pipeline = Pipeline("ranks", steps)
 """
@@ -47,7 +47,7 @@ class Ended:
     scope="module",
     params=[
         ("backend='fsdp2'", SELF),
-        ("backend='fsdp2'", STOP),
+        ("backend='fsdp2', collective_timeout_s=20", STOP),
         ("backend='megatron', tensor_parallel=2", SELF),
     ],
     ids=str,
