@@ -44,6 +44,8 @@ from rollart_flow.pipeline.keywords import (
 )
 
 C = TypeVar("C")
+_FEW = 12
+"""Maximum number of valid settings that an error lists."""
 P = ParamSpec("P")
 First = TypeVar("First", contravariant=True)
 Rest = TypeVar("Rest", contravariant=True)
@@ -166,12 +168,16 @@ def _held(keyword: Keyword, value: Any) -> Any:
 
 
 def unknown_key(key: str, known: Iterable[str]) -> str:
-    """Message with a wrong key, the nearest valid key, and all valid keys."""
+    """Message with a wrong key and the nearest valid keys, or all of them if they are few."""
     names = sorted(known)
-    by_ending = {name.rpartition(".")[2]: name for name in names} | {name: name for name in names}
-    near = get_close_matches(key, by_ending, n=1)
-    hint = f" (did you mean {by_ending[near[0]]}?)" if near else ""
-    return f"{key!r}{hint}; settings are {', '.join(names)}"
+    endings = [name.rpartition(".")[2] for name in names]
+    if near := get_close_matches(key, [*names, *endings], n=1):
+        meant = [name for name, end in zip(names, endings, strict=True) if near[0] in (name, end)]
+        return f"{key!r} (did you mean {' or '.join(meant)}?)"
+    if len(names) <= _FEW:
+        return f"{key!r}; settings are {', '.join(names)}"
+    owners = sorted({name.partition(".")[0] for name in names})
+    return f"{key!r}; settings begin with {', '.join(owners)}, such as {names[0]}"
 
 
 class Variadic(Protocol[First, Rest, P, Built]):

@@ -90,8 +90,8 @@ def test_a_default_that_depends_on_another_setting_follows_it() -> None:
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("alpa", "1", r"^no setting 'alpa' \(did you mean buffer.alpha\?\); settings are .*buffer"),
-        ("train.stps", "1", r"^no setting .*mean train.steps\?\); settings are train\.[^;]*$"),
+        ("alpa", "1", r"^no setting 'alpa' \(did you mean buffer.alpha\?\)$"),
+        ("train.stps", "1", r"^no setting 'train.stps' \(did you mean train.steps\?\)$"),
         ("seed", "1", r"^setting 'seed' is not unique; say which: .*policy.seed, .*tasks.seed"),
         ("steps", "many", r"^train.steps should be a valid integer.*'many'"),
         ("alpha", "-1", r"^buffer.alpha should be greater than or equal to 0"),
