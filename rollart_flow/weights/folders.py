@@ -22,6 +22,9 @@ from rollart_flow.weights.buckets import BUCKET_BYTES
 from rollart_flow.weights.following import announce
 
 _LEFTOVER = ".leftover-"
+_READ_BYTES = 4 << 20
+"""Bytes of an arriving file that are read at a time; the last ones are read and hashed after the
+file is whole."""
 Fill = Callable[[Path], None]
 """A function that writes files into the given empty folder."""
 Files = Iterable[tuple[str, Iterable[memoryview]]]
@@ -50,6 +53,7 @@ def put_folder(target: Path, fill: Fill, *, lasting: bool = True) -> None:
     except BaseException:
         shutil.rmtree(hidden, ignore_errors=True)
         raise
+    announce()
     if lasting:
         flush(target.parent)
 
@@ -218,6 +222,7 @@ class LocalFolderStore(FolderStore):
             for file, content in files:
                 with (folder / file).open("wb") as stream:
                     _write(stream, content)
+                announce()
 
         put_folder(self._folder / name, fill, lasting=lasting)
         return True
@@ -254,7 +259,7 @@ class _LocalArrivingFolder(ArrivingFolder):
     """
 
     def __init__(self, target: Path, hidden: Path) -> None:
-        self.bucket_bytes = BUCKET_BYTES
+        self.bucket_bytes = min(BUCKET_BYTES, _READ_BYTES)
         self._target = target
         self._hidden = hidden
 

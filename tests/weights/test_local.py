@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count, takewhile
 from pathlib import Path
 from tempfile import gettempdir
@@ -13,9 +14,16 @@ import pytest
 import torch
 
 from rollart_flow.errors import WeightsError
-from rollart_flow.weights import LocalWeightStore, WeightStore, buckets, folders, open_weights
+from rollart_flow.weights import (
+    LocalWeightStore,
+    WeightStore,
+    buckets,
+    folders,
+    following,
+    open_weights,
+)
 from tests.weights.conformance import assert_is_version, tensors_of
-from tests.weights.following import BUCKET, FollowingConformance
+from tests.weights.following import BUCKET, WITHIN_S, FollowingConformance
 
 ROOT = Path(__file__).parents[2]
 PRELUDE = """
@@ -104,6 +112,23 @@ def test_only_a_version_that_must_last_is_forced_to_disk(
     flushed.clear()
     store.publish(2, tensors_of(2), lasting=True)
     assert {"manifest.json", "model.safetensors", "weights"} < set(flushed)
+
+
+def test_a_reader_in_the_process_of_the_publisher_looks_only_when_it_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "_SHORTEST_PAUSE_S", 10 * WITHIN_S)
+    monkeypatch.setattr(following, "_LONGEST_PAUSE_S", 10 * WITHIN_S)
+    store, reader = (LocalWeightStore(tmp_path / "weights") for _ in range(2))
+    store.publish(1, tensors_of(1))
+    waiter = following.Following()
+    with ThreadPoolExecutor(1) as thread:
+        read = thread.submit(reader.follow, 2, waiter)
+        store.publish(2, tensors_of(2))
+        try:
+            assert_is_version(read.result(WITHIN_S), 2)
+        finally:
+            waiter.end()
 
 
 KILLED_PUBLISHERS = """
