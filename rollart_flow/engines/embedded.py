@@ -23,6 +23,9 @@ from rollart_flow.models.folder import check_tensors
 from rollart_flow.models.qwen3 import ModelConfig
 from rollart_flow.types import Chunk, FinishReason, GenerationRequest
 
+_TURNS = 4
+"""Turns of the event loop between two steps. A message between objects of a loop takes some turns,
+and each of them would last as long as a step if the engine stepped in every turn."""
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
@@ -210,7 +213,8 @@ class EmbeddedEngine(Engine):
             except Exception as error:  # noqa: BLE001  any error must reach the waiting readers
                 self._fail(error)
             self._signal()
-            await asyncio.sleep(0)  # let readers and new requests in; no time passes
+            for _ in range(_TURNS):
+                await asyncio.sleep(0)  # let readers and new requests in; no time passes
 
     @torch.inference_mode()
     def _step(self) -> None:

@@ -2,14 +2,16 @@
 
 What remains is the way of a trajectory through a run, durable in the table. Rate and memory are
 those after the first steps; the memory is the largest growth of a process from a quarter of the
-run to its end.
+run to its end. At both it is the median over a sixteenth of the run, since a checkpoint of the log
+takes memory for some seconds: the Delta library starts up to a hundred threads for it.
 """
 
 import os
 import sys
 import tempfile
-from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
+from statistics import median
 
 import psutil
 
@@ -19,6 +21,8 @@ PLUGINS = Path(__file__).parent / "plugins"
 BATCH, FIRST = 512, 8
 STEPS = {"ray": 60, "inline": int(os.environ.get("ROLLART_BENCH_STEPS", 400))}
 """Steps by executor: inline, 400 are 204,800 trajectories."""
+Memory = Mapping[int, int]
+"""Resident memory of each process [MB], by its number."""
 GOALS = {"ray": 1000, "inline": 2000}
 PIPELINE = """
 from dataclasses import dataclass
@@ -101,27 +105,32 @@ def _measure(executor: str) -> tuple[float, float]:
 
     steps = STEPS[executor]
     ended: dict[int, float] = {}
-    memory: dict[int, Counter[int]] = {}
+    before, after = list[Memory](), list[Memory]()
 
     def on_progress(progress: Progress) -> None:
         if progress.kind is ProgressKind.STEP:
             step = progress.row["step"]
             ended[step] = progress.row["finished_at"].timestamp()
-            if step in (steps // 4, steps):
-                memory[step] = _memory_mb()
+            for since, found in ((steps // 4, before), (steps - steps // 16, after)):
+                if since < step <= since + steps // 16:
+                    found.append(_memory_mb())
 
     text = PIPELINE.replace("<batch>", str(BATCH)).replace("<steps>", str(steps))
     with tempfile.TemporaryDirectory() as folder:
         loaded = load_source(text, Path(folder) / "rate.py")
         runner.run(loaded, store=folder, executor=executor, on_progress=on_progress)
     rate = (steps - FIRST) * BATCH / (ended[steps] - ended[FIRST])
-    before, after = memory[steps // 4], memory[steps]
-    return rate, max(after[pid] - before[pid] for pid in after if pid in before)
+    stayed = set.intersection(*(set(found) for found in (*before, *after)))
+    return rate, max(_median_mb(after, pid) - _median_mb(before, pid) for pid in stayed)
 
 
-def _memory_mb() -> Counter[int]:
+def _memory_mb() -> Memory:
     this = psutil.Process()
-    return Counter({p.pid: p.memory_info().rss >> 20 for p in (this, *this.children(True))})
+    return {p.pid: p.memory_info().rss >> 20 for p in (this, *this.children(True))}
+
+
+def _median_mb(found: list[Memory], pid: int) -> float:
+    return median(each[pid] for each in found)
 
 
 if __name__ == "__main__":

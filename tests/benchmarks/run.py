@@ -29,7 +29,7 @@ LIMIT_S = 240.0
 LIMITS_S: Mapping[str, float] = {
     "paper": 420.0,
     "predict": 420.0,
-    "schedules": 480.0,
+    "schedules": 300.0,
     "simulation": 420.0,
     "streams": 420.0,
     "trl": 600.0,

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from rollart_flow.errors import SettingsError
-from rollart_flow.models.qwen3 import ModelConfig, Qwen3
+from rollart_flow.models.qwen3 import ModelConfig, Qwen3, RMSNorm
 from tests.models.reference import reference_qwen3
 
 
@@ -70,6 +70,24 @@ def test_padding_on_the_right_changes_nothing_before_it() -> None:
     tokens = _tokens(model.config)
     padded = torch.cat([tokens[:, :20], torch.zeros(3, 20, dtype=torch.int64)], 1)
     torch.testing.assert_close(model(padded)[:, :20], model(tokens[:, :20]), atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(250, 64), (37, 4, 16), (5, 7, 33)])
+def test_a_norm_in_one_call_has_the_bits_of_its_formula(shape: tuple[int, ...]) -> None:
+    """Steps that were recorded with the formula must be recomputed to the bit."""
+    torch.manual_seed(0)
+    norm = RMSNorm(shape[-1], 1e-6)
+    nn.init.uniform_(norm.weight, 0.5, 2.0)
+    x, upstream = (torch.randn(shape) for _ in range(2))
+    scale = torch.rsqrt((one := x.clone().requires_grad_()).pow(2).mean(-1, keepdim=True) + 1e-6)
+    (norm.weight * (one * scale)).backward(upstream)
+    expected, norm.weight.grad = norm.weight.grad, None
+    norm(other := x.clone().requires_grad_()).backward(upstream)
+    assert torch.equal(norm(x), norm.weight * (x * scale))
+    for found, formula in ((other.grad, one.grad), (norm.weight.grad, expected)):
+        assert found is not None
+        assert formula is not None
+        assert torch.equal(found, formula)
 
 
 def test_weights_are_a_function_of_the_seed() -> None:

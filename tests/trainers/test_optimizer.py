@@ -8,6 +8,7 @@ import torch
 
 from rollart_flow.errors import SettingsError
 from rollart_flow.trainers import AdamW, adamw
+from rollart_flow.trainers.optimizer import on_cpu
 
 
 def rates(settings: AdamW, steps: int) -> list[float]:
@@ -42,6 +43,30 @@ def test_only_matrices_decay() -> None:
     optimizer.step()
     assert matrix.flatten().tolist() == pytest.approx([0.95] * 4)
     assert norm.tolist() == [1.0, 1.0]
+
+
+def test_updates_of_all_parameters_at_once_have_the_bits_of_updates_one_by_one() -> None:
+    """Steps that were recorded with updates one by one must be recomputed to the bit."""
+    generator = torch.Generator().manual_seed(0)
+    shapes = ((33, 17), (64,), (5, 3), (1,))
+    whole, single = ([torch.nn.Parameter(torch.ones(shape)) for shape in shapes] for _ in range(2))
+    built = adamw(1e-2, weight_decay=0.1).build(whole)
+    assert [group["foreach"] for group in built.param_groups] == [True, True]
+    before = adamw(1e-2, weight_decay=0.1).build(single)
+    for group in before.param_groups:
+        group["foreach"] = False
+    for _ in range(20):
+        for one, other in zip(whole, single, strict=True):
+            one.grad = torch.randn(one.shape, generator=generator)
+            other.grad = one.grad.clone()
+        norms = [
+            torch.nn.utils.clip_grad_norm_(parameters, 1.0, foreach=on_cpu(parameters) and at_once)
+            for parameters, at_once in ((whole, True), (single, False))
+        ]
+        assert norms[0] == norms[1]
+        built.step()
+        before.step()
+    assert all(map(torch.equal, whole, single))
 
 
 @pytest.mark.parametrize(

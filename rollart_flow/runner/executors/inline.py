@@ -48,6 +48,11 @@ P = ParamSpec("P")
 W = TypeVar("W", bound=Worker)
 
 
+_SWITCH_S = 0.0005
+"""Longest time that a thread holds Python's lock while another one waits for it [s]. The trainer
+asks for it after each operator, and would wait up to Python's own 5 ms for the event loop."""
+
+
 class MachineResources(ResourceManager):
     """Grants this machine's CPUs to all workers; they share its GPU if the policy is on one."""
 
@@ -67,6 +72,8 @@ class InlineExecutor(Executor):
     def __enter__(self) -> Self:
         # As in Ray's processes: the trainer pins its own number of threads, all others have one.
         os.environ.setdefault("OMP_NUM_THREADS", "1")
+        self._switch_s = sys.getswitchinterval()
+        sys.setswitchinterval(_SWITCH_S)
         self._loop = LoopThread()
         wait(self._loop.start(_one_thread()), "start of the event loop")
         return self
@@ -78,6 +85,7 @@ class InlineExecutor(Executor):
         trace: TracebackType | None,
     ) -> None:
         self._loop.close()
+        sys.setswitchinterval(self._switch_s)
         gc.unfreeze()
 
     def check(self, pipeline: Pipeline) -> None:
