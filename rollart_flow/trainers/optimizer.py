@@ -100,17 +100,25 @@ class AdamW:
         ]
         filled = [{"lr_scale": 1.0, **group} for group in groups if group["params"]]
         return torch.optim.AdamW(
-            filled, lr=self.lr, betas=self.betas, eps=self.eps, foreach=on_cpu(trained), fused=False
+            filled,
+            lr=self.lr,
+            betas=self.betas,
+            eps=self.eps,
+            foreach=at_once(trained),
+            fused=False,
         )
 
 
-def on_cpu(parameters: Iterable[torch.Tensor]) -> bool:
+def at_once(parameters: Iterable[torch.Tensor]) -> bool:
     """Return whether an update of these parameters calls one operator for all of them.
 
-    The bits are those of one operator for each, which costs more than its arithmetic if parameters
-    are small. A GPU has other kernels for it, with other bits.
+    It does if they are whole and on a CPU: the bits are those of one operator for each, which costs
+    more than its arithmetic if parameters are small. A GPU has other kernels for it, with other
+    bits.
     """
-    return all(parameter.is_cpu for parameter in parameters)
+    import torch
+
+    return all(type(each) is torch.nn.Parameter and each.is_cpu for each in parameters)
 
 
 adamw = AdamW

@@ -8,7 +8,7 @@ import torch
 
 from rollart_flow.errors import SettingsError
 from rollart_flow.trainers import AdamW, adamw
-from rollart_flow.trainers.optimizer import on_cpu
+from rollart_flow.trainers.optimizer import at_once
 
 
 def rates(settings: AdamW, steps: int) -> list[float]:
@@ -60,8 +60,8 @@ def test_updates_of_all_parameters_at_once_have_the_bits_of_updates_one_by_one()
             one.grad = torch.randn(one.shape, generator=generator)
             other.grad = one.grad.clone()
         norms = [
-            torch.nn.utils.clip_grad_norm_(parameters, 1.0, foreach=on_cpu(parameters) and at_once)
-            for parameters, at_once in ((whole, True), (single, False))
+            torch.nn.utils.clip_grad_norm_(parameters, 1.0, foreach=together)
+            for parameters, together in ((whole, at_once(whole)), (single, False))
         ]
         assert norms[0] == norms[1]
         built.step()

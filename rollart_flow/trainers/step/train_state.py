@@ -20,7 +20,7 @@ from rollart_flow.errors import TrainerError
 from rollart_flow.models.folder import check_tensors
 from rollart_flow.models.qwen3 import ModelConfig, Qwen3
 from rollart_flow.trainers.checkpoint.checkpoint import Checkpoint
-from rollart_flow.trainers.optimizer import AdamW, on_cpu
+from rollart_flow.trainers.optimizer import AdamW, at_once
 from rollart_flow.trainers.step.critic import VALUE, ValueHead
 from rollart_flow.trainers.step.running import PolicyModel, Runner
 
@@ -117,7 +117,7 @@ class TrainState:
     def clip(self) -> float:
         """Complete the gradient, clip it to the largest norm, and return its norm before that."""
         largest = self._settings.clip_norm or math.inf
-        foreach = on_cpu(self.parameters)
+        foreach = at_once(self.parameters)
         return float(torch.nn.utils.clip_grad_norm_(self.parameters, largest, foreach=foreach))
 
     def settle(self) -> None:
