@@ -72,17 +72,17 @@ def node_dies(folder: Path, title: str) -> Held:
     return replace(place.held(), note=went_on)
 
 
-@scenario(ROW)
+@scenario(ROW, limit_s=300)
 def raylet_of_engines(folder: Path) -> Held:
     return node_dies(folder, "ray::EngineWorker")
 
 
-@scenario(ROW)
+@scenario(ROW, limit_s=300)
 def raylet_of_the_trainer(folder: Path) -> Held:
     return node_dies(folder, "ray::TrainWorker")
 
 
-@scenario(ROW)
+@scenario(ROW, limit_s=300)
 def head_with_the_gcs(folder: Path) -> Held:
     """The whole head dies: the driver ends in time, and the run is resumed without one."""
     with cluster(folder) as (place, nodes), place.run(HARDWARE, steps=STEPS) as driver:

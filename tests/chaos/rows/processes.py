@@ -36,22 +36,22 @@ def killed(folder: Path, *names: str) -> Held:
     return place.held()
 
 
-@scenario(KILLED)
+@scenario(KILLED, limit_s=300)
 def kill_the_buffer(folder: Path) -> Held:
     return killed(folder, "buffer")
 
 
-@scenario(KILLED)
+@scenario(KILLED, limit_s=300)
 def kill_the_coordinator(folder: Path) -> Held:
     return killed(folder, "coordinator")
 
 
-@scenario(KILLED)
+@scenario(KILLED, limit_s=300)
 def kill_the_trainer(folder: Path) -> Held:
     return killed(folder, "trainer")
 
 
-@scenario(KILLED)
+@scenario(KILLED, limit_s=300)
 def kill_the_streams_and_the_engine(folder: Path) -> Held:
     return killed(folder, "rollout", "train operator", "engine")
 
@@ -76,16 +76,16 @@ def stopped(folder: Path, name: str) -> Held:
     return replace(place.held(), note=f"Ctrl-C took {took_s:.1f} s; {last_line(driver)}")
 
 
-@scenario(STOPPED)
+@scenario(STOPPED, limit_s=300)
 def stop_the_buffer(folder: Path) -> Held:
     return stopped(folder, "buffer")
 
 
-@scenario(STOPPED)
+@scenario(STOPPED, limit_s=300)
 def stop_the_coordinator(folder: Path) -> Held:
     return stopped(folder, "coordinator")
 
 
-@scenario(STOPPED)
+@scenario(STOPPED, limit_s=300)
 def stop_the_train_operator(folder: Path) -> Held:
     return stopped(folder, "train operator")

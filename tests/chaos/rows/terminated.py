@@ -38,7 +38,7 @@ def sigterm_of_the_driver(folder: Path) -> Held:
     return interrupted_by(Place(folder), signal.SIGTERM)
 
 
-@scenario(ROW)
+@scenario(ROW, limit_s=300)
 def sigterm_of_the_driver_on_ray(folder: Path) -> Held:
     return interrupted_by(Place(folder, executor="ray"), signal.SIGTERM)
 
