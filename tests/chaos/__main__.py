@@ -23,6 +23,8 @@ from tests.chaos.matrix import Scenario, load
 from tests.chaos.player import Row, kill_playing, played
 
 RESULT = Path("chaos.json")
+NOTE = 90
+"""Letters of a note that the table shows."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -41,7 +43,7 @@ def main(arguments: Sequence[str]) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     started = time.monotonic()
     rows = _rows(sorted(chosen, key=lambda each: -each.limit_s), given.jobs)
-    Console(width=max(180, Console().width)).print(_table(_in_order(rows, list(known))))
+    Console(width=max(240, Console().width)).print(_table(_in_order(rows, list(known))))
     print(f"{len(rows)} scenarios in {(time.monotonic() - started) / 60:.1f} minutes")
     return 1 if any(row.failed for row in rows) else 0
 
@@ -83,8 +85,8 @@ def _table(rows: Sequence[Row]) -> Table:
     for heading in ("fault", "scenario"):
         table.add_column(heading, no_wrap=True)
     for heading in ("acknowledged", "lost", "doubled", "repeated", "recover s", "s"):
-        table.add_column(heading, justify="right")
-    table.add_column("", no_wrap=True, overflow="ellipsis")
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
     shown = ""
     for row in rows:
         held = row.held or {}
@@ -98,7 +100,7 @@ def _table(rows: Sequence[Row]) -> Table:
             said = f"skipped: {row.skipped}"
         elif row.failed:
             said = f"[red]FAILED[/red] {row.failed}"
-        table.add_row(row.fault if row.fault != shown else "", row.name, *figures, said)
+        table.add_row(row.fault if row.fault != shown else "", row.name, *figures, said[:NOTE])
         shown = row.fault
     return table
 

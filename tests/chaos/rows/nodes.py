@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import polars as pl
 import psutil
 
+from rollart_flow.types import EventKind
 from tests.chaos.faults.processes import kill, of_clusters
 from tests.chaos.held import Held
 from tests.chaos.matrix import scenario
@@ -69,7 +71,9 @@ def node_dies(folder: Path, title: str) -> Held:
         if code:
             place.finish()
     went_on = "went on" if code == 0 else f"stopped: {last_line(driver)}"
-    return replace(place.held(), note=went_on)
+    crashes = place.opened().events.filter(pl.col("kind") == EventKind.CRASH).collect()
+    assert crashes.height, "no event tells that a process died"
+    return replace(place.held(), note=f"{went_on}; died: {', '.join(crashes['subject'])}")
 
 
 @scenario(ROW, limit_s=300)
