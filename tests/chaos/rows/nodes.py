@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -59,6 +59,15 @@ def raylet_of(title: str) -> int:
     return int(above[0].pid)
 
 
+def kill_node(place: Place, raylet: int, title: str) -> None:
+    """Kill a raylet and all processes that it started, as the end of their machine would."""
+    started = psutil.Process(raylet).children(recursive=True)
+    kill(place.record, raylet, f"node of {title}")
+    for process in started:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+
+
 def node_dies(folder: Path, title: str) -> Held:
     """Kill the node of a process; the run goes on, or is resumed."""
     with cluster(folder) as (place, _):
@@ -66,7 +75,7 @@ def node_dies(folder: Path, title: str) -> Held:
             place.wait_for_tenth(driver, 2)
             raylet = raylet_of(title)
             assert raylet != raylet_of(HEAD), f"{title} is on the driver's node"
-            kill(place.record, raylet, f"raylet of {title}")
+            kill_node(place, raylet, title)
             code = ended(driver, 0, 1)
         if code:
             place.finish()
