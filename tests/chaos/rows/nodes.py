@@ -79,10 +79,11 @@ def node_dies(folder: Path, title: str) -> Held:
             code = ended(driver, 0, 1)
         if code:
             place.finish()
-    went_on = "went on" if code == 0 else f"stopped: {last_line(driver)}"
+    if code:
+        return replace(place.held(), note=f"stopped: {last_line(driver)}")
     crashes = place.opened().events.filter(pl.col("kind") == EventKind.CRASH).collect()
-    assert crashes.height, "no event tells that a process died"
-    return replace(place.held(), note=f"{went_on}; died: {', '.join(crashes['subject'])}")
+    assert crashes.height, f"no event tells that a process died:\n{driver.said}"
+    return replace(place.held(), note=f"went on; died: {', '.join(crashes['subject'])}")
 
 
 @scenario(ROW, limit_s=300)
