@@ -1,7 +1,7 @@
 """SIGKILL of a raylet, and of the head with the GCS, on a Ray cluster of three raylets."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -23,9 +23,12 @@ HEAD = "ray::BufferActor"
 """A process that is on the driver's node."""
 HARDWARE = UNEVALUATED.replace(
     "max_tokens=6, engine_workers=<engine_workers>",
-    'max_tokens=6, hw_affinity={"coin": "H800", "default": "H800"}, engine_timeout_s=16',
+    'max_tokens=6, hw_affinity={"coin": "H800", "default": "<default>"}, engine_timeout_s=16',
 )
-"""Engines on the node with an H800, the trainer on the one with an H20."""
+TRAINER = {"default": "H800"}
+"""All engines on the node with an H800, so that the trainer is on the one with an H20."""
+ENGINES = {"default": "H20"}
+"""Engines on both nodes, so that those of one can go on for the other's."""
 NODES: tuple[dict[str, Any], ...] = (
     {"num_cpus": 2},
     {"num_cpus": 1, "resources": {"H800": 1}},
@@ -68,10 +71,10 @@ def kill_node(place: Place, raylet: int, title: str) -> None:
             process.kill()
 
 
-def node_dies(folder: Path, title: str) -> Held:
+def node_dies(folder: Path, title: str, values: Mapping[str, object]) -> Held:
     """Kill the node of a process; the run goes on, or is resumed."""
     with cluster(folder) as (place, _):
-        with place.run(HARDWARE, steps=STEPS) as driver:
+        with place.run(HARDWARE, steps=STEPS, values=values) as driver:
             place.wait_for_tenth(driver, 2)
             raylet = raylet_of(title)
             assert raylet != raylet_of(HEAD), f"{title} is on the driver's node"
@@ -88,18 +91,21 @@ def node_dies(folder: Path, title: str) -> Held:
 
 @scenario(ROW, limit_s=300)
 def raylet_of_engines(folder: Path) -> Held:
-    return node_dies(folder, "ray::EngineWorker")
+    return node_dies(folder, "ray::EngineWorker", ENGINES)
 
 
 @scenario(ROW, limit_s=300)
 def raylet_of_the_trainer(folder: Path) -> Held:
-    return node_dies(folder, "ray::TrainWorker")
+    return node_dies(folder, "ray::TrainWorker", TRAINER)
 
 
 @scenario(ROW, limit_s=300)
 def head_with_the_gcs(folder: Path) -> Held:
     """The whole head dies: the driver ends in time, and the run is resumed without one."""
-    with cluster(folder) as (place, nodes), place.run(HARDWARE, steps=STEPS) as driver:
+    with (
+        cluster(folder) as (place, nodes),
+        place.run(HARDWARE, steps=STEPS, values=TRAINER) as driver,
+    ):
         place.wait_for_tenth(driver, 2)
         nodes.head_node.kill_gcs_server(check_alive=False)
         kill(place.record, raylet_of(HEAD), "head")
