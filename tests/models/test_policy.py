@@ -32,6 +32,7 @@ def test_a_policy_survives_json(tmp_path: Path) -> None:
         Policy.tiny(hidden=32, words=("yes", "no"), seed=3, warm_start=20),
         Policy.from_pretrained(tmp_path, dtype="bfloat16", max_batch=8),
         Policy.from_pretrained(tmp_path, device="cuda", eager=True),
+        Policy.from_pretrained(tmp_path, chat_format="glm", template_options={"deep": [1, None]}),
     ):
         assert Policy(**json.loads(json.dumps(asdict(policy)))) == policy
 
@@ -46,6 +47,8 @@ def test_a_policy_survives_json(tmp_path: Path) -> None:
         ({"device": "gpu"}, "device must be one of cpu, cuda, not 'gpu'"),
         ({"eager": 1}, "eager must be true or false, not 1"),
         ({"engine": ""}, "engine must be the name"),
+        ({"template_options": {"a": {1}}}, "template_options must be an object of JSON values"),
+        ({"template_options": {"tools": []}}, "template_options must not have 'tools'"),
         ({"words": ("two words",)}, "words must be made of ASCII letters"),
         ({"max_context": 1}, "max_context must be a whole number from 8"),
         ({"max_batch": 0}, "max_batch must be a whole number from 1"),
@@ -101,3 +104,17 @@ def test_a_pretrained_policy_is_its_folder(tmp_path: Path) -> None:
     assert all(torch.equal(copied[name], tensor) for name, tensor in tensors.items())
     with pytest.raises(SettingsError, match=r"max_context \(2048\) exceeds the model's 64"):
         materialize(Policy.from_pretrained(tmp_path / "source"), tmp_path / "again")
+
+
+def test_a_folder_keeps_how_its_policy_converses(tmp_path: Path) -> None:
+    options = {"greeting": "hello"}
+    materialize(Policy(chat_format="hermes", template_options=options), tmp_path / "model")
+    kept = json.loads((tmp_path / "model" / "chat.json").read_text())
+    assert (kept["format"], kept["options"]) == ("hermes", options)
+    materialize(Policy.tiny(), tmp_path / "plain")
+    assert not (tmp_path / "plain" / "chat.json").exists()
+
+
+def test_an_unknown_chat_format_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="chat_format must be one of auto, harmony"):
+        materialize(Policy(chat_format="hermit"), tmp_path / "model")

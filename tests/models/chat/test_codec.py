@@ -147,3 +147,30 @@ def test_a_codec_travels_between_processes(tiny: TextCodec) -> None:
     text = "<eos> left"
     wanted = tiny.encode_observation(text, first=True)
     assert copy.encode_observation(text, first=True) == wanted
+
+
+def test_the_date_of_a_template_stays_that_of_its_folder() -> None:
+    template = CHATML.replace("Be brief.", "{{ strftime_now('%Y-%m-%d') }}")
+    chat = {"format": "auto", "options": {}, "now": "2026-02-03T04:05:06"}
+    files = {
+        **tiny_tokenizer_files(WORDS, 512),
+        "tokenizer.json": byte_level({"chat_template": CHATML})._tokenizer._tokenizer.to_str(),
+        "chat_template.jinja": template,
+        "chat.json": json.dumps(chat),
+    }
+    codec = TextCodec(files)
+    assert "2026-02-03" in codec.decode(codec.encode_observation("x", first=True))
+
+
+def test_a_block_of_generations_is_its_body() -> None:
+    marked = (
+        CHATML.replace("message.content", "text")
+        .replace(
+            "{{- '<|im_start|>' + message.role",
+            "{% set text = message.content %}{% generation %}{{- '<|im_start|>' + message.role",
+        )
+        .replace("'\n' }}{%- endfor", "'\n' }}{% endgeneration %}{%- endfor")
+    )
+    assert "endgeneration" in marked
+    plain, other = (byte_level({"chat_template": each}) for each in (CHATML, marked))
+    assert plain.encode_observation("x", first=True) == other.encode_observation("x", first=True)
