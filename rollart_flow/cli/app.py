@@ -165,7 +165,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         hint = f"(this is a bug; {TRACEBACK_VARIABLE}=1 shows where)"
         return _failed(error, f"{type(error).__name__}: {error} {hint}", FAILED)
     if code == INTERRUPTED:  # Typer may have caught the interrupt before
-        return fail("interrupted; `rollart resume RUN` continues a run", INTERRUPTED)
+        return fail("interrupted", INTERRUPTED)
     return code if isinstance(code, int) else 0
 
 

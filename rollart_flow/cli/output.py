@@ -28,7 +28,7 @@ _CONTROLS = re.compile(
 
 
 class Interrupted(Exception):  # noqa: N818  nothing is wrong
-    """An interrupt by Ctrl-C with its own message in place of the hint to resume a run."""
+    """An interrupt by Ctrl-C with a message of its own."""
 
 
 def escape_controls(text: str) -> str:

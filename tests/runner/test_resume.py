@@ -156,7 +156,7 @@ def interrupted_from_the_keyboard(story: Story) -> None:
         shell.interrupt()
         story.cut_off(shell, code=130)
     last = shell.said.splitlines()[-1]
-    assert last == "error: interrupted; `rollart resume RUN` continues a run"
+    assert last == "error: interrupted; `rollart resume coins` continues the run"
 
 
 def resumed_to_the_end(story: Story) -> None:
