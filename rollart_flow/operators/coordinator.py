@@ -153,11 +153,12 @@ class CoordinatorActor:
         """Return the seconds of the phases that led to a step.
 
         The phases are the wait for the batch, and publishing, reading, and the swap to the weights
-        of the preceding step. The call waits for a swap that is under way. If the schedule swaps
-        after training, the swap is the one that followed the preceding step.
+        of the preceding step, which the caller has published. The call waits for a swap that is
+        under way. If the schedule swaps after training, the swap is the one that followed the
+        preceding step.
         """
         await self._serving()
-        await self._controller.exchanged()
+        await self._controller.exchanged(step)
         now = self._controller.phases(step)
         ahead = self._settings.schedule.before_training
         if Phase.UPDATE not in ahead:

@@ -60,6 +60,7 @@ class Trainer:
             self._publishing = asyncio.create_task(work, name=f"publish({step})")
         else:
             await self._world.weights.publish(step)
+        await network.call(self._coordinator, lambda plane: plane.controller.exchanged(step))
         record = partial(BufferProcess.record_step, step=step)
         await network.call(self._buffer, record)
         # A coordinator that was restarted before this commit has not heard of the version before.

@@ -154,8 +154,9 @@ class AsyncController:
         await self._published.wait(step - 1)  # rollout continues meanwhile
         await self._run_all(self._schedule.before_training, step, step - 1, batch)
 
-    async def exchanged(self) -> None:
-        """Return once no exchange of weights overlaps training."""
+    async def exchanged(self, step: int) -> None:
+        """Return once no exchange overlaps a step's training; the version before is published."""
+        self._note_published(step - 1, 0.0)
         async with self._lock:
             await self._exchanged()
 
@@ -253,8 +254,7 @@ class AsyncController:
         """Have the engines read a version ahead of the swap to it, which alone suspends rollout.
 
         They read it while it is being published, once they hold the version before it (ROLLART
-        section 6.3), and if that failed, when it is published and recorded. A read ahead of a
-        version that is never published has no effect.
+        section 6.3), or once it is recorded. A version that is never published has no effect.
         """
         ahead = self._prefetched
         if Phase.UPDATE in self._schedule.before_training:

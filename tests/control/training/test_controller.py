@@ -109,6 +109,7 @@ def controller(
     first_step: int = 1,
     served: int = 0,
     pending: Batch | None = None,
+    published: int | None = None,
     suspended: bool = False,
     log: EventLog | None = None,
 ) -> AsyncController:
@@ -123,6 +124,7 @@ def controller(
         first_step=first_step,
         served=served,
         pending=pending,
+        published=published,
         suspended=suspended,
     )
 
@@ -243,14 +245,21 @@ async def test_the_next_step_is_not_over_before_the_version_before_it_is_served(
     await control.next_batch(1)
     await control.trained(1, None)
     await control.next_batch(2)
-    exchanged = asyncio.create_task(control.exchanged())
     over = asyncio.create_task(control.trained(2, None))
     await asyncio.sleep(1_000)
-    assert not exchanged.done()
     assert not over.done()
     control.published(1, 9.0)
-    await asyncio.gather(exchanged, over)
+    await over
     assert control.served == 1
+
+
+async def test_a_restarted_controller_hears_from_the_trainer_what_is_published() -> None:
+    stage = Stage()
+    control = controller(stage, rollart(1), first_step=3, published=1, served=1)
+    assert await control.next_batch(3) is not None, "a restarted source asks for it again"
+    await control.exchanged(3)
+    assert control.served == 2
+    assert stage.said()[-2:] == ["scheduler hears 2", "resume"]
 
 
 async def test_a_version_that_was_read_before_its_step_is_recorded_is_announced_once() -> None:
