@@ -98,7 +98,7 @@ def test_tasks_may_come_from_lists_and_datasets() -> None:
         (lambda: tasks([Task("a", "chess")], domains=[LAKE]), r"^tasks: .*unknown domain 'chess'"),
         (lambda: tasks([], domains=[LAKE]), r"^tasks: a list of tasks is empty"),
         (lambda: tasks(b"frozenlake"), r"^tasks: a source is a domain"),
-        (lambda: untyped(tasks)(LAKE, group_sise=4), r"^tasks: .*mean group_size\?\); "),
+        (lambda: untyped(tasks)(LAKE, group_sise=4), r"^tasks: .*mean group_size\?\)"),
         (lambda: rollout(PROMPTS, POLICY, hw_affinity={"chess": "H20"}), r"^rollout: .*chess"),
         (lambda: untyped(rollout)(PROMPTS, POLICY, hw_affinity="x"), r"^rollout: hw_aff.*auto"),
         (lambda: rollout(PROMPTS, POLICY, hw_affinity={"default": ()}), r"^rollout: .* no class"),
