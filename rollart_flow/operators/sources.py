@@ -45,6 +45,12 @@ class ReportedSource:
         return self.next_block(index)
 
 
+_REPORTED = 512
+"""Number of the newest blocks whose attempts a source reports to a restarted coordinator. An attempt
+of an older block that no rollout worker has started is assigned again; its trajectory is stored
+once."""
+
+
 class Admitted:
     """Function that returns the blocks of the task source.
 
@@ -54,7 +60,7 @@ class Admitted:
     Args:
         coordinator: handle of the coordinator.
         source: name of this source for the coordinator.
-        limit: number of attempts after which the source ends.
+        limit: number of blocks after which the source ends.
         most: maximum number of attempts of a block.
         notes: path of the file of notes.
     """
@@ -69,35 +75,40 @@ class Admitted:
     ) -> None:
         self._coordinator = coordinator
         self._source = source
-        self._left = limit
+        self._limit = limit
         self._most = most
         self._notes = notes
-        self._taken: list[list[str]] = []
+        self._taken: list[Sequence[str]] = []
+        self._forgotten = 0
 
     def __call__(self, index: int) -> pa.Table | None:
         """Wait for credit and return the index-th block of attempts, or None at the end."""
-        if index == 0 and self._notes.exists():
-            self._taken = [json.loads(line) for line in self._notes.read_text().splitlines()]
-            self._left -= sum(map(len, self._taken))
-            self._coordinator.call.adopt(self._source, self._taken)
-        new = index == len(self._taken)
-        if new and self._left <= 0:
+        if index >= self._limit:
             return None
+        if index == 0 and self._notes.exists():
+            for line in self._notes.read_text().splitlines():
+                self._remember(json.loads(line))
+            self._coordinator.call.adopt(self._source, self._taken)
         try:
             assignments = self._admitted(index)
             if not assignments:
                 return None
         except BlockOverError:
             assignments = ()
-        if new:
+        if index == len(self._taken):
             self._note([each.trajectory_id for each in assignments])
         return write_assignments(assignments)
 
     def _note(self, block: list[str]) -> None:
-        self._left -= len(block)
-        self._taken.append(block)
+        self._remember(block)
         with self._notes.open("a") as file:  # one call to the system, which no kill cuts
             file.write(json.dumps(block) + "\n")
+
+    def _remember(self, block: Sequence[str]) -> None:
+        self._taken.append(block)
+        for old in range(self._forgotten, len(self._taken) - _REPORTED):
+            self._taken[old] = ()
+            self._forgotten = old + 1
 
     def _admitted(self, index: int) -> tuple[Assignment, ...]:
         while True:
@@ -158,30 +169,42 @@ class Versions:
 
 
 def write_assignments(assignments: Sequence[Assignment]) -> pa.Table:
-    """Return a table of attempts: trajectory id, domain, and the whole assignment as JSON."""
+    """Return a table of attempts, with what most of them share, the sampling settings, as JSON."""
+    sampling = {each: json.dumps(asdict(each)) for each in {each.sampling for each in assignments}}
     return pa.table(
         {
             "trajectory_id": [each.trajectory_id for each in assignments],
+            "group_id": [each.group_id for each in assignments],
+            "attempt": [each.attempt for each in assignments],
+            "env_seed": [each.env_seed for each in assignments],
+            "split": [each.split for each in assignments],
+            "task_id": [each.task.task_id for each in assignments],
             "domain": [each.task.domain for each in assignments],
-            "assignment": [json.dumps(asdict(each)) for each in assignments],
+            "payload": [each.task.payload for each in assignments],
+            "sampling": [sampling[each.sampling] for each in assignments],
         }
     )
 
 
 def read_assignments(block: pa.Table) -> list[Assignment]:
     """Read the attempts of a block that `write_assignments` returned."""
-    return [_assignment(json.loads(text)) for text in block["assignment"].to_pylist()]
+    sampling = {text: _sampling(text) for text in block["sampling"].unique().to_pylist()}
+    return [
+        Assignment(
+            trajectory_id=row["trajectory_id"],
+            group_id=row["group_id"],
+            task=Task(row["task_id"], row["domain"], row["payload"]),
+            attempt=row["attempt"],
+            env_seed=row["env_seed"],
+            sampling=sampling[row["sampling"]],
+            split=Split(row["split"]),
+        )
+        for row in block.to_pylist()
+    ]
 
 
-def _assignment(values: dict[str, Any]) -> Assignment:
-    sampling = values["sampling"]
+def _sampling(text: str) -> Sampling:
+    values: dict[str, Any] = json.loads(text)
     for name in ("stop_token_ids", "allowed_token_ids"):
-        sampling[name] = tuple(sampling[name])
-    return Assignment(
-        **{
-            **values,
-            "task": Task(**values["task"]),
-            "sampling": Sampling(**sampling),
-            "split": Split(values["split"]),
-        }
-    )
+        values[name] = tuple(values[name])
+    return Sampling(**values)

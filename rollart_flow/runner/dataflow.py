@@ -36,8 +36,8 @@ from rollart_flow.runner.settings import named_filters, sampling_of
 from rollart_flow.serverless import ServerlessReward
 from rollart_flow.store.layout import checkpoints_uri, policy_uri
 
-_BLOCK = 64
-"""Maximum number of attempts of a block."""
+_BLOCK = 256
+"""Maximum number of attempts of a block; a block costs some milliseconds, whatever it holds."""
 
 
 class Dataflow:

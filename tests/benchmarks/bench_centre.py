@@ -3,15 +3,18 @@
 A load generator plays 64 rollout processes: each asks for a block of attempts, for permission, and
 sends micro-batches of trajectories of 2,000 tokens. Engine and trainer do nothing. The generator
 and the centre share the machine's cores; the CPU of each process says where a core goes, and what
-more cores carry: the work of writers is shared by as many as there are.
+more cores carry: the work of writers is shared by as many as there are. The last figure is that of
+the stream of Ray Data that brings attempts to the rollout processes.
 """
 
 import asyncio
 import os
+import re
 import sys
 import tempfile
 import time
 from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -24,15 +27,21 @@ from tests.builders import trajectory
 
 PROCESSES, BLOCK, TOKENS = 64, 64, 2000
 BATCH, STEPS, FIRST = 4096, 8, 2
+BLOCKS, FIRST_BLOCK, ATTEMPTS = 300, 60, 256
+"""Blocks of the producer, those that do not count, and attempts of a block."""
+_IDLE = "ray::IDLE"
+Parts = dict[str, float]
+"""CPU milliseconds each, by name of the process."""
 WRITERS = (0, 1, 2, 4)
 """Numbers of buffer writers; with 0, the buffer's process does all."""
 
 
-def run() -> list[Record]:
+def run() -> Iterator[Record]:
     """Rate of the centre and CPU of its processes, by writers; takes about three minutes."""
     sys.path.insert(0, str(PLUGINS))
     os.environ["PYTHONPATH"] = os.pathsep.join((str(PLUGINS), os.environ.get("PYTHONPATH", "")))
-    return [_of(writers) for writers in WRITERS]
+    yield from map(_of, WRITERS)
+    yield _producer()
 
 
 def _of(writers: int) -> Record:
@@ -40,14 +49,14 @@ def _of(writers: int) -> Record:
         rate, parts = _measure(folder, writers)
     busiest = {name: ms for name, ms in parts.items() if name.startswith("ray::")}
     each = max(ms / writers if "Writer" in name else ms for name, ms in busiest.items())
-    said = ", ".join(f"{name.removeprefix('ray::')} {ms:.2f}" for name, ms in parts.items())
     return record(
         f"centre: trajectories of {TOKENS} tokens from {PROCESSES} rollout processes, "
         f"{writers} buffer writers",
         rate,
         "1/s",
         at_least=5000,
-        peer=f"CPU ms each: {said}; {1000 / each:.0f}/s with a core for each process",
+        peer=f"CPU ms each: {_said(parts)}, in all {sum(parts.values()):.2f}; "
+        f"{1000 / each:.0f}/s with a core for each process",
     )
 
 
@@ -68,7 +77,7 @@ def _rows() -> pa.Table:
     )
 
 
-def _measure(folder: str, writers: int) -> tuple[float, dict[str, float]]:
+def _measure(folder: str, writers: int) -> tuple[float, Parts]:
     """Trajectories per second from step `FIRST` on, and CPU milliseconds of each by process."""
     from rollart_flow.pipeline.loading import load_source
     from rollart_flow.runner.executors import executor_for
@@ -107,7 +116,7 @@ class _Load:
         self._row = to_ipc(self._rows.slice(0, 1))
         self._served = 0
 
-    async def run(self) -> tuple[float, dict[str, float]]:
+    async def run(self) -> tuple[float, Parts]:
         """Train all steps; the rate, and CPU by process."""
         clients = [asyncio.create_task(self._client(number)) for number in range(PROCESSES)]
         started, cpu = 0.0, _cpu_s()
@@ -125,8 +134,7 @@ class _Load:
         used = _cpu_s()
         await self._coordinator.call.stop.aio()
         await asyncio.gather(*clients)
-        parts = {name: 1000 * (used[name] - cpu[name]) / count for name in used}
-        return count / seconds, dict(sorted(parts.items(), key=lambda part: -part[1])[:5])
+        return count / seconds, _each_ms(cpu, used, count)
 
     async def _client(self, number: int) -> None:
         from rollart_flow.rows import to_ipc
@@ -151,13 +159,80 @@ class _Load:
             index += 1
 
 
-def _cpu_s() -> defaultdict[str, float]:
-    """CPU seconds of the processes of the run, by name."""
-    this = psutil.Process()
-    used = defaultdict(float, generator=float(sum(this.cpu_times()[:2])))
-    for process in this.children(recursive=True):
-        name = (process.cmdline() or [process.name()])[0].rsplit("/", 1)[-1].split(".")[0]
-        used[name] += sum(process.cpu_times()[:2])
+def _producer() -> Record:
+    """The producer with a source and an operator that do nothing but read and write attempts."""
+    from rollart_flow.runner.executors.base import OperatorStage, StreamSource
+    from rollart_flow.runner.executors.ray import RayExecutor
+
+    answers = iter((True, False))
+    source = StreamSource(lambda *_: _attempts, lambda: next(answers), lambda: None)
+    stage = OperatorStage(Reading, workers=2, in_flight=16 * ATTEMPTS)
+    with RayExecutor() as executor:
+        for place, _ in enumerate(executor.produce("tasks", source, stage)):
+            if place == FIRST_BLOCK:
+                before = _cpu_s()
+            elif place == BLOCKS - FIRST_BLOCK:
+                after = _cpu_s()
+    parts = _each_ms(before, after, BLOCKS - 2 * FIRST_BLOCK)
+    busiest = max(ms for name, ms in parts.items() if "MapWorker" not in name)
+    return record(
+        f"centre: attempts of one producer in blocks of {ATTEMPTS}, with a core for each process",
+        1000 * ATTEMPTS / busiest,
+        "1/s",
+        at_least=9000,
+        peer=f"CPU ms a block: {_said(parts)}",
+    )
+
+
+def _attempts(index: int) -> pa.Table | None:
+    from rollart_flow.operators.sources import write_assignments
+    from rollart_flow.types import Assignment, Sampling, Task
+
+    if index >= BLOCKS:
+        return None
+    sampling = Sampling()
+    names = [(f"g{index * ATTEMPTS + each // 8:08d}", each % 8) for each in range(ATTEMPTS)]
+    return write_assignments(
+        [
+            Assignment(f"{name}-{each:02d}", name, Task(name, "nothing"), each, 0, sampling)
+            for name, each in names
+        ]
+    )
+
+
+class Reading:
+    """An operator that reads attempts, and returns their ids."""
+
+    async def __call__(self, block: pa.Table) -> pa.Table:
+        from rollart_flow.operators.sources import read_assignments
+
+        return pa.table({"trajectory_id": [each.trajectory_id for each in read_assignments(block)]})
+
+
+def _each_ms(before: Mapping[int, float], after: Mapping[int, float], count: int) -> Parts:
+    """CPU milliseconds each of the busiest processes, by name."""
+    parts: defaultdict[str, float] = defaultdict(float)
+    for pid, seconds in after.items():
+        parts[_NAMES[pid]] += 1000 * (seconds - before.get(pid, 0.0)) / count
+    return dict(sorted(parts.items(), key=lambda part: -part[1])[:5])
+
+
+def _said(parts: Parts) -> str:
+    return ", ".join(f"{name.removeprefix('ray::')} {ms:.2f}" for name, ms in parts.items())
+
+
+_NAMES = {os.getpid(): "driver"}
+"""Names of this process and of those of Ray, which change their names."""
+
+
+def _cpu_s() -> dict[int, float]:
+    """CPU seconds of the processes of the run, by number."""
+    used = {}
+    for process in (this := psutil.Process(), *this.children(recursive=True)):
+        name = (process.cmdline() or [process.name()])[0].rsplit("/", 1)[-1]
+        if _NAMES.get(process.pid, _IDLE) == _IDLE:
+            _NAMES[process.pid] = re.split(r"[.(-]", name)[0]
+        used[process.pid] = sum(process.cpu_times()[:2])
     return used
 
 

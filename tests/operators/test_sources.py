@@ -7,7 +7,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from rollart_flow.errors import BlockOverError, UnknownClientError
+from rollart_flow.operators import sources
 from rollart_flow.operators.sources import Admitted, Batches, Versions, read_assignments
 from rollart_flow.types import Assignment, Batch, Sampling, Task
 
@@ -59,12 +62,12 @@ def ids(source: Admitted, count: int) -> list[list[str]]:
 
 def test_the_task_source_passes_over_the_blocks_that_are_over(tmp_path: Path) -> None:
     coordinator: Any = Coordinator()
-    source = Admitted(coordinator, "tasks-0", 6, 2, tmp_path / "notes")
+    source = Admitted(coordinator, "tasks-0", 3, 2, tmp_path / "notes")
     assert ids(source, 2) == BLOCKS[:2]
     coordinator.over = 1
-    again = Admitted(coordinator, "tasks-0", 6, 2, tmp_path / "notes")
+    again = Admitted(coordinator, "tasks-0", 3, 2, tmp_path / "notes")
     assert ids(again, 3) == [[], *BLOCKS[1:3]]
-    assert again(3) is None, "both have taken six attempts together"
+    assert again(3) is None, "the source ends after three blocks"
 
 
 def test_the_task_source_reports_its_blocks_to_a_coordinator_that_was_lost(tmp_path: Path) -> None:
@@ -78,6 +81,21 @@ def test_the_task_source_reports_its_blocks_to_a_coordinator_that_was_lost(tmp_p
     again = Admitted(lost, "tasks-0", 9, 2, tmp_path / "notes")
     assert ids(again, 4) == [[], [], [], BLOCKS[3]]
     assert lost.adopted == BLOCKS[:3], "what the lost process took"
+
+
+def test_the_task_source_reports_only_its_newest_blocks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "_REPORTED", 2)
+    coordinator: Any = Coordinator()
+    source = Admitted(coordinator, "tasks-0", 9, 2, tmp_path / "notes")
+    ids(source, 3)
+    coordinator.known = False
+    assert ids(source, 4)[3] == BLOCKS[3]
+    assert coordinator.adopted == [[], *BLOCKS[1:3]]
+    lost: Any = Coordinator(over=4, known=False)
+    ids(Admitted(lost, "tasks-0", 9, 2, tmp_path / "notes"), 1)
+    assert lost.adopted == [[], [], *BLOCKS[2:4]]
 
 
 def test_the_batch_source_passes_over_the_steps_that_are_trained() -> None:

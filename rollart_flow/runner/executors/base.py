@@ -45,7 +45,7 @@ class StreamSource:
     """Source of a stream without a fixed end."""
 
     part: Callable[[int, int], NextBlock]
-    """Function from a number and a maximum number of rows to the blocks of that part."""
+    """Function from a number and a maximum number of blocks to the blocks of that part."""
     more: Callable[[], bool]
     """Returns whether another part would have any rows."""
     abandon: Callable[[], None] = field(compare=False)
