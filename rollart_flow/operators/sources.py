@@ -46,9 +46,11 @@ class ReportedSource:
 
 
 _REPORTED = 512
-"""Number of the newest blocks whose attempts a source reports to a restarted coordinator. An attempt
-of an older block that no rollout worker has started is assigned again; its trajectory is stored
-once."""
+"""Number of the newest blocks whose attempts a source reports to a restarted coordinator.
+
+An attempt of an older block that no rollout worker has started is assigned again; its trajectory is
+stored once.
+"""
 
 
 class Admitted:
@@ -86,6 +88,7 @@ class Admitted:
         if index >= self._limit:
             return None
         if index == 0 and self._notes.exists():
+            self._taken, self._forgotten = [], 0
             for line in self._notes.read_text().splitlines():
                 self._remember(json.loads(line))
             self._coordinator.call.adopt(self._source, self._taken)
