@@ -72,6 +72,8 @@ def trajectory_from_row(row: Mapping[str, Any]) -> Trajectory:
     values["split"] = Split(row["split"])
     values["reason"] = None if row["reason"] is None else Reason(row["reason"])
     values["turns"] = tuple(Turn(**turn) for turn in row["turns"])
+    for name in ("branch", "shared_tokens"):
+        values[name] = values[name] or 0  # null in rows of earlier versions
     if row["reward_parts"] is not None:
         values["reward_parts"] = {part["name"]: part["value"] for part in row["reward_parts"]}
     return Trajectory(**values)

@@ -79,6 +79,11 @@ class Assignment:
         return self.trajectory_id
 
 
+def branch_id(trajectory_id: str, branch: int) -> str:
+    """Return the `trajectory_id` of a branch of an attempt; branch 0 has the attempt's."""
+    return trajectory_id if branch == 0 else f"{trajectory_id}.{branch}"
+
+
 @dataclass(frozen=True, slots=True)
 class Turn:
     """One observation and the action that answered it. Offsets are into the token chain."""
@@ -151,6 +156,12 @@ class Trajectory:
     rewritten_at: int | None = None
     """First position at which rendering all messages again gives another token; None if none does,
     or without messages."""
+    branch: int = 0
+    """Number within the episode, in the order in which its branches began."""
+    parent: str | None = None
+    """`trajectory_id` of the branch that this one came from; None for branch 0."""
+    shared_tokens: int = 0
+    """Leading tokens that are those of the parent, with `action_mask` False."""
 
 
 def solved_by(success: bool | None, reward: float | None) -> bool | None:

@@ -16,7 +16,12 @@ from tests.builders import batches, events, step_row, trajectories
 from tests.runs import ids
 
 ROOT = Path(__file__).parents[2]
-OF_6 = {"trajectories": ["messages", "tools", "tool_calls", "tool_errors", "rewritten_at"]}
+OF_6 = {
+    "trajectories": [
+        "messages", "tools", "tool_calls", "tool_errors", "rewritten_at", "branch", "parent",
+        "shared_tokens",
+    ]
+}  # fmt: skip
 OF_5 = {"batches": ["lag"], "steps": ["lag_max", "lag_mean", "skipped"]}
 OF_4 = {"steps": ["push_s"]}
 OF_3 = {"steps": ["pull_s", "exposed_pull_s"], "trajectories": ["prefill_workers"]}
