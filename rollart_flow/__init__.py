@@ -3,8 +3,9 @@
     tasks -> rollout -> reward -> buffer -> train -> (new policy version, back to rollout)
 
 A pipeline is composed from `tasks`, `rollout`, `filter`, `reward`, `buffer`, `train` and
-`evaluate`; `rollart run FILE` runs it, and `open_run` opens the stored run. Names are imported on
-first use, so that `import rollart_flow` is quick and loads neither Ray nor torch.
+`evaluate`; `rollart run FILE` runs it, `open_run` opens the stored run, and `export` writes a
+version of its policy for other tools. Names are imported on first use, so that
+`import rollart_flow` is quick and loads neither Ray nor torch.
 """
 
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from rollart_flow.former_modules import find_former_modules
 
 if TYPE_CHECKING:
     from rollart_flow import errors
+    from rollart_flow.exporting.model import export
     from rollart_flow.models.policy import Policy
     from rollart_flow.pipeline import (
         Pipeline,
@@ -29,8 +31,8 @@ if TYPE_CHECKING:
     from rollart_flow.store import open_run
 
 __all__ = [
-    "Pipeline", "Policy", "Secret", "buffer", "errors", "evaluate", "filter", "open_run", "reward",
-    "rollout", "tasks", "train",
+    "Pipeline", "Policy", "Secret", "buffer", "errors", "evaluate", "export", "filter", "open_run",
+    "reward", "rollout", "tasks", "train",
 ]  # fmt: skip
 
 __getattr__, __dir__ = lazy_exports(
@@ -41,6 +43,7 @@ __getattr__, __dir__ = lazy_exports(
         "secret": "Secret",
         "": "errors",
         "store.run": "open_run",
+        "exporting.model": "export",
     },
 )
 

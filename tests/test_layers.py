@@ -20,7 +20,7 @@ LAYERS = (
     ("resources",),
     ("engines", "trainers", "weights", "envs", "algorithms"),
     ("operators",),
-    ("pipeline", "runner", "replay", "simulation", "analysis"),
+    ("pipeline", "runner", "replay", "simulation", "analysis", "exporting"),
     ("cli",),
 )  # fmt: skip
 """From the lowest up. Rooms of one layer may import each other."""

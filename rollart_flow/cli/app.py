@@ -17,6 +17,7 @@ from typing import Annotated
 import typer
 
 from rollart_flow.cli import doctor, runs, simulate, training
+from rollart_flow.cli.export import export
 from rollart_flow.cli.output import Interrupted, fail
 from rollart_flow.errors import (
     MissingExtraError,
@@ -61,6 +62,7 @@ app.command("show")(runs.show)
 app.command("query")(runs.query)
 app.command("redteam")(runs.redteam)
 app.command("replay")(runs.replay)
+app.command("export")(export)
 app.command("simulate", cls=simulate.WithScenarios)(simulate.simulate)
 reward_app = typer.Typer(help="Reward functions as endpoints.", no_args_is_help=True)
 app.add_typer(reward_app, name="reward")

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -81,27 +81,48 @@ def merged(tensors: Mapping[str, torch.Tensor], adapter: Adapter) -> dict[str, t
     Raises:
         SettingsError: the adapter is for another model, or cannot be read.
     """
-    import safetensors
-    from safetensors.torch import load_file
+    return dict(Merged(tensors, adapter))
 
-    try:
-        parts = load_file(Path(adapter.folder) / TENSORS_FILE)
-    except (OSError, safetensors.SafetensorError) as error:
-        line = " ".join(str(error).split())
-        raise SettingsError(f"lora: {adapter.folder!r} cannot be read: {line}") from error
-    made = dict(tensors)
-    for name in sorted({name.removesuffix(_DOWN).removesuffix(_UP) for name in parts}):
-        down, up = parts.get(name + _DOWN), parts.get(name + _UP)
-        weight = tensors.get(f"{name.removeprefix(_PREFIX)}.weight")
-        wanted = None if down is None or up is None else (up.shape[0], down.shape[-1])
-        if down is None or up is None or weight is None or tuple(weight.shape) != wanted:
-            raise SettingsError(
-                f"lora: {adapter.folder!r} is for another model: the policy has no linear layer "
-                f"that fits its {name!r}"
-            )
-        change = adapter.scale * (up.float() @ down.float())
-        made[f"{name.removeprefix(_PREFIX)}.weight"] = (weight.float() + change).to(weight.dtype)
-    return made
+
+class Merged(Mapping[str, "torch.Tensor"]):
+    """Weights with an adapter applied, each computed when it is asked for; see `merged`."""
+
+    def __init__(self, tensors: Mapping[str, torch.Tensor], adapter: Adapter) -> None:
+        import safetensors
+        from safetensors.torch import load_file
+
+        self._tensors, self._scale = tensors, adapter.scale
+        self._changes: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}
+        try:
+            parts = load_file(Path(adapter.folder) / TENSORS_FILE)
+        except (OSError, safetensors.SafetensorError) as error:
+            line = " ".join(str(error).split())
+            raise SettingsError(f"lora: {adapter.folder!r} cannot be read: {line}") from error
+        for name in sorted({name.removesuffix(_DOWN).removesuffix(_UP) for name in parts}):
+            down, up = parts.get(name + _DOWN), parts.get(name + _UP)
+            changed = f"{name.removeprefix(_PREFIX)}.weight"
+            weight = tensors.get(changed)
+            wanted = None if down is None or up is None else (up.shape[0], down.shape[-1])
+            if down is None or up is None or weight is None or tuple(weight.shape) != wanted:
+                raise SettingsError(
+                    f"lora: {adapter.folder!r} is for another model: the policy has no linear "
+                    f"layer that fits its {name!r}"
+                )
+            self._changes[changed] = down, up
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tensors)
+
+    def __len__(self) -> int:
+        return len(self._tensors)
+
+    def __getitem__(self, name: str) -> torch.Tensor:
+        weight = self._tensors[name]
+        if name not in self._changes:
+            return weight
+        down, up = self._changes[name]
+        change = self._scale * (up.float() @ down.float())
+        return (weight.float() + change).to(weight.dtype)
 
 
 def _read_config(said: Mapping[str, Any]) -> tuple[int, float]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,6 +30,7 @@ from rollart_flow.weights.folder_store import folder_store_at
 from rollart_flow.weights.folders import ArrivingFolder, Files, FolderStore
 from rollart_flow.weights.following import Following
 from rollart_flow.weights.memory import ReusedMemory
+from rollart_flow.weights.tensor_files import TensorFile
 
 if TYPE_CHECKING:
     import torch
@@ -90,6 +91,21 @@ class LocalWeightStore(WeightStore):
             )
         self._check(published, fingerprint(tensors))
         return tensors
+
+    @contextmanager
+    def opened(self, version: int) -> Iterator[Mapping[str, torch.Tensor]]:
+        """Provide the verified tensors of a version, each read when it is asked for.
+
+        Raises:
+            WeightsError: the version is missing, incomplete or damaged.
+        """
+        published = self.manifest(version)
+        with ExitStack() as copy:
+            with _as_weights_error(f"weights of version {version} cannot be read"):
+                folder = copy.enter_context(self._place.opened(_name(version)))
+                tensors = TensorFile(folder / TENSORS_FILE)
+                self._check(published, fingerprint(tensors))
+            yield tensors
 
     def follow(self, version: int, following: Following) -> dict[str, torch.Tensor]:
         with _as_weights_error(f"weights of version {version} cannot be read"):

@@ -36,11 +36,18 @@ from torch.distributed.checkpoint.state_dict_saver import async_save
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from rollart_flow.errors import TrainerError
-from rollart_flow.trainers.checkpoint.checkpoint import FORMAT, RNG, Checkpoint, as_trainer_error
+from rollart_flow.trainers.checkpoint.checkpoint import (
+    FORMAT,
+    RNG,
+    Checkpoint,
+    as_trainer_error,
+    read_meta,
+)
 from rollart_flow.trainers.ranks import Ranks
 from rollart_flow.trainers.step.reference import REFERENCE
 from rollart_flow.trainers.step.train_state import InitialState, TrainState
 from rollart_flow.weights.folders import put_folder
+from rollart_flow.weights.tensor_files import ShardedTensors
 
 
 class ShardedState(TrainState):
@@ -119,12 +126,7 @@ def read_shards(
     if not (folder / _META).is_file():
         raise TrainerError(f"no checkpoint in {folder}; expected a folder with {_META}")
     with as_trainer_error(f"checkpoint {folder} cannot be read"):
-        meta = json.loads((folder / _META).read_text())
-        if meta["format"] > FORMAT:
-            raise TrainerError(
-                f"checkpoint {folder} has format {meta['format']}, this version reads up to "
-                f"{FORMAT}; upgrade rollart_flow"
-            )
+        meta = read_meta(folder / _META)
         check_shape(meta["model"], folder)
     with _agreed(ranks, f"checkpoint {folder} cannot be read"):
         if ranks.rank == 0 and _checksums(folder) != meta["files"]:
@@ -146,6 +148,18 @@ def read_shards(
         weights=state.whole(weights),
         state={k.removeprefix(_STATE): v for k, v in tensors.items() if k.startswith(_STATE)},
     )
+
+
+def sharded_weights(folder: Path) -> Mapping[str, torch.Tensor]:
+    """Return the verified whole weights of a checkpoint, each read when it is asked for.
+
+    Raises:
+        TrainerError: the checkpoint is damaged or of a newer format.
+    """
+    with as_trainer_error(f"checkpoint {folder} cannot be read"):
+        if _checksums(folder) != read_meta(folder / _META)["files"]:
+            raise TrainerError(f"checkpoint {folder} is damaged: a file differs from its checksum")
+        return ShardedTensors(folder, _WEIGHTS)
 
 
 def _fill(place: Path, hidden: Path, checkpoint: Checkpoint, names: list[str]) -> None:

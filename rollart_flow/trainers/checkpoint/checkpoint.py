@@ -23,6 +23,7 @@ from rollart_flow.errors import TrainerError
 from rollart_flow.weights.buckets import save_tensors
 from rollart_flow.weights.fingerprint import fingerprint
 from rollart_flow.weights.folders import put_folder
+from rollart_flow.weights.tensor_files import TensorFile
 
 _MODEL = "model.safetensors"
 _STATE = "state.safetensors"
@@ -89,12 +90,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     if not is_checkpoint(folder):
         raise TrainerError(f"no checkpoint in {folder}; expected a folder with {_META}")
     with as_trainer_error(f"checkpoint {folder} cannot be read"):
-        meta = json.loads((folder / _META).read_text())
-        if meta["format"] > FORMAT:
-            raise TrainerError(
-                f"checkpoint {folder} has format {meta['format']}, this version reads up to "
-                f"{FORMAT}; upgrade rollart_flow"
-            )
+        meta = read_meta(folder / _META)
         found = Checkpoint(
             version=meta["version"],
             model=meta["model"],
@@ -108,6 +104,38 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     if (fingerprint(found.weights), fingerprint(found.state)) != checksums:
         raise TrainerError(f"checkpoint {folder} is damaged: its tensors differ from its checksums")
     return found
+
+
+def checkpoint_weights(folder: Path) -> Mapping[str, torch.Tensor]:
+    """Return the verified weights of a checkpoint, each read when it is asked for.
+
+    Raises:
+        TrainerError: the checkpoint is damaged or of a newer format.
+    """
+    with as_trainer_error(f"checkpoint {folder} cannot be read"):
+        checksum = read_meta(folder / _META)["weights"]
+        weights = TensorFile(folder / _MODEL)
+        if fingerprint(weights) != checksum:
+            raise TrainerError(
+                f"checkpoint {folder} is damaged: its weights differ from its checksum"
+            )
+    return weights
+
+
+def read_meta(path: Path) -> dict[str, Any]:
+    """Read the description of a checkpoint.
+
+    Raises:
+        TrainerError: it has a newer format.
+        OSError, ValueError, KeyError: it is damaged.
+    """
+    meta: dict[str, Any] = json.loads(path.read_text())
+    if meta["format"] > FORMAT:
+        raise TrainerError(
+            f"checkpoint {path.parent} has format {meta['format']}, this version reads up to "
+            f"{FORMAT}; upgrade rollart_flow"
+        )
+    return meta
 
 
 @contextmanager

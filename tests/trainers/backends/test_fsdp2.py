@@ -6,9 +6,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+import torch
 
 from rollart_flow.algorithms import grpo
 from rollart_flow.errors import SettingsError, TrainerError
+from rollart_flow.trainers.backends.sharded_checkpoint import sharded_weights
 from rollart_flow.trainers.batch.passes import passes
 from rollart_flow.trainers.settings import RankSettings
 from tests.trainers.conformance import CUT
@@ -34,11 +36,16 @@ class TestFsdp2Trainer(RankedConformance):
         names = {path.name for path in (tmp_path / "c").iterdir()}
         assert len(names) == 3
         assert all(name.endswith((".safetensors", ".json")) for name in names), "nothing is pickled"
+        found, wanted = sharded_weights(tmp_path / "c"), several.weights()
+        assert found.keys() == wanted.keys()
+        assert all(torch.equal(found[name], tensor) for name, tensor in wanted.items())
         shard = next((tmp_path / "c").glob("*.safetensors"))
         whole = shard.read_bytes()
         shard.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
         with pytest.raises(TrainerError, match="damaged"):
             several.load(tmp_path / "c")
+        with pytest.raises(TrainerError, match="damaged"):
+            sharded_weights(tmp_path / "c")
 
     def test_a_checkpoint_that_cannot_be_written_fails_in_all(self, tmp_path: Path) -> None:
         several = self.several(grpo(), CUT)
