@@ -8,7 +8,7 @@ or, without such a report, if its final reward is at least 1.
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import cycle, islice
 from statistics import fmean
@@ -43,7 +43,8 @@ class EvaluateContext:
     reward: RewardSettings
     domains: tuple[Domain, ...]
     episodes: int
-    sampling: Sampling
+    sampling: Mapping[str, Sampling]
+    """How tokens are sampled, by domain."""
     seed: int
     coordinator: Remote["CoordinatorActor"]
     health: HealthLimits
@@ -115,7 +116,8 @@ class EvaluateOperator:
 
     def _measures(self, domain: Domain, version: int) -> Iterator[_Measure]:
         context = self._context
-        greedy = replace(context.sampling, temperature=0.0, top_p=1.0, top_k=0)
+        sampled = context.sampling[domain.name]
+        greedy = replace(sampled, temperature=0.0, top_p=1.0, top_k=0)
         sets = {
             "": list(islice(domain.tasks(Split.EVALUATION, context.seed), context.episodes)),
             HELD_OUT: list(islice(domain.held_out(context.seed), context.episodes)),
@@ -125,7 +127,7 @@ class EvaluateOperator:
                 continue
             for metric, sampling, episodes in (
                 ("success", greedy, len(tasks)),
-                ("success_sampled", context.sampling, context.episodes),
+                ("success_sampled", sampled, context.episodes),
             ):
                 name = metric + suffix
                 chosen = islice(cycle(tasks), episodes)

@@ -8,11 +8,11 @@ connections and child processes only, and the kernel ends both with the process.
 """
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from rollart_flow.operators.filters import NamedFilter, refusals
-from rollart_flow.rewards.base import RewardFunction, environment_reward
+from rollart_flow.rewards.base import RewardFunction
 from rollart_flow.rewards.score import Scorer
 from rollart_flow.rows import trajectories_table
 from rollart_flow.store.cache import local_file
@@ -23,11 +23,12 @@ from rollart_flow.types import Trajectory
 class RewardSettings:
     """Settings of the pipeline that a reward process needs."""
 
-    function: RewardFunction | None
-    """Reward function, or None for the environment's own reward."""
+    function: RewardFunction
     timeout_s: float
     max_concurrent: int
     """Maximum number of concurrent calls of the function in one process."""
+    timeouts: Mapping[str, float] = field(default_factory=dict)
+    """Time limits of the domains that do not have `timeout_s`."""
     source: str | None = None
     """Address of the pipeline file, for a function that cannot be imported by name."""
     isolated: bool = True
@@ -40,8 +41,7 @@ class RewardSettings:
     def scorer(self) -> Scorer:
         """Create a scorer with its own processes."""
         source = None if self.source is None else local_file(self.source)
-        function = self.function or environment_reward
-        return Scorer(function, source, isolated=self.isolated, environ=self.environ)
+        return Scorer(self.function, source, isolated=self.isolated, environ=self.environ)
 
 
 class RewardStage:
@@ -62,7 +62,9 @@ class RewardStage:
             return trajectory
         self._warm(trajectory)
         async with self._places:
-            return await self._scorer.score(trajectory, self._settings.timeout_s)
+            settings = self._settings
+            timeout_s = settings.timeouts.get(trajectory.domain, settings.timeout_s)
+            return await self._scorer.score(trajectory, timeout_s)
 
     async def close(self) -> None:
         """Release connections and processes; no trajectory follows."""

@@ -5,12 +5,12 @@ Importing this loads neither Ray nor torch nor transformers (a test checks it).
 
 from rollart_flow.pipeline.dag import Pipeline
 from rollart_flow.pipeline.filters import Filter, filter
+from rollart_flow.pipeline.generating import GeneratingNode
 from rollart_flow.pipeline.learning import Buffer, Evaluate, Train, buffer, evaluate, train
 from rollart_flow.pipeline.loading import LoadedPipeline, load_pipeline, load_source
 from rollart_flow.pipeline.node import Node
 from rollart_flow.pipeline.plan import Plan
 from rollart_flow.pipeline.producing import (
-    GeneratingNode,
     Reward,
     Rollout,
     Tasks,

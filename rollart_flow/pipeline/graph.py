@@ -9,8 +9,9 @@ import re
 from dataclasses import dataclass
 from typing import TypeVar
 
-from rollart_flow.errors import PipelineError
+from rollart_flow.errors import PipelineError, SettingsError
 from rollart_flow.models.policy import Policy
+from rollart_flow.pipeline.by_domain import check_domains
 from rollart_flow.pipeline.filters import Filter
 from rollart_flow.pipeline.learning import Buffer, Evaluate, Train
 from rollart_flow.pipeline.node import Node
@@ -70,6 +71,11 @@ class Graph:
                 raise PipelineError(f"{name}: two nodes have this name; give one another name=")
             if name in owners:
                 raise PipelineError(f"{name}: a node cannot have this name; give another name=")
+        scored = (*self.tasks.domains, *(self.evaluate.domains if self.evaluate else ()))
+        try:
+            check_domains(self.reward.by_domain, (domain.name for domain in scored))
+        except SettingsError as error:
+            raise PipelineError(f"{self.reward.name}: {error}") from error
         for node in self.nodes:
             if getattr(node, "policy", self.policy) != self.policy:
                 raise PipelineError(

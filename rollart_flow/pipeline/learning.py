@@ -13,16 +13,17 @@ from rollart_flow.errors import SettingsError
 from rollart_flow.fields import Count, Name, NotNegative, Positive, Within
 from rollart_flow.models.lora import Adapter, read_adapter
 from rollart_flow.models.policy import Policy
+from rollart_flow.pipeline.generating import GeneratingNode
 from rollart_flow.pipeline.keywords import Converted, nested, part, setting
 from rollart_flow.pipeline.node import Node, node, variadic
-from rollart_flow.pipeline.producing import GeneratingNode, Rollout, Trajectories, check_unique
+from rollart_flow.pipeline.producing import Rollout, Trajectories, check_unique
 from rollart_flow.trainers.build import check_trainer
 from rollart_flow.trainers.settings import TrainerSettings
 from rollart_flow.weights.registry import transport_of
 from rollart_flow.weights.transport import TransferEnds, TransferSettings
 
 if TYPE_CHECKING:
-    # As `producing._Attempts`.
+    # As `generating._Attempts`.
     class _Trains(TrainerSettings, TransferSettings): ...
 
 else:
@@ -208,6 +209,7 @@ class Evaluate(GeneratingNode):
             raise SettingsError("domains are empty; give at least one")
         check_unique(measured)
         self._hold("domains", measured)
+        self._check_by_domain(domain.name for domain in measured)
         if self.lora is not None:
             check_engine(self.policy, adapted=True)
 

@@ -10,18 +10,20 @@ pydantic reads the texts, and is loaded when there is one.
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, get_type_hints
 
 from rollart_flow.envs.base import Domain
 from rollart_flow.errors import SettingsError
 from rollart_flow.fields import fitted, shortened
+from rollart_flow.pipeline.by_domain import check_domains
 from rollart_flow.pipeline.described import fields_of, is_model, is_settings
+from rollart_flow.pipeline.generating import GeneratingNode
 from rollart_flow.pipeline.graph import Graph
 from rollart_flow.pipeline.keywords import keywords
 from rollart_flow.pipeline.learning import Evaluate
 from rollart_flow.pipeline.node import Node, unknown_key
-from rollart_flow.pipeline.producing import Tasks
+from rollart_flow.pipeline.producing import Reward, Tasks
 from rollart_flow.secret import check_no_key
 
 if TYPE_CHECKING:
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 
 G = TypeVar("G", bound=Graph)
 
+BY_DOMAIN = "by_domain"
+"""Setting of a node that holds settings by domain."""
 _REPLACES = {"schedule": "alpha"}
 """Arguments that, when overridden, reset another argument."""
 
@@ -69,6 +73,7 @@ def settings_of(pipeline: Graph) -> dict[str, Setting]:
         found += _leaves(domain.name, (), domain)
     for node in pipeline.nodes:
         found += _of_node(node)
+        found += _by_domain(node, _domains(pipeline))
     return {setting.key: setting for setting in found}
 
 
@@ -100,6 +105,19 @@ def _of_node(node: Node) -> list[Setting]:
     return found
 
 
+def _by_domain(node: Node, domains: Iterable[str]) -> list[Setting]:
+    """The settings of a node that may differ by domain, for each domain."""
+    if not isinstance(node, GeneratingNode | Reward):
+        return []
+    known = keywords(type(node))
+    own = [known[name] for name in node.for_domains() if not known[name].part]
+    return [
+        Setting(node.name, (BY_DOMAIN, domain, each.name), each.hint, read=each.read)
+        for domain in domains
+        for each in own
+    ]
+
+
 def _leaves(owner: str, path: tuple[str, ...], value: Any) -> list[Setting]:
     try:
         hints = get_type_hints(type(value), include_extras=True)
@@ -127,9 +145,14 @@ def _resolve(key: str, known: Mapping[str, Setting]) -> Setting:
     if fits:
         which = ", ".join(fit.key for fit in fits)
         raise SettingsError(f"setting {key!r} is not unique; say which: {which}")
+    owner, _, rest = key.partition(f".{BY_DOMAIN}.")
+    if rest:
+        names = {s.path[1]: None for s in known.values() if s.path[0] == BY_DOMAIN and s.path[1:]}
+        check_domains([rest.split(".")[0]], names, f"{owner}.{BY_DOMAIN}")
+    whole = [full for full, each in known.items() if bool(rest) == (each.path[0] == BY_DOMAIN)]
     owner = f"{key.split('.')[0]}."
-    of_owner = [full for full in known if full.startswith(owner)]
-    raise SettingsError(f"no setting {unknown_key(key, of_owner or known)}")
+    of_owner = [full for full in whole if full.startswith(owner)]
+    raise SettingsError(f"no setting {unknown_key(key, of_owner or whole)}")
 
 
 def _parse(setting: Setting, text: str) -> Any:
@@ -181,12 +204,25 @@ def _fields(value: Any, changes: Values) -> dict[str, Any]:
 
 def _replaced(value: Any, changes: Values) -> Any:
     """A settings object with values at paths replaced, checked again by its own class."""
+    if isinstance(value, Mapping):
+        return _merged(value, changes)
     changed = _fields(value, changes)
     if not changed:
         return value
     if is_model(value):
         return type(value).model_validate({**fields_of(value), **changed})
     return dataclasses.replace(value, **changed)
+
+
+def _merged(value: Mapping[str, Any], changes: Values) -> dict[str, Any]:
+    """Settings by domain with some replaced."""
+    merged = {domain: dict(own) for domain, own in value.items()}
+    for (domain, *name), item in changes.items():
+        if name:
+            merged.setdefault(domain, {})[name[0]] = item
+        else:
+            merged[domain] = item
+    return merged
 
 
 def _rebuild(pipeline: G, by_owner: Mapping[str, Values]) -> G:

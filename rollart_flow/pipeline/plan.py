@@ -4,10 +4,13 @@ A plan is made from settings alone. The classes that a cluster has are known onl
 the granted ones are recorded in `bindings`; the plan shows the fallback on a machine without GPUs.
 """
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from rollart_flow.pipeline.described import describe
 from rollart_flow.pipeline.filters import Filter
+from rollart_flow.pipeline.generating import GeneratingNode
 from rollart_flow.pipeline.graph import Graph
 from rollart_flow.pipeline.learning import Buffer, Evaluate, Train
 from rollart_flow.pipeline.node import Node
@@ -92,6 +95,8 @@ def _carries(up: Node) -> str:
 
 def _stage(node: Node) -> Stage:
     stream, operator, parallel, settings = _words(node)
+    if isinstance(node, GeneratingNode | Reward):
+        settings = "\n".join([settings, *_own_words(node)])
     return Stage(node.name, node.kind, stream, operator, parallel, _wants(node), settings)
 
 
@@ -133,6 +138,13 @@ def _words(node: Node) -> tuple[str, str, str, str]:
             return EVALUATION, "Ray actor + engine", "1", often
         case _:
             raise TypeError(f"no plan for a node of kind {node.kind}")
+
+
+def _own_words(node: GeneratingNode | Reward) -> Iterator[str]:
+    """A line for each domain with settings of its own."""
+    for domain, own in node.by_domain.items():
+        said = (f"{name} {describe(value)}" for name, value in own.items())
+        yield f"{domain}: {', '.join(said)}"
 
 
 def _count(number: float, what: str) -> str:

@@ -1,7 +1,7 @@
 """The nodes of the producing side of a pipeline: tasks, rollout, reward."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal, cast
 
 from rollart_flow.control.inference.profiler import AUTO
 from rollart_flow.control.scheduler.curriculum import Curriculum
@@ -11,19 +11,13 @@ from rollart_flow.envs.registry import domains_of
 from rollart_flow.errors import SettingsError
 from rollart_flow.fields import Count, Name, NotNegative, Positive, fitted
 from rollart_flow.models.policy import Policy
-from rollart_flow.pipeline.keywords import Converted, nested, part, setting
+from rollart_flow.pipeline.by_domain import ByDomain, check_domains, checked_by_domain
+from rollart_flow.pipeline.generating import GeneratingNode
+from rollart_flow.pipeline.keywords import Converted, part, setting
 from rollart_flow.pipeline.node import Node, node, variadic
 from rollart_flow.pipeline.sources import read_source
-from rollart_flow.rewards.base import RewardFunction
-from rollart_flow.types import AttemptLimits, Limits, Sampling
-
-if TYPE_CHECKING:
-    # A type checker takes the settings of nested values for fields of the node, and so knows them
-    # as its keywords. At run time `Node` passes these keywords on to the nested values.
-    class _Attempts(Sampling, Limits): ...
-
-else:
-    _Attempts = object
+from rollart_flow.rewards.base import RewardFunction, environment_reward
+from rollart_flow.rewards.composition import PerDomain
 
 
 class Trajectories(Node):
@@ -78,10 +72,10 @@ class Tasks(Node):
         read = tuple(read_source(source) for source in sources)
         for source in read:
             if isinstance(source, tuple):
-                _check_known("a task", (task.domain for task in source), runs)
+                check_domains((task.domain for task in source), _names(runs), "a task")
         if not runs:
             raise SettingsError("no domain runs these tasks; give domains=[...]")
-        _check_known("weights", self.weights or (), runs)
+        check_domains(self.weights or (), _names(runs), "weights")
         weights = fitted("weights", dict[str, Positive], self.weights) if self.weights else None
         self._hold("sources", read)
         self._hold("domains", runs)
@@ -89,7 +83,11 @@ class Tasks(Node):
 
     @property
     def domain_names(self) -> tuple[str, ...]:
-        return tuple(domain.name for domain in self.domains)
+        return _names(self.domains)
+
+
+def _names(domains: Iterable[Domain]) -> tuple[str, ...]:
+    return tuple(domain.name for domain in domains)
 
 
 def check_unique(domains: Iterable[Domain]) -> None:
@@ -99,38 +97,6 @@ def check_unique(domains: Iterable[Domain]) -> None:
         if domain.name in seen:
             raise SettingsError(f"two domains are named {domain.name!r}; give one of them")
         seen.add(domain.name)
-
-
-def _check_known(setting: str, given: Iterable[str], domains: Iterable[Domain]) -> None:
-    """Refuse names that are not domains of the node."""
-    names = [domain.name for domain in domains]
-    for name in given:
-        if name not in names:
-            raise SettingsError(
-                f"{setting} names an unknown domain {name!r}; the domains are {', '.join(names)}"
-            )
-
-
-@node
-class GeneratingNode(Node, _Attempts):
-    """Base of the nodes that make attempts: how tokens are sampled, and the limits."""
-
-    sampling: Sampling = nested(default_factory=Sampling)
-    """How tokens are sampled."""
-    limits: Limits = nested(default_factory=Limits)
-    """Limits at which an attempt is cut off."""
-
-    def turns(self, domain: Domain) -> int:
-        """Turns after which an attempt in a domain is truncated."""
-        return domain.max_turns if self.max_turns is None else self.max_turns
-
-    def attempt_limits(self, domain: Domain, policy: Policy) -> AttemptLimits:
-        return AttemptLimits(
-            max_turns=self.turns(domain),
-            context_tokens=policy.max_context,
-            step_timeout_s=self.step_timeout_s,
-            trajectory_timeout_s=self.trajectory_timeout_s,
-        )
 
 
 @node
@@ -187,12 +153,14 @@ class Rollout(GeneratingNode, Trajectories):
     def _check(self) -> None:
         if not isinstance(self.hw_affinity, str):
             given = self.hw_affinity or {}
-            _check_known("hw_affinity", given.keys() - {"default"}, self.up.domains)
+            named = given.keys() - {"default"}
+            check_domains(named, self.up.domain_names, "hw_affinity")
             classes = fitted("hw_affinity", dict[str, Name | tuple[Name, ...]], given)
             self._hold("hw_affinity", classes)
         if self.given.get("max_replacements") is None:
             self._hold("max_replacements", self.up.group_size)
         self.stand_ins()
+        self._check_by_domain(self.up.domain_names)
         if self.prefill_affinity is not None and not self.prefill_workers:
             raise SettingsError(
                 f"prefill_affinity={self.prefill_affinity} is for no worker; set prefill_workers "
@@ -263,18 +231,45 @@ class Reward(Trajectories):
     environ: tuple[str, ...] = ()
     """Environment variables that the process of `fn` gets, besides the usual ones and those of its
     secrets."""
+    by_domain: Converted[Mapping[str, Mapping[str, Any]] | None, ByDomain] = setting(default=None)
+    """`fn` and `timeout_s` of some domains, by domain and name, for evaluation too."""
     name: Name = "reward"
     """Name of the node."""
 
     def _check(self) -> None:
         if self.up.scored:
             raise SettingsError("these trajectories are scored already; reward stands once")
-        url: object = self.fn
-        if isinstance(url, str):
-            from rollart_flow.serverless import CallPolicy, ServerlessReward
+        self._hold("fn", self._function(self.fn, self.timeout_s))
+        given = checked_by_domain(type(self), self.given.get("by_domain"), self.for_domains())
+        for own in given.values():
+            if "fn" in own:
+                own["fn"] = self._function(own["fn"], own.get("timeout_s", self.timeout_s))
+        self._hold("by_domain", given)
 
-            policy = CallPolicy(deadline_s=self.timeout_s, max_concurrent=self.max_concurrent)
-            self._hold("fn", ServerlessReward(url, policy))
+    def for_domains(self) -> tuple[str, ...]:
+        """Settings that may differ by domain."""
+        return "fn", "timeout_s"
+
+    def _function(self, fn: object, timeout_s: float) -> object:
+        """Return a reward function; a URL becomes the reward that calls it."""
+        if not isinstance(fn, str):
+            return fn
+        from rollart_flow.serverless import CallPolicy, ServerlessReward
+
+        policy = CallPolicy(deadline_s=timeout_s, max_concurrent=self.max_concurrent)
+        return ServerlessReward(fn, policy)
+
+    @property
+    def function(self) -> RewardFunction:
+        """The reward function of all domains."""
+        default = self.fn or environment_reward
+        own = {name: each["fn"] or environment_reward
+               for name, each in self.by_domain.items() if "fn" in each}  # fmt: skip
+        return PerDomain(default, own) if own else default
+
+    def timeout_in(self, domain: str) -> float:
+        """Time limit of each call of the function for a domain's trajectory [s]."""
+        return float(self.by_domain.get(domain, {}).get("timeout_s", self.timeout_s))
 
     @property
     def scored(self) -> bool:

@@ -20,7 +20,6 @@ from rollart_flow.replay.compare import Replay, first_divergence, turn_reports
 from rollart_flow.replay.episode import Episode, run_again
 from rollart_flow.replay.logprobs import TOLERANCE, ScoredToken, score_again
 from rollart_flow.replay.spoken import recorded_turns, spoken_again
-from rollart_flow.rewards.base import environment_reward
 from rollart_flow.rewards.score import score
 from rollart_flow.rows import trajectory_from_row
 from rollart_flow.runner.retrain import stored_pipeline
@@ -117,9 +116,10 @@ async def _go_again(
     pipeline: Pipeline, domain: Domain, node: GeneratingNode, trajectory: Trajectory, source: Path
 ) -> tuple[Episode, Trajectory | None]:
     """Return (replayed episode, trajectory with recomputed reward or None if it had no reward)."""
-    episode = await run_again(domain, trajectory, timeout_s=node.step_timeout_s, source=source)
+    limit_s = node.limits_in(domain.name).step_timeout_s
+    episode = await run_again(domain, trajectory, timeout_s=limit_s, source=source)
     if trajectory.reward is None:
         return episode, None
-    function = pipeline.reward.fn or environment_reward
     unscored = replace(trajectory, reward=None, reward_parts=None, scored_at=None)
-    return episode, await score(unscored, function, pipeline.reward.timeout_s, source)
+    timeout_s = pipeline.reward.timeout_in(domain.name)
+    return episode, await score(unscored, pipeline.reward.function, timeout_s, source)

@@ -79,6 +79,22 @@ def name_of(function: RewardFunction) -> str:
     return getattr(function, "__name__", type(function).__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class PerDomain(Combined):
+    """A reward function of its own for some domains."""
+
+    default: RewardFunction
+    """The function of all other domains."""
+    own: Mapping[str, RewardFunction]
+    """Functions by domain."""
+
+    def functions(self) -> tuple[RewardFunction, ...]:
+        return self.default, *self.own.values()
+
+    async def combine(self, trajectory: Trajectory, call: Call) -> Score:
+        return await call(self.own.get(trajectory.domain, self.default), trajectory)
+
+
 OUTCOME, PROCESS = "outcome", "process"
 """Names in `reward_parts` of the outcome's reward and of the capped sum of all process parts."""
 

@@ -125,7 +125,7 @@ class Dataflow:
             reward=self._reward(),
             domains=node.domains,
             episodes=node.episodes,
-            sampling=sampling_of(node, self._uri),
+            sampling=sampling_of(node, node.domains, self._uri),
             seed=node.seed,
             coordinator=self._processes.coordinator,
             health=HealthLimits(answer_s=self._pipeline.rollout.engine_timeout_s),
@@ -145,14 +145,15 @@ class Dataflow:
         stages, places = self._pipeline.buffer.schedule.stages, reward.max_concurrent
         if stages is not None:
             places = min(places, stages.reward)
-        for function in () if reward.fn is None else single_functions(reward.fn):
+        for function in single_functions(reward.function):
             if isinstance(function, ServerlessReward):
                 places = min(places, function.policy.max_concurrent)
         places = math.ceil(places / workers)
         return RewardSettings(
-            reward.fn,
+            reward.function,
             reward.timeout_s,
             places,
+            timeouts={name: reward.timeout_in(name) for name in reward.by_domain},
             source=self._source,
             isolated=self._processes.executor.isolates,
             environ=reward.environ,

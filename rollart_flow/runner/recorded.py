@@ -39,7 +39,8 @@ def check_as_recorded(pipeline: Pipeline, info: RunInfo) -> None:
 
 def _differences(where: str, was: Any, now: Any) -> Iterator[tuple[str, Any, Any]]:
     """(key, recorded value, present value) of each setting that differs."""
-    if isinstance(was, Mapping) and isinstance(now, Mapping):
+    by_domain = where.endswith(".by_domain")  # whose keys are no names of settings
+    if isinstance(was, Mapping) and isinstance(now, Mapping) and not by_domain:
         for key in sorted((was.keys() & now.keys()) - {"type"}):
             yield from _differences(f"{where}.{key}".removeprefix("nodes."), was[key], now[key])
     elif _plain(was) != _plain(now):

@@ -1,7 +1,7 @@
 """Settings of a run's processes, derived from its pipeline. This module starts no process."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -9,6 +9,7 @@ from rollart_flow.control.inference.health import HealthLimits
 from rollart_flow.control.scheduler.rollout_settings import RolloutSettings
 from rollart_flow.engines.base import EnginePhase
 from rollart_flow.engines.worker import EngineWorker
+from rollart_flow.envs.base import Domain
 from rollart_flow.models.policy import load_codec
 from rollart_flow.operators.buffer import BufferSettings
 from rollart_flow.operators.filters import NamedFilter
@@ -43,12 +44,17 @@ def named_filters(nodes: Sequence[Filter], *, of_groups: bool) -> tuple[NamedFil
     return tuple(NamedFilter(n.name, n.expression) for n in nodes if n.of_groups is of_groups)
 
 
-def sampling_of(node: GeneratingNode, uri: str) -> Sampling:
-    """Return a node's sampling settings, with the stop tokens of the run's tokenizer."""
-    if node.sampling.stop_token_ids:
-        return node.sampling
-    codec = load_codec(local_path(policy_uri(uri)))
-    return replace(node.sampling, stop_token_ids=codec.stop_token_ids)
+def sampling_of(node: GeneratingNode, domains: Iterable[Domain], uri: str) -> dict[str, Sampling]:
+    """Return a node's sampling by domain, with the stop tokens of the run's tokenizer."""
+    stops: tuple[int, ...] | None = None
+    found = {}
+    for domain in domains:
+        sampling = node.sampling_in(domain.name)
+        if not sampling.stop_token_ids:
+            stops = stops or load_codec(local_path(policy_uri(uri))).stop_token_ids
+            sampling = replace(sampling, stop_token_ids=stops)
+        found[domain.name] = sampling
+    return found
 
 
 def coordinator_settings(
@@ -76,7 +82,7 @@ def coordinator_settings(
             redundancy=rollout.redundancy,
             extra_groups=rollout.extra_groups,
             max_attempts=group_size + rollout.redundancy + rollout.max_replacements,
-            sampling=sampling_of(rollout, uri),
+            own_sampling=sampling_of(rollout, tasks.domains, uri),
             seed=pipeline.seed,
         ),
         schedule=buffer.schedule,

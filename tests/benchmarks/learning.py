@@ -135,7 +135,7 @@ class _Trial:
         self._rollout = RolloutSettings(
             batch_size=pipeline.buffer.batch_size,
             group_size=tasks.group_size,
-            sampling=sampling_of(pipeline.rollout, str(folder)),
+            own_sampling=sampling_of(pipeline.rollout, pipeline.tasks.domains, str(folder)),
             seed=pipeline.seed,
         )
         self._domains = {domain.name: domain for domain in tasks.domains}

@@ -27,6 +27,17 @@ def operator(function: Any, timeout_s: float = 30.0) -> RewardStage:
     return RewardStage(RewardSettings(function, timeout_s, max_concurrent=64))
 
 
+async def test_a_domain_has_its_own_time_limit() -> None:
+    async def hangs(trajectory: Trajectory) -> float:
+        await asyncio.Event().wait()
+        return 0.0
+
+    stage = RewardStage(RewardSettings(hangs, math.inf, 64, timeouts={"lake": 0.01}))
+    late = await stage(replace(TRAJECTORY, domain="lake"))
+    await stage.close()
+    assert late.error == "reward function hangs: no reward within 0.01 s"
+
+
 async def scored(reward: RewardStage, trajectory: Trajectory) -> Trajectory:
     return await reward(trajectory)
 

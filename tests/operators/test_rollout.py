@@ -14,6 +14,7 @@ from rollart_flow.operators.reward import RewardSettings
 from rollart_flow.operators.rollout import Driver, RolloutContext, RolloutOperator
 from rollart_flow.operators.sink import ROWS, WAIT_S, BufferSink
 from rollart_flow.operators.sources import write_assignments
+from rollart_flow.rewards.base import environment_reward
 from rollart_flow.rows import from_ipc
 from rollart_flow.simulation import run
 from rollart_flow.types import Assignment, Sampling, Split, Task, Trajectory
@@ -75,7 +76,7 @@ def block(*seconds: float, group: str = "g") -> Any:
 
 def operator(buffer: Buffer, episodes: Episodes, most: int | None = None) -> RolloutOperator:
     context = cast(RolloutContext, type("Context", (), {"buffer": buffer, "writers": ()})())
-    made = RolloutOperator(context, RewardSettings(None, 60.0, 64), most)
+    made = RolloutOperator(context, RewardSettings(environment_reward, 60.0, 64), most)
     made._driver = cast(Driver, episodes)
     return made
 

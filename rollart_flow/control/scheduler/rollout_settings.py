@@ -1,5 +1,6 @@
 """Settings of the RolloutScheduler: how groups are admitted and how large they are."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from rollart_flow.control.ids import env_seed
@@ -32,6 +33,8 @@ class RolloutSettings:
     """Filtered trajectories between two batches that fail the run; default
     max(1000, 16 * batch_size)."""
     sampling: Sampling = field(default_factory=Sampling)
+    own_sampling: Mapping[str, Sampling] = field(default_factory=dict)
+    """How tokens are sampled in some domains; in all others `sampling` says it."""
     seed: int = 0
     """Seed from which the environments' seeds are derived."""
     history: int = 50_000
@@ -92,5 +95,5 @@ class RolloutSettings:
             task=task,
             attempt=attempt,
             env_seed=env_seed(self.seed, group_id),
-            sampling=self.sampling,
+            sampling=self.own_sampling.get(task.domain, self.sampling),
         )
