@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rollart_flow.store import Run, Snapshot
 
 _METRICS = ("success_sampled", "success")
+_PASS = "pass@"
 
 _BY_OUTCOME = (
     "select split, domain, outcome, count(*) as n, avg(reward) as reward "
@@ -35,6 +36,8 @@ class Curve:
     values: tuple[float, ...]
     episodes: int
     """Episodes of the last evaluation."""
+    interval: tuple[float, float] | None = None
+    """95% confidence interval of the last value; None in runs from before it was stored."""
 
 
 @dataclass(frozen=True)
@@ -171,9 +174,16 @@ def _warnings(tables: "Snapshot") -> tuple[str, ...]:
 def _curves(tables: "Snapshot") -> tuple[Curve, ...]:
     rows = tables.evaluations.sort("domain", "metric", "step").collect()
     return tuple(
-        Curve(str(domain), str(metric), tuple(one["step"]), tuple(one["value"]), int(one["n"][-1]))
+        Curve(
+            str(domain),
+            str(metric),
+            tuple(one["step"]),
+            tuple(one["value"]),
+            int(one["n"][-1]),
+            None if one["low"][-1] is None else (one["low"][-1], one["high"][-1]),
+        )
         for (domain, metric), one in rows.group_by("domain", "metric", maintain_order=True)
-        if str(metric).split("/")[0] in _METRICS
+        if str(metric).split("/")[0] in _METRICS or str(metric).startswith(_PASS)
     )
 
 
@@ -209,11 +219,13 @@ def _head(summary: Summary) -> Text:
 
 
 def _success(curves: tuple[Curve, ...]) -> Table:
-    table = grid(("domain", "metric", "first", "last", "curve", "episodes"), right="first last")
+    headings = ("domain", "metric", "first", "last", "95% interval", "curve", "episodes")
+    table = grid(headings, right="first last")
     for curve in curves:
         first, last = f"{curve.values[0]:.2f}", f"{curve.values[-1]:.2f}"
         shown = sparkline(list(curve.values))
-        table.add_row(curve.domain, curve.metric, first, last, shown, str(curve.episodes))
+        ends = "-" if curve.interval is None else "{:.2f} to {:.2f}".format(*curve.interval)
+        table.add_row(curve.domain, curve.metric, first, last, ends, shown, str(curve.episodes))
     return table
 
 

@@ -271,15 +271,15 @@ class RolloutPlane:
         if admission is not None:
             self._worker = RolloutWorker(name, admission, dispatch=self._dispatch)
 
-    async def run(
+    def manager(
         self,
         assignment: Assignment,
         make: Callable[[], AsyncEnvironment],
         limits: AttemptLimits,
         env_version: str = "",
-    ) -> Trajectory:
-        """Run one attempt to its end and return its unscored trajectory; see `EnvManager`."""
-        manager = EnvManager(
+    ) -> EnvManager:
+        """Return the manager of one attempt, which is not started."""
+        return EnvManager(
             assignment,
             make,
             self._codec,
@@ -291,6 +291,9 @@ class RolloutPlane:
             worker=self.name,
             dispatch=self._dispatch,
         )
+
+    async def run(self, manager: EnvManager) -> Trajectory:
+        """Run one attempt to its end and return its unscored trajectory; see `EnvManager`."""
         return await (manager.run() if self._worker is None else self._worker.run(manager))
 
     async def close(self) -> None:

@@ -2,16 +2,20 @@
 
 Evaluation is a third stream, without credits, on a separate engine that is pinned to the version
 under evaluation. `success` is the fraction of solved episodes with greedy sampling;
-`success_sampled` is the fraction at the node's temperature. Tasks that training never uses are
-measured separately, with the suffix `/held_out`. An episode is solved if the environment reports so
-or, without such a report, if its final reward is at least 1.
+`success_sampled` is the fraction at the node's temperature, and pass@k is estimated from the same
+attempts. Tasks that training never uses are measured separately, with the suffix `/held_out`. An
+episode is solved if the environment reports so or, without such a report, if its final reward is at
+least 1.
+
+A task may have redundant attempts: once enough of them ended well, the others are cancelled, and
+their rows say so (ROLL Flash section 5.2). Failed attempts count, as not solved, only where too few
+of the group ended well.
 """
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import cycle, islice
-from statistics import fmean
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -20,19 +24,24 @@ from rollart_flow.control.ids import env_seed
 from rollart_flow.control.inference.health import HealthLimits, watch
 from rollart_flow.control.plane import EngineWorkers, engine_group
 from rollart_flow.control.protocols import Inference
+from rollart_flow.control.rollout.env_manager import EnvManager
+from rollart_flow.control.rollout.redundancy import first_of
 from rollart_flow.envs.base import Domain
 from rollart_flow.operators.remote import RemoteCommands
 from rollart_flow.operators.reward import RewardSettings, RewardStage
 from rollart_flow.operators.rollout import Driver, RolloutContext
+from rollart_flow.operators.scores import fraction_score, sampled_scores
 from rollart_flow.resources import Remote
 from rollart_flow.rows import to_ipc, trajectories_table
 from rollart_flow.schema import to_table
-from rollart_flow.types import Assignment, Sampling, Split, Task, Trajectory, solved_by
+from rollart_flow.types import Assignment, Sampling, Split, Task, Trajectory
 
 if TYPE_CHECKING:
     from rollart_flow.operators.coordinator import CoordinatorActor
 
 HELD_OUT = "/held_out"
+_AT_ONCE = 256
+"""Attempts that run at a time, each of which may have a process of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +52,10 @@ class EvaluateContext:
     reward: RewardSettings
     domains: tuple[Domain, ...]
     episodes: int
+    samples: int
+    """Attempts at a task that count for `success_sampled` and pass@k."""
+    redundancy: int
+    """Further attempts at each task, of which the slowest are cancelled."""
     sampling: Mapping[str, Sampling]
     """How tokens are sampled, by domain."""
     seed: int
@@ -53,11 +66,13 @@ class EvaluateContext:
 
 @dataclass(frozen=True, slots=True)
 class _Measure:
-    """Episodes that determine one metric of one domain."""
+    """Groups of attempts that determine one metric of one domain."""
 
     domain: str
     metric: str
-    assignments: tuple[Assignment, ...]
+    needed: int
+    """Attempts of each group that count."""
+    groups: tuple[tuple[Assignment, ...], ...]
 
 
 class EvaluateOperator:
@@ -67,6 +82,7 @@ class EvaluateOperator:
         self._context = context
         self._driver: Driver | None = None
         self._reward = RewardStage(context.reward)
+        self._places = asyncio.Semaphore(_AT_ONCE)
 
     async def __call__(self, block: pa.Table) -> pa.Table:
         """Evaluate the version of a one-row block, commit its rows, and return its scores."""
@@ -78,14 +94,15 @@ class EvaluateOperator:
         await self._engines.update(version)
         await self._engines.resume()
         measures = [m for domain in context.domains for m in self._measures(domain, version)]
-        assignments = [each for measure in measures for each in measure.assignments]
-        trajectories = await self._driver.run_all(assignments)
-        rewarded = await asyncio.gather(*map(self._reward, trajectories))
-        scored = {trajectory.trajectory_id: trajectory for trajectory in rewarded}
-        rows = [row for measure in measures for row in _scores(measure, version, scored)]
+        measured = await asyncio.gather(
+            *(self._attempted(self._driver, measure) for measure in measures)
+        )
+        attempted = zip(measures, measured, strict=True)
+        rows = [row for measure, groups in attempted for row in _scores(measure, version, groups)]
         scores = to_table("evaluations", rows)
+        trajectories = [each for groups in measured for group in groups for each in group]
         tables = {
-            "trajectories": to_ipc(trajectories_table(scored.values())),
+            "trajectories": to_ipc(trajectories_table(trajectories)),
             "evaluations": to_ipc(scores),
         }
         await context.rollout.buffer.call.commit.start(tables)
@@ -114,6 +131,18 @@ class EvaluateOperator:
         """Wait until a restarted evaluator serves the version under evaluation."""
         return [worker] if await self._engines.revive(worker.worker) else []
 
+    async def _attempted(self, driver: Driver, measure: _Measure) -> list[list[Trajectory]]:
+        """Run the groups of a measure; each is returned with the attempts that count first."""
+        managers = ([driver.manager(each) for each in group] for group in measure.groups)
+        groups = (first_of(group, measure.needed, self._score) for group in managers)
+        return list(await asyncio.gather(*groups))
+
+    async def _score(self, manager: EnvManager) -> Trajectory:
+        """Run one attempt and score it."""
+        assert self._driver is not None
+        async with self._places:
+            return await self._reward(await self._driver.run(manager))
+
     def _measures(self, domain: Domain, version: int) -> Iterator[_Measure]:
         context = self._context
         sampled = context.sampling[domain.name]
@@ -125,53 +154,61 @@ class EvaluateOperator:
         for suffix, tasks in sets.items():
             if not tasks:
                 continue
-            for metric, sampling, episodes in (
-                ("success", greedy, len(tasks)),
-                ("success_sampled", sampled, context.episodes),
+            # Tasks that are attempted once are repeated up to the number of episodes.
+            often = len(tasks) if context.samples > 1 else context.episodes
+            for metric, sampling, episodes, needed in (
+                ("success", greedy, len(tasks), 1),
+                ("success_sampled", sampled, often, context.samples),
             ):
                 name = metric + suffix
                 chosen = islice(cycle(tasks), episodes)
-                assignments = self._assignments(f"v{version:06d}/{name}", chosen, sampling)
-                yield _Measure(domain.name, name, tuple(assignments))
+                prefix = f"v{version:06d}/{name}/{domain.name}"
+                attempts = needed + context.redundancy
+                groups = self._groups(prefix, chosen, sampling, attempts)
+                yield _Measure(domain.name, name, needed, tuple(groups))
 
-    def _assignments(
-        self, prefix: str, tasks: Iterator[Task], sampling: Sampling
-    ) -> Iterator[Assignment]:
-        for attempt, task in enumerate(tasks):
-            group = f"{prefix}/{task.domain}"
-            yield Assignment(
-                trajectory_id=f"{group}/{attempt:04d}",
-                group_id=group,
+    def _groups(
+        self, prefix: str, tasks: Iterator[Task], sampling: Sampling, attempts: int
+    ) -> Iterator[tuple[Assignment, ...]]:
+        """Yield the attempts at each task, which share one environment seed."""
+        for number, task in enumerate(tasks):
+            name = f"{prefix}/{number:04d}"
+            one = Assignment(
+                trajectory_id=name,
+                group_id=prefix,
                 task=task,
-                attempt=attempt,
-                env_seed=env_seed(self._context.seed, task.task_id, attempt),
+                attempt=number,
+                env_seed=env_seed(self._context.seed, task.task_id, number),
                 sampling=sampling,
                 split=Split.EVALUATION,
             )
-
-
-def solved(trajectory: Trajectory) -> bool:
-    """Return whether a trajectory is solved (see `solved_by`); an unscored one is not."""
-    return bool(solved_by(trajectory.solved, trajectory.reward))
+            if attempts == 1:
+                yield (one,)
+                continue
+            yield tuple(
+                replace(one, trajectory_id=f"{name}-{index:02d}", group_id=name, attempt=index)
+                for index in range(attempts)
+            )
 
 
 def _scores(
-    measure: _Measure, version: int, scored: dict[str, Trajectory]
+    measure: _Measure, version: int, groups: Sequence[Sequence[Trajectory]]
 ) -> list[dict[str, object]]:
-    episodes: Sequence[Trajectory] = [scored[a.trajectory_id] for a in measure.assignments]
-    values = {measure.metric: fmean(solved(t) for t in episodes)}
+    tasks = [group[: measure.needed] for group in groups]
     if measure.metric.startswith("success_sampled"):
-        suffix = measure.metric.removeprefix("success_sampled")
-        values[f"reward_mean{suffix}"] = fmean(t.reward or 0.0 for t in episodes)
-        values[f"turns_mean{suffix}"] = fmean(len(t.turns) for t in episodes)
+        found = list(sampled_scores(measure.metric, tasks))
+    else:
+        found = [fraction_score(measure.metric, tasks)]
     return [
         {
             "step": version,
             "policy_version": version,
             "domain": measure.domain,
-            "metric": metric,
-            "value": float(value),
-            "n": len(episodes),
+            "metric": score.metric,
+            "value": score.value,
+            "n": len(tasks) * measure.needed,
+            "low": None if score.interval is None else score.interval[0],
+            "high": None if score.interval is None else score.interval[1],
         }
-        for metric, value in values.items()
+        for score in found
     ]

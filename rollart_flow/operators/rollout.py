@@ -8,7 +8,7 @@ id.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Literal
@@ -20,6 +20,7 @@ from rollart_flow.control.inference.worker_pool import Recover
 from rollart_flow.control.plane import InferenceClients, RolloutPlane
 from rollart_flow.control.protocols import Admission, AsyncEnvironment
 from rollart_flow.control.rollout.dispatch import FifoSemaphore
+from rollart_flow.control.rollout.env_manager import EnvManager
 from rollart_flow.control.schedule.schedule import Schedule
 from rollart_flow.engines.base import EnginePhase
 from rollart_flow.engines.remote import RemoteInference
@@ -116,8 +117,8 @@ class Driver:
         )
         self._processes = WarmProcesses(context.warm_processes)
 
-    async def run(self, assignment: Assignment) -> Trajectory:
-        """Run one attempt to its end and return its unscored trajectory."""
+    def manager(self, assignment: Assignment) -> EnvManager:
+        """Return the manager of one attempt, for `run`."""
         context, name = self._context, assignment.task.domain
         domain, limits = context.domains[name], context.limits[name]
 
@@ -130,16 +131,16 @@ class Driver:
                 isolated=context.isolated,
             )
 
-        return await self._plane.run(assignment, make, limits, domain.environment.version)
+        return self._plane.manager(assignment, make, limits, domain.environment.version)
+
+    async def run(self, manager: EnvManager) -> Trajectory:
+        """Run one attempt to its end and return its unscored trajectory."""
+        return await self._plane.run(manager)
 
     async def close(self) -> None:
         """Stop to listen for cancellations, and end idle processes of environments."""
         await self._plane.close()
         await self._processes.close()
-
-    async def run_all(self, assignments: Sequence[Assignment]) -> list[Trajectory]:
-        """Run attempts concurrently and return their trajectories in the same order."""
-        return list(await asyncio.gather(*(self.run(each) for each in assignments)))
 
 
 class RolloutOperator:
@@ -184,7 +185,7 @@ class RolloutOperator:
             await self._places.take(assignment.trajectory_id)
         self._running += 1
         try:
-            trajectory = await self._reward(await driver.run(assignment))
+            trajectory = await self._reward(await driver.run(driver.manager(assignment)))
         finally:
             self._running -= 1
             if self._places is not None:

@@ -2,8 +2,8 @@
 
     rollout(prompts, policy, max_tokens=16, by_domain={"frozenlake": {"max_tokens": 4}})
 
-The method `for_domains` of a node names the settings that may differ. A domain that is left away,
-or a setting of it, has the node's own value. The invariant: a value by domain passed the checks of the
+The method `for_domains` of a node names the settings that may differ. Domains and settings that are
+left away have the node's own value. The invariant: a value by domain passed the checks of the
 setting that it replaces.
 """
 

@@ -187,7 +187,12 @@ class Evaluate(GeneratingNode):
     every: Count = 10
     """Versions between two evaluations."""
     episodes: Count = 64
-    """Episodes by domain of each metric: greedy for `success`, sampled for `success_sampled`."""
+    """Episodes by domain of each metric: greedy for `success`, sampled for `success_sampled`. If
+    `samples` is more than 1, the number of tasks by domain, at most as many as the domain has."""
+    samples: Count = 1
+    """Attempts at each task at the node's temperature; pass@k is estimated for k up to this."""
+    redundancy: NotNegative = 0
+    """Attempts at each task beyond those that count; the slowest are cancelled."""
     seed: int = 0
     """Seed of the evaluated tasks."""
     lora: Converted[str | Path | Adapter | None, Adapter | None] = setting(

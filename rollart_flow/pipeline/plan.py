@@ -133,7 +133,10 @@ def _words(node: Node) -> tuple[str, str, str, str]:
             return CONSUMER, "Ray Data actor + trainer", "1", what
         case Evaluate():
             often = f"every {_count(node.every, 'version')}, "
-            often += f"{_count(node.episodes, 'episode')} by domain"
+            tasks = "episode" if node.samples == 1 else "task"
+            often += f"{_count(node.episodes, tasks)} by domain"
+            often += "" if node.samples == 1 else f", {node.samples} samples of each"
+            often += f", {node.redundancy} redundant" if node.redundancy else ""
             often += "" if node.lora is None else ", with a LoRA adapter"
             return EVALUATION, "Ray actor + engine", "1", often
         case _:

@@ -92,7 +92,9 @@ class PerDomain(Combined):
         return self.default, *self.own.values()
 
     async def combine(self, trajectory: Trajectory, call: Call) -> Score:
-        return await call(self.own.get(trajectory.domain, self.default), trajectory)
+        function = self.own.get(trajectory.domain, self.default)
+        reward, parts = await call(function, trajectory)
+        return reward if parts is None else (reward, parts)
 
 
 OUTCOME, PROCESS = "outcome", "process"

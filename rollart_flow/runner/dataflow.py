@@ -125,6 +125,8 @@ class Dataflow:
             reward=self._reward(),
             domains=node.domains,
             episodes=node.episodes,
+            samples=node.samples,
+            redundancy=node.redundancy,
             sampling=sampling_of(node, node.domains, self._uri),
             seed=node.seed,
             coordinator=self._processes.coordinator,

@@ -6,7 +6,7 @@ Invariant: a mapping holds no tensor; each is read when it is asked for.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,8 @@ class TensorFile(Mapping[str, "torch.Tensor"]):
     def __init__(self, path: Path) -> None:
         from safetensors import safe_open
 
-        self._file: Any = safe_open(path, framework="pt")
+        opened: Callable[..., Any] = safe_open  # whose methods have no types
+        self._file = opened(path, framework="pt")
         self._names = tuple(sorted(self._file.keys()))
 
     def __iter__(self) -> Iterator[str]:

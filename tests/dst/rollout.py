@@ -153,7 +153,9 @@ class Rollout:
             number = next(host.numbers)
             host.attempts[number] = assignment
             host.running += 1
-            trajectory = await host.plane.run(assignment, make, world.plan.limits)
+            trajectory = await host.plane.run(
+                host.plane.manager(assignment, make, world.plan.limits)
+            )
             host.running -= 1
             name = f"commit of {trajectory.trajectory_id}"
             host.tasks.append(self._tasks.start(self._commit(host, number, trajectory), name))
