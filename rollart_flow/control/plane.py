@@ -280,17 +280,9 @@ class RolloutPlane:
     ) -> EnvManager:
         """Return the manager of one attempt, which is not started."""
         return EnvManager(
-            assignment,
-            make,
-            self._codec,
-            self.proxy,
-            limits,
-            self._wall,
-            env_version=env_version,
-            admission=self._admission,
-            worker=self.name,
-            dispatch=self._dispatch,
-        )
+            assignment, make, self._codec, self.proxy, limits, self._wall, env_version=env_version,
+            admission=self._admission, worker=self.name, dispatch=self._dispatch,
+        )  # fmt: skip
 
     async def run(self, manager: EnvManager) -> Trajectory:
         """Run one attempt to its end and return its unscored trajectory; see `EnvManager`."""

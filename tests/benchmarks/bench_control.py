@@ -174,7 +174,8 @@ class _Turns:
         limits = AttemptLimits(max_turns=TURNS, context_tokens=4096)
         while assignments := await admit(f"slot-{number}", index):
             (assignment,) = assignments
-            trajectory = await self.host.run(assignment, IdleEnvironment, limits)
+            manager = self.host.manager(assignment, IdleEnvironment, limits)
+            trajectory = await self.host.run(manager)
             self.trajectories += 1
             self.turns += len(trajectory.turns)
             tokens = sum(trajectory.token_ids)

@@ -85,4 +85,5 @@ def test_tasks_that_agree_leave_a_doubt() -> None:
     score = fraction_score("success_sampled", [attempts(True, True)] * 10)
     assert score.value == 1.0
     assert score.interval == wilson(1.0, 10)
+    assert score.interval is not None
     assert score.interval[0] < 0.75
