@@ -76,8 +76,9 @@ def _scores(run: Run, version: int, *, adapted: bool) -> str:
     rows = run.evaluations.filter(at).sort("domain", "metric").collect()
     if rows.is_empty():
         return "The run did not evaluate this version."
-    cells = rows.with_columns(pl.col("value").round(4)).select("domain", "metric", "value", "n")
-    said = _table(("domain", "metric", "value", "episodes"), cells.iter_rows())
+    ends = pl.format("{} to {}", pl.col("low").round(4), pl.col("high").round(4)).fill_null("-")
+    cells = rows.select("domain", "metric", pl.col("value").round(4), ends, "n")
+    said = _table(("domain", "metric", "value", "95% interval", "episodes"), cells.iter_rows())
     return f"{said}\n\nMeasured with the LoRA adapter." if adapted else said
 
 

@@ -93,7 +93,9 @@ def test_the_card_says_where_the_weights_come_from(finished_run: Run, tmp_path: 
         assert f"| {name} | {value} |" in card
     scores = finished_run.evaluations.collect().filter(policy_version=3)
     for row in scores.iter_rows(named=True):
-        assert f"| frozenlake | {row['metric']} | {round(row['value'], 4)} | {row['n']} |" in card
+        ends = " to ".join(str(round(row[end], 4)) for end in ("low", "high"))
+        said = f"| frozenlake | {row['metric']} | {round(row['value'], 4)} | {ends} | {row['n']} |"
+        assert said in card
     assert f"| torch | {finished_run.info.versions['torch']} |" in card
     settings = json.loads(card.split("```json\n")[1].split("```")[0])
     assert settings == finished_run.info.settings
