@@ -242,8 +242,9 @@ class Reward(Trajectories):
         self._hold("fn", self._function(self.fn, self.timeout_s))
         given = checked_by_domain(type(self), self.given.get("by_domain"), self.for_domains())
         for own in given.values():
-            if "fn" in own:
-                own["fn"] = self._function(own["fn"], own.get("timeout_s", self.timeout_s))
+            fn = own.get("fn", self.given.get("fn"))
+            if "fn" in own or (isinstance(fn, str) and "timeout_s" in own):
+                own["fn"] = self._function(fn, own.get("timeout_s", self.timeout_s))
         self._hold("by_domain", given)
 
     def for_domains(self) -> tuple[str, ...]:

@@ -56,6 +56,15 @@ def test_a_reward_and_its_time_limit_are_those_of_the_domain() -> None:
     assert lake.policy.deadline_s == 30
 
 
+def test_an_endpoint_has_the_time_limit_of_the_domain_as_its_deadline() -> None:
+    attempts = rollout(tasks(LAKE, SUMS), POLICY)
+    node = reward(attempts, "http://a/b", by_domain={"arithmetic": {"timeout_s": 90}})
+    default: Any = node.fn
+    sums: Any = node.by_domain["arithmetic"]["fn"]
+    assert (default.policy.deadline_s, sums.policy.deadline_s) == (30, 90)
+    assert default.__name__ == sums.__name__
+
+
 def test_they_are_set_from_outside_beside_those_of_the_file() -> None:
     changed = pipeline(rollout=OWN).override(
         {
