@@ -129,7 +129,7 @@ def _with_adapter(run: Run, tensors: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _generation(settings: Mapping[str, Any], policy: Mapping[str, str]) -> dict[str, Any]:
     """Return the generation config: the token ids, and the sampling of the run's rollout."""
-    from rollart_flow.models.tokenizer import TextCodec
+    from rollart_flow.models.chat.codec import TextCodec
 
     nodes = settings.get("nodes", {}).values()
     rollout: Mapping[str, Any] = next((n for n in nodes if n.get("kind") == "rollout"), {})
