@@ -49,6 +49,9 @@ class Episodes:
     def __init__(self) -> None:
         self.running = self.most = 0
 
+    def manager(self, assignment: Assignment) -> Assignment:
+        return assignment
+
     async def run(self, assignment: Assignment) -> Trajectory:
         self.running += 1
         self.most = max(self.most, self.running)
