@@ -167,7 +167,7 @@ def attempt(environment: Scripted, model: Model | None = None, events: Any = Non
         AttemptLimits(max_turns=2, context_tokens=100, step_timeout_s=60),
         wall,
     )
-    return run(manager.run())
+    return run(manager.run())[0]
 
 
 @CASES

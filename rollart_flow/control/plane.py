@@ -284,8 +284,8 @@ class RolloutPlane:
             admission=self._admission, worker=self.name, dispatch=self._dispatch,
         )  # fmt: skip
 
-    async def run(self, manager: EnvManager) -> Trajectory:
-        """Run one attempt to its end and return its unscored trajectory; see `EnvManager`."""
+    async def run(self, manager: EnvManager) -> tuple[Trajectory, ...]:
+        """Run one attempt to its end and return its unscored branches; see `EnvManager`."""
         return await (manager.run() if self._worker is None else self._worker.run(manager))
 
     async def close(self) -> None:

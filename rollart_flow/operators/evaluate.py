@@ -15,7 +15,7 @@ of the group ended well.
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import cycle, islice
+from itertools import chain, cycle, islice
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -25,8 +25,9 @@ from rollart_flow.control.inference.health import HealthLimits, watch
 from rollart_flow.control.plane import EngineWorkers, engine_group
 from rollart_flow.control.protocols import Inference
 from rollart_flow.control.rollout.env_manager import EnvManager
-from rollart_flow.control.rollout.redundancy import first_of
+from rollart_flow.control.rollout.redundancy import Branches, first_of
 from rollart_flow.envs.base import Domain
+from rollart_flow.episodes import whole
 from rollart_flow.operators.remote import RemoteCommands
 from rollart_flow.operators.reward import RewardSettings, RewardStage
 from rollart_flow.operators.rollout import Driver, RolloutContext
@@ -34,7 +35,7 @@ from rollart_flow.operators.scores import fraction_score, sampled_scores
 from rollart_flow.resources import Remote
 from rollart_flow.rows import to_ipc, trajectories_table
 from rollart_flow.schema import to_table
-from rollart_flow.types import Assignment, Sampling, Split, Task, Trajectory
+from rollart_flow.types import Assignment, Sampling, Split, Task
 
 if TYPE_CHECKING:
     from rollart_flow.operators.coordinator import CoordinatorActor
@@ -100,9 +101,9 @@ class EvaluateOperator:
         attempted = zip(measures, measured, strict=True)
         rows = [row for measure, groups in attempted for row in _scores(measure, version, groups)]
         scores = to_table("evaluations", rows)
-        trajectories = [each for groups in measured for group in groups for each in group]
+        attempts = [each for groups in measured for group in groups for each in group]
         tables = {
-            "trajectories": to_ipc(trajectories_table(trajectories)),
+            "trajectories": to_ipc(trajectories_table(chain.from_iterable(attempts))),
             "evaluations": to_ipc(scores),
         }
         await context.rollout.buffer.call.commit.start(tables)
@@ -131,13 +132,13 @@ class EvaluateOperator:
         """Wait until a restarted evaluator serves the version under evaluation."""
         return [worker] if await self._engines.revive(worker.worker) else []
 
-    async def _attempted(self, driver: Driver, measure: _Measure) -> list[list[Trajectory]]:
+    async def _attempted(self, driver: Driver, measure: _Measure) -> list[list[Branches]]:
         """Run the groups of a measure; each is returned with the attempts that count first."""
         managers = ([driver.manager(each) for each in group] for group in measure.groups)
         groups = (first_of(group, measure.needed, self._score) for group in managers)
         return list(await asyncio.gather(*groups))
 
-    async def _score(self, manager: EnvManager) -> Trajectory:
+    async def _score(self, manager: EnvManager) -> Branches:
         """Run one attempt and score it."""
         assert self._driver is not None
         async with self._places:
@@ -192,9 +193,9 @@ class EvaluateOperator:
 
 
 def _scores(
-    measure: _Measure, version: int, groups: Sequence[Sequence[Trajectory]]
+    measure: _Measure, version: int, groups: Sequence[Sequence[Branches]]
 ) -> list[dict[str, object]]:
-    tasks = [group[: measure.needed] for group in groups]
+    tasks = [[whole(branches) for branches in group[: measure.needed]] for group in groups]
     if measure.metric.startswith("success_sampled"):
         found = list(sampled_scores(measure.metric, tasks))
     else:

@@ -1,4 +1,7 @@
-"""The reward stage: scores each trajectory by itself, as soon as it ends (ROLLART section 6.1).
+"""The reward stage: scores each attempt by itself, as soon as it ends (ROLLART section 6.1).
+
+An attempt is scored once: the function sees all of its branches as one trajectory (`whole`), and
+its reward is in the row of each.
 
 The stage runs in the process of the attempt and is stateless: if the process dies, the attempts run
 and are scored again. A trajectory that a filter before the reward node drops is not scored.
@@ -11,6 +14,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from rollart_flow.episodes import like, whole
 from rollart_flow.operators.filters import NamedFilter, refusals
 from rollart_flow.rewards.base import RewardFunction
 from rollart_flow.rewards.score import Scorer
@@ -55,16 +59,17 @@ class RewardStage:
         """Newest policy version of the trajectories seen so far."""
         self._warming: asyncio.Task[None] | None = None
 
-    async def __call__(self, trajectory: Trajectory) -> Trajectory:
-        """Return the trajectory with its reward, or with the reason for having none."""
+    async def __call__(self, branches: Sequence[Trajectory]) -> tuple[Trajectory, ...]:
+        """Return an attempt's branches with its reward, or with the reason for having none."""
         before = self._settings.before
-        if before and refusals(before, trajectories_table([trajectory])) != [None]:
-            return trajectory
+        if before and any(refusals(before, trajectories_table(branches))):
+            return tuple(branches)
+        trajectory = whole(branches)
         self._warm(trajectory)
         async with self._places:
             settings = self._settings
             timeout_s = settings.timeouts.get(trajectory.domain, settings.timeout_s)
-            return await self._scorer.score(trajectory, timeout_s)
+            return like(branches, await self._scorer.score(trajectory, timeout_s))
 
     async def close(self) -> None:
         """Release connections and processes; no trajectory follows."""

@@ -133,8 +133,8 @@ class Driver:
 
         return self._plane.manager(assignment, make, limits, domain.environment.version)
 
-    async def run(self, manager: EnvManager) -> Trajectory:
-        """Run one attempt to its end and return its unscored trajectory."""
+    async def run(self, manager: EnvManager) -> tuple[Trajectory, ...]:
+        """Run one attempt to its end and return its unscored branches."""
         return await self._plane.run(manager)
 
     async def close(self) -> None:
@@ -172,7 +172,7 @@ class RolloutOperator:
             self._driver = Driver(self._context)
             freeze_heap()
         attempts = [self._attempt(self._driver, each) for each in read_assignments(block)]
-        trajectories = await asyncio.gather(*attempts)
+        trajectories = [each for branches in await asyncio.gather(*attempts) for each in branches]
         return pa.table(
             {
                 "trajectory_id": [each.trajectory_id for each in trajectories],
@@ -180,21 +180,21 @@ class RolloutOperator:
             }
         )
 
-    async def _attempt(self, driver: Driver, assignment: Assignment) -> Trajectory:
+    async def _attempt(self, driver: Driver, assignment: Assignment) -> tuple[Trajectory, ...]:
         if self._places is not None:
             await self._places.take(assignment.trajectory_id)
         self._running += 1
         try:
-            trajectory = await self._reward(await driver.run(driver.manager(assignment)))
+            branches = await self._reward(await driver.run(driver.manager(assignment)))
         finally:
             self._running -= 1
             if self._places is not None:
                 self._places.give_back()
-        durable = self._sink.put(trajectory)
+        durable = self._sink.put(branches)
         if not self._running:  # unless an attempt that waits for a place starts now
             asyncio.get_running_loop().call_soon(self._flush_if_idle)
         await asyncio.shield(durable)
-        return trajectory
+        return branches
 
     async def close(self) -> None:
         """Release what attempts and rewards have kept for the next ones; no block follows."""

@@ -5,7 +5,7 @@ is full, when its oldest trajectory has waited long enough and the micro-batch b
 or when no other attempt of the process is running. A trajectory that misses a commit thus waits
 here for the next one, and many processes that have a few trajectories each send few messages. If
 the process dies, its attempts run again and their trajectories may be sent twice; the buffer stores
-each trajectory once.
+each trajectory once. The branches of an attempt are in one micro-batch.
 """
 
 import asyncio
@@ -62,14 +62,17 @@ class BufferSink:
         self._timer: asyncio.TimerHandle | None = None
         self._sends: set[asyncio.Task[None]] = set()
 
-    def put(self, trajectory: Trajectory) -> asyncio.Future[None]:
-        """Add a trajectory to the next micro-batch; the result is ready once it is durable."""
+    def put(self, branches: Sequence[Trajectory]) -> asyncio.Future[None]:
+        """Add the branches of an attempt to the next micro-batch.
+
+        The result is ready once they are durable.
+        """
         loop = asyncio.get_running_loop()
         if self._durable is None:
             self._durable = loop.create_future()
             self._timer = loop.call_later(WAIT_S, self._due)
         durable = self._durable
-        self._waiting.append(trajectory)
+        self._waiting += branches
         if len(self._waiting) >= ROWS:
             self.flush()
         return durable

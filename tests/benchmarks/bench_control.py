@@ -175,7 +175,7 @@ class _Turns:
         while assignments := await admit(f"slot-{number}", index):
             (assignment,) = assignments
             manager = self.host.manager(assignment, IdleEnvironment, limits)
-            trajectory = await self.host.run(manager)
+            (trajectory,) = await self.host.run(manager)
             self.trajectories += 1
             self.turns += len(trajectory.turns)
             tokens = sum(trajectory.token_ids)

@@ -190,7 +190,8 @@ class _Trial:
             wall,
             env_version=domain.environment.version,
         )
-        return await self._scorer.score(await manager.run(), self._pipeline.reward.timeout_s)
+        (trajectory,) = await manager.run()
+        return await self._scorer.score(trajectory, self._pipeline.reward.timeout_s)
 
     async def _train(self, batch: _Drawn) -> None:
         """Take one training step; its version generates from then on."""

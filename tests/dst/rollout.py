@@ -153,7 +153,7 @@ class Rollout:
             number = next(host.numbers)
             host.attempts[number] = assignment
             host.running += 1
-            trajectory = await host.plane.run(
+            (trajectory,) = await host.plane.run(
                 host.plane.manager(assignment, make, world.plan.limits)
             )
             host.running -= 1
@@ -172,7 +172,7 @@ class Rollout:
     async def _score_and_put(self, host: Host, trajectory: Trajectory) -> None:
         async with self._scored_at_once:
             scored = await self._reward.score(trajectory)
-        durable = host.sink.put(scored)
+        durable = host.sink.put((scored,))
         if not host.running:
             host.sink.flush()
         await asyncio.shield(durable)

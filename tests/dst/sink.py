@@ -5,6 +5,7 @@ sender sends a micro-batch again that did not arrive whole.
 """
 
 import asyncio
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
@@ -33,8 +34,8 @@ class FaultySink(BufferSink):
         self.dead = False
         """Whether the process of the sink has ended, so that it sends no more."""
 
-    def put(self, trajectory: Trajectory) -> asyncio.Future[None]:
-        durable = super().put(trajectory)
+    def put(self, branches: Sequence[Trajectory]) -> asyncio.Future[None]:
+        durable = super().put(branches)
         if len(self._waiting) >= _FULL:
             self.flush()
         return durable

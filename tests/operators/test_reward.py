@@ -19,6 +19,7 @@ from rollart_flow.types import Outcome, Reason, Trajectory
 from tests.builders import TRAJECTORY
 from tests.rewards import functions
 from tests.serverless.servers import raw_server, response, serving
+from tests.test_episodes import FIRST, SECOND
 
 POLICY = CallPolicy(deadline_s=30.0, hedge_after_s=None, backoff_s=0.01, max_concurrent=3)
 
@@ -33,13 +34,14 @@ async def test_a_domain_has_its_own_time_limit() -> None:
         return 0.0
 
     stage = RewardStage(RewardSettings(hangs, math.inf, 64, timeouts={"lake": 0.01}))
-    late = await stage(replace(TRAJECTORY, domain="lake"))
+    (late,) = await stage((replace(TRAJECTORY, domain="lake"),))
     await stage.close()
     assert late.error == "reward function hangs: no reward within 0.01 s"
 
 
 async def scored(reward: RewardStage, trajectory: Trajectory) -> Trajectory:
-    return await reward(trajectory)
+    (found,) = await reward((trajectory,))
+    return found
 
 
 def of_version(version: int, number: int) -> Trajectory:
@@ -131,7 +133,7 @@ def test_what_a_reward_holds_ends_with_its_process() -> None:
             far = compose(pool, Part("far", ServerlessReward(sys.argv[1])))
             reward = RewardStage(RewardSettings(far, 30.0, 1))
             print(int(await pool(TRAJECTORY)), flush=True)
-            await reward(TRAJECTORY)
+            await reward((TRAJECTORY,))
 
         asyncio.run(main())
     """
@@ -270,3 +272,19 @@ def test_a_broken_endpoint_fails_nobody_who_can_wait() -> None:
             assert all(isinstance(reward, float) and math.isfinite(reward) for reward in rewards)
 
     asyncio.run(test())
+
+
+async def test_an_attempt_of_several_branches_is_scored_once() -> None:
+    seen: list[Trajectory] = []
+
+    async def turns(trajectory: Trajectory) -> float:
+        seen.append(trajectory)
+        return float(len(trajectory.turns))
+
+    stage = operator(turns)
+    branches = (FIRST, SECOND)
+    rows = await stage(branches)
+    await stage.close()
+    assert [row.trajectory_id for row in rows] == [each.trajectory_id for each in branches]
+    assert [row.reward for row in rows] == [2.0, 2.0]
+    assert len(seen) == 1

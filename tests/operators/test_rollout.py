@@ -149,7 +149,7 @@ def test_a_caller_that_stops_to_wait_holds_nothing_back() -> None:
 
     async def test() -> None:
         sink = BufferSink(cast(Any, buffer))
-        first, second = sink.put(trajectory("g", 0)), sink.put(trajectory("g", 1))
+        first, second = sink.put((trajectory("g", 0),)), sink.put((trajectory("g", 1),))
         waiting = asyncio.ensure_future(asyncio.shield(first))
         await asyncio.sleep(0)
         waiting.cancel()

@@ -1,6 +1,6 @@
 """EnvManager: drives one attempt at one task from reset to its outcome (ROLLART section 6.1).
 
-The invariants: `run` returns a trajectory with an outcome whatever the environment, the engine or
+The invariants: `run` returns trajectories with an outcome whatever the environment, the engine or
 the clock does; generated tokens are never encoded again; the environment is closed on every path;
 tokens that were generated are kept, also those of an action that was interrupted.
 """
@@ -119,8 +119,8 @@ class EnvManager:
             assignment.trajectory_id, assignment.group_id, assignment.attempt, self._version
         )
 
-    async def run(self) -> Trajectory:
-        """Run the attempt and return its unscored trajectory; raises only errors of `admission`."""
+    async def run(self) -> tuple[Trajectory, ...]:
+        """Run the attempt and return its unscored branches; raises only errors of `admission`."""
         created_at = self._now()
         try:
             ending = await self._attempt.run(self._drive())
@@ -130,7 +130,7 @@ class EnvManager:
             close_error = await self._clean_up()
         if ending.error is None and close_error is not None:
             ending = replace(ending, error=close_error)
-        return self._recorder.trajectory(
+        trajectory = self._recorder.trajectory(
             self.assignment,
             ending,
             created_at=created_at,
@@ -140,6 +140,7 @@ class EnvManager:
             solved=self._environment.solved,
             conversation=self._dialogue.columns(),
         )
+        return (trajectory,)
 
     def _now(self) -> datetime:
         return self._wall(asyncio.get_running_loop().time())

@@ -40,8 +40,8 @@ class RolloutWorker:
         """Ids of the attempts that run here."""
         return tuple(self._managers)
 
-    async def run(self, manager: EnvManager) -> Trajectory:
-        """Run an attempt to its end, under the scheduler's control.
+    async def run(self, manager: EnvManager) -> tuple[Trajectory, ...]:
+        """Run an attempt to its end, under the scheduler's control, and return its branches.
 
         The method raises only errors of the scheduler's port, after which the attempt can be run
         again.

@@ -146,7 +146,7 @@ class SimulatedCluster:
             self._running += 1
             self.record.most_running = max(self.record.most_running, self._running)
             make = partial(ScriptedEnvironment, script)
-            trajectory = await host.run(host.manager(assignment, make, self._limits))
+            (trajectory,) = await host.run(host.manager(assignment, make, self._limits))
             self._running -= 1
             self._machine.end_attempt()
             task = asyncio.create_task(self._commit(trajectory, script, host.name, started))

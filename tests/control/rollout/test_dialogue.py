@@ -126,7 +126,7 @@ async def played(environment: Adder, *said: object, codec: Codec | None = None) 
         AttemptLimits(max_turns=10, context_tokens=10_000),
         wall,
     )
-    trajectory = await manager.run()
+    (trajectory,) = await manager.run()
     assert trajectory_from_row(trajectories_table([trajectory]).to_pylist()[0]) == trajectory
     return trajectory
 

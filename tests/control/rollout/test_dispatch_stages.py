@@ -190,7 +190,11 @@ class World:
 
     async def start(self, count: int) -> list[asyncio.Task[Trajectory]]:
         managers = [await self.manager(index) for index in range(count)]
-        return [asyncio.create_task(self.host.run(manager)) for manager in managers]
+        return [asyncio.create_task(self.run(manager)) for manager in managers]
+
+    async def run(self, manager: EnvManager) -> Trajectory:
+        (trajectory,) = await self.host.run(manager)
+        return trajectory
 
     async def manager(self, index: int) -> EnvManager:
         (assignment,) = await self.scheduler.admit("source", index)
@@ -245,7 +249,7 @@ async def test_an_attempt_in_line_is_ended_where_it_stands() -> None:
     await asyncio.sleep(1)
     cancellation = Cancellation("", Outcome.REDUNDANT, Reason.GROUP_COMPLETE)
     manager.cancel(cancellation)
-    row = await task
+    (row,) = await task
     assert (row.outcome, row.turns) == (Outcome.REDUNDANT, ())
     stages.init.give_back()
     assert stages.init.free == 1

@@ -181,7 +181,7 @@ def check_alignment(trajectory: Trajectory) -> None:
 
 async def test_an_episode_becomes_a_trajectory() -> None:
     environment = ScriptedEnvironment(STAY, DONE)
-    trajectory = await manager(environment).run()
+    (trajectory,) = await manager(environment).run()
     check_alignment(trajectory)
     assert trajectory.outcome is Outcome.COMPLETED
     assert (trajectory.reason, trajectory.error) == (None, None)
@@ -209,7 +209,7 @@ async def test_an_episode_becomes_a_trajectory() -> None:
 
 async def test_the_engine_sees_the_whole_chain_as_it_was_drawn() -> None:
     engine = OneLetterEngine()
-    trajectory = await manager(ScriptedEnvironment(STAY, DONE), engine=engine).run()
+    (trajectory,) = await manager(ScriptedEnvironment(STAY, DONE), engine=engine).run()
     first, second = engine.requests
     assert first.prompt_ids == trajectory.token_ids[:2]
     assert second.prompt_ids == trajectory.token_ids[:8]
@@ -228,20 +228,20 @@ async def test_an_attempt_that_runs_twice_asks_twice() -> None:
         environment = ScriptedEnvironment(STAY, DONE)
         return EnvManager(assignment(), lambda: environment, LetterCodec(), proxy, limits, wall)
 
-    one, two = await asyncio.gather(attempt().run(), attempt().run())
+    (one,), (two,) = await asyncio.gather(attempt().run(), attempt().run())
     assert one.outcome is two.outcome is Outcome.COMPLETED
     assert len({r.request_id for r in engine.requests}) == 4
 
 
 async def test_the_environments_own_truncation() -> None:
-    trajectory = await manager(ScriptedEnvironment(("", 0.0, False, True, {}))).run()
+    (trajectory,) = await manager(ScriptedEnvironment(("", 0.0, False, True, {}))).run()
     assert (trajectory.outcome, trajectory.reason) == (Outcome.TRUNCATED, Reason.TURN_LIMIT)
     assert trajectory.solved is None
 
 
 async def test_the_turn_limit_truncates() -> None:
     limits = AttemptLimits(max_turns=2, context_tokens=100)
-    trajectory = await manager(ScriptedEnvironment(STAY, STAY), limits=limits).run()
+    (trajectory,) = await manager(ScriptedEnvironment(STAY, STAY), limits=limits).run()
     assert (trajectory.outcome, trajectory.reason) == (Outcome.TRUNCATED, Reason.TURN_LIMIT)
     assert len(trajectory.turns) == 2
 
@@ -249,7 +249,7 @@ async def test_the_turn_limit_truncates() -> None:
 async def test_a_full_context_truncates_before_the_observation_that_does_not_fit() -> None:
     limits = AttemptLimits(max_turns=10, context_tokens=8)
     environment = ScriptedEnvironment(STAY, DONE)
-    trajectory = await manager(environment, limits=limits).run()
+    (trajectory,) = await manager(environment, limits=limits).run()
     check_alignment(trajectory)
     assert (trajectory.outcome, trajectory.reason) == (Outcome.TRUNCATED, Reason.CONTEXT_OVERFLOW)
     assert len(trajectory.token_ids) == 4
@@ -259,7 +259,7 @@ async def test_a_full_context_truncates_before_the_observation_that_does_not_fit
 async def test_an_action_gets_no_more_tokens_than_the_context_has_room_for() -> None:
     engine = OneLetterEngine()
     limits = AttemptLimits(max_turns=10, context_tokens=3)
-    trajectory = await manager(ScriptedEnvironment(STAY), engine=engine, limits=limits).run()
+    (trajectory,) = await manager(ScriptedEnvironment(STAY), engine=engine, limits=limits).run()
     assert engine.requests[0].sampling.max_tokens == 1
     assert trajectory.turns[0].finish_reason == FinishReason.LENGTH
     assert (trajectory.outcome, trajectory.reason) == (Outcome.TRUNCATED, Reason.CONTEXT_OVERFLOW)
@@ -289,7 +289,7 @@ async def test_an_action_gets_no_more_tokens_than_the_context_has_room_for() -> 
 async def test_whatever_an_environment_does_wrong_is_a_failed_trajectory(
     environment: ScriptedEnvironment, error: str
 ) -> None:
-    trajectory = await manager(environment).run()
+    (trajectory,) = await manager(environment).run()
     check_alignment(trajectory)
     assert (trajectory.outcome, trajectory.reason) == (Outcome.FAILED, Reason.ENVIRONMENT_ERROR)
     assert trajectory.error is not None
@@ -302,7 +302,7 @@ async def test_an_environment_that_cannot_be_made_is_a_failed_trajectory() -> No
     def make() -> ScriptedEnvironment:
         raise ImportError("no gym here")
 
-    trajectory = await manager(make).run()
+    (trajectory,) = await manager(make).run()
     assert (trajectory.outcome, trajectory.error) == (
         Outcome.FAILED,
         "reset raised ImportError: no gym here",
@@ -321,7 +321,7 @@ class StartedEnvironment(ScriptedEnvironment):
 
 
 async def test_the_start_of_an_environment_is_no_step_of_it() -> None:
-    trajectory = await manager(StartedEnvironment(200)).run()
+    (trajectory,) = await manager(StartedEnvironment(200)).run()
     assert trajectory.outcome is Outcome.COMPLETED
     assert trajectory.reset_s == 201.0
 
@@ -329,14 +329,14 @@ async def test_the_start_of_an_environment_is_no_step_of_it() -> None:
 async def test_a_start_that_takes_too_long_ends_the_attempt() -> None:
     limits = AttemptLimits(max_turns=10, context_tokens=100, trajectory_timeout_s=math.inf)
     environment = StartedEnvironment(1000)
-    trajectory = await manager(environment, limits=limits).run()
+    (trajectory,) = await manager(environment, limits=limits).run()
     assert (trajectory.outcome, trajectory.error) == (Outcome.TIMED_OUT, "start took over 300 s")
     assert environment.closed == 1
 
 
 async def test_numpy_values_are_answers_too() -> None:
     answer = ("", np.float32(0.5), np.bool_(True), np.bool_(False), {"success": np.bool_(False)})
-    trajectory = await manager(ScriptedEnvironment(answer)).run()
+    (trajectory,) = await manager(ScriptedEnvironment(answer)).run()
     assert trajectory.outcome is Outcome.COMPLETED
     assert trajectory.turns[0].reward == 0.5
     assert trajectory.solved is False
@@ -357,7 +357,7 @@ async def test_text_that_cannot_be_encoded_is_a_failed_trajectory() -> None:
         AttemptLimits(max_turns=1, context_tokens=10),
         wall,
     )
-    trajectory = await strict.run()
+    (trajectory,) = await strict.run()
     assert trajectory.reason is Reason.ENVIRONMENT_ERROR
     assert "encoding the observation raised UnicodeEncodeError" in (trajectory.error or "")
 
@@ -395,7 +395,7 @@ async def test_an_environment_that_hangs_times_out(
     environment: ScriptedEnvironment, tokens: int
 ) -> None:
     limits = AttemptLimits(max_turns=3, context_tokens=100, step_timeout_s=30)
-    trajectory = await manager(environment, limits=limits).run()
+    (trajectory,) = await manager(environment, limits=limits).run()
     check_alignment(trajectory)
     assert (trajectory.outcome, trajectory.reason) == (
         Outcome.TIMED_OUT,
@@ -417,7 +417,7 @@ async def test_calls_share_one_timer_and_each_has_the_whole_limit() -> None:
     running = asyncio.create_task(manager(environment, limits=limits).run())
     await asyncio.sleep(20.5)
     assert loop.timers == 3  # the trajectory's limit, that of its calls, and the step's second
-    trajectory = await running
+    (trajectory,) = await running
     assert (trajectory.outcome, trajectory.error) == (Outcome.TIMED_OUT, "step took over 30 s")
     assert len(trajectory.turns) == 59
     assert trajectory.turns[-1].step_s == 30
@@ -425,13 +425,13 @@ async def test_calls_share_one_timer_and_each_has_the_whole_limit() -> None:
 
 async def test_an_adapter_may_say_itself_that_the_environment_timed_out() -> None:
     late = EnvironmentTimeoutError("killed after 3 s")
-    trajectory = await manager(ScriptedEnvironment(late)).run()
+    (trajectory,) = await manager(ScriptedEnvironment(late)).run()
     assert (trajectory.outcome, trajectory.error) == (Outcome.TIMED_OUT, "killed after 3 s")
 
 
 async def test_a_trajectory_that_takes_too_long_times_out() -> None:
     limits = AttemptLimits(max_turns=100, context_tokens=10_000, trajectory_timeout_s=8)
-    trajectory = await manager(ScriptedEnvironment(*[STAY] * 100), limits=limits).run()
+    (trajectory,) = await manager(ScriptedEnvironment(*[STAY] * 100), limits=limits).run()
     check_alignment(trajectory)
     assert (trajectory.outcome, trajectory.reason) == (
         Outcome.TIMED_OUT,
@@ -444,7 +444,7 @@ async def test_a_trajectory_that_takes_too_long_times_out() -> None:
 async def test_an_engine_that_hangs_times_out_too() -> None:
     limits = AttemptLimits(max_turns=2, context_tokens=100, trajectory_timeout_s=50)
     engine = OneLetterEngine(silent=True)
-    trajectory = await manager(ScriptedEnvironment(), engine=engine, limits=limits).run()
+    (trajectory,) = await manager(ScriptedEnvironment(), engine=engine, limits=limits).run()
     assert (trajectory.outcome, trajectory.reason) == (
         Outcome.TIMED_OUT,
         Reason.TRAJECTORY_TIMEOUT,
@@ -455,14 +455,14 @@ async def test_limits_may_be_infinite() -> None:
     limits = AttemptLimits(
         max_turns=10, context_tokens=100, step_timeout_s=math.inf, trajectory_timeout_s=math.inf
     )
-    trajectory = await manager(ScriptedEnvironment(DONE), limits=limits).run()
+    (trajectory,) = await manager(ScriptedEnvironment(DONE), limits=limits).run()
     assert trajectory.outcome is Outcome.COMPLETED
 
 
 async def test_an_engine_that_fails_keeps_the_tokens_so_far() -> None:
     engine = OneLetterEngine(fail=EngineError("CUDA error"))
     environment = ScriptedEnvironment(DONE)
-    trajectory = await manager(environment, engine=engine).run()
+    (trajectory,) = await manager(environment, engine=engine).run()
     check_alignment(trajectory)
     assert (trajectory.outcome, trajectory.reason) == (Outcome.FAILED, Reason.ENGINE_ERROR)
     assert trajectory.error == "CUDA error"
@@ -482,7 +482,7 @@ async def test_a_cancellation_ends_it_wherever_it_is(at: float, tokens: int, tur
     await asyncio.sleep(at)
     attempt.cancel(Cancellation("g1-02", Outcome.STALE, Reason.STALENESS_BOUND))
     attempt.cancel(Cancellation("g1-02", Outcome.CANCELLED, Reason.RUN_STOPPED))
-    trajectory = await running
+    (trajectory,) = await running
     check_alignment(trajectory)
     assert (trajectory.outcome, trajectory.reason) == (Outcome.STALE, Reason.STALENESS_BOUND)
     assert trajectory.finished_at == DAWN + timedelta(seconds=at)
@@ -505,7 +505,7 @@ async def test_an_environment_that_swallows_the_interruption_does_not_go_on() ->
     running = asyncio.create_task(attempt.run())
     await asyncio.sleep(15)
     attempt.cancel(Cancellation("g1-02", Outcome.REDUNDANT, Reason.GROUP_COMPLETE))
-    trajectory = await running
+    (trajectory,) = await running
     assert trajectory.outcome is Outcome.REDUNDANT
     assert len(environment.actions) == 1
     assert trajectory.finished_at == DAWN + timedelta(seconds=15)
@@ -516,7 +516,7 @@ async def test_a_cancellation_before_it_runs_spares_the_environment() -> None:
     environment = ScriptedEnvironment(DONE)
     attempt = manager(environment)
     attempt.cancel(Cancellation("g1-02", Outcome.CANCELLED, Reason.RUN_STOPPED))
-    trajectory = await attempt.run()
+    (trajectory,) = await attempt.run()
     assert (trajectory.outcome, trajectory.reason) == (Outcome.CANCELLED, Reason.RUN_STOPPED)
     assert environment.seeds == []
 
@@ -525,7 +525,7 @@ async def test_without_permission_nothing_starts() -> None:
     environment = ScriptedEnvironment(DONE)
     refusal = Cancellation("g1-02", Outcome.REDUNDANT, Reason.GROUP_COMPLETE)
     permits = Permits(refuse=refusal)
-    trajectory = await manager(environment, admission=permits).run()
+    (trajectory,) = await manager(environment, admission=permits).run()
     check_alignment(trajectory)
     assert permits.asked == [("g1-02", "host")]
     assert (trajectory.outcome, trajectory.reason) == (Outcome.REDUNDANT, Reason.GROUP_COMPLETE)
@@ -542,7 +542,7 @@ async def test_the_first_token_is_reported_once_and_at_once() -> None:
 
 async def test_a_scheduler_that_does_not_answer_the_report_delays_nothing() -> None:
     permits = Permits(deaf=True)
-    trajectory = await manager(ScriptedEnvironment(DONE), admission=permits).run()
+    (trajectory,) = await manager(ScriptedEnvironment(DONE), admission=permits).run()
     assert trajectory.outcome is Outcome.COMPLETED
     assert len(asyncio.all_tasks()) == 1, "nothing is left behind"
 
@@ -578,7 +578,7 @@ async def test_an_interruption_does_not_swallow_a_cancellation_from_outside(at: 
 async def test_what_goes_wrong_in_close_is_told_and_changes_nothing(
     close: Answer, error: str
 ) -> None:
-    trajectory = await manager(ScriptedEnvironment(DONE, close=close)).run()
+    (trajectory,) = await manager(ScriptedEnvironment(DONE, close=close)).run()
     assert trajectory.outcome is Outcome.COMPLETED
     assert trajectory.error == error
 
@@ -589,9 +589,11 @@ async def test_kept_token_sets_are_stored_for_generated_tokens() -> None:
             yield Chunk("r", 0, (5, 0), (-0.1, -0.2), (0, 0), FinishReason.STOP, ((5, 6), (0,)))
 
     sampling = Sampling(top_p=0.9, max_tokens=4)
-    trajectory = await manager(ScriptedEnvironment(DONE), engine=Nucleus(), sampling=sampling).run()
+    (trajectory,) = await manager(
+        ScriptedEnvironment(DONE), engine=Nucleus(), sampling=sampling
+    ).run()
     assert trajectory.kept_token_ids == ((5, 6), (0,))
-    plain = await manager(ScriptedEnvironment(DONE)).run()
+    (plain,) = await manager(ScriptedEnvironment(DONE)).run()
     assert plain.kept_token_ids is None
 
 

@@ -20,8 +20,13 @@ UNLIMITED = AttemptLimits(
 )
 
 
-async def score(one: EnvManager) -> Trajectory:
+async def score(one: EnvManager) -> tuple[Trajectory, ...]:
     return await one.run()
+
+
+async def first(managers: list[EnvManager], needed: int) -> list[Trajectory]:
+    """The only branch of each attempt."""
+    return [trajectory for (trajectory,) in await first_of(managers, needed, score)]
 
 
 def group(*scripts: tuple[Answer, ...]) -> tuple[list[EnvManager], list[ScriptedEnvironment]]:
@@ -33,7 +38,7 @@ def group(*scripts: tuple[Answer, ...]) -> tuple[list[EnvManager], list[Scripted
 async def test_the_slowest_are_cancelled_once_enough_ended_well() -> None:
     began = asyncio.get_running_loop().time()
     managers, environments = group((STAY, STAY, DONE), (HANG,), (DONE,), (STAY, DONE))
-    found = await first_of(managers, 2, score)
+    found = await first(managers, 2)
     assert asyncio.get_running_loop().time() - began < 60
     assert [len(each.turns) for each in found[:2]] == [1, 2], "in the order of their ends"
     assert [each.outcome for each in found[:2]] == [Outcome.COMPLETED] * 2
@@ -46,19 +51,19 @@ async def test_the_slowest_are_cancelled_once_enough_ended_well() -> None:
 
 async def test_a_failed_attempt_is_made_up_for_by_a_redundant_one() -> None:
     managers, _ = group((ValueError("melted"),), (STAY, DONE), (STAY, STAY, DONE))
-    found = await first_of(managers, 2, score)
+    found = await first(managers, 2)
     outcomes = [each.outcome for each in found]
     assert outcomes == [Outcome.COMPLETED, Outcome.COMPLETED, Outcome.FAILED]
 
 
 async def test_failed_attempts_fill_up_a_group_with_too_few_others() -> None:
     managers, _ = group((ValueError("melted"),), (DONE,))
-    found = await first_of(managers, 2, score)
+    found = await first(managers, 2)
     assert [each.outcome for each in found] == [Outcome.COMPLETED, Outcome.FAILED]
 
 
 async def test_one_that_ends_before_it_can_be_cancelled_is_surplus_too() -> None:
     managers, _ = group((DONE,), (DONE,))
-    counts, surplus = await first_of(managers, 1, score)
+    counts, surplus = await first(managers, 1)
     assert counts.outcome is Outcome.COMPLETED
     assert (surplus.outcome, surplus.reward) == (Outcome.REDUNDANT, None)

@@ -49,7 +49,7 @@ async def start(
     host: RolloutWorker, scheduler: RolloutScheduler, count: int
 ) -> list[asyncio.Task[Outcome]]:
     async def run(assignment: Assignment) -> Outcome:
-        return (await host.run(hanging(assignment, scheduler, host.name))).outcome
+        return (await host.run(hanging(assignment, scheduler, host.name)))[0].outcome
 
     tasks = []
     for index in range(count):
@@ -82,7 +82,7 @@ async def test_an_attempt_that_runs_twice_is_cancelled_twice() -> None:
     await asyncio.sleep(10)
     assert host.running == (assignment.trajectory_id,)
     scheduler.stop()
-    assert [t.outcome for t in await asyncio.gather(*tasks)] == [Outcome.CANCELLED] * 2
+    assert [t.outcome for (t,) in await asyncio.gather(*tasks)] == [Outcome.CANCELLED] * 2
     assert list(host.running) == []
     await host.close()
 
@@ -131,5 +131,5 @@ async def test_a_broken_connection_is_raised_once_and_then_tried_again() -> None
     await asyncio.sleep(1)
     scheduler.stop()
     assert await first is Outcome.CANCELLED
-    assert (await second).reason is Reason.RUN_STOPPED
+    assert (await second)[0].reason is Reason.RUN_STOPPED
     await host.close()

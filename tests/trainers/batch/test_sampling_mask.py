@@ -125,7 +125,7 @@ def episode(
         AttemptLimits(max_turns=len(lines) + 1, context_tokens=4096),
         wall,
     )
-    trajectory = run(manager.run())
+    (trajectory,) = run(manager.run())
     score = environment_reward(trajectory)
     assert isinstance(score, float | int)
     return replace(trajectory, reward=float(score)), engine.drawn
