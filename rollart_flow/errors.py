@@ -10,6 +10,7 @@
     │   ├── RunExistsError (FileExistsError)
     │   ├── QueryError (ValueError)         SQL that is wrong, or reads more than the run's tables
     │   ├── RowsLostError                   a process died with rows that are not committed
+    │   ├── StoreAwayError                  the server of a store was away for too long
     │   ├── DataFileNotFoundError (FileNotFoundError)   a data file of a table is missing
     │   └── FencedError                     another writer has taken the run over
     ├── EnvironmentFailedError (RuntimeError)   the environment raised or answered invalidly
@@ -88,6 +89,10 @@ class QueryError(StoreError, ValueError):
 
 class RowsLostError(StoreError):
     """A process died with rows that are not committed; whoever has them sends them again."""
+
+
+class StoreAwayError(StoreError):
+    """A store did not answer, or only with errors, however often an operation was repeated."""
 
 
 class DataFileNotFoundError(StoreError, FileNotFoundError):

@@ -1,24 +1,30 @@
 """Repetition of an operation whose error may pass, after random pauses that grow.
 
 The caller names the errors that may pass; all others are raised at once. The invariant: no
-attempt begins later than `RetryPolicy.limit_s` after the first failure.
+attempt begins later than `RetryPolicy.limit_s` after the first failure. A process that has to end
+does not repeat anything (`unrepeated`).
 """
 
 import asyncio
+import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from random import Random
 from types import TracebackType
 from typing import TypeVar
 
+from rollart_flow.blocked import blocking
 from rollart_flow.errors import RollartError
 from rollart_flow.text import one_line
 from rollart_flow.types import Retried
 
 T = TypeVar("T")
-Passing = type[RollartError] | tuple[type[RollartError], ...]
-"""Errors that may pass."""
+Passing = type[Exception] | tuple[type[Exception], ...]
+"""Errors that may pass. An error that did not is raised again with a message alone."""
+_ending = threading.Event()
+"""Set while nothing is repeated in the threads of this process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +42,16 @@ class RetryPolicy:
 DEFAULT = RetryPolicy()
 
 
+@contextmanager
+def unrepeated() -> Iterator[None]:
+    """Raise the next failure of every operation in the threads of this process, since it ends."""
+    _ending.set()
+    try:
+        yield
+    finally:
+        _ending.clear()
+
+
 def pause_s(failures: int, backoff_s: float, cap_s: float, chance: Random) -> float:
     """Return a pause after this number of failures: uniformly random below a limit that doubles, so
     that operations that failed together are not repeated together."""
@@ -49,10 +65,12 @@ def retried(
     note: Callable[[Retried], None],
     policy: RetryPolicy = DEFAULT,
     *,
-    sleep: Callable[[float], None] = time.sleep,
+    sleep: Callable[[float], object] = _ending.wait,
     now: Callable[[], float] = time.monotonic,
 ) -> T:
     """Return the result of a call in this thread, repeated as long as an error may pass.
+
+    The wait for it has a name (`blocked`).
 
     Args:
         what: description of the operation.
@@ -60,18 +78,18 @@ def retried(
         passing: errors that may pass.
         note: receives how often the operation failed, once it has succeeded.
         policy: pauses and limit.
-        sleep: waits for some seconds.
+        sleep: waits for some seconds, or until the process ends.
         now: returns the time in seconds.
 
     Raises:
-        RollartError: another error, or one that did not pass; its message has the number of
-            attempts.
+        Exception: another error, or one that did not pass; its message has the number of attempts.
     """
     failures = _Failures(what, passing, note, policy, now)
-    while True:
-        with failures:
-            return call()
-        sleep(failures.pause_s)
+    with blocking(failures):
+        while True:
+            with failures:
+                return call()
+            sleep(failures.pause_s)
 
 
 async def retried_async(
@@ -120,6 +138,14 @@ class _Failures:
         self.pause_s = 0.0
         """Pause before the next attempt."""
 
+    def __str__(self) -> str:
+        """Return the name of the wait for the operation."""
+        return (
+            f"{self._what} (failed {self._count} times: {self._last})"
+            if self._count
+            else self._what
+        )
+
     def __enter__(self) -> None:
         """Begin an attempt."""
 
@@ -138,13 +164,14 @@ class _Failures:
             self._note(Retried(self._what, self._count, seconds, self._last))
         return False
 
-    def _add(self, error: RollartError) -> None:
+    def _add(self, error: Exception) -> None:
         now, policy = self._now(), self._policy
         self._first = self._first if self._count else now
         self._count += 1
-        self._last = one_line(error.message)
+        said = error.message if isinstance(error, RollartError) else str(error)
+        self._last = one_line(said)
         self.pause_s = pause_s(self._count, policy.backoff_s, policy.backoff_cap_s, self._chance)
-        if now + self.pause_s > self._first + policy.limit_s:
+        if _ending.is_set() or now + self.pause_s > self._first + policy.limit_s:
             seconds = now - self._first
             raise type(error)(
                 f"{self._last} (attempts: {self._count} in {seconds:.0f} s)"

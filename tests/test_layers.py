@@ -10,7 +10,8 @@ PACKAGE = Path(__file__).parent.parent / "rollart_flow"
 
 LAYERS = (
     (
-        "errors", "types", "episodes", "schema", "rows", "telemetry", "calls", "validation",
+        "blocked", "errors", "types", "episodes", "schema", "rows", "telemetry", "calls",
+        "validation",
         "fields", "registry", "exports", "former_modules", "retries", "secret", "text",
     ),
     ("control", "isolation"),

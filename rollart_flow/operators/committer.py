@@ -23,6 +23,7 @@ import pyarrow as pa
 from rollart_flow.errors import FencedError, RollartError, RowsLostError, StoreError
 from rollart_flow.rows import events_table
 from rollart_flow.store import RunWriter
+from rollart_flow.store.away import passed_outages
 from rollart_flow.store.encoding import Rows
 from rollart_flow.text import one_line
 from rollart_flow.types import Event, EventKind
@@ -187,6 +188,8 @@ class Committer:
         for item in queue:
             if not item.done.done():  # the caller may have been cancelled
                 item.done.set_result(None)
+        for outage in passed_outages():
+            self.report(outage.event("store"))
         self._commit_s = loop.time() - started
         idle = self._maintenance is None or self._maintenance.done()
         if idle and self._writer.maintenance_due and self._failure is None:

@@ -22,6 +22,7 @@ from rollart_flow.control.ids import group_cursor
 from rollart_flow.rows import SAMPLE_COLUMNS, sample_from_row
 from rollart_flow.schema import row_schema
 from rollart_flow.store import Run, Snapshot
+from rollart_flow.store.away import repeated_query
 from rollart_flow.store.damage import reading
 from rollart_flow.types import Batch, Event, EventKind, Reason, Sample, Split
 
@@ -84,7 +85,7 @@ def recover(run: Run) -> RecoveredRun:
         StoreError: a table cannot be read, or a data file is missing or torn.
     """
     with reading(run.uri):
-        return _recovered(run)
+        return repeated_query(f"read the state of {run.uri}", lambda: _recovered(run))
 
 
 def _recovered(run: Run) -> RecoveredRun:
@@ -114,9 +115,13 @@ def _recovered(run: Run) -> RecoveredRun:
 
 def recorded_reports(run: Run) -> frozenset[tuple[datetime, str, str]]:
     """Return the time, kind and subject of the newest events, which may be reported again."""
-    now = run.snapshot()
-    newest = now.events.filter(pl.col("seq") > now.seq - _RECENT)
-    return frozenset(_collect(newest.select("at", "kind", "subject")).iter_rows())
+
+    def read() -> frozenset[tuple[datetime, str, str]]:
+        now = run.snapshot()
+        newest = now.events.filter(pl.col("seq") > now.seq - _RECENT)
+        return frozenset(_collect(newest.select("at", "kind", "subject")).iter_rows())
+
+    return repeated_query(f"read the events of {run.uri}", read)
 
 
 def _newest(rows: pl.LazyFrame, column: str, least: int) -> int:
@@ -227,7 +232,9 @@ def _events(now: Snapshot, groups: _Groups, names: Set[str]) -> Iterator[Event]:
 
 def committed_rows(uri: str, trajectory_ids: Sequence[str]) -> pa.Table:
     """Rows of committed training trajectories of the run at an address, in this order."""
-    return _rows(Run(uri).snapshot(), trajectory_ids)
+    return repeated_query(
+        f"read trajectories of {uri}", lambda: _rows(Run(uri).snapshot(), trajectory_ids)
+    )
 
 
 def _rows(now: Snapshot, trajectory_ids: Sequence[str]) -> pa.Table:

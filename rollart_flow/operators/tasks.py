@@ -10,9 +10,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from random import Random
 from typing import Any
 
+from rollart_flow.blocked import blocking
 from rollart_flow.envs.base import Domain
 from rollart_flow.errors import RunFailedError
-from rollart_flow.resources.blocking import blocking
 from rollart_flow.text import one_line, storable
 from rollart_flow.types import Split, Task
 

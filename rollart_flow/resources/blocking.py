@@ -1,9 +1,9 @@
-"""Named waits of threads, and the thread that reports every open wait of this process.
+"""The thread that reports every open wait of this process.
 
-The waits of event loops have names too (`control.loop.waits`). A process that takes part in a run
-calls `report_waits` once; a thread then writes all its waits to a file (`store.waits`), without the
-help of the process's event loops, of other processes or of the tables. It also names the line in
-which a loop is stuck.
+Waits of threads (`blocked`) and of event loops (`control.loop.waits`) have names. A process that
+takes part in a run calls `report_waits` once; a thread then writes all its waits to a file
+(`store.waits`), without the help of the process's event loops, of other processes or of the tables.
+It also names the line in which a loop is stuck.
 """
 
 import asyncio
@@ -12,8 +12,10 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
 from types import FrameType
 
+from rollart_flow.blocked import blocked, blocking
 from rollart_flow.control.loop.waits import every_loop
 from rollart_flow.store.waits import PERIOD_S, NamedWait, begin_waits, clear_waits, write_waits
 
@@ -22,40 +24,27 @@ _SHOWN = 20
 _LIBRARIES = ("site-packages", "lib/python", "<frozen")
 """Parts of the paths of code that is not named as the place where a loop is stuck."""
 
-_open: dict[object, tuple[str, float, int | None]] = {}
-"""Name and start of each wait of a thread, and the thread if its line is to be named."""
 
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """The name of the work of a thread, with the line that it is in."""
 
-def blocking(name: str) -> AbstractContextManager[None]:
-    """Name the wait of this thread for the duration of the block."""
-    return _opened(name, None)
+    name: str
+    thread: int
+
+    def __str__(self) -> str:
+        frames = sys._current_frames()  # no public function gives them
+        return f"{self.name}, in {_place(frames.get(self.thread))}"
 
 
 def working(name: str) -> AbstractContextManager[None]:
     """Name the work of this thread for the duration of the block; reports add the line it is in."""
-    return _opened(name, threading.get_ident())
-
-
-@contextmanager
-def _opened(name: str, thread: int | None) -> Iterator[None]:
-    key = object()
-    _open[key] = (name, time.monotonic(), thread)
-    try:
-        yield
-    finally:
-        del _open[key]
+    return blocking(_Work(name, threading.get_ident()))
 
 
 def open_waits() -> list[NamedWait]:
     """Every open wait of the threads and loops of this process, the longest first."""
-    now = time.monotonic()
-    frames = sys._current_frames()  # no public function gives them
-    waits = [
-        NamedWait(
-            name if thread is None else f"{name}, in {_place(frames.get(thread))}", now - since
-        )
-        for name, since, thread in list(_open.values())
-    ]
+    waits = [NamedWait(name, seconds) for name, seconds in blocked()]
     for loop, named in every_loop():
         waits += [NamedWait(wait.name, loop.time() - wait.since_s) for wait in named]
     return sorted(waits, key=lambda wait: -wait.seconds)

@@ -16,7 +16,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
-from rollart_flow.resources.blocking import blocking
+from rollart_flow.blocked import blocking
 
 R = TypeVar("R")
 

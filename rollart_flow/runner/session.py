@@ -14,16 +14,19 @@ tables, as with `resume`.
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
+from contextlib import nullcontext
 from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any
 
+from rollart_flow.blocked import blocking
 from rollart_flow.errors import RollartError, RunFailedError
 from rollart_flow.operators.train import Trained
 from rollart_flow.pipeline import Pipeline
-from rollart_flow.resources.blocking import blocking, driver_waits
+from rollart_flow.resources.blocking import driver_waits
 from rollart_flow.resources.local import wait
 from rollart_flow.resources.reasons import failures, is_ours, reason
+from rollart_flow.retries import unrepeated
 from rollart_flow.runner.dataflow import Dataflow, Stream
 from rollart_flow.runner.executors import Executor
 from rollart_flow.runner.processes import RunProcesses, start_processes
@@ -111,7 +114,8 @@ class Session:
             raise failure from raised
         finally:
             try:
-                self._end(self._processes, status, error)
+                with nullcontext() if status is RunStatus.FINISHED else unrepeated():
+                    self._end(self._processes, status, error)
             except failures(RollartError) as unrecorded:
                 if status is RunStatus.FINISHED:
                     raise _as_run_failure("run", unrecorded) from unrecorded

@@ -19,6 +19,7 @@ from rollart_flow.runner.processes import (
 )
 from rollart_flow.runner.retrain import catch_up
 from rollart_flow.store import Run
+from rollart_flow.store.away import repeated_query
 from rollart_flow.telemetry import OnProgress
 from rollart_flow.weights.registry import transport_of
 
@@ -61,7 +62,10 @@ def restart_trainer(
     servers = processes.weight_servers
     weights = pipeline.train.weight_store if servers is None else servers.weights
     trainers = start_trainers(processes.executor, pipeline, uri, weights, placed)
-    newest = Run(uri).steps.select(pl.col("step").max()).collect().item()
+    newest = repeated_query(
+        f"read the steps of {uri}",
+        lambda: Run(uri).steps.select(pl.col("step").max()).collect().item(),
+    )
     version = processes.recovered.version if newest is None else int(newest)
     recovered = replace(processes.recovered, version=version)
     restarted = replace(processes, trainers=trainers, recovered=recovered)

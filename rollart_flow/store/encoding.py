@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from rollart_flow.errors import StoreError
+from rollart_flow.errors import StoreAwayError, StoreError
 from rollart_flow.schema import TABLES, check, stored_schema
 from rollart_flow.store import files
 from rollart_flow.store.layout import table_uri
@@ -210,6 +210,8 @@ def write_files(run: str, rows: Mapping[str, pa.Table]) -> dict[str, DataFile]:
             written.append(files.join(table_uri(run, table), path))
             files.write_new(written[-1], memoryview(data))
             added[table] = data_file(path, data.size, stamped)
+    except StoreAwayError as error:  # what was written is removed by maintenance
+        raise StoreAwayError(f"{table}: {error}") from error
     except StoreError as error:
         for uri in written:
             with suppress(StoreError):

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
-from rollart_flow.errors import SettingsError, StoreError
+from rollart_flow.errors import SettingsError, StoreAwayError, StoreError
 from rollart_flow.store.blobs import Blobs, LocalBlobs
 
 _READ_RETRIES, _READ_RETRY_MS = 100, 60_000
@@ -138,11 +138,14 @@ def one_line(error: BaseException) -> str:
 
 @contextmanager
 def converting(doing: str) -> Iterator[None]:
-    """Convert failures of the file system to a `StoreError` that names the failed operation."""
+    """Convert failures of the file system to a `StoreError` that names the failed operation; a
+    server that is away gives a `StoreAwayError`."""
     try:
         yield
     except StoreError:
         raise
+    except ConnectionError as error:
+        raise StoreAwayError(f"{doing}: {one_line(error)}") from error
     except OSError as error:
         raise StoreError(f"{doing}: {error.strerror or one_line(error)}") from error
 

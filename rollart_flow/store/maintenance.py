@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from rollart_flow.errors import StoreError
 from rollart_flow.schema import stored_schema
 from rollart_flow.store import files
+from rollart_flow.store.away import repeated_query
 from rollart_flow.store.encoding import (
     STATISTICS,
     data_file,
@@ -126,7 +127,7 @@ class TableMaintenance:
         log = self._log
         with delta_errors(f"{log.table}: cannot checkpoint {log.uri}"):
             handle = open_table(log.run, log.table)
-            handle.create_checkpoint()
+            repeated_query(f"checkpoint {log.uri}", handle.create_checkpoint)
         self._unused.checkpoint(handle.version())
 
     def _vacuum(self, retention: timedelta) -> int:

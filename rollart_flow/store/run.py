@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from rollart_flow.errors import StoreError
 from rollart_flow.schema import stored_schema
+from rollart_flow.store.away import repeated_query
 from rollart_flow.store.damage import reading
 from rollart_flow.store.info import RunInfo, RunStatus, read_info
 from rollart_flow.store.layout import resolve
@@ -160,11 +161,12 @@ def _again_if_merged(run: str, read: Callable[[], T]) -> T:
     Raises:
         StoreError: a data file is missing or torn.
     """
+    doing = f"read {run}"
     try:
-        return read()
+        return repeated_query(doing, read)
     except (FileNotFoundError, pl.exceptions.PanicException):
         with reading(run):
-            return read()
+            return repeated_query(doing, read)
 
 
 def open_run(run: str | os.PathLike[str], *, store: str | os.PathLike[str] | None = None) -> Run:

@@ -30,6 +30,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from rollart_flow.errors import SchemaError, StoreError
 from rollart_flow.schema import delta_schema, stored_schema
 from rollart_flow.store import files
+from rollart_flow.store.away import repeated_query
 from rollart_flow.store.layout import table_uri
 from rollart_flow.validation import check_file_name
 
@@ -81,13 +82,16 @@ def create_table(run: str, table: str) -> None:
     """
     uri = table_uri(run, table)
     with delta_errors(f"{table}: cannot create {uri}"):
-        DeltaTable.create(
-            uri,
-            schema=delta_schema(table),
-            mode="ignore",
-            name=table,
-            configuration=_CONFIGURATION,
-            storage_options=files.storage_options(uri),
+        repeated_query(
+            f"create {uri}",
+            lambda: DeltaTable.create(
+                uri,
+                schema=delta_schema(table),
+                mode="ignore",
+                name=table,
+                configuration=_CONFIGURATION,
+                storage_options=files.storage_options(uri),
+            ),
         )
 
 
@@ -101,7 +105,9 @@ def open_table(run: str, table: str) -> DeltaTable:
     uri = table_uri(run, table)
     with delta_errors(f"{table}: cannot read the Delta log of {uri}"):
         try:
-            handle = _newest(uri, files.storage_options(uri))
+            handle = repeated_query(
+                f"read the log of {uri}", lambda: _newest(uri, files.storage_options(uri))
+            )
         except DeltaError:
             if (version := _listed_version(uri)) is not None:
                 _refuse_torn(table, uri, version)
@@ -252,7 +258,7 @@ def data_files(handle: DeltaTable) -> list[DataFile]:
 def recorded(handle: DeltaTable, transaction: int) -> dict[str, tuple[int, int]] | None:
     """(first, last) seq by table of the caller's commit of a number, which this table closes."""
     with delta_errors("cannot read the history"):
-        for entry in handle.history():
+        for entry in repeated_query("read the history", handle.history):
             note = json.loads(entry.get("rollart", "{}"))
             if note.get("transaction") == transaction:
                 return {table: (first, last) for table, (first, last) in note["seqs"].items()}

@@ -16,7 +16,7 @@ from typing import Any
 
 from deltalake import DeltaTable
 
-from rollart_flow.errors import FencedError, StoreError
+from rollart_flow.errors import FencedError, StoreAwayError, StoreError
 from rollart_flow.store import files
 from rollart_flow.store.layout import table_uri
 from rollart_flow.store.table import (
@@ -182,6 +182,8 @@ class TableLog:
         following = self.version + 1
         try:
             written = files.write(self._entry_uri(following), entry, exclusive=True)
+        except StoreAwayError as error:
+            raise StoreAwayError(f"{self.table}: {error}") from error
         except StoreError as error:  # which may hide that the entry was written
             if self._read(following) != entry:
                 raise StoreError(f"{self.table}: {error}") from error

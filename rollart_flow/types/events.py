@@ -131,7 +131,7 @@ class Retried:
     error: str
     """The last error, as one line."""
 
-    def event(self, subject: str, version: int) -> Event:
+    def event(self, subject: str, version: int | None = None) -> Event:
         """Return the event that records this."""
         detail = {**asdict(self), "seconds": round(self.seconds, 3)}
         return Event(EventKind.RETRY, subject, policy_version=version, detail=detail)

@@ -212,6 +212,8 @@ def _as_weights_error(what: str) -> Iterator[None]:
         yield
     except (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
-        passes = isinstance(error, OSError) and not isinstance(error, PermissionError)
+        # A server that is away has been asked again already.
+        lasts = isinstance(error, PermissionError | ConnectionError)
+        passes = isinstance(error, OSError) and not lasts
         kind = WeightStoreAwayError if passes else WeightsError
         raise kind(f"{what}: {reason}") from error

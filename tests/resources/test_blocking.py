@@ -11,9 +11,10 @@ from typing import TypeVarTuple
 
 import pytest
 
+from rollart_flow.blocked import blocking
 from rollart_flow.control.loop.waits import waiting
 from rollart_flow.resources import blocking as blocking_module
-from rollart_flow.resources.blocking import blocking, open_waits, reporting_waits, working
+from rollart_flow.resources.blocking import open_waits, reporting_waits, working
 from rollart_flow.store.waits import begin_waits, read_waits
 
 Ts = TypeVarTuple("Ts")

@@ -2,7 +2,8 @@
 
 boto3's own chain (environment, profile, role of the machine) finds credentials and addresses, so a
 run can read what `aws s3 ls` can read. The invariant: a client is returned only after its bucket
-has answered, so that wrong settings fail within seconds; later calls are retried for a minute.
+has answered, so that wrong settings fail within seconds; later calls are repeated for minutes
+(`store.away`).
 """
 
 import os
@@ -29,14 +30,14 @@ _REACH = Config(connect_timeout=3, read_timeout=5, retries={"total_max_attempts"
 """Timeouts of the first request to a bucket [s]."""
 _WORK = Config(
     connect_timeout=5,
-    read_timeout=60,
-    retries={"mode": "adaptive", "total_max_attempts": 12},
+    read_timeout=20,
+    retries={"mode": "standard", "total_max_attempts": 1},
     max_pool_connections=32,
 )
-"""Timeouts of all later requests, with retries that outlast throttling and server faults."""
+"""Timeouts of all later requests, which `S3Blobs` repeats."""
 _RETRIES, _RETRY_S = 100, 60
 """Retries of deltalake, limited by their time. Its default of ten retries ends after four to seven
-seconds, which is too short for a server to restart."""
+seconds. `store.away` repeats its calls, since it does not retry every failure."""
 _DEFAULT_REGION = "us-east-1"
 _AMAZON = (".amazonaws.com", ".amazonaws.com.cn")
 _creating = threading.Lock()

@@ -1,25 +1,28 @@
 """Blobs below a prefix of an S3 bucket.
 
 A put of S3 is atomic. An exclusive put and a replacement (`swap`) are conditional puts: the server
-accepts one of several concurrent ones. boto3 retries after a fault although the first try may have
-succeeded; the stored bytes tell, since every writer of a conditional put writes different bytes.
+accepts one of several concurrent ones. Requests are repeated while the server is away, although an
+earlier try may have succeeded whose answer was lost; the stored bytes tell, since every writer of a
+conditional put writes different bytes.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from uuid import uuid4
 
 from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
+from rollart_flow.retries import RetryPolicy
+from rollart_flow.store.away import repeated
 from rollart_flow.store.blobs import Blobs
 from rollart_flow.store.s3.access import Bucket, bucket
-from rollart_flow.store.s3.failures import as_os_errors, is_absent, is_lost
+from rollart_flow.store.s3.failures import as_os_errors, is_absent, is_busy, is_lost
 
+T = TypeVar("T")
 _REMOVED_AT_ONCE = 1000
 """Most keys in one delete request."""
 
@@ -40,13 +43,15 @@ class S3Blobs(Blobs):
 
     Args:
         uri: `s3://bucket/prefix`.
+        policy: for how long a request is repeated; by default as long as the environment says.
 
     Raises:
         OSError: the bucket does not answer.
     """
 
-    def __init__(self, uri: str) -> None:
+    def __init__(self, uri: str, policy: RetryPolicy | None = None) -> None:
         name, _, prefix = uri.removeprefix("s3://").partition("/")
+        self._policy = policy
         self._bucket: Bucket = bucket(name)
         self._prefix = f"{prefix}/" if prefix else ""
 
@@ -56,15 +61,16 @@ class S3Blobs(Blobs):
 
     def look(self, name: str) -> Tagged | None:
         """Current content of a blob, or None if there is no such blob."""
-        with self._calling():
-            try:
-                answer = self._client.get_object(**self._at(name))
-            except ClientError as error:
-                if is_absent(error):
-                    return None
-                raise
-            data: bytes = answer["Body"].read()
-        return Tagged(data, answer["ETag"], _age_s(answer))
+        return self._repeated("read", name, lambda: self._look(name))
+
+    def _look(self, name: str) -> Tagged | None:
+        try:
+            answer = self._client.get_object(**self._at(name))
+        except ClientError as error:
+            if is_absent(error):
+                return None
+            raise
+        return Tagged(answer["Body"].read(), answer["ETag"], _age_s(answer))
 
     def write(self, name: str, data: bytes | memoryview, *, exclusive: bool = False) -> bool:
         condition = {"IfNoneMatch": "*"} if exclusive else {}
@@ -79,28 +85,27 @@ class S3Blobs(Blobs):
         return self._put(name, data, {"IfMatch": tag})
 
     def _put(self, name: str, data: bytes, condition: dict[str, str]) -> str | None:
-        with self._calling():
+        attempts = 0
+
+        def put() -> str | None:
+            nonlocal attempts
+            attempts += 1
             try:
                 answer = self._client.put_object(**self._at(name), Body=data, **condition)
             except ClientError as error:
-                if condition and (is_lost(error) or is_absent(error)):
-                    return self._earlier(name, data, error)
-                raise
-        return str(answer["ETag"])
+                if not condition or not (is_lost(error) or is_absent(error)):
+                    raise
+                earlier = self._look(name) if attempts > 1 else None
+                return earlier.tag if earlier is not None and earlier.data == data else None
+            return str(answer["ETag"])
 
-    def _earlier(self, name: str, data: bytes, refused: ClientError) -> str | None:
-        """Tag of a put that was refused because its own earlier try had succeeded, or None."""
-        if not refused.response.get("ResponseMetadata", {}).get("RetryAttempts", 0):
-            return None
-        there = self.look(name)
-        return there.tag if there is not None and there.data == data else None
+        return self._repeated("write", name, put)
 
     def write_new(self, name: str, data: memoryview) -> None:
         self.write(name, data)
 
     def remove(self, name: str) -> None:
-        with self._calling():
-            self._client.delete_object(**self._at(name))
+        self._repeated("remove", name, lambda: self._client.delete_object(**self._at(name)))
 
     def folders(self) -> list[str]:
         start = len(self._prefix)
@@ -120,18 +125,20 @@ class S3Blobs(Blobs):
         for first in range(0, len(names), _REMOVED_AT_ONCE):
             chunk = names[first : first + _REMOVED_AT_ONCE]
             keys = [{"Key": self._prefix + name} for name in chunk]
-            with self._calling():
-                answer = self._client.delete_objects(
-                    Bucket=self._bucket.name, Delete={"Objects": keys, "Quiet": True}
-                )
-            for failed in answer.get("Errors", ()):
-                said = failed.get("Message", "no reason")
-                raise OSError(f"{failed['Key']} was not removed: {said}")
+            self._repeated("remove", chunk[0], partial(self._delete, keys))
+
+    def _delete(self, keys: list[dict[str, str]]) -> None:
+        answer = self._client.delete_objects(
+            Bucket=self._bucket.name, Delete={"Objects": keys, "Quiet": True}
+        )
+        for failed in answer.get("Errors", ()):
+            kind = ConnectionError if is_busy(failed.get("Code", "")) else OSError
+            raise kind(f"{failed['Key']} was not removed: {failed.get('Message', 'no reason')}")
 
     def download(self, name: str, path: Path) -> None:
         """Read a blob into a local file; large blobs in concurrent parts."""
-        with self._calling():
-            self._client.download_file(self._bucket.name, self._prefix + name, str(path))
+        bucket, key = self._bucket.name, self._prefix + name
+        self._repeated("read", name, lambda: self._client.download_file(bucket, key, str(path)))
 
     @property
     def _client(self) -> Any:
@@ -140,15 +147,26 @@ class S3Blobs(Blobs):
     def _at(self, name: str) -> dict[str, str]:
         return {"Bucket": self._bucket.name, "Key": self._prefix + name}
 
-    def _pages(self, **how: str) -> Iterator[dict[str, Any]]:
+    def _pages(self, **how: str) -> list[dict[str, Any]]:
         listing = self._client.get_paginator("list_objects_v2")
-        with self._calling():
-            yield from listing.paginate(Bucket=self._bucket.name, Prefix=self._prefix, **how)
+        where = {"Bucket": self._bucket.name, "Prefix": self._prefix}
+        return self._repeated("list", "", lambda: list(listing.paginate(**where, **how)))
 
-    @contextmanager
-    def _calling(self) -> Iterator[None]:
-        with as_os_errors(self._bucket.endpoint):
-            yield
+    def _repeated(self, doing: str, name: str, call: Callable[[], T]) -> T:
+        """Return the result of a request, which is repeated while the server is away.
+
+        Raises:
+            ConnectionError: the server was away for too long.
+            OSError: another failure.
+        """
+
+        def asked() -> T:
+            with as_os_errors(self._bucket.endpoint):
+                return call()
+
+        return repeated(
+            f"{doing} s3://{self._bucket.name}/{self._prefix}{name}", asked, self._policy
+        )
 
 
 def _age_s(answer: dict[str, Any]) -> float:

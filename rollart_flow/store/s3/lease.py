@@ -9,9 +9,12 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from rollart_flow.retries import RetryPolicy
 from rollart_flow.store.lease_file import LeaseFile, LeaseState, state
 from rollart_flow.store.s3.blobs import S3Blobs
 
+_POLICY = RetryPolicy(limit_s=10.0)
+"""The holder of a lease renews it again and again, and has to end soon."""
 _LEASE, _INFO = "lease.json", "run.json"
 
 
@@ -23,7 +26,7 @@ class S3LeaseFile(LeaseFile):
     """
 
     def __init__(self, run: str) -> None:
-        self._blobs = S3Blobs(run)
+        self._blobs = S3Blobs(run, _POLICY)
 
     def look(self) -> LeaseState | None:
         there = self._blobs.look(_LEASE)

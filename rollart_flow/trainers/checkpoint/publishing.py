@@ -16,9 +16,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from rollart_flow.blocked import blocking
 from rollart_flow.errors import WeightsError, WeightStoreAwayError
-from rollart_flow.resources.blocking import blocking, working
+from rollart_flow.resources.blocking import working
 from rollart_flow.retries import DEFAULT, RetryPolicy, retried
+from rollart_flow.store.away import passed_outages
 from rollart_flow.types import Retried
 from rollart_flow.weights import Manifest, WeightStore
 from rollart_flow.weights.memory import WeightSnapshot
@@ -151,7 +153,7 @@ class Publisher:
 
     def retried(self) -> tuple[Retried, ...]:
         """Return what failed before it succeeded, since the last call."""
-        retried, self._retried = tuple(self._retried), []
+        retried, self._retried = (*self._retried, *passed_outages()), []
         return retried
 
     def finish(self) -> None:

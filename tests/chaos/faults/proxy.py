@@ -110,7 +110,11 @@ class Proxy:
         try:
             yield
         finally:
-            self._fault = always(Action.PASS)
+            self.mend()
+
+    def mend(self) -> None:
+        """End the fault."""
+        self._fault = always(Action.PASS)
 
     async def _start(self) -> asyncio.Server:
         return await asyncio.start_server(self._serve, "127.0.0.1", 0)
