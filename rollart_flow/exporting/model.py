@@ -20,8 +20,8 @@ from rollart_flow.exporting.shards import write_shards
 from rollart_flow.exporting.versions import chosen_version, opened_weights
 from rollart_flow.store import Run, files, open_run
 from rollart_flow.store.layout import policy_uri
+from rollart_flow.weights.atomic import put_folder
 from rollart_flow.weights.folder_store import file_in
-from rollart_flow.weights.folders import put_folder
 
 CARD, CONFIG, GENERATION = "README.md", "config.json", "generation_config.json"
 _TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")

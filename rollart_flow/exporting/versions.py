@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from rollart_flow.errors import SettingsError
-from rollart_flow.operators.train import checkpoint_folder
 from rollart_flow.store import Run
 from rollart_flow.store.layout import checkpoints_uri, policy_uri, weights_uri
-from rollart_flow.weights.folder_store import names_in, opened
+from rollart_flow.trainers.checkpoint.retention import stored_checkpoints
+from rollart_flow.weights.folder_store import opened
 
 if TYPE_CHECKING:
     import torch
@@ -34,8 +34,7 @@ def stored_versions(run: Run) -> dict[int, str]:
 
     parent = run.info.parent
     found = {0 if parent is None else parent.step: POLICY}
-    named = names_in(checkpoints_uri(run.uri))
-    found |= {int(name): CHECKPOINT for name in named if name.isdigit()}
+    found |= dict.fromkeys(stored_checkpoints(checkpoints_uri(run.uri)), CHECKPOINT)
     found |= dict.fromkeys(LocalWeightStore(weights_uri(run.uri)).versions(), WEIGHTS)
     recorded = set(run.weights.select(pl.col("policy_version")).collect().to_series())
     return {version: found[version] for version in sorted(found.keys() & recorded)}
@@ -83,7 +82,7 @@ def opened_weights(run: Run, version: int, place: str) -> Iterator[Mapping[str, 
         return
     from rollart_flow.trainers.checkpoint.checkpoint import checkpoint_weights, is_checkpoint
 
-    with opened(checkpoint_folder(checkpoints_uri(run.uri), version)) as folder:
+    with opened(stored_checkpoints(checkpoints_uri(run.uri))[version]) as folder:
         if is_checkpoint(folder):
             yield checkpoint_weights(folder)
             return

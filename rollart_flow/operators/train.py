@@ -31,8 +31,9 @@ from rollart_flow.resources.blocking import report_waits
 from rollart_flow.resources.local import wait
 from rollart_flow.rows import events_table, from_ipc, to_ipc
 from rollart_flow.schema import to_table
-from rollart_flow.trainers.checkpoint.retention import retain_checkpoints
+from rollart_flow.trainers.checkpoint.retention import checkpoint_folder, retain_checkpoints
 from rollart_flow.types import Event, EventKind, Retried
+from rollart_flow.weights.terms import FolderTerm
 
 if TYPE_CHECKING:
     from ray import ObjectRef
@@ -56,6 +57,8 @@ class TrainContext:
     buffer: Remote[BufferActor]
     coordinator: Remote[CoordinatorActor]
     checkpoints: str
+    term: FolderTerm
+    """What the names of checkpoints carry."""
     checkpoint_every: int
     keep_versions: int
     keep_checkpoints: int | None
@@ -133,7 +136,7 @@ class TrainOperator:
         context, step = self._context, result.step
         checkpoint = step % context.checkpoint_every == 0 or step == context.steps
         if checkpoint:
-            folder = checkpoint_folder(context.checkpoints, step)
+            folder = checkpoint_folder(context.checkpoints, step, context.term)
             context.trainers.call.begin_save(folder)
         started = time.monotonic()
         published = self._publish(step, checkpoint=checkpoint)
@@ -220,7 +223,7 @@ class TrainOperator:
         context = self._context
         if checkpoint or self._checkpoints is None:
             self._checkpoints = retain_checkpoints(
-                context.checkpoints, context.keep_checkpoints, context.start
+                context.checkpoints, context.keep_checkpoints, context.start, context.term
             )
         keep = needed | {context.start} | self._checkpoints
         context.trainers.call.retain(context.keep_versions, keep)
@@ -279,11 +282,6 @@ def read_trained(block: pa.Table) -> Trained:
     (said,) = block.to_pylist()
     (row,) = from_ipc(said["steps"]).to_pylist()
     return Trained(row, json.loads(said["rewards"]), said["committed"])
-
-
-def checkpoint_folder(checkpoints: str, step: int) -> str:
-    """Return the folder of a step's checkpoint."""
-    return f"{checkpoints}/{step:06d}"
 
 
 def weights_table(manifest: Manifest, published_at: datetime, *, checkpoint: bool) -> pa.Table:

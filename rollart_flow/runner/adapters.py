@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from rollart_flow.errors import SettingsError, WeightsError
 from rollart_flow.models.lora import CONFIG_FILE, TENSORS_FILE, Adapter, merged, read_adapter
 from rollart_flow.store.layout import adapter_uri, policy_uri
+from rollart_flow.weights.atomic import put_folder
 from rollart_flow.weights.folder_store import local_path, made
-from rollart_flow.weights.folders import put_folder
 
 if TYPE_CHECKING:
     from rollart_flow.pipeline import Pipeline

@@ -100,6 +100,7 @@ class Dataflow:
             buffer=self._processes.buffer,
             coordinator=self._processes.coordinator,
             checkpoints=checkpoints_uri(self._uri),
+            term=self._processes.folder_term,
             checkpoint_every=train.checkpoint_every,
             keep_versions=train.keep_versions,
             keep_checkpoints=train.keep_checkpoints,

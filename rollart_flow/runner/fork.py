@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.errors import RunFailedError, SettingsError, StoreError
 from rollart_flow.models.policy import Policy, materialize
-from rollart_flow.operators.train import checkpoint_folder
 from rollart_flow.pipeline import LoadedPipeline, Pipeline
 from rollart_flow.runner.adapters import keep_adapter
 from rollart_flow.runner.executors import DEFAULT, executor_for
@@ -31,6 +30,7 @@ from rollart_flow.store.layout import checkpoints_uri, policy_uri
 from rollart_flow.store.lease import Lease
 from rollart_flow.store.lease_file import Tenure
 from rollart_flow.telemetry import OnProgress, Progress, ignore_progress
+from rollart_flow.trainers.checkpoint.retention import checkpoint_folder
 from rollart_flow.weights.folder_store import local_path, made
 
 if TYPE_CHECKING:

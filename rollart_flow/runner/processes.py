@@ -17,9 +17,9 @@ from rollart_flow.operators.buffer_writer import BufferWriterActor
 from rollart_flow.operators.coordinator import CoordinatorActor
 from rollart_flow.operators.recovery import RecoveredRun
 from rollart_flow.pipeline import Pipeline
-from rollart_flow.resources import Placement, Remote, TypedCluster, Worker
+from rollart_flow.resources import Placement, Remote, TypedCluster
 from rollart_flow.resources.local import wait
-from rollart_flow.rows import events_table, to_ipc
+from rollart_flow.runner.bindings import record_bindings
 from rollart_flow.runner.executors import Executor
 from rollart_flow.runner.placement import place_workers
 from rollart_flow.runner.settings import (
@@ -29,7 +29,7 @@ from rollart_flow.runner.settings import (
     rank_settings,
     rollout_arguments,
 )
-from rollart_flow.schema import to_table
+from rollart_flow.store import read_info
 from rollart_flow.store.files import is_remote
 from rollart_flow.store.layout import checkpoints_uri, policy_uri, weights_uri
 from rollart_flow.store.lease_file import Tenure
@@ -37,6 +37,7 @@ from rollart_flow.trainers.checkpoint.retention import remove_checkpoints_after
 from rollart_flow.trainers.worker import TrainWorker, gather_ranks
 from rollart_flow.types import Event, EventKind, Reason
 from rollart_flow.weights.registry import start_weight_servers, transport_of
+from rollart_flow.weights.terms import FIRST, FolderTerm
 from rollart_flow.weights.transport import WeightServers
 
 _Engines = TypedCluster[EngineWorker]
@@ -63,6 +64,10 @@ class RunProcesses:
     """Address of the folder of checkpoints."""
     weight_servers: WeightServers | None
     """Weight servers of this run, or None if its weight store needs none."""
+    term: int
+    """Term of the driver."""
+    resumed: bool
+    """Whether another driver may have driven the run before."""
 
     def begin(self) -> None:
         """Let the engines serve the run's current version, and the coordinator drive the run.
@@ -81,11 +86,18 @@ class RunProcesses:
 
         Later versions and checkpoints, which no row of `steps` names, are removed.
         """
-        version = self.recovered.version
-        self.trainers.call.remove_after(version)
-        remove_checkpoints_after(self.checkpoints, version)
-        if version > self.recovered.start:
+        version, term = self.recovered.version, self.folder_term
+        self.trainers.call.continue_from(version, term)
+        remove_checkpoints_after(self.checkpoints, version, term)
+        if term != FIRST:
             self.trainers.call.publish_missing()
+
+    @property
+    def folder_term(self) -> FolderTerm:
+        """What the names of versions and checkpoints carry, so that only these processes use them;
+        nothing in the processes that begin a run."""
+        begin = not self.resumed and self.recovered.version == self.recovered.start
+        return FIRST if begin else FolderTerm(self.term, self.recovered.version)
 
     def dead(self) -> tuple[str, ...]:
         """Return the names of dead processes among those that Ray does not restart.
@@ -157,7 +169,7 @@ def start_processes(
         recovered = wait(recovering, "BufferActor.start")
         if not in_turns(trainers):
             gather_trainers(trainers, uri)
-        fallbacks = _record_bindings(buffer, [engines, trainers, evaluators])
+        fallbacks = record_bindings(buffer, [engines, trainers, evaluators])
         if in_turns(trainers):  # a resumed trainer may recompute steps before the engines serve
             engines.call.release()
         started.pop_all()
@@ -174,6 +186,8 @@ def start_processes(
         fallbacks=tuple((event.subject, str(event.detail["granted"])) for event in fallbacks),
         checkpoints=checkpoints_uri(uri),
         weight_servers=servers,
+        term=1 if tenure is None else tenure.term,
+        resumed=bool(read_info(uri).resumed),
     )
 
 
@@ -230,20 +244,6 @@ def gather_trainers(trainers: TypedCluster[TrainWorker], uri: str) -> None:
         )
 
 
-def _record_bindings(
-    buffer: Remote[BufferActor], clusters: Sequence[TypedCluster[Worker] | None]
-) -> list[Event]:
-    """Commit the placement of all workers once they are ready; return the events of fallbacks."""
-    bindings = [row for cluster in clusters if cluster is not None for row in cluster.bindings()]
-    fallbacks = _fallbacks(bindings)
-    rows = {
-        "bindings": to_ipc(to_table("bindings", bindings)),
-        "events": to_ipc(events_table((datetime.now(UTC), event) for event in fallbacks)),
-    }
-    buffer.call.commit(rows)
-    return fallbacks
-
-
 def _affinity(pipeline: Pipeline, engines: _Engines) -> dict[str, str] | Literal["auto"]:
     """Return the requested resource class by domain, or "auto"."""
     if isinstance(pipeline.rollout.hw_affinity, str):
@@ -275,24 +275,3 @@ def start_trainers(
         # A restarted rank would hold version 0: the session restarts all ranks instead.
         max_restarts=0,
     )
-
-
-def _fallbacks(bindings: list[dict[str, Any]]) -> list[Event]:
-    """Return one event for each pair of a requested class and its fallback class."""
-    rows = [row for row in bindings if row["fallback"]]
-    by_class: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for row in rows:
-        by_class.setdefault((row["requested"], row["granted"]), []).append(row)
-    return [
-        Event(
-            EventKind.FALLBACK,
-            subject=requested,
-            detail={
-                "requested": requested,
-                "granted": granted,
-                "domains": sorted({row["domain"] for row in of_class}),
-                "workers": sorted({row["worker"] for row in of_class}),
-            },
-        )
-        for (requested, granted), of_class in by_class.items()
-    ]

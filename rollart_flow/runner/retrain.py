@@ -17,18 +17,18 @@ import polars as pl
 import pyarrow as pa
 
 from rollart_flow.errors import RunFailedError, SettingsError
-from rollart_flow.operators.train import checkpoint_folder
 from rollart_flow.pipeline import Pipeline
 from rollart_flow.pipeline.loading import load_source
 from rollart_flow.rows import to_ipc
 from rollart_flow.runner.settings import rank_settings
-from rollart_flow.store import Run, files
+from rollart_flow.store import Run
 from rollart_flow.store.cache import local_file
 from rollart_flow.store.layout import checkpoints_uri, pipeline_uri, policy_uri, read_pipeline
 from rollart_flow.telemetry import OnProgress, Progress, ignore_progress
 from rollart_flow.trainers.build import build_trainer
+from rollart_flow.trainers.checkpoint.retention import stored_checkpoints
 from rollart_flow.types import Event, EventKind
-from rollart_flow.weights.folder_store import local_path, names_in
+from rollart_flow.weights.folder_store import local_path
 
 if TYPE_CHECKING:
     from rollart_flow.resources import TypedCluster
@@ -150,9 +150,9 @@ def bring_to(
         TrainerError: a checkpoint is missing or damaged.
         StoreError: a batch is not stored.
     """
-    reached = _nearest_checkpoint(run, version)
-    if reached:
-        trainer.load_from(checkpoint_folder(checkpoints_uri(run.uri), reached))
+    reached, folder = _nearest_checkpoint(run, version)
+    if folder is not None:
+        trainer.load_from(folder)
     for step in range(reached + 1, version + 1):
         on_progress(Progress.phase(f"recomputing step {step} of {version}"))
         yield retrain(run, trainer, step)
@@ -222,14 +222,14 @@ def _facts(values: dict[str, Any]) -> Facts:
     return {name: values[name] for name in FACTS}
 
 
-def _nearest_checkpoint(run: Run, version: int) -> int:
-    """Return the newest version up to `version` with a checkpoint folder, or the start version."""
+def _nearest_checkpoint(run: Run, version: int) -> tuple[int, str | None]:
+    """Return the newest version up to `version` that has a checkpoint, and the address of that; the
+    start version if there is none."""
     named = pl.col("policy_version")
     rows = run.weights.filter(pl.col("checkpoint"), named <= version).select(named).collect()
-    place = checkpoints_uri(run.uri)
-    names = {files.join(place, name) for name in names_in(place)}
-    there = [int(v) for v in rows["policy_version"] if checkpoint_folder(place, int(v)) in names]
-    return max([start_version(run), *there])
+    stored = stored_checkpoints(checkpoints_uri(run.uri))
+    reached = max([start_version(run), *stored.keys() & set(rows["policy_version"].to_list())])
+    return reached, stored.get(reached) if reached else None
 
 
 def _accepted(run: Run, step: int) -> set[str]:

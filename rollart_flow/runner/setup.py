@@ -35,8 +35,8 @@ from rollart_flow.store.lease_file import Tenure
 from rollart_flow.telemetry import OnProgress, Progress
 from rollart_flow.types import Event, EventKind
 from rollart_flow.weights import stored_weights
+from rollart_flow.weights.atomic import clear_leftovers, remove_folder
 from rollart_flow.weights.folder_store import local_path, made
-from rollart_flow.weights.folders import clear_leftovers, remove_folder
 
 
 def free_name(pipeline: Pipeline, store: str | None) -> str:

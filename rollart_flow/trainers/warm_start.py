@@ -25,8 +25,8 @@ from rollart_flow.trainers.examples import ExamplePlayer, example_batches
 from rollart_flow.trainers.optimizer import adamw
 from rollart_flow.trainers.settings import RankSettings
 from rollart_flow.validation import check_count
+from rollart_flow.weights.atomic import clear_leftovers, put_file
 from rollart_flow.weights.buckets import save_tensors
-from rollart_flow.weights.folders import clear_leftovers, put_file
 
 _WEIGHTS = "model.safetensors"
 IMITATION = Algorithm("supervised", Vanilla(), Constant())

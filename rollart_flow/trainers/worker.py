@@ -29,6 +29,7 @@ from rollart_flow.trainers.settings import RankSettings
 from rollart_flow.types import Retried
 from rollart_flow.weights import open_weights
 from rollart_flow.weights.folder_store import folder_store_of, local_path
+from rollart_flow.weights.terms import FolderTerm
 
 if TYPE_CHECKING:
     from rollart_flow.trainers.ranks import Ranks, Rendezvous
@@ -188,11 +189,11 @@ class TrainWorker(ActorTrainCls):
             self._publisher.retain(newest, keep)
 
     @register()
-    def remove_after(self, version: int) -> None:
+    def continue_from(self, version: int, term: FolderTerm) -> None:
         """Remove versions above the one that a run continues from: a step that was published before
         a kill, but not recorded, is trained again, and may give other weights."""
         if not self.placement.rank:
-            self._publisher.remove_after(version)
+            self._publisher.continue_from(version, term)
 
     @register()
     def begin_save(self, folder: str) -> None:

@@ -11,9 +11,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rollart_flow.errors import WeightsError
+from rollart_flow.errors import WeightsError, WeightStoreAwayError
 from rollart_flow.weights.fingerprint import dtype_name, fingerprint
 from rollart_flow.weights.following import Following
+from rollart_flow.weights.terms import FolderTerm
 
 if TYPE_CHECKING:
     import torch
@@ -177,6 +178,23 @@ class WeightStore(ABC):
     def remove_after(self, version: int) -> tuple[int, ...]:
         """Remove all versions above one, which a run does not have after its recovery."""
         return self.remove([v for v in self.versions() if v > version])
+
+    def begin_term(self, term: FolderTerm) -> None:  # noqa: B027  others end with their driver
+        """Publish for a driver, whatever drivers before it still publish.
+
+        A reader then finds what this driver publishes, and versions of earlier drivers up to the
+        one from which this driver continues.
+        """
+
+    def holds_own(self, version: int) -> bool:
+        """Return whether the driver's own copy of a version can be read."""
+        try:
+            self.read(version)
+        except WeightStoreAwayError:
+            raise
+        except WeightsError:
+            return False
+        return True
 
     @abstractmethod
     def remove(self, versions: Collection[int]) -> tuple[int, ...]:

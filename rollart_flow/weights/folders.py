@@ -7,123 +7,32 @@ a hidden leftover, which `clear_leftovers` removes. Readers that know of it read
 is filled (`FolderStore.arriving`).
 """
 
-import fcntl
 import os
-import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO
-from uuid import uuid4
 
+from rollart_flow.weights.atomic import (
+    LEFTOVER,
+    clear_leftovers,
+    flush,
+    flush_all,
+    locked,
+    put_folder,
+    remove_folder,
+)
 from rollart_flow.weights.buckets import BUCKET_BYTES
 from rollart_flow.weights.following import announce
+from rollart_flow.weights.terms import FolderTerm
 
-_LEFTOVER = ".leftover-"
 _READ_BYTES = 4 << 20
 """Bytes of an arriving file that are read at a time; the last ones are read and hashed after the
 file is whole."""
-Fill = Callable[[Path], None]
-"""A function that writes files into the given empty folder."""
 Files = Iterable[tuple[str, Iterable[memoryview]]]
 """Files by name, in order, each with its content in pieces."""
-
-
-def put_folder(target: Path, fill: Fill, *, lasting: bool = True) -> None:
-    """Create or replace `target` with the files that `fill` writes into the folder it is given.
-
-    A replaced folder is moved aside first; a crash between the two renames leaves no folder. If it
-    need not be `lasting`, a power failure may damage its files.
-
-    Raises:
-        OSError: it cannot be written (full disk, no permission); `target` is as it was.
-    """
-    target.parent.mkdir(parents=True, exist_ok=True)
-    hidden = target.parent / f"{_LEFTOVER}{target.name}-{uuid4().hex}"
-    hidden.mkdir()
-    try:
-        fill(hidden)
-        if lasting:
-            _flush_all(hidden)
-        if target.exists():
-            remove_folder(target)
-        hidden.rename(target)
-    except BaseException:
-        shutil.rmtree(hidden, ignore_errors=True)
-        raise
-    announce()
-    if lasting:
-        flush(target.parent)
-
-
-def put_file(target: Path, fill: Callable[[Path], None]) -> None:
-    """Create or atomically replace `target` with the file that `fill` writes at the given path.
-
-    Raises:
-        OSError: it cannot be written (full disk, no permission); `target` is as it was.
-    """
-    hidden = target.with_name(f"{_LEFTOVER}{target.name}-{uuid4().hex}")
-    try:
-        fill(hidden)
-        flush(hidden)
-        hidden.replace(target)
-    except BaseException:
-        hidden.unlink(missing_ok=True)
-        raise
-    flush(target.parent)
-
-
-def remove_folder(target: Path) -> None:
-    """Remove a folder atomically: readers find all of it or nothing.
-
-    Raises:
-        OSError: the folder cannot be removed.
-    """
-    hidden = target.parent / f"{_LEFTOVER}{target.name}-{uuid4().hex}"
-    target.rename(hidden)
-    shutil.rmtree(hidden)
-
-
-def clear_leftovers(parent: Path) -> None:
-    """Remove the leftovers of a crash. Call this only while no other process writes."""
-    for path in parent.glob(f"{_LEFTOVER}*"):
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
-
-
-def flush(path: Path) -> None:
-    """Force a file or a folder's entries to disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _flush_all(folder: Path) -> None:
-    for path in folder.iterdir():
-        flush(path)
-    flush(folder)
-
-
-@contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Hold the exclusive write lock of a folder; the kernel frees it when the holder dies.
-
-    Raises:
-        OSError: the folder cannot be created or locked.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 class ArrivingFolder(ABC):
@@ -183,8 +92,12 @@ class FolderStore(ABC):
         """Remove a folder atomically."""
 
     @abstractmethod
-    def writing(self) -> AbstractContextManager[None]:
-        """Hold the exclusive right to put and remove folders, if the store needs it."""
+    def writing(self, term: FolderTerm) -> AbstractContextManager[None]:
+        """Hold the exclusive right to put and remove folders of a term, if the store needs it."""
+
+    @abstractmethod
+    def clear_leftovers(self, term: FolderTerm) -> None:
+        """Remove what killed processes of this term and of those before it left unfinished."""
 
     @abstractmethod
     def workshop(self, name: str) -> Path:
@@ -228,11 +141,11 @@ class LocalFolderStore(FolderStore):
         return True
 
     def make_lasting(self, name: str) -> None:
-        _flush_all(self._folder / name)
+        flush_all(self._folder / name)
         flush(self._folder)
 
     def arriving(self, name: str) -> ArrivingFolder | None:
-        for hidden in self._folder.glob(f"{_LEFTOVER}{name}-*"):
+        for hidden in self._folder.glob(f"{LEFTOVER}{name}-*"):
             return _LocalArrivingFolder(self._folder / name, hidden)
         return None
 
@@ -240,10 +153,14 @@ class LocalFolderStore(FolderStore):
         remove_folder(self._folder / name)
 
     @contextmanager
-    def writing(self) -> Iterator[None]:
-        with locked(self._folder):
-            clear_leftovers(self._folder)
+    def writing(self, term: FolderTerm) -> Iterator[None]:
+        # A lock for each term, since a driver may have been stopped while it held its own.
+        with locked(self._folder, f".lock{term.suffix}"):
+            self.clear_leftovers(term)
             yield
+
+    def clear_leftovers(self, term: FolderTerm) -> None:
+        clear_leftovers(self._folder, term)
 
     def workshop(self, name: str) -> Path:
         return self._folder / name

@@ -13,7 +13,6 @@ the version appeared.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
@@ -31,6 +30,14 @@ from rollart_flow.weights.folders import ArrivingFolder, Files, FolderStore
 from rollart_flow.weights.following import Following
 from rollart_flow.weights.memory import ReusedMemory
 from rollart_flow.weights.tensor_files import TensorFile
+from rollart_flow.weights.terms import (
+    FIRST,
+    FolderTerm,
+    NumberedFolder,
+    folder_name,
+    in_force,
+    numbered,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -39,7 +46,8 @@ TENSORS_FILE = "model.safetensors"
 MANIFEST_FILE = "manifest.json"
 _AT_ONCE = 4
 """Number of buckets of a version that are read concurrently."""
-_VERSION_FOLDER = re.compile(r"v(\d{6,})")
+_PREFIX = "v"
+"""Beginning of the names of the folders of versions."""
 
 
 class LocalWeightStore(WeightStore):
@@ -55,25 +63,35 @@ class LocalWeightStore(WeightStore):
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = str(folder)
+        self._term = FIRST
         self._memory = ReusedMemory()
         with _as_weights_error(f"no weights can be stored in {folder}"):
             self._place: FolderStore = folder_store_at(self.folder)
 
     def uri(self, version: int) -> str:
-        """Return the location of a version relative to the run."""
-        return f"{Path(self.folder).name}/{_name(version)}"
+        """Return the location of a version relative to the run, as this driver publishes it."""
+        return f"{Path(self.folder).name}/{self._own(version)}"
+
+    def begin_term(self, term: FolderTerm) -> None:
+        self._term = term
+        with _as_weights_error(f"leftovers in {self.folder} were not removed"):
+            self._place.clear_leftovers(term)
+
+    def _own(self, version: int) -> str:
+        """Return the name of the folder of a version as this driver publishes it."""
+        return folder_name(_PREFIX, version, self._term)
 
     def _publish(
         self, made: Manifest, tensors: Mapping[str, torch.Tensor], *, lasting: bool
     ) -> None:
-        name, layout = _name(made.version), layout_of(made.tensors)
+        name, layout = self._own(made.version), layout_of(made.tensors)
 
         def files() -> Files:
             yield MANIFEST_FILE, (memoryview(json.dumps(asdict(made), indent=1).encode()),)
             yield TENSORS_FILE, parts(tensors, layout)
 
         failed = f"version {made.version} was not published to {self.folder}"
-        with _as_weights_error(failed), self._place.writing():
+        with _as_weights_error(failed), self._place.writing(self._term):
             while not self._holds(made):
                 if self._place.put(name, files(), lasting=lasting):
                     return
@@ -81,11 +99,14 @@ class LocalWeightStore(WeightStore):
                 self._place.make_lasting(name)
 
     def read(self, version: int) -> dict[str, torch.Tensor]:
+        return self._read(self._find(version), version)
+
+    def _read(self, name: str, version: int) -> dict[str, torch.Tensor]:
         import safetensors.torch
 
-        published = self.manifest(version)
+        published = self._manifest(name, version)
         reading = _as_weights_error(f"weights of version {version} cannot be read")
-        with reading, self._place.opened(_name(version)) as folder:
+        with reading, self._place.opened(name) as folder:
             tensors: dict[str, torch.Tensor] = safetensors.torch.load_file(
                 folder / TENSORS_FILE, backend="pread"
             )
@@ -99,10 +120,11 @@ class LocalWeightStore(WeightStore):
         Raises:
             WeightsError: the version is missing, incomplete or damaged.
         """
-        published = self.manifest(version)
+        name = self._find(version)
+        published = self._manifest(name, version)
         with ExitStack() as copy:
             with _as_weights_error(f"weights of version {version} cannot be read"):
-                folder = copy.enter_context(self._place.opened(_name(version)))
+                folder = copy.enter_context(self._place.opened(name))
                 tensors = TensorFile(folder / TENSORS_FILE)
                 self._check(published, fingerprint(tensors))
             yield tensors
@@ -112,12 +134,14 @@ class LocalWeightStore(WeightStore):
             return self._follow(version, following)
 
     def _follow(self, version: int, following: Following) -> dict[str, torch.Tensor]:
-        name, said = _name(version), f"version {version} in {self.folder}"
+        said = f"version {version} in {self.folder}"
 
         def begun() -> tuple[ArrivingFolder | None] | None:
-            if version in self.versions():
+            there = self._there()
+            if version in in_force(there):
                 return (None,)
-            found = self._place.arriving(name)
+            newest = max((each.term for each in there), default=FIRST)
+            found = self._place.arriving(folder_name(_PREFIX, version, newest))
             return None if found is None else (found,)
 
         (folder,) = following.wait_for(begun, said)
@@ -152,32 +176,59 @@ class LocalWeightStore(WeightStore):
             )
 
     def manifest(self, version: int) -> Manifest:
-        if version not in (known := self.versions()):
-            there = ", ".join(map(str, known)) or "none"
-            raise WeightsError(f"no weights of version {version} in {self.folder}; there: {there}")
+        return self._manifest(self._find(version), version)
+
+    def _manifest(self, name: str, version: int) -> Manifest:
         what = f"the manifest of version {version} in {self.folder} cannot be read"
         with _as_weights_error(what):
-            return Manifest.from_json(json.loads(self._place.read(_name(version), MANIFEST_FILE)))
+            return Manifest.from_json(json.loads(self._place.read(name, MANIFEST_FILE)))
+
+    def _find(self, version: int) -> str:
+        """Return the name of the folder of a version.
+
+        Raises:
+            WeightsError: the version is missing.
+        """
+        known = in_force(self._there())
+        if version not in known:
+            there = ", ".join(map(str, known)) or "none"
+            raise WeightsError(f"no weights of version {version} in {self.folder}; there: {there}")
+        return known[version]
 
     def versions(self) -> tuple[int, ...]:
+        return tuple(in_force(self._there()))
+
+    def _there(self) -> list[NumberedFolder]:
         with _as_weights_error(f"{self.folder} cannot be listed"):
-            matches = map(_VERSION_FOLDER.fullmatch, self._place.names())
-            return tuple(sorted(int(match[1]) for match in matches if match))
+            return numbered(self._place.names(), _PREFIX)
 
     def remove(self, versions: Collection[int]) -> tuple[int, ...]:
         if not versions:
             return ()
         failed = f"old versions in {self.folder} were not removed"
-        with _as_weights_error(failed), self._place.writing():
-            there = tuple(v for v in self.versions() if v in versions)
-            for version in there:
-                self._place.remove(_name(version))
-        return there
+        with _as_weights_error(failed), self._place.writing(self._term):
+            # Those of a later term belong to the driver that has taken the run over.
+            there = [f for f in self._there() if f.number in versions and f.term <= self._term]
+            for folder in there:
+                self._place.remove(folder.name)
+        return tuple(sorted({folder.number for folder in there}))
+
+    def holds_own(self, version: int) -> bool:
+        try:
+            self._read(self._own(version), version)
+        except WeightStoreAwayError as error:
+            if not isinstance(error.__cause__, FileNotFoundError):
+                raise
+            return False
+        except WeightsError:
+            return False
+        return True
 
     def _holds(self, made: Manifest) -> bool:
         """Return whether this version exists, intact and equal; a damaged one may be replaced."""
+        name = self._own(made.version)
         try:
-            there = self.manifest(made.version)
+            there = self._manifest(name, made.version)
         except WeightsError:
             return False
         if there.checksum != made.checksum:
@@ -186,7 +237,7 @@ class LocalWeightStore(WeightStore):
                 "a version is never replaced, publish under the next number"
             )
         try:
-            self.read(made.version)
+            self._read(name, made.version)
         except WeightsError:
             return False
         return True
@@ -198,11 +249,6 @@ def _manifest(stored: bytes | None) -> Manifest | None:
         return None if stored is None else Manifest.from_json(json.loads(stored))
     except ValueError:
         return None
-
-
-def _name(version: int) -> str:
-    """Return the name of the folder of a version."""
-    return f"v{version:06d}"
 
 
 @contextmanager

@@ -31,6 +31,7 @@ from rollart_flow.validation import check_file_name
 from rollart_flow.weights.buckets import BUCKET_BYTES, pack
 from rollart_flow.weights.folders import ArrivingFolder, Files, FolderStore
 from rollart_flow.weights.following import announce
+from rollart_flow.weights.terms import FolderTerm, term_of
 
 T = TypeVar("T")
 _FOLDER = "folder.json"
@@ -160,9 +161,15 @@ class S3FolderStore(FolderStore):
         S3Blobs(f"{self._uri}/{name}").clear()
 
     @contextmanager
-    def writing(self) -> Iterator[None]:
+    def writing(self, term: FolderTerm) -> Iterator[None]:
         """Do nothing: conditional puts exclude concurrent writers on all machines."""
         yield
+
+    def clear_leftovers(self, term: FolderTerm) -> None:
+        keys = [(key.split("/")[0], key) for key in self._blobs.names() if "/" in key]
+        whole = {name for name, key in keys if key == f"{name}/{_FOLDER}"}
+        left = [key for name, key in keys if name not in whole and term_of(name) <= term]
+        self._blobs.remove_all(left)
 
     def workshop(self, name: str) -> Path:
         place = hashlib.sha256(f"{self._uri}/{name}".encode()).hexdigest()[:32]

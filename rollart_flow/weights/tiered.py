@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from rollart_flow.errors import WeightsError
 from rollart_flow.weights.base import Manifest, WeightCapabilities, WeightStore
 from rollart_flow.weights.following import Following
+from rollart_flow.weights.terms import FolderTerm
 
 if TYPE_CHECKING:
     import torch
@@ -41,6 +42,12 @@ class TieredWeightStore(WeightStore):
         if lasting or not self._fast.capabilities.late_join:
             self._lasting.publish(made.version, tensors, made.checksum, lasting=True)
         self._fast.publish(made.version, tensors, made.checksum)
+
+    def begin_term(self, term: FolderTerm) -> None:
+        self._lasting.begin_term(term)
+
+    def holds_own(self, version: int) -> bool:
+        return self._lasting.holds_own(version)
 
     def read(self, version: int) -> dict[str, torch.Tensor]:
         try:

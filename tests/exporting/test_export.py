@@ -1,6 +1,7 @@
 """`export`: a folder with the policy of a version, which other tools load."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from rollart_flow.store import Run
 from rollart_flow.store.info import write_info
 from rollart_flow.store.layout import adapter_uri, policy_uri, weights_uri
 from rollart_flow.weights.registry import stored_weights
+from rollart_flow.weights.terms import FolderTerm
 from tests.adapters import write_adapter
 from tests.copies import copied, nothing
 
@@ -81,6 +83,20 @@ def test_the_newest_version_is_the_default_and_one_of_a_checkpoint_is_the_same(
     both = [load_file(tmp_path / name / "model.safetensors") for name in ("stored", "checkpoint")]
     assert both[0].keys() == both[1].keys()
     assert all(torch.equal(both[0][name], both[1][name]) for name in both[0])
+
+
+def test_versions_of_a_run_that_was_resumed_are_found_by_their_numbers(
+    finished_run: Run, tmp_path: Path
+) -> None:
+    run = copied(finished_run, tmp_path / "resumed")
+    suffix = FolderTerm(1, 3).suffix
+    for kind, name in (("weights", "v000004"), ("checkpoints", "000004")):
+        folder = Path(run.uri) / kind / name
+        folder.rename(folder.with_name(f"{name}{suffix}"))
+    assert export(run, tmp_path / "stored").source == "weights"
+    shutil.rmtree(Path(run.uri) / "weights")
+    checkpoint = export(run, tmp_path / "checkpoint")
+    assert (checkpoint.version, checkpoint.source) == (4, "checkpoint")
 
 
 def test_the_card_says_where_the_weights_come_from(finished_run: Run, tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ from rollart_flow import runner
 from rollart_flow.errors import RunExistsError, RunFailedError, RunNotFoundError, SettingsError
 from rollart_flow.models.folder import load_folder
 from rollart_flow.operators.recovery import recover
-from rollart_flow.operators.train import checkpoint_folder
 from rollart_flow.pipeline import LoadedPipeline
 from rollart_flow.pipeline.loading import load_source
 from rollart_flow.replay import replay_step, replay_trajectory
@@ -18,6 +17,7 @@ from rollart_flow.runner.retrain import bring_to, stored_pipeline, stored_traine
 from rollart_flow.store import Parent, Run, RunStatus, open_run
 from rollart_flow.store.layout import checkpoints_uri, policy_uri
 from rollart_flow.telemetry import Progress
+from rollart_flow.trainers.checkpoint.retention import checkpoint_folder
 from rollart_flow.weights import fingerprint, open_weights
 from tests.conftest import FINISHED_STEPS, SMALL_PIPELINE
 from tests.copies import Rows, copied

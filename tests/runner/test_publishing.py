@@ -22,7 +22,7 @@ from rollart_flow.store import Run, open_run
 from rollart_flow.telemetry import Progress, ProgressKind
 from rollart_flow.types import EventKind
 from rollart_flow.weights import LocalWeightStore, fingerprint
-from rollart_flow.weights.folders import locked
+from rollart_flow.weights.atomic import locked
 from tests.runner.local import events, pid_of
 from tests.runner.world import check_sound, source
 from tests.weights.conformance import tensors_of

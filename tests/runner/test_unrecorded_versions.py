@@ -6,9 +6,9 @@ import pytest
 
 from rollart_flow import runner
 from rollart_flow.operators.recovery import recover
-from rollart_flow.operators.train import checkpoint_folder
 from rollart_flow.store import Run, RunStatus, open_run
 from rollart_flow.store.layout import checkpoints_uri
+from rollart_flow.trainers.checkpoint.retention import checkpoint_folder
 from rollart_flow.weights import LocalWeightStore
 from tests.runner.local import calling, run_with
 from tests.runner.world import check_sound, source

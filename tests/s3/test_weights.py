@@ -14,6 +14,7 @@ from rollart_flow.weights.folder_store import folder_store_at, local_path, opene
 from rollart_flow.weights.folders import Files
 from tests.weights.conformance import assert_is_version, tensors_of
 from tests.weights.following import BUCKET, FollowingConformance
+from tests.weights.lost_driver import LostDriverConformance
 
 
 def holding(**texts: str) -> Files:
@@ -21,7 +22,7 @@ def holding(**texts: str) -> Files:
     return [(name, [memoryview(text.encode())]) for name, text in texts.items()]
 
 
-class TestWeightsInS3(FollowingConformance):
+class TestWeightsInS3(LostDriverConformance, FollowingConformance):
     """The promises of every store."""
 
     @pytest.fixture(autouse=True)

@@ -22,8 +22,11 @@ from rollart_flow.weights import (
     following,
     open_weights,
 )
+from rollart_flow.weights.atomic import locked
+from rollart_flow.weights.terms import FolderTerm
 from tests.weights.conformance import assert_is_version, tensors_of
 from tests.weights.following import BUCKET, WITHIN_S, FollowingConformance
+from tests.weights.lost_driver import LostDriverConformance
 
 ROOT = Path(__file__).parents[2]
 PRELUDE = """
@@ -57,7 +60,7 @@ def finish(process: subprocess.Popen[str]) -> str:
     return out
 
 
-class TestLocalWeightStore(FollowingConformance):
+class TestLocalWeightStore(LostDriverConformance, FollowingConformance):
     """The promises of every store."""
 
     @pytest.fixture(autouse=True)
@@ -327,3 +330,15 @@ def test_foreign_files_in_the_folder_are_ignored(tmp_path: Path) -> None:
     assert store.versions() == (1,)
     store.publish(2, {"a": torch.ones(1)})
     assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+def test_a_driver_that_was_stopped_while_it_published_holds_up_nobody(tmp_path: Path) -> None:
+    store = LocalWeightStore(tmp_path)
+    store.publish(1, tensors_of(1))
+    (tmp_path / ".leftover-v000002-0").mkdir()
+    (tmp_path / ".leftover-v000002.000003-000001-0").mkdir()
+    with locked(tmp_path):
+        store.begin_term(FolderTerm(2, 1))
+        store.publish(1, tensors_of(1))
+    left = [path.name for path in tmp_path.glob(".leftover-*")]
+    assert left == [".leftover-v000002.000003-000001-0"], "that of a later driver"

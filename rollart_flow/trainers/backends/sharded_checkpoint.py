@@ -46,7 +46,7 @@ from rollart_flow.trainers.checkpoint.checkpoint import (
 from rollart_flow.trainers.ranks import Ranks
 from rollart_flow.trainers.step.reference import REFERENCE
 from rollart_flow.trainers.step.train_state import InitialState, TrainState
-from rollart_flow.weights.folders import put_folder
+from rollart_flow.weights.atomic import put_folder
 from rollart_flow.weights.tensor_files import ShardedTensors
 
 

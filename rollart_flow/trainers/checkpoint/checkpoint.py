@@ -20,9 +20,9 @@ import safetensors.torch
 import torch
 
 from rollart_flow.errors import TrainerError
+from rollart_flow.weights.atomic import put_folder
 from rollart_flow.weights.buckets import save_tensors
 from rollart_flow.weights.fingerprint import fingerprint
-from rollart_flow.weights.folders import put_folder
 from rollart_flow.weights.tensor_files import TensorFile
 
 _MODEL = "model.safetensors"

@@ -17,13 +17,14 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from rollart_flow.blocked import blocking
-from rollart_flow.errors import WeightsError, WeightStoreAwayError
+from rollart_flow.errors import WeightStoreAwayError
 from rollart_flow.resources.blocking import working
 from rollart_flow.retries import DEFAULT, RetryPolicy, retried
 from rollart_flow.store.away import passed_outages
 from rollart_flow.types import Retried
 from rollart_flow.weights import Manifest, WeightStore
 from rollart_flow.weights.memory import WeightSnapshot
+from rollart_flow.weights.terms import FolderTerm
 
 if TYPE_CHECKING:
     import torch
@@ -113,20 +114,17 @@ class Publisher:
     def publish_missing(
         self, version: int, tensors: Mapping[str, torch.Tensor], checksum: str | None
     ) -> None:
-        """Publish a version unless it can be read: it need not have outlived a crash whole.
+        """Publish a version unless this driver has: it need not have outlived a crash whole, and
+        an earlier driver may still remove its own copy.
 
         Raises:
             WeightsError: it cannot be published.
         """
 
         def publish() -> None:
-            try:
-                self._store.read(version)
-            except WeightStoreAwayError:
-                raise
-            except WeightsError:
+            if not self._store.holds_own(version):
                 self._store.remove([version])
-                self._store.publish(version, tensors, checksum)
+                self._store.publish(version, tensors, checksum, lasting=True)
 
         self._retry(f"publish version {version}", publish)
 
@@ -138,12 +136,13 @@ class Publisher:
     def _retain(self, newest: int, keep: frozenset[int]) -> None:
         self._retry("remove old versions", partial(self._store.retain, newest, keep))
 
-    def remove_after(self, version: int) -> None:
-        """Remove all versions above one, in this thread.
+    def continue_from(self, version: int, term: FolderTerm) -> None:
+        """Publish for a driver that continues from a version, and remove all versions above it.
 
         Raises:
             WeightsError: they cannot be removed.
         """
+        self._retry("remove leftovers", partial(self._store.begin_term, term))
         what = f"remove versions after {version}"
         self._retry(what, partial(self._store.remove_after, version))
 

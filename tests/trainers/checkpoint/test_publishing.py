@@ -18,7 +18,7 @@ from rollart_flow.trainers.checkpoint.publishing import Publisher
 from rollart_flow.trainers.settings import RankSettings
 from rollart_flow.trainers.worker import TrainWorker
 from rollart_flow.weights import LocalWeightStore, Manifest, WeightCapabilities, fingerprint
-from rollart_flow.weights.folders import locked
+from rollart_flow.weights.atomic import locked
 from rollart_flow.weights.memory import WeightSnapshot
 from rollart_flow.weights.tiered import TieredWeightStore
 from tests.trainers.cases import CONFIG, initial_weights, make_rows, table
