@@ -14,6 +14,7 @@ from rollart_flow.operators.train import TrainContext, TrainOperator
 from rollart_flow.trainers.base import StepResult
 from rollart_flow.trainers.checkpoint.publishing import Publication
 from rollart_flow.weights import Manifest
+from rollart_flow.weights.terms import FIRST
 from tests.builders import group, table
 
 STEP = 5
@@ -62,6 +63,7 @@ def test_the_coordinator_hears_of_the_version_before_once_the_step_is_recorded(
         buffer=cast("Any", Told("buffer", said, commit=committed(4))),
         coordinator=cast("Any", coordinator),
         checkpoints=str(tmp_path),
+        term=FIRST,
         checkpoint_every=100,
         keep_versions=2,
         keep_checkpoints=None,

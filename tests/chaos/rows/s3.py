@@ -41,16 +41,17 @@ def faulty(folder: Path, fault: Fault) -> Held:
         return replace(place.held(), note=f"{proxy.injected} requests hit")
 
 
-def away(folder: Path, seconds: float, fault: Fault) -> Held:
-    """Let the server be away; a run that ended meanwhile is resumed."""
+def away(folder: Path, seconds: float, fault: Fault, *, stops: bool = False) -> Held:
+    """Let the server be away: the run goes on afterwards, or stops with an error and is resumed."""
     with through_proxy(folder) as (place, proxy):
         with place.run(steps=STEPS) as driver:
             place.wait_for_tenth(driver, 2)
             with proxy.making(fault):
                 time.sleep(seconds)
             place.record.fault("back")
-            code = ended(driver, 0, 1)
+            code = ended(driver, int(stops))
         if code:
+            assert "does not answer" in last_line(driver), driver.said
             place.finish()
         went_on = "went on" if code == 0 else f"stopped: {last_line(driver)}"
         return replace(place.held(), note=went_on)
@@ -68,7 +69,7 @@ def s3_away_90_s(folder: Path) -> Held:
 
 @scenario(ROW, limit_s=900, waits=True)
 def s3_away_10_min(folder: Path) -> Held:
-    return away(folder, 600, always(Action.RESET))
+    return away(folder, 600, always(Action.RESET), stops=True)
 
 
 @scenario(ROW, waits=True)
