@@ -138,7 +138,7 @@ def is_driven(run: str, owner: Owner) -> bool:
     with files.converting(f"cannot read the lease of {run}"):
         file = lease_file(run)
         there = file.look()
-        if there is not None and not there.released:
+        if there is not None:
             return there.held
         return not owner.gone if owner.here else file.age_of_run_s() <= EXPIRES_S
 
@@ -158,7 +158,7 @@ def check_free(run: str, owner: Owner, *, take_over: bool = False) -> None:
     with files.converting(f"cannot read the lease of {run}"):
         there = lease_file(run).look()
     _refuse_held(run, there, take_over=take_over)
-    if (there is None or there.released) and is_driven(run, owner):
+    if there is None and is_driven(run, owner):
         raise RunFailedError(f"{_running(run, owner)}; wait for it or stop it first")
 
 

@@ -221,6 +221,12 @@ def test_a_term_is_higher_than_that_of_the_last_driver_also_where_its_lease_is_g
         assert mine.tenure.term == 5
 
 
+def test_a_lease_that_was_given_back_drives_nothing_whatever_run_json_says(run: str) -> None:
+    with Lease(run):
+        assert read_info(run).status is RunStatus.RUNNING
+    assert read_info(run).status is RunStatus.INTERRUPTED, "a full disk refused its last status"
+
+
 def test_a_damaged_lease_is_free_once_it_has_run_out(run: str) -> None:
     (Path(run) / "lease-000007.json").write_text("{ torn")
     with pytest.raises(RunFailedError, match="process 0 on an unknown machine"):
