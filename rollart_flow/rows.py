@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from rollart_flow.schema import to_table
 from rollart_flow.types import (
     Event,
+    Image,
     Outcome,
     Reason,
     Sample,
@@ -58,6 +59,8 @@ def trajectory_row(trajectory: Trajectory) -> dict[str, Any]:
     row["turns"] = [_values(turn) for turn in trajectory.turns]
     row["sampling"] = _values(trajectory.sampling)
     row["reward_parts"] = _parts(trajectory)
+    if trajectory.images is not None:
+        row["images"] = [image.image_id for image in trajectory.images]
     return row
 
 
@@ -74,6 +77,8 @@ def trajectory_from_row(row: Mapping[str, Any]) -> Trajectory:
     values["turns"] = tuple(Turn(**turn) for turn in row["turns"])
     for name in ("branch", "shared_tokens"):
         values[name] = values[name] or 0  # null in rows of earlier versions
+    if row["images"] is not None:
+        values["images"] = tuple(map(Image, row["images"]))
     if row["reward_parts"] is not None:
         values["reward_parts"] = {part["name"]: part["value"] for part in row["reward_parts"]}
     return Trajectory(**values)

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from rollart_flow.cli.output import grid
 from rollart_flow.errors import SettingsError
+from rollart_flow.types.messages import message_from_json
 
 if TYPE_CHECKING:
     from rollart_flow.store import Run
@@ -94,6 +95,7 @@ def _conversation(messages: Sequence[Mapping[str, Any]]) -> RenderableType:
             table.add_row("  thinking", Text(thinking, style="dim"))
         if said or not message.get("tool_calls"):
             name = message.get("name")
+            said = said if isinstance(said, str) else message_from_json(message).shown
             table.add_row(f"  {role}{f' {name}' if name else ''}", Text(said, style=style))
         for call in message.get("tool_calls", ()):
             table.add_row("  call", Text(_call(call), style="red" if "error" in call else style))

@@ -2,7 +2,8 @@
 
 Requests: {"open": {"domain": reference, "settings": reference}}, {"reset": [seed, task]}, {"step":
 action}, {"close": null}. Answers are those of the environment, as plain JSON values; that of a
-reset has the environment's tools too, or null if it takes text.
+reset has the environment's tools too, or null if it takes text. The file of an image is sent once
+an episode; later messages name it.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,7 +13,7 @@ from rollart_flow.control.rollout.env_checks import checked_reset, checked_step,
 from rollart_flow.envs.base import Domain, Environment
 from rollart_flow.errors import EnvironmentFailedError
 from rollart_flow.isolation.references import resolve
-from rollart_flow.types import Observation
+from rollart_flow.types import Image, Message, Observation
 from rollart_flow.types.messages import message_from_json
 
 
@@ -29,6 +30,7 @@ class EnvironmentHandler:
 
     def __init__(self) -> None:
         self._environment: Environment | None = None
+        self._sent: set[str] = set()
 
     def __call__(self, request: Mapping[str, Any]) -> object:
         calls: dict[str, Callable[[Any], object]] = {
@@ -50,14 +52,15 @@ class EnvironmentHandler:
         tools = None
         if environment.converses:
             tools = [tool.as_json() for tool in checked_tools(environment.tools, call)]
-        return _shown(answer.observation), _jsonable(answer.info), tools
+        self._sent.clear()
+        return self._shown(answer.observation), _jsonable(answer.info), tools
 
     def _step(self, action: str | Mapping[str, Any]) -> object:
         environment = self._opened()
         call = f"{type(environment).__name__}.step"
         made = action if isinstance(action, str) else message_from_json(action).as_action()
         observation, *values, info = checked_step(environment.step(made), call)
-        return [_shown(observation), *values, _jsonable(info)]
+        return [self._shown(observation), *values, _jsonable(info)]
 
     def _close(self, _: None) -> None:
         environment, self._environment = self._environment, None
@@ -69,11 +72,23 @@ class EnvironmentHandler:
             raise EnvironmentFailedError("no environment is open in this process")
         return self._environment
 
+    def _shown(self, observation: Observation) -> object:
+        if isinstance(observation, str):
+            return observation
+        return [self._form(message) for message in observation]
 
-def _shown(observation: Observation) -> object:
-    if isinstance(observation, str):
-        return observation
-    return [message.as_json() for message in observation]
+    def _form(self, message: Message) -> dict[str, object]:
+        form = message.as_json()
+        if message.images:
+            form["content"] = [*map(self._part, message.parts)]
+        return form
+
+    def _part(self, part: str | Image) -> dict[str, object]:
+        if isinstance(part, str):
+            return {"type": "text", "text": part}
+        url = part.url if part.image_id in self._sent else part.data_url
+        self._sent.add(part.image_id)
+        return {"type": "image_url", "image_url": {"url": url}}
 
 
 def _jsonable(value: object) -> object:

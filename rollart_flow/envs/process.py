@@ -14,6 +14,7 @@ import logging
 import os
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -30,11 +31,12 @@ from rollart_flow.errors import EnvironmentFailedError, EnvironmentTimeoutError
 from rollart_flow.isolation.process import Isolated, IsolatedError
 from rollart_flow.isolation.references import reference
 from rollart_flow.secret import variables_in
-from rollart_flow.types import Action, Tool
+from rollart_flow.types import Action, Image, Tool
 
 _log = logging.getLogger(__name__)
 
 _Answer = TypeVar("_Answer")
+_Seen = TypeVar("_Seen", ResetAnswer, StepAnswer)
 
 _Kind = tuple[type[Domain], frozenset[str]]
 """Class of a domain, and the environment variables that its processes get."""
@@ -116,6 +118,8 @@ class ProcessEnvironment:
         self._processes = processes if processes is not None else WarmProcesses(keep=0)
         self._process: Isolated | None = None
         self.tools: Sequence[Tool] | None = None
+        self._images: dict[str, Image] = {}
+        """Images of the episode, which later messages may name."""
         self._calling = False
         self._name = domain.environment.__name__
 
@@ -135,13 +139,22 @@ class ProcessEnvironment:
     async def reset(self, seed: int, task: str) -> ResetAnswer:
         """Start an episode; the first one starts the process."""
         await self.start()
+        self._images.clear()
         answer, self.tools = await self._call("reset", {"reset": [seed, task]}, _reset_answer)
-        return answer
+        return self._remember(answer)
 
     async def step(self, action: str | Action) -> StepAnswer:
         """Apply one action."""
         form = action if isinstance(action, str) else action.as_message().as_json()
-        return await self._call("step", {"step": form}, checked_step)
+        known = partial(checked_step, known=self._images)
+        return self._remember(await self._call("step", {"step": form}, known))
+
+    def _remember(self, answer: _Seen) -> _Seen:
+        """Return an answer, whose images later messages may name."""
+        if not isinstance(answer.observation, str):
+            for message in answer.observation:
+                self._images |= {image.image_id: image for image in message.images}
+        return answer
 
     async def close(self) -> None:
         """Close the environment and return its process to the pool.

@@ -38,6 +38,7 @@ from rollart_flow.resources.blocking import report_waits
 from rollart_flow.resources.garbage import freeze_heap
 from rollart_flow.resources.nodes import node_id
 from rollart_flow.store.cache import local_file
+from rollart_flow.store.images import ImageFolder
 from rollart_flow.types import Assignment, AttemptLimits, Trajectory
 from rollart_flow.weights.folder_store import local_path
 
@@ -116,6 +117,7 @@ class Driver:
             schedule=context.schedule,
         )
         self._processes = WarmProcesses(context.warm_processes)
+        self._images = ImageFolder(context.run)
 
     def manager(self, assignment: Assignment) -> EnvManager:
         """Return the manager of one attempt, for `run`."""
@@ -134,8 +136,12 @@ class Driver:
         return self._plane.manager(assignment, make, limits, domain.environment.version)
 
     async def run(self, manager: EnvManager) -> tuple[Trajectory, ...]:
-        """Run one attempt to its end and return its unscored branches."""
-        return await self._plane.run(manager)
+        """Run one attempt to its end and return its unscored branches; their images are durable."""
+        branches = await self._plane.run(manager)
+        images = [image for branch in branches for image in branch.images or ()]
+        if images:
+            await asyncio.to_thread(self._images.put, images)
+        return branches
 
     async def close(self) -> None:
         """Stop to listen for cancellations, and end idle processes of environments."""

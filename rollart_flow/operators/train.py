@@ -31,6 +31,7 @@ from rollart_flow.resources.blocking import report_waits
 from rollart_flow.resources.local import wait
 from rollart_flow.rows import events_table, from_ipc, to_ipc
 from rollart_flow.schema import to_table
+from rollart_flow.store.images import with_images
 from rollart_flow.trainers.checkpoint.retention import checkpoint_folder, retain_checkpoints
 from rollart_flow.types import Event, EventKind, Retried
 from rollart_flow.weights.terms import FolderTerm
@@ -100,7 +101,7 @@ class TrainOperator:
     def __call__(self, block: pa.Table) -> pa.Table:
         """Train on the batch of a one-row block; return a block for `read_trained`."""
         (batch,) = block.to_pylist()
-        step, rows = batch["step"], from_ipc(batch["rows"])
+        step, rows = batch["step"], with_images(self._context.run, from_ipc(batch["rows"]))
         if "advantage" in rows.column_names:  # a manifest that was written before a restart
             algorithm = self._context.algorithm
             zero_variance = estimate(algorithm, rows, self._assess).zero_variance_groups

@@ -20,6 +20,7 @@ from rollart_flow.rows import trajectories_table
 from rollart_flow.runner.adapters import kept_adapter
 from rollart_flow.runner.retrain import bring_to, check_version, stored_trainer
 from rollart_flow.store import Run
+from rollart_flow.store.images import with_images
 from rollart_flow.store.layout import policy_uri, weights_uri
 from rollart_flow.trainers.batch.training_batch import read_scorable
 from rollart_flow.trainers.step.kernels import pinned
@@ -88,8 +89,9 @@ def _logprobs(run: Run, tensors: Mapping[str, torch.Tensor], trajectory: Traject
     if trajectory.sampling.temperature == 0:
         plain = replace(trajectory.sampling, temperature=1.0, top_p=1.0, top_k=0)
         trajectory = replace(trajectory, sampling=plain)
+    rows = with_images(run.uri, trajectories_table([trajectory]))
     with pinned(1):
-        (logprobs,) = recompute_logprobs(model, read_scorable(trajectories_table([trajectory])))
+        (logprobs,) = recompute_logprobs(model, read_scorable(rows))
     return [float(value) for value in logprobs]
 
 

@@ -31,7 +31,8 @@ def recorded_turns(trajectory: Trajectory) -> list[RecordedTurn]:
     """Return the turns of a trajectory as its messages, or else its texts, say."""
     if trajectory.messages is None:
         return [RecordedTurn(turn.observation, Action(turn.action)) for turn in trajectory.turns]
-    return [RecordedTurn(*turn) for turn in turns_from_json(trajectory.messages)]
+    known = {image.image_id: image for image in trajectory.images or ()}
+    return [RecordedTurn(*turn) for turn in turns_from_json(trajectory.messages, known)]
 
 
 def recorded_tools(trajectory: Trajectory) -> tuple[Tool, ...] | None:

@@ -85,7 +85,11 @@ def _read(run: Run, trajectory_id: str) -> Trajectory:
     rows = run.trajectories.filter(mine).sort("seq").head(1).collect().to_dicts()
     if not rows:
         raise SettingsError(f"no trajectory {trajectory_id!r} in run {run.info.name}")
-    return trajectory_from_row(rows[0])
+    trajectory = trajectory_from_row(rows[0])
+    if trajectory.images is None:
+        return trajectory
+    images = {image: run.image(image.image_id) for image in trajectory.images}
+    return replace(trajectory, images=tuple(images[image] for image in trajectory.images))
 
 
 def _domain(pipeline: Pipeline, trajectory: Trajectory) -> tuple[Domain, GeneratingNode]:

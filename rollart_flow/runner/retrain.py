@@ -23,6 +23,7 @@ from rollart_flow.rows import to_ipc
 from rollart_flow.runner.settings import rank_settings
 from rollart_flow.store import Run
 from rollart_flow.store.cache import local_file
+from rollart_flow.store.images import with_images
 from rollart_flow.store.layout import checkpoints_uri, pipeline_uri, policy_uri, read_pipeline
 from rollart_flow.telemetry import OnProgress, Progress, ignore_progress
 from rollart_flow.trainers.build import build_trainer
@@ -165,7 +166,7 @@ def retrain(run: Run, trainer: Retrainable, step: int) -> Retrained:
         SettingsError: the step is not recorded.
     """
     row = recorded_step(run, step)
-    result = trainer.train_or_skip(step, run.batch(step))
+    result = trainer.train_or_skip(step, with_images(run.uri, run.batch(step)))
     recorded, recomputed = (_facts(row), _facts({k: getattr(result, k) for k in FACTS}))
     return Retrained(
         step=step,

@@ -7,6 +7,7 @@
                    checkpoints/     the trainer's checkpoints
                    policy/          the initial policy, a Hugging Face folder
                    adapter/         the LoRA adapter that it is evaluated with, if there is one
+                   images/          images that environments showed, <SHA-256>.png, if there are any
 
 A run needs nothing outside its folder, so the folder can be copied or moved.
 """
@@ -50,6 +51,11 @@ def policy_uri(run: str) -> str:
 def adapter_uri(run: str) -> str:
     """Address of the folder of the LoRA adapter that the run evaluates with."""
     return files.join(run, "adapter")
+
+
+def images_uri(run: str) -> str:
+    """Address of the folder of the images that environments showed."""
+    return files.join(run, "images")
 
 
 def pipeline_uri(run: str) -> str:

@@ -16,10 +16,12 @@ from rollart_flow.errors import StoreError
 from rollart_flow.schema import stored_schema
 from rollart_flow.store.away import repeated_query
 from rollart_flow.store.damage import reading
+from rollart_flow.store.images import read_image
 from rollart_flow.store.info import RunInfo, RunStatus, read_info
 from rollart_flow.store.layout import resolve
 from rollart_flow.store.snapshot import Snapshot, Tables, Watch
 from rollart_flow.store.sql import run_sql
+from rollart_flow.types import Image
 
 T = TypeVar("T")
 
@@ -134,6 +136,14 @@ class Run(Tables):
         declared = stored_schema("trajectories"), stored_schema("batches")
         schema = pa.schema([*declared[0], *(declared[1].field(name) for name in own)])
         return joined.select(schema.names).to_arrow().cast(schema)
+
+    def image(self, image_id: str) -> Image:
+        """Return an image that the column `images` of `trajectories` names, with its PNG file.
+
+        Raises:
+            StoreError: the name is none of an image, or the run does not have it whole.
+        """
+        return read_image(self.uri, image_id)
 
     def sql(self, query: str, *, where: Iterable[pl.Expr] = ()) -> pl.DataFrame:
         """Run SQL over the seven tables at one moment.

@@ -15,6 +15,7 @@ from rollart_flow.types.events import (
     Split,
 )
 from rollart_flow.types.generation import Chunk, Generation, GenerationRequest, Prefix, Sampling
+from rollart_flow.types.images import Image
 from rollart_flow.types.messages import Action, Message, Observation, Role, Tool, ToolCall
 from rollart_flow.types.trajectories import (
     Assignment,
@@ -30,7 +31,7 @@ from rollart_flow.types.trajectories import (
 
 __all__ = [
     "TRAINABLE", "Action", "Assignment", "AttemptLimits", "Batch", "Chunk", "Event", "EventKind",
-    "FinishReason", "Generation", "GenerationRequest", "Limits", "Message", "Observation",
+    "FinishReason", "Generation", "GenerationRequest", "Image", "Limits", "Message", "Observation",
     "Outcome", "Prefix", "Reason", "Retried", "Role", "Sample", "Sampling", "Split", "Task",
     "Tool", "ToolCall", "Trajectory", "Turn", "solved_by",
 ]  # fmt: skip

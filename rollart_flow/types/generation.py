@@ -5,6 +5,7 @@ from typing import Annotated
 
 from rollart_flow.fields import Count, NotNegative, Within, check_fields
 from rollart_flow.types.events import FinishReason
+from rollart_flow.types.images import Image
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +71,8 @@ class GenerationRequest:
     """Compute the prompt's KV cache and hold it for a decode worker; sample no token."""
     prefix: Prefix | None = None
     """KV cache that another worker computed; None: this worker computes the whole prompt."""
+    images: tuple[Image, ...] = ()
+    """Images whose placeholders the prompt has, in their order, with their files."""
 
 
 @dataclass(frozen=True, slots=True)

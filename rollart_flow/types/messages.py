@@ -8,7 +8,10 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Any, TypeAlias
+
+from rollart_flow.types.images import Image
 
 
 class Role(StrEnum):
@@ -80,12 +83,18 @@ class Action:
         )
 
 
+Part: TypeAlias = str | Image
+"""A part of a message."""
+NO_IMAGES: Mapping[str, Image] = MappingProxyType({})
+
+
 @dataclass(frozen=True, slots=True)
 class Message:
     """One message of a conversation."""
 
     role: Role
     text: str
+    """The text, without images."""
     thinking: str | None = None
     """Of the assistant only."""
     tool_calls: tuple[ToolCall, ...] = ()
@@ -94,6 +103,21 @@ class Message:
     """Call that a message of a tool answers."""
     name: str | None = None
     """Tool that a message of a tool comes from."""
+    parts: tuple[Part, ...] = ()
+    """Text and images in their order; empty for a message without images, which is `text`."""
+
+    @property
+    def images(self) -> tuple[Image, ...]:
+        """The images in their order."""
+        return tuple(part for part in self.parts if isinstance(part, Image))
+
+    @property
+    def shown(self) -> str:
+        """The text, with the names of images in their places."""
+        if not self.parts:
+            return self.text
+        names = (p if isinstance(p, str) else f"[image {p.image_id[:12]}]" for p in self.parts)
+        return "".join(names)
 
     def as_action(self) -> Action:
         """Return a message of the assistant as an action."""
@@ -101,7 +125,8 @@ class Message:
 
     def as_json(self) -> dict[str, object]:
         """Return the JSON form, without what is absent."""
-        form: dict[str, object] = {"role": str(self.role), "content": self.text}
+        content = [*map(_part_json, self.parts)] if self.parts else self.text
+        form: dict[str, object] = {"role": str(self.role), "content": content}
         if self.thinking is not None:
             form["reasoning_content"] = self.thinking
         if self.tool_calls:
@@ -122,14 +147,43 @@ def system(text: str) -> Message:
     return Message(Role.SYSTEM, text)
 
 
-def user(text: str) -> Message:
-    """Return a message of the user."""
-    return Message(Role.USER, text)
+def user(*parts: Part) -> Message:
+    """Return a message of the user, of text and images."""
+    text, mixed = _text_and_parts(parts)
+    return Message(Role.USER, text, parts=mixed)
 
 
-def tool_result(call: ToolCall, text: str) -> Message:
+def tool_result(call: ToolCall, *parts: Part) -> Message:
     """Return the answer of a tool to a call."""
-    return Message(Role.TOOL, text, call_id=call.call_id, name=call.name)
+    text, mixed = _text_and_parts(parts)
+    return Message(Role.TOOL, text, call_id=call.call_id, name=call.name, parts=mixed)
+
+
+def _text_and_parts(parts: Sequence[Part]) -> tuple[str, tuple[Part, ...]]:
+    """Return the text of parts, and the parts unless all of them are text."""
+    texts = [part for part in parts if isinstance(part, str)]
+    return "".join(texts), () if len(texts) == len(parts) else tuple(parts)
+
+
+def _part_json(part: Part) -> dict[str, object]:
+    if isinstance(part, str):
+        return {"type": "text", "text": part}
+    if not isinstance(part, Image):
+        raise TypeError(f"a part is {type(part).__name__}, neither text nor an image")
+    return {"type": "image_url", "image_url": {"url": part.url}}
+
+
+def _part_from_json(form: Any, known: Mapping[str, Image]) -> Part:
+    if isinstance(form, str):
+        return form
+    if form["type"] == "text":
+        if not isinstance(form["text"], str):
+            raise TypeError(f"text of a part is {type(form['text']).__name__}")
+        return form["text"]
+    if form["type"] != "image_url":
+        raise ValueError(f"a part is {form['type']!r}, neither text nor image_url")
+    image = Image.from_url(form["image_url"]["url"])
+    return known.get(image.image_id, image)
 
 
 def messages_of(observation: Observation) -> tuple[Message, ...]:
@@ -137,11 +191,16 @@ def messages_of(observation: Observation) -> tuple[Message, ...]:
     return (user(observation),) if isinstance(observation, str) else tuple(observation)
 
 
-def turns_from_json(messages: str) -> list[tuple[tuple[Message, ...], Action | None]]:
-    """Return (messages that were shown, action or None) of each turn of a stored conversation."""
+def turns_from_json(
+    messages: str, known: Mapping[str, Image] = NO_IMAGES
+) -> list[tuple[tuple[Message, ...], Action | None]]:
+    """Return (messages that were shown, action or None) of each turn of a stored conversation.
+
+    Args: `known` is that of `message_from_json`.
+    """
     turns: list[tuple[tuple[Message, ...], Action | None]] = []
     for form in json.loads(messages):
-        message = message_from_json(form)
+        message = message_from_json(form, known)
         if form["turn"] == len(turns):
             turns.append(((), None))
         shown, action = turns[-1]
@@ -158,13 +217,21 @@ def messages_json(messages: Sequence[Message]) -> str:
     return json.dumps(forms, ensure_ascii=False, separators=(",", ":"))
 
 
-def message_from_json(form: Mapping[str, Any]) -> Message:
+def message_from_json(form: Mapping[str, Any], known: Mapping[str, Image] = NO_IMAGES) -> Message:
     """Return a message from its JSON form.
+
+    Args:
+        form: the JSON form.
+        known: images with their files, by name; other images are known by their names alone.
 
     Raises:
         ValueError, KeyError, TypeError: it is not a message; the text says why.
+        EnvironmentFailedError: a data URL in it has no image.
     """
     role, text = Role(form["role"]), form.get("content")
+    parts: tuple[Part, ...] = ()
+    if isinstance(text, list | tuple):
+        text, parts = _text_and_parts([_part_from_json(part, known) for part in text])
     thinking = form.get("reasoning_content")
     call_id, name = form.get("tool_call_id"), form.get("name")
     for key, value in (
@@ -176,7 +243,7 @@ def message_from_json(form: Mapping[str, Any]) -> Message:
         if not isinstance(value, str):
             raise TypeError(f"{key} is {type(value).__name__}, not text")
     calls = tuple(call_from_json(each) for each in form.get("tool_calls") or ())
-    return Message(role, text or "", thinking, calls, call_id, name)
+    return Message(role, text or "", thinking, calls, call_id, name, parts)
 
 
 def call_from_json(form: Mapping[str, Any]) -> ToolCall:

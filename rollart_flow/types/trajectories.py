@@ -12,6 +12,7 @@ from typing import Annotated, TypeAlias
 from rollart_flow.fields import Count, Within, check_fields
 from rollart_flow.types.events import TRAINABLE, Outcome, Reason, Split
 from rollart_flow.types.generation import Sampling
+from rollart_flow.types.images import Image
 from rollart_flow.types.pickling import pickled_by_values
 
 
@@ -162,6 +163,9 @@ class Trajectory:
     """`trajectory_id` of the branch that this one came from; None for branch 0."""
     shared_tokens: int = 0
     """Leading tokens that are those of the parent, with `action_mask` False."""
+    images: tuple[Image, ...] | None = None
+    """Images whose placeholders the chain has, in their order; None without any. A row holds their
+    names, and the run their files."""
 
 
 def solved_by(success: bool | None, reward: float | None) -> bool | None:

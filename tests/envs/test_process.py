@@ -21,6 +21,8 @@ from rollart_flow.envs.adapter import open_environment
 from rollart_flow.envs.base import Domain, Environment
 from rollart_flow.envs.process import ProcessEnvironment, WarmProcesses
 from rollart_flow.errors import EnvironmentFailedError, EnvironmentTimeoutError
+from rollart_flow.types import Action, Image
+from rollart_flow.types.messages import user
 from tests.envs.awkward import Awkward
 
 GOOD: tuple[Any, ...] = ("", 0.0, False, False, {})
@@ -332,5 +334,54 @@ def test_making_an_environment_does_not_count_against_the_limit_of_a_step() -> N
     async def test() -> None:
         async with opened(SlowlyMade(), timeout_s=1.0) as environment:
             assert (await environment.reset(3, "x"))[0] == "hello 3 x"
+
+    run(test)
+
+
+class ShowsImages(Environment):
+    """Shows an image twice, then one that is none."""
+
+    converses = True
+
+    def __init__(self) -> None:
+        self._turn = 0
+
+    def reset(self, seed: int, task: str) -> tuple[Any, dict[str, object]]:
+        return [user("look:", Image.of(np.zeros((4, 4, 3), np.uint8)))], {}
+
+    def step(self, action: object) -> tuple[Any, float, bool, bool, dict[str, object]]:
+        self._turn += 1
+        if self._turn == 1:
+            again = Image.of(np.zeros((4, 4, 3), np.uint8))
+            return [user("again:", again)], 0.0, False, False, {}
+        return [user(Image("0" * 64, b"no image"))], 0.0, False, False, {}
+
+
+@dataclass(frozen=True)
+class Shows(Domain):
+    name = "shows"
+    environment = ShowsImages
+
+    def make(self) -> ShowsImages:
+        return ShowsImages()
+
+    def tasks(self, split: object, seed: int) -> Any:
+        raise NotImplementedError
+
+    def example_action(self, task: object, random: object) -> str:
+        raise NotImplementedError
+
+
+def test_images_come_with_their_files_and_one_that_is_none_is_an_error() -> None:
+    async def test() -> None:
+        async with opened(Shows()) as environment:
+            first, _ = await environment.reset(0, "{}")
+            second, *_ = await environment.step(Action("go"))
+            with pytest.raises(EnvironmentFailedError, match="no image"):
+                await environment.step(Action("go"))
+        images = [message.images[0] for message in (*first, *second)]
+        assert images == [Image.of(np.zeros((4, 4, 3), np.uint8))] * 2
+        assert images[0].png is not None
+        assert images[0] is images[1]
 
     run(test)

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 OF_6 = {
     "trajectories": [
         "messages", "tools", "tool_calls", "tool_errors", "rewritten_at", "branch", "parent",
-        "shared_tokens",
+        "shared_tokens", "images",
     ]
 }  # fmt: skip
 OF_5 = {"batches": ["lag"], "steps": ["lag_max", "lag_mean", "skipped"]}

@@ -12,7 +12,7 @@ from typing import Any
 from rollart_flow.control.protocols import ChatCodec, Codec, Conversation
 from rollart_flow.errors import SettingsError
 from rollart_flow.text import one_line
-from rollart_flow.types import Action, Message, Observation, Tool, ToolCall
+from rollart_flow.types import Action, Image, Message, Observation, Tool, ToolCall
 from rollart_flow.types.messages import messages_of, tool_result
 
 
@@ -142,4 +142,11 @@ def text_of(observation: Observation) -> str:
     """Return an observation as the text that the column `turns` holds."""
     if isinstance(observation, str):
         return observation
-    return "\n".join(f"{message.role}: {message.text}" for message in observation)
+    return "\n".join(f"{message.role}: {message.shown}" for message in observation)
+
+
+def images_of(observation: Observation) -> tuple[Image, ...]:
+    """Return the images of an observation in their order."""
+    if isinstance(observation, str):
+        return ()
+    return tuple(image for message in observation for image in message.images)

@@ -9,6 +9,7 @@ from rollart_flow.control.rollout.conversing import (
     TextConversation,
     Transcript,
     converse,
+    images_of,
     made,
     text_of,
     with_refusals,
@@ -60,7 +61,7 @@ class Dialogue:
             raise failed(Reason.ENVIRONMENT_ERROR, "encoding the observation", error) from error
         if len(self._recorder) + len(tokens) >= self._context_tokens:
             raise AttemptEndedError(AttemptResult(Outcome.TRUNCATED, Reason.CONTEXT_OVERFLOW))
-        self._recorder.observe(text_of(observation), tokens)
+        self._recorder.observe(text_of(observation), tokens, images_of(observation))
         if self._transcript is not None:
             self._transcript.add(turn, messages_of(observation))
 

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from rollart_flow.errors import EnvironmentFailedError
 from rollart_flow.text import one_line, storable
-from rollart_flow.types import Message, Observation, Tool
-from rollart_flow.types.messages import message_from_json, tool_from_json
+from rollart_flow.types import Image, Message, Observation, Tool
+from rollart_flow.types.messages import NO_IMAGES, message_from_json, tool_from_json
 
 _SHOWN = "observation: text or messages"
 _RESET = f"({_SHOWN}, info: mapping)"
@@ -37,27 +37,31 @@ class StepAnswer(NamedTuple):
     info: Mapping[str, object]
 
 
-def checked_reset(answer: object, call: str = "reset") -> ResetAnswer:
+def checked_reset(
+    answer: object, call: str = "reset", known: Mapping[str, Image] = NO_IMAGES
+) -> ResetAnswer:
     """Return the checked answer of `reset`, or raise an error that names the invalid value.
 
     Args:
         answer: returned value.
         call: name of the method in the error.
+        known: images that a message in its JSON form may name.
     """
     observation, info = _unpacked(answer, 2, call, _RESET)
-    return ResetAnswer(_observation(observation, call, _RESET), _info(info, call, _RESET))
+    shown = _observation(observation, call, _RESET, known)
+    return ResetAnswer(shown, _info(info, call, _RESET))
 
 
-def checked_step(answer: object, call: str = "step") -> StepAnswer:
+def checked_step(
+    answer: object, call: str = "step", known: Mapping[str, Image] = NO_IMAGES
+) -> StepAnswer:
     """Return the checked answer of `step`, or raise an error that names the invalid value.
 
-    Args:
-        answer: returned value.
-        call: name of the method in the error.
+    Args: those of `checked_reset`.
     """
     observation, reward, terminated, truncated, info = _unpacked(answer, 5, call, _STEP)
     return StepAnswer(
-        _observation(observation, call, _STEP),
+        _observation(observation, call, _STEP, known),
         _reward(reward, call),
         _typed(_plain(terminated), bool, "terminated", call, _STEP),
         _typed(_plain(truncated), bool, "truncated", call, _STEP),
@@ -72,7 +76,9 @@ def _unpacked(answer: object, count: int, call: str, expected: str) -> Sequence[
     raise EnvironmentFailedError(f"{call} returned {got}; it must return {expected}")
 
 
-def _observation(value: object, call: str, expected: str) -> Observation:
+def _observation(
+    value: object, call: str, expected: str, known: Mapping[str, Image]
+) -> Observation:
     if isinstance(value, str):
         return storable(value)
     if isinstance(value, Message):
@@ -81,18 +87,24 @@ def _observation(value: object, call: str, expected: str) -> Observation:
         raise EnvironmentFailedError(
             f"{call} returned {_name(value)} as observation; it must return {expected}"
         )
-    return tuple(_message(each, call) for each in value)
+    return tuple(_message(each, call, known) for each in value)
 
 
-def _message(value: object, call: str) -> Message:
-    form = value.as_json() if isinstance(value, Message) else value
-    if not isinstance(form, Mapping):
-        raise EnvironmentFailedError(f"{call} returned {_name(value)} as a message")
+def _message(value: object, call: str, known: Mapping[str, Image]) -> Message:
+    form = value
     try:
-        return message_from_json(_storable(form))
+        if isinstance(value, Message):
+            form = value.as_json()
+            known = {image.image_id: image.checked() for image in value.images}
+        if not isinstance(form, Mapping):
+            raise EnvironmentFailedError(f"{call} returned {_name(value)} as a message")
+        message = message_from_json(_storable(form), known)
     except (KeyError, TypeError, ValueError) as error:
         said = one_line(f"{type(error).__name__}: {error}")
         raise EnvironmentFailedError(f"{call} returned no message: {said}") from error
+    if any(image.png is None for image in message.images):
+        raise EnvironmentFailedError(f"{call} returned an image that was never shown with its file")
+    return message
 
 
 def _storable(value: Any) -> Any:

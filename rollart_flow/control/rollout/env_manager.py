@@ -225,6 +225,7 @@ class EnvManager:
             trajectory_id=assignment.trajectory_id,
             domain=assignment.task.domain,
             placement=self._placement,
+            images=self._recorder.images,
         )
 
     def _check_finish(self, generation: Generation) -> None:

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from rollart_flow.control.rollout.interrupts import AttemptResult
-from rollart_flow.types import Assignment, FinishReason, Generation, Trajectory, Turn
+from rollart_flow.types import Assignment, FinishReason, Generation, Image, Trajectory, Turn
 
 V = TypeVar("V")
 
@@ -57,11 +57,13 @@ class Recorder:
     once, at the end.
     """
 
-    __slots__ = ("_kept", "_logprobs", "_turn", "_turns", "_versions", "token_ids")
+    __slots__ = ("_kept", "_logprobs", "_turn", "_turns", "_versions", "images", "token_ids")
 
     def __init__(self) -> None:
         self.token_ids: list[int] = []
         """The chain so far."""
+        self.images: tuple[Image, ...] = ()
+        """Images whose placeholders the chain has, in their order."""
         self._logprobs: list[float] = []
         """Log-probabilities by generated token; the next two lists are indexed alike."""
         self._versions: list[int] = []
@@ -80,12 +82,15 @@ class Recorder:
         """Whether the last action ended without reaching its length limit."""
         return not self._turns or self._turns[-1].finish_reason != FinishReason.LENGTH
 
-    def observe(self, observation: str, token_ids: tuple[int, ...]) -> None:
+    def observe(
+        self, observation: str, token_ids: tuple[int, ...], images: tuple[Image, ...] = ()
+    ) -> None:
         """Begin a turn with an observation."""
         start = len(self)
         self._turn = _Recorded(start, start + len(token_ids), observation)
         self._turns.append(self._turn)
         self.token_ids += token_ids
+        self.images += images
 
     def act(self, generation: Generation, action: str, generate_s: float) -> None:
         """Add the action of the turn; `action` is its decoded text."""
@@ -159,6 +164,7 @@ class Recorder:
             turns=tuple(turn.turn() for turn in self._turns),
             solved=solved,
             prefill_workers=prefilled_by if any(prefilled_by) else None,
+            images=self.images or None,
             **(conversation or {}),
         )
 
