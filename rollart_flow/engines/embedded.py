@@ -20,7 +20,8 @@ from rollart_flow.errors import EngineError, SettingsError
 from rollart_flow.models.architectures import NO_MIXTURE
 from rollart_flow.models.device import computing_device
 from rollart_flow.models.folder import check_tensors
-from rollart_flow.models.qwen3 import ModelConfig
+from rollart_flow.models.language_model import ModelShape
+from rollart_flow.models.qwen3 import own_shape
 from rollart_flow.types import Chunk, FinishReason, GenerationRequest
 
 _TURNS = 4
@@ -34,7 +35,7 @@ class EmbeddedEngine(Engine):
 
     def __init__(
         self,
-        config: ModelConfig,
+        config: ModelShape,
         tensors: Mapping[str, torch.Tensor],
         *,
         version: int = 0,
@@ -68,6 +69,7 @@ class EmbeddedEngine(Engine):
             EngineError: the cache does not fit on the GPU.
             WeightsError: the weights do not match the config.
         """
+        config = own_shape(config, "embedded engine")
         context = config.max_position_embeddings if max_context is None else max_context
         if dtype not in DTYPES:
             raise SettingsError(f"engine: dtype must be one of {', '.join(DTYPES)}, not {dtype!r}")

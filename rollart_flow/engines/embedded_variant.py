@@ -2,6 +2,8 @@
 
 from rollart_flow.engines.base import Engine
 from rollart_flow.engines.registry import EngineCapabilities, EngineOptions, EngineVariant
+from rollart_flow.errors import SettingsError
+from rollart_flow.models.architectures import foreign
 from rollart_flow.models.policy import Policy
 
 
@@ -11,7 +13,11 @@ class EmbeddedVariant(EngineVariant):
     capabilities = EngineCapabilities(follows_policy_device=True)
 
     def check(self, policy: Policy, *, prefill_workers: int) -> None:
-        pass
+        if why := foreign(policy.path):
+            raise SettingsError(
+                f"policy: the embedded engine computes Qwen3 alone, and the model has {why}; take "
+                "policy.engine=vllm"
+            )
 
     def build(self, policy: Policy, folder: str, options: EngineOptions) -> Engine:
         from rollart_flow.engines.embedded import EmbeddedEngine

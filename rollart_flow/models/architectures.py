@@ -1,27 +1,63 @@
 """The model architectures that this library implements, by their names in `config.json`.
 
-This module does not import torch.
+All others are computed by transformers or served by vLLM. This module does not import torch.
 """
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 DENSE = "Qwen3ForCausalLM"
 MIXTURE = "Qwen3MoeForCausalLM"
 """The architecture whose layers can be mixtures of experts."""
+AUTO, TRANSFORMERS = "auto", "transformers"
+IMPLEMENTATIONS = (AUTO, TRANSFORMERS)
+"""Implementations of a model in trainers: this library's own where there is one, or that of
+transformers always."""
 NO_MIXTURE = "the embedded engine computes no mixture of experts; take policy.engine=vllm"
 """Error message for an attempt to serve such a model with the embedded engine."""
 
 
 def is_mixture(folder: str | Path | None) -> bool:
-    """Return whether a pretrained model declares mixture-of-experts layers.
+    """Return whether a pretrained model declares mixture-of-experts layers of Qwen3.
 
     A model that is missing or damaged counts as dense; loading it raises the error.
     """
+    return _declared(folder).get("architectures") == [MIXTURE]
+
+
+def foreign(folder: str | Path | None) -> str | None:
+    """Return what of a pretrained model this library does not implement, or None if it does.
+
+    A model that is missing or damaged counts as implemented; loading it raises the error.
+    """
+    values = _declared(folder)
+    return not_implemented(values) if values else None
+
+
+def not_implemented(values: Mapping[str, Any]) -> str | None:
+    """Return the field of a `config.json` that this library does not implement, or None."""
+    found = values.get("architectures")
+    if found not in ([DENSE], [MIXTURE]):
+        return f"architectures {found}"
+    rope = values.get("rope_parameters") or values.get("rope_scaling") or {}
+    for name, value, wanted in (
+        ("hidden_act", values.get("hidden_act", "silu"), "silu"),
+        ("attention_bias", values.get("attention_bias", False), False),
+        ("use_sliding_window", values.get("use_sliding_window", False), False),
+        ("rope_type", rope.get("rope_type", rope.get("type", "default")), "default"),
+    ):
+        if value != wanted:
+            return f"{name} {value!r}"
+    return None
+
+
+def _declared(folder: str | Path | None) -> dict[str, Any]:
     if folder is None:
-        return False
+        return {}
     try:
         said = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return False
-    return isinstance(said, dict) and said.get("architectures") == [MIXTURE]
+        return {}
+    return said if isinstance(said, dict) else {}

@@ -2,8 +2,8 @@
 
 A folder written here loads in transformers (`AutoModelForCausalLM`, `AutoTokenizer`), vLLM and
 Megatron bridges. Invariant: a folder under its final name is complete, since it is filled under a
-temporary name, flushed to disk and renamed. Reading refuses every architecture whose arithmetic is
-not exactly that of `models.qwen3`, with a one-line error.
+temporary name, flushed to disk and renamed. An architecture whose arithmetic is not exactly that of
+`models.qwen3` is left to transformers, and one that neither implements is refused in one line.
 """
 
 import json
@@ -21,9 +21,10 @@ from safetensors.torch import save_file
 from torch.overrides import TorchFunctionMode
 
 from rollart_flow.errors import SettingsError, WeightsError
-from rollart_flow.models.architectures import DENSE, MIXTURE
+from rollart_flow.models.architectures import AUTO, MIXTURE, TRANSFORMERS, not_implemented
 from rollart_flow.models.feed_forward import Experts
-from rollart_flow.models.qwen3 import ModelConfig, Qwen3
+from rollart_flow.models.language_model import ModelShape
+from rollart_flow.models.qwen3 import ModelConfig
 from rollart_flow.validation import check_file_name
 
 _WEIGHTS = "model.safetensors"
@@ -32,7 +33,7 @@ _INDEX = "model.safetensors.index.json"
 
 def save_folder(
     folder: str | Path,
-    config: ModelConfig,
+    config: ModelShape,
     tensors: Mapping[str, torch.Tensor],
     tokenizer: Mapping[str, str],
 ) -> None:
@@ -59,7 +60,7 @@ def save_folder(
     try:
         copies = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
         save_file(copies, hidden / _WEIGHTS, metadata={"format": "pt"})
-        texts = {**tokenizer, **_config_files(config, next(iter(copies.values())).dtype)}
+        texts = {**tokenizer, **config.files(next(iter(copies.values())).dtype)}
         for name, text in texts.items():
             (hidden / name).write_text(text, encoding="utf-8")
         for path in (*hidden.iterdir(), hidden):
@@ -71,15 +72,20 @@ def save_folder(
         raise
 
 
-def load_folder(folder: str | Path) -> tuple[ModelConfig, dict[str, torch.Tensor]]:
+def load_folder(
+    folder: str | Path, implementation: str = AUTO
+) -> tuple[ModelShape, dict[str, torch.Tensor]]:
     """Return the config and weights of a folder, in the dtype that they are stored in.
 
+    Args: those of `read_config`.
+
     Raises:
-        SettingsError: there is no model, or one of another architecture.
+        SettingsError: there is no model, or one of an unknown architecture.
+        MissingExtraError: the model needs transformers, which is not installed.
         WeightsError: the weights are damaged or do not match the config.
     """
     place = Path(folder)
-    config = read_config(place)
+    config = read_config(place, implementation)
     tensors: dict[str, torch.Tensor] = {}
     for name in _weight_files(place):
         try:
@@ -87,17 +93,35 @@ def load_folder(folder: str | Path) -> tuple[ModelConfig, dict[str, torch.Tensor
                 tensors.update((key, file.get_tensor(key)) for key in file.keys())  # noqa: SIM118
         except (OSError, SafetensorError) as error:
             raise WeightsError(f"{name} in {str(folder)!r} cannot be read: {error}") from error
-    if config.tie_word_embeddings:
+    if isinstance(config, ModelConfig) and config.tie_word_embeddings:
         tensors.pop("lm_head.weight", None)  # some tools write the tied copy too
     check_tensors(config, tensors)
     return config, tensors
 
 
-def read_config(folder: str | Path) -> ModelConfig:
+def load_pretrained(folder: str | Path) -> tuple[ModelShape, dict[str, torch.Tensor]]:
+    """Return the config and weights of a folder that another program wrote; see `load_folder`."""
+    from rollart_flow.models.hf.config import TransformersConfig
+
+    config = read_config(folder)
+    if not isinstance(config, TransformersConfig):
+        return load_folder(folder)
+    from rollart_flow.models.hf.pretrained import read_pretrained
+
+    return config, read_pretrained(Path(folder), config)
+
+
+def read_config(folder: str | Path, implementation: str = AUTO) -> ModelShape:
     """Return the shape of the model in a folder.
 
+    Args:
+        folder: a Hugging Face folder.
+        implementation: "transformers" for a model that transformers computes, or "auto" for this
+            library's own where it implements the architecture.
+
     Raises:
-        SettingsError: there is no config.json, or its architecture is not that of `models.qwen3`.
+        SettingsError: there is no config.json, or transformers does not know its architecture.
+        MissingExtraError: the model needs transformers, which is not installed.
     """
     path = Path(folder) / "config.json"
     try:
@@ -106,7 +130,23 @@ def read_config(folder: str | Path) -> ModelConfig:
         raise SettingsError(f"no config.json in {str(folder)!r}; is it a model?") from error
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise SettingsError(f"{str(path)!r} is damaged: {error}") from error
-    _check_architecture(values, path)
+    if implementation == TRANSFORMERS or not_implemented(values) is not None:
+        return _of_transformers(values, path)
+    return _of_this_library(values, path)
+
+
+def _of_transformers(values: dict[str, Any], path: Path) -> ModelShape:
+    from rollart_flow.models.hf.config import TransformersConfig
+
+    beside = path.parent / "generation_config.json"
+    generation = beside.read_text(encoding="utf-8") if beside.is_file() else "{}"
+    try:
+        return TransformersConfig.parse(values, generation)
+    except SettingsError as error:
+        raise SettingsError(f"{str(path)!r}: {error.message}") from error
+
+
+def _of_this_library(values: Mapping[str, Any], path: Path) -> ModelConfig:
     rope = values.get("rope_parameters") or {}
     found = _fields(ModelConfig, values)
     if "rope_theta" in rope:
@@ -124,14 +164,14 @@ def read_config(folder: str | Path) -> ModelConfig:
         raise SettingsError(f"{str(path)!r} lacks a field: {error}") from error
 
 
-def check_tensors(config: ModelConfig, tensors: Mapping[str, torch.Tensor]) -> None:
+def check_tensors(config: ModelShape, tensors: Mapping[str, torch.Tensor]) -> None:
     """Refuse weights that do not match the config exactly.
 
     Raises:
         WeightsError: a tensor is missing, unknown, of a wrong shape or not of floating point.
     """
     with torch.device("meta"), _Uninitialized():
-        wanted = Qwen3(config).state_dict()
+        wanted = config.build().stored()
     for name in wanted.keys() - tensors.keys():
         raise WeightsError(f"weights lack {name!r}")
     for name in tensors.keys() - wanted.keys():
@@ -163,23 +203,6 @@ class _Uninitialized(TorchFunctionMode):
         return func(*args, **named)
 
 
-def _check_architecture(values: Mapping[str, Any], path: Path) -> None:
-    found = values.get("architectures")
-    if found not in ([DENSE], [MIXTURE]):
-        raise SettingsError(
-            f"{str(path)!r} has architectures {found}; supported is {DENSE} or {MIXTURE}"
-        )
-    rope = values.get("rope_parameters") or values.get("rope_scaling") or {}
-    for name, value, wanted in (
-        ("hidden_act", values.get("hidden_act", "silu"), "silu"),
-        ("attention_bias", values.get("attention_bias", False), False),
-        ("use_sliding_window", values.get("use_sliding_window", False), False),
-        ("rope_type", rope.get("rope_type", rope.get("type", "default")), "default"),
-    ):
-        if value != wanted:
-            raise SettingsError(f"{str(path)!r} has {name} {value!r}; supported is {wanted!r}")
-
-
 def _fields(kind: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values given for the fields of a dataclass."""
     return {field.name: values[field.name] for field in fields(kind) if field.name in values}
@@ -192,24 +215,6 @@ def _experts(values: Mapping[str, Any]) -> Experts:
     if said.get("mlp_only_layers") is None:
         said["mlp_only_layers"] = ()
     return Experts(**{name: value for name, value in said.items() if value is not None})
-
-
-def _config_files(config: ModelConfig, dtype: torch.dtype) -> dict[str, str]:
-    ids = {name: getattr(config, name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
-    model = {
-        **config.as_json(),
-        "architectures": [DENSE if config.experts is None else MIXTURE],
-        "model_type": "qwen3" if config.experts is None else "qwen3_moe",
-        "hidden_act": "silu",
-        "attention_bias": False,
-        "use_sliding_window": False,
-        "rope_parameters": {"rope_type": "default", "rope_theta": config.rope_theta},
-        "dtype": str(dtype).removeprefix("torch."),
-    }
-    return {
-        "config.json": json.dumps(model, indent=2, sort_keys=True),
-        "generation_config.json": json.dumps(ids, indent=2, sort_keys=True),
-    }
 
 
 def _weight_files(place: Path) -> Iterable[str]:

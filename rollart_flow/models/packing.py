@@ -10,10 +10,14 @@ compute the N tokens of the row only. Shapes: H heads, K key-value heads, D head
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch.nn import functional
+
+Attend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+"""Causal attention of queries [B, H, T, D] over keys and values [B, K, T, D]: [B, H, T, D]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +57,20 @@ class Packing:
         return Packing(self.positions.to(device), self.computed_in.to(device), tuple(groups))
 
     def attend(
-        self, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor
+        self,
+        queries: torch.Tensor,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+        *,
+        attention: Attend | None = None,
     ) -> torch.Tensor:
-        """Map queries [N, H, D] and keys and values [N, K, D] to [N, H * D]."""
+        """Map queries [N, H, D] and keys and values [N, K, D] to [N, H * D].
+
+        Args: `attention` computes one group of chains; `causal_attention` by default.
+        """
+        one = attention or causal_attention
         mixed = [
-            causal_attention(*map(group.of, (queries, keys, values))).transpose(1, 2).flatten(0, 1)
+            one(*map(group.of, (queries, keys, values))).transpose(1, 2).flatten(0, 1)
             for group in self.groups
         ]
         return torch.cat(mixed).index_select(0, self.computed_in).flatten(1)

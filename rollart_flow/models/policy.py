@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from rollart_flow.errors import SettingsError
+from rollart_flow.models.architectures import AUTO, IMPLEMENTATIONS
+from rollart_flow.models.repositories import model_folder
 
 if TYPE_CHECKING:
     from rollart_flow.models.chat.codec import TextCodec
     from rollart_flow.models.qwen3 import ModelConfig
 
 DTYPES = ("float32", "bfloat16")
-AUTO = "auto"
 DEVICES = ("cpu", "cuda")
 _RENDERED = {"messages", "tools", "documents", "add_generation_prompt", "strftime_now"}
 """Variables of a chat template that each rendering has."""
@@ -39,6 +40,7 @@ class _Fields(TypedDict, total=False):
     max_batch: int
     chat_format: str
     template_options: Mapping[str, object]
+    implementation: str
 
 
 class _TinyFields(_Fields, total=False):
@@ -98,6 +100,9 @@ class Policy:
     template. The names are those of `models.chat.formats`."""
     template_options: Mapping[str, object] = field(default_factory=dict, hash=False)
     """Variables of the chat template, such as {"enable_thinking": False}."""
+    implementation: str = AUTO
+    """The model code of the trainer: "transformers", or "auto" for this library's own where it
+    implements the architecture."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "words", tuple(self.words))  # a list after JSON
@@ -119,7 +124,11 @@ class Policy:
             raise SettingsError(
                 f"policy: hidden ({self.hidden}) must be a multiple of heads ({self.heads})"
             )
-        for name, known in (("dtype", (*DTYPES, AUTO)), ("device", DEVICES)):
+        for name, known in (
+            ("dtype", (*DTYPES, AUTO)),
+            ("device", DEVICES),
+            ("implementation", IMPLEMENTATIONS),
+        ):
             if (text := getattr(self, name)) not in known:
                 one = ", ".join(known)
                 raise SettingsError(f"policy: {name} must be one of {one}, not {text!r}")
@@ -179,25 +188,23 @@ class Policy:
 
     @staticmethod
     def from_pretrained(
-        path: str | Path, *, max_context: int = 2048, **fields: Unpack[_Fields]
+        path: str | Path,
+        *,
+        revision: str = "main",
+        max_context: int = 2048,
+        **fields: Unpack[_Fields],
     ) -> Policy:
-        """Return a Qwen3 in a local Hugging Face folder, with its tokenizer and chat template.
+        """Return a causal language model of Hugging Face, with its tokenizer and chat template.
 
-        The layers may be mixtures of experts if the engine is vLLM. Arguments are the fields that
-        do not describe a model made from scratch.
-
-        This call only checks that the folder exists; `materialize` reads it.
+        `path` is a local folder, or the id of a repository, which is downloaded into the cache of
+        huggingface_hub unless it is there. Other arguments are the fields that do not describe a
+        model made from scratch. This call does not read the weights; `materialize` does.
 
         Raises:
-            SettingsError: the folder does not exist, or a value is out of range.
+            SettingsError: there is no such model, or a value is out of range.
         """
-        folder = Path(path).expanduser()
-        if not (folder / "config.json").is_file():
-            raise SettingsError(
-                f"policy: no config.json in {str(folder)!r}; "
-                "give the local folder of a Hugging Face model"
-            )
-        return Policy(path=str(folder.resolve()), max_context=max_context, **fields)
+        folder = model_folder(path, revision)
+        return Policy(path=str(folder), max_context=max_context, **fields)
 
 
 def materialize(policy: Policy, folder: str | Path) -> None:
@@ -206,25 +213,26 @@ def materialize(policy: Policy, folder: str | Path) -> None:
     The same policy gives the same bytes, unless its chat template asks for the time.
 
     Raises:
-        SettingsError: the pretrained folder is no Qwen3 with a usable chat template, its context
-            is shorter than `max_context`, or `folder` exists.
+        SettingsError: the pretrained folder has no model that is known or no usable chat template,
+            its context is shorter than `max_context`, or `folder` exists.
+        MissingExtraError: the model needs transformers, which is not installed.
         WeightsError: the pretrained weights are damaged or do not fit their config.
         OSError: the folder cannot be written.
     """
     from rollart_flow.models.chat.codec import TextCodec
-    from rollart_flow.models.folder import load_folder, save_folder
+    from rollart_flow.models.folder import load_pretrained, save_folder
     from rollart_flow.models.qwen3 import Qwen3
     from rollart_flow.models.tokenizer import tiny_tokenizer_files, tokenizer_files
 
     if policy.path is None:
         files = tiny_tokenizer_files(policy.words, policy.max_context)
         files |= _chat_files(policy, files)
-        config = _tiny_config(policy, TextCodec(files))
-        model = Qwen3(config)
+        tiny = _tiny_config(policy, TextCodec(files))
+        model = Qwen3(tiny)
         model.initialize(policy.seed)
-        save_folder(folder, config, model.state_dict(), files)
+        save_folder(folder, tiny, model.state_dict(), files)
         return
-    config, tensors = load_folder(policy.path)
+    config, tensors = load_pretrained(policy.path)
     if config.max_position_embeddings < policy.max_context:
         raise SettingsError(
             f"policy: max_context ({policy.max_context}) exceeds the model's "
@@ -250,7 +258,8 @@ def load_codec(folder: str | Path) -> TextCodec:
 
 def vocabulary_of(folder: str | Path) -> int:
     """Return the number of token ids of the model in a folder; reads no tensor."""
-    size: int = json.loads((Path(folder) / "config.json").read_text())["vocab_size"]
+    values = json.loads((Path(folder) / "config.json").read_text())
+    size: int = {**values, **(values.get("text_config") or {})}["vocab_size"]
     return size
 
 

@@ -10,6 +10,10 @@ same function token by token over a KV cache. Shapes: B batch, T time, E hidden,
 dim.
 """
 
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -18,8 +22,12 @@ from torch import nn
 from torch.nn import functional
 
 from rollart_flow.errors import SettingsError
+from rollart_flow.models.architectures import DENSE, MIXTURE
 from rollart_flow.models.feed_forward import MLP, Experts, MixtureOfExperts
+from rollart_flow.models.language_model import LanguageModel, ModelShape
 from rollart_flow.models.packing import Packing, causal_attention
+
+_MARKERS = ("bos_token_id", "eos_token_id", "pad_token_id")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +77,33 @@ class ModelConfig:
         if self.head_dim % 2:
             raise SettingsError(f"model: head_dim must be even, not {self.head_dim}")
 
+    @property
+    def mixes(self) -> bool:
+        """Whether layers are mixtures of experts."""
+        return self.experts is not None
+
+    def build(self) -> Qwen3:
+        """Build the model; its weights are yet to be loaded."""
+        return Qwen3(self)
+
+    def files(self, dtype: torch.dtype) -> dict[str, str]:
+        """Return config.json and generation_config.json, as name to text."""
+        ids = {name: getattr(self, name) for name in _MARKERS}
+        model = {
+            **self.as_json(),
+            "architectures": [DENSE if self.experts is None else MIXTURE],
+            "model_type": "qwen3" if self.experts is None else "qwen3_moe",
+            "hidden_act": "silu",
+            "attention_bias": False,
+            "use_sliding_window": False,
+            "rope_parameters": {"rope_type": "default", "rope_theta": self.rope_theta},
+            "dtype": str(dtype).removeprefix("torch."),
+        }
+        return {
+            "config.json": json.dumps(model, indent=2, sort_keys=True),
+            "generation_config.json": json.dumps(ids, indent=2, sort_keys=True),
+        }
+
     def as_json(self) -> dict[str, Any]:
         """Return Hugging Face's fields by name; fields of experts are included only if there are
         any.
@@ -78,6 +113,13 @@ class ModelConfig:
         if experts is not None:
             found |= {**experts, "mlp_only_layers": [*experts["mlp_only_layers"]]}
         return found
+
+
+def own_shape(config: ModelShape, who: str) -> ModelConfig:
+    """Return the shape if it is that of a Qwen3; SettingsError if `who` computes nothing else."""
+    if isinstance(config, ModelConfig):
+        return config
+    raise SettingsError(f"the {who} computes {DENSE} and {MIXTURE} alone; take another one")
 
 
 def rotary_tables(config: ModelConfig, length: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -181,15 +223,22 @@ class Backbone(nn.Module):
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
 
 
-class Qwen3(nn.Module):
+class Qwen3(LanguageModel):
     """A Qwen3 language model. `state_dict()` has exactly the names of its safetensors file."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.config = config
+        self._config = config
         self.model = Backbone(config)
         if not config.tie_word_embeddings:
             self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+
+    @property
+    def config(self) -> ModelConfig:
+        return self._config
+
+    def blocks(self) -> Sequence[nn.Module]:
+        return list(self.model.layers)
 
     def initialize(self, seed: int) -> None:
         """Set fresh weights as a function of the seed alone: matrices normal, norms one."""
@@ -199,7 +248,7 @@ class Qwen3(nn.Module):
                 if parameter.ndim == 1:
                     parameter.fill_(1.0)
                 else:
-                    parameter.normal_(0.0, self.config.initializer_range, generator=generator)
+                    parameter.normal_(0.0, self._config.initializer_range, generator=generator)
 
     def forward(
         self,
@@ -207,22 +256,9 @@ class Qwen3(nn.Module):
         wanted: torch.Tensor | None = None,
         packing: Packing | None = None,
     ) -> torch.Tensor:
-        """Return the hidden states after the final norm.
-
-        Attention is causal and positions count from 0, so padding on the right does not change
-        earlier positions.
-
-        Args:
-            token_ids: int64 [B, T], T at most `max_position_embeddings`; packed chains have B = 1.
-            wanted: int64 [A], places in the flattened [B * T]; all by default.
-            packing: the chains of a packed row; None if each row is one chain.
-
-        Returns:
-            [A, E], or [B, T, E] without `wanted`, in the dtype of the weights.
-        """
         hidden: torch.Tensor = self.model.embed_tokens(token_ids)
         half_cos, half_sin = rotary_tables(
-            self.config, token_ids.shape[1] if packing is None else packing.longest
+            self._config, token_ids.shape[1] if packing is None else packing.longest
         )
         cos = torch.cat([half_cos, half_cos], -1).to(hidden)
         sin = torch.cat([half_sin, half_sin], -1).to(hidden)
@@ -239,8 +275,7 @@ class Qwen3(nn.Module):
         )
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Map [..., E] to [..., vocab_size]; select the needed positions before this call."""
-        if self.config.tie_word_embeddings:
+        if self._config.tie_word_embeddings:
             return functional.linear(hidden, self.model.embed_tokens.weight)
         projected: torch.Tensor = self.lm_head(hidden)
         return projected

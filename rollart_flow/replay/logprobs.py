@@ -14,7 +14,6 @@ import torch
 from rollart_flow.errors import RollartError, WeightsError
 from rollart_flow.models.folder import read_config
 from rollart_flow.models.lora import merged
-from rollart_flow.models.qwen3 import Qwen3
 from rollart_flow.pipeline import Pipeline
 from rollart_flow.rows import trajectories_table
 from rollart_flow.runner.adapters import kept_adapter
@@ -84,8 +83,8 @@ def score_again(run: Run, pipeline: Pipeline, trajectory: Trajectory) -> list[Sc
 
 
 def _logprobs(run: Run, tensors: Mapping[str, torch.Tensor], trajectory: Trajectory) -> list[float]:
-    model = Qwen3(read_config(local_path(policy_uri(run.uri))))
-    model.load_state_dict({name: tensor.float() for name, tensor in tensors.items()})
+    model = read_config(local_path(policy_uri(run.uri))).build()
+    model.load_stored({name: tensor.float() for name, tensor in tensors.items()})
     if trajectory.sampling.temperature == 0:
         plain = replace(trajectory.sampling, temperature=1.0, top_p=1.0, top_k=0)
         trajectory = replace(trajectory, sampling=plain)

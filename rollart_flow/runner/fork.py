@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -121,12 +121,12 @@ def _check_model(policy: Policy, parents: str) -> None:
 
     theirs = read_config(parents)
     with _model_folder(policy) as folder:
-        shape = asdict(read_config(folder))
+        shape = read_config(folder).as_json()
         same_tokenizer = tokenizer_files(folder)[_TOKENIZER] == tokenizer_files(parents)[_TOKENIZER]
-    for field, value in asdict(theirs).items():
-        if field not in _MAY_DIFFER and shape[field] != value:
+    for field, value in theirs.as_json().items():
+        if field not in _MAY_DIFFER and shape.get(field) != value:
             raise SettingsError(
-                f"policy: {field} is {shape[field]}, but the run to fork has {value}; "
+                f"policy: {field} is {shape.get(field)}, but the run to fork has {value}; "
                 "a fork keeps the shape of the model"
             )
     if not same_tokenizer:

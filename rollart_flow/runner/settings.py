@@ -105,6 +105,7 @@ def rank_settings(pipeline: Pipeline, uri: str | None = None) -> RankSettings:
         device=policy.device,
         dtype=policy.computes_in if mixed else "float32",
         seed=pipeline.seed,
+        implementation=policy.implementation,
         packed=uri is None or _packs_rows(Run(uri)),
     )
 

@@ -6,9 +6,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rollart_flow.algorithms.algorithm import Algorithm
+from rollart_flow.errors import SettingsError
+from rollart_flow.models.architectures import TRANSFORMERS, foreign
 from rollart_flow.models.policy import Policy
 from rollart_flow.registry import load_attribute
-from rollart_flow.trainers.registry import TRAINERS
+from rollart_flow.trainers.registry import TRAINERS, with_capability
 from rollart_flow.trainers.settings import RankSettings, TrainerSettings
 
 if TYPE_CHECKING:
@@ -22,12 +24,19 @@ def check_trainer(policy: Policy, settings: TrainerSettings) -> None:
     A pretrained policy is checked when the trainer starts.
 
     Raises:
-        SettingsError: the policy does not divide over the ranks.
+        SettingsError: the policy does not divide over the ranks, or the trainer does not train its
+            architecture.
         MissingExtraError: the trainer's packages are not installed.
     """
     check = TRAINERS.load(settings.backend).check
     if check is not None:
         check()
+    generic = policy.implementation == TRANSFORMERS or foreign(policy.path) is not None
+    if generic and not TRAINERS.load(settings.backend).capabilities.any_model:
+        raise SettingsError(
+            f"train: the {settings.backend} trainer trains Qwen3 alone; set backend to "
+            f"{with_capability('any_model')}"
+        )
     if policy.path is None:
         settings.layout.check_shape(
             key_value_heads=policy.key_value_heads,
@@ -58,4 +67,4 @@ def build_trainer(
     variant = TRAINERS.load(settings.backend)
     make: Callable[..., Trainer] = load_attribute(variant.trainer)
     joined = (ranks,) if variant.capabilities.many_ranks else ()
-    return make(*load_folder(folder), algorithm, settings, *joined)
+    return make(*load_folder(folder, settings.implementation), algorithm, settings, *joined)

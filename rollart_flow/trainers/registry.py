@@ -24,6 +24,10 @@ class TrainerCapabilities:
     follows_policy_device: bool = False
     """Whether the trainer uses `policy.device`; otherwise it uses the GPUs that its process sees.
     """
+    any_model: bool = False
+    """Whether the trainer trains models of every architecture, through transformers."""
+    recomputes_layers: bool = False
+    """Whether the trainer supports `train.gradient_checkpointing`."""
     offloads: bool = False
     """Whether the trainer can free the memory of its device between steps (`Trainer.offload`)."""
 
@@ -34,7 +38,7 @@ class TrainerVariant:
 
     trainer: str
     """`module:class` of the `Trainer`, imported when it is built, which is called with a
-    `ModelConfig`, tensors by Hugging Face name, `Algorithm`, `RankSettings` and `Ranks | None`.
+    `ModelShape`, tensors by Hugging Face name, `Algorithm`, `RankSettings` and `Ranks | None`.
     """
     capabilities: TrainerCapabilities = TrainerCapabilities()
     requirements: tuple[Requirement, ...] = ()

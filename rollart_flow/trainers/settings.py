@@ -5,10 +5,11 @@ from typing import Annotated
 
 from rollart_flow.errors import SettingsError
 from rollart_flow.fields import Count, NotNegative, Within, check_fields
+from rollart_flow.models.architectures import AUTO
 from rollart_flow.models.policy import DEVICES, DTYPES
 from rollart_flow.trainers.layout import COLLECTIVE_TIMEOUT_S, Layout, layout_of
 from rollart_flow.trainers.optimizer import AdamW
-from rollart_flow.trainers.registry import trainer_capabilities
+from rollart_flow.trainers.registry import trainer_capabilities, with_capability
 from rollart_flow.validation import check_choice
 
 
@@ -42,6 +43,9 @@ class TrainerSettings:
     """Number of passes over a batch."""
     micro_batch_tokens: Count = 16384
     """Most tokens of one forward and backward pass; sets memory, not results."""
+    gradient_checkpointing: bool = False
+    """Keep only the input of each layer for the backward pass, which computes the layer again:
+    less memory for about a third more computation, and the same results (embedded, fsdp2)."""
     threads: Count = 1
     """Intra-op threads, pinned and recorded, so that replay gives the same bits."""
     mismatch: bool = False
@@ -51,6 +55,11 @@ class TrainerSettings:
     def __post_init__(self) -> None:
         check_fields(self)
         self.layout  # noqa: B018  refuses what does not divide
+        if self.gradient_checkpointing and not trainer_capabilities(self.backend).recomputes_layers:
+            raise SettingsError(
+                f"train.gradient_checkpointing: the {self.backend} trainer has none; set backend "
+                f"to {with_capability('recomputes_layers')}"
+            )
 
     @property
     def layout(self) -> Layout:
@@ -78,6 +87,8 @@ class RankSettings(TrainerSettings):
     """Dtype of passes; weights, gradients and the optimizer are float32."""
     seed: NotNegative = 0
     """Seed of the order in which a batch is cut into minibatches."""
+    implementation: str = AUTO
+    """Model code, as in `Policy.implementation`."""
     packed: bool = True
     """Whether the trajectories of a pass lie in one row, instead of padded to the longest of them;
     only steps that were recorded with padded rows are recomputed with them."""

@@ -22,7 +22,7 @@ from transformers.utils.logging import disable_progress_bar
 from rollart_flow.engines.embedded import EmbeddedEngine
 from rollart_flow.models.folder import load_folder
 from rollart_flow.models.policy import Policy, materialize
-from rollart_flow.models.qwen3 import ModelConfig
+from rollart_flow.models.qwen3 import ModelConfig, own_shape
 from rollart_flow.types import GenerationRequest, Sampling
 from tests.benchmarks.plain import plain_tokens
 from tests.benchmarks.records import Record, record
@@ -49,7 +49,7 @@ def run() -> list[Record]:
             quiet()
             model: Any = AutoModelForCausalLM.from_pretrained(path)
             model.generation_config.eos_token_id = None  # exactly as many tokens as asked for
-            return _compare(config, tensors, model)
+            return _compare(own_shape(config, "benchmark"), tensors, model)
     finally:
         torch.set_num_threads(threads)
 

@@ -22,6 +22,7 @@ from rollart_flow.envs import Arithmetic, FrozenLake
 from rollart_flow.envs.examples import ExampleSettings
 from rollart_flow.models.folder import load_folder
 from rollart_flow.models.policy import load_codec, materialize
+from rollart_flow.models.qwen3 import own_shape
 from rollart_flow.trainers.backends.embedded import EmbeddedTrainer
 from rollart_flow.trainers.backends.fsdp2 import Fsdp2Trainer
 from rollart_flow.trainers.backends.megatron.trainer import MegatronTrainer
@@ -75,7 +76,8 @@ def run() -> list[Record]:
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place, "model")
         materialize(policy, folder)
-        config, tensors = load_folder(folder)
+        shape, tensors = load_folder(folder)
+        config = own_shape(shape, "benchmark")
         table = demo_batch(policy, folder)
     batch = read_batch(table)
     trainers: dict[str, Trainer] = {

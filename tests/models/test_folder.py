@@ -13,6 +13,7 @@ from transformers.utils import logging as transformers_logging
 
 from rollart_flow.errors import SettingsError, WeightsError
 from rollart_flow.models.folder import load_folder, read_config, save_folder
+from rollart_flow.models.hf.config import TransformersConfig
 from rollart_flow.models.policy import Policy, load_codec, materialize
 from rollart_flow.models.qwen3 import ModelConfig, Qwen3
 from rollart_flow.models.tokenizer import tokenizer_files
@@ -129,14 +130,30 @@ def test_an_untied_model_round_trips_in_bfloat16(folder: Path, tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
+    "changes",
+    [
+        {"architectures": ["LlamaForCausalLM"], "model_type": "llama"},
+        {"attention_bias": True},
+        {"use_sliding_window": True},
+        {"hidden_act": "gelu"},
+        {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1.0, "factor": 2.0}},
+    ],
+)
+def test_what_we_do_not_implement_is_left_to_transformers(
+    folder: Path, changes: dict[str, Any]
+) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+    assert isinstance(read_config(folder), TransformersConfig)
+
+
+@pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"architectures": ["LlamaForCausalLM"]}, r"LlamaForCausalLM.*supported is Qwen3ForCausal"),
-        ({"architectures": None}, "architectures None"),
-        ({"attention_bias": True}, "attention_bias True"),
-        ({"use_sliding_window": True}, "use_sliding_window True"),
-        ({"hidden_act": "gelu"}, "hidden_act 'gelu'"),
-        ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1.0}}, "rope_type 'yarn'"),
+        ({"architectures": None, "model_type": "lama"}, "does not know model_type 'lama'"),
+        ({"architectures": ["T5Model"], "model_type": "t5"}, "no causal language model .*'t5'"),
+        ({"architectures": [], "auto_map": {}}, "brings its own code"),
+        ({"attention_bias": True, "num_hidden_layers": "two"}, "refuses this config of a qwen3"),
         ({"head_dim": 7}, "head_dim must be even"),
         ({"architectures": ["Qwen3MoeForCausalLM"]}, r"lacks a field: .*num_experts"),
     ],

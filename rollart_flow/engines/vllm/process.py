@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from rollart_flow.engines.vllm.prefixes import connector
 from rollart_flow.engines.vllm.settings import VllmSettings, lora_arguments
 from rollart_flow.errors import EngineError, SettingsError
-from rollart_flow.models.qwen3 import ModelConfig
+from rollart_flow.models.language_model import ModelShape
 
 if TYPE_CHECKING:
     from vllm.v1.engine.async_llm import AsyncLLM
@@ -52,7 +52,7 @@ def transfer_name(backend: str | None) -> str:
     return TRANSFER if backend is None else f"{TRANSFER}_{backend}"
 
 
-def start(folder: str | Path, config: ModelConfig, settings: VllmSettings) -> AsyncLLM:
+def start(folder: str | Path, config: ModelShape, settings: VllmSettings) -> AsyncLLM:
     """Start vLLM on the model in a folder; this blocks the caller for seconds.
 
     Raises:
@@ -105,7 +105,7 @@ def start(folder: str | Path, config: ModelConfig, settings: VllmSettings) -> As
         raise EngineError(f"vLLM could not start: {line}") from error
 
 
-def _check_on_cpu(config: ModelConfig, settings: VllmSettings) -> None:
+def _check_on_cpu(config: ModelShape, settings: VllmSettings) -> None:
     from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
 
     widths = CPUAttentionBackend.get_supported_head_sizes()
@@ -114,14 +114,14 @@ def _check_on_cpu(config: ModelConfig, settings: VllmSettings) -> None:
             f"policy: vLLM on CPUs computes attention heads of a width in {widths}, not "
             f"{config.head_dim}; change hidden or heads, or take the embedded engine"
         )
-    if config.experts is not None and settings.lora is not None:
+    if config.mixes and settings.lora is not None:
         raise SettingsError(
             "lora: vLLM on CPUs lays no adapter over a mixture of experts, for which its kernels "
             "need a GPU; leave it away, or merge it into the weights"
         )
 
 
-def _cache_bytes(config: ModelConfig, settings: VllmSettings, context: int) -> int:
+def _cache_bytes(config: ModelShape, settings: VllmSettings, context: int) -> int:
     """Return the cache size for `max_batch` longest chains and `CACHED_CHAINS` finished ones."""
     width = 4 if settings.dtype == "float32" else 2
     values = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim

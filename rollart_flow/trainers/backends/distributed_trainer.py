@@ -18,7 +18,7 @@ import pyarrow as pa
 import torch
 
 from rollart_flow.algorithms.algorithm import Algorithm
-from rollart_flow.models.qwen3 import ModelConfig
+from rollart_flow.models.language_model import ModelShape
 from rollart_flow.trainers.backends.sharded_checkpoint import (
     ShardedState,
     begin_writing,
@@ -40,7 +40,7 @@ class DistributedTrainer(CoreTrainer):
 
     def __init__(
         self,
-        config: ModelConfig,
+        config: ModelShape,
         tensors: Mapping[str, torch.Tensor],
         algorithm: Algorithm,
         settings: RankSettings | None = None,
@@ -60,7 +60,9 @@ class DistributedTrainer(CoreTrainer):
             MissingExtraError: the packages of the trainer are not installed.
         """
         chosen = settings or RankSettings(backend=self.backend)
-        initial = InitialState(config, tensors, algorithm, chosen.optimizer)
+        initial = InitialState(
+            config, tensors, algorithm, chosen.optimizer, chosen.gradient_checkpointing
+        )
         state, group = self._shard(initial, chosen, ranks or by_itself())
         self._sharded_state = state
         super().__init__(state, algorithm, chosen, group)

@@ -10,7 +10,7 @@ import torch
 
 from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.models.device import computing_device
-from rollart_flow.models.qwen3 import ModelConfig
+from rollart_flow.models.language_model import ModelShape
 from rollart_flow.trainers.checkpoint.checkpoint import read_checkpoint, write_checkpoint
 from rollart_flow.trainers.ranks import Ranks
 from rollart_flow.trainers.settings import RankSettings
@@ -19,11 +19,11 @@ from rollart_flow.trainers.step.train_state import InitialState, TrainState
 
 
 class EmbeddedTrainer(CoreTrainer):
-    """Trains a Qwen3 model in this process; not safe for concurrent use."""
+    """Trains a model in this process; not safe for concurrent use."""
 
     def __init__(
         self,
-        config: ModelConfig,
+        config: ModelShape,
         tensors: Mapping[str, torch.Tensor],
         algorithm: Algorithm,
         settings: RankSettings | None = None,
@@ -40,7 +40,9 @@ class EmbeddedTrainer(CoreTrainer):
         """
         chosen = settings or RankSettings()
         alone = Ranks(device=computing_device(chosen.device))
-        initial = InitialState(config, tensors, algorithm, chosen.optimizer)
+        initial = InitialState(
+            config, tensors, algorithm, chosen.optimizer, chosen.gradient_checkpointing
+        )
         state = TrainState(initial, alone.device)
         super().__init__(state, algorithm, chosen, alone)
 

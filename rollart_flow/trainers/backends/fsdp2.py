@@ -13,7 +13,7 @@ import torch
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor
 
-from rollart_flow.models.qwen3 import ModelConfig, Qwen3
+from rollart_flow.models.language_model import ModelShape
 from rollart_flow.trainers.backends.distributed_trainer import DistributedTrainer
 from rollart_flow.trainers.backends.sharded_checkpoint import ShardedState
 from rollart_flow.trainers.ranks import Ranks
@@ -43,11 +43,10 @@ class FsdpState(ShardedState):
             for module in _shards(root):
                 module.reshard()
 
-    def _policy(self, config: ModelConfig, whole: Mapping[str, torch.Tensor]) -> PolicyModel:
-        model = Qwen3(config)
-        model.load_state_dict(whole)
+    def _policy(self, shape: ModelShape, whole: Mapping[str, torch.Tensor]) -> PolicyModel:
+        model = self._built(shape, whole)
         model.to(self._ranks.device)
-        for layer in model.model.layers:
+        for layer in model.blocks():
             fully_shard(layer, mesh=self._ranks.mesh)
         fully_shard(model, mesh=self._ranks.mesh)
         _sum_gradients(model)
@@ -60,7 +59,8 @@ class FsdpState(ShardedState):
 
     def _joined(self, parameter: str, parts: Sequence[torch.Tensor]) -> torch.Tensor:
         like = {**self._trained, **self._head}[parameter]
-        return self._laid_out(parts[0], like) if isinstance(like, DTensor) else parts[0]
+        joined = parts[0] if self._stored is None else self._stored.join(parameter, parts)
+        return self._laid_out(joined, like) if isinstance(like, DTensor) else joined
 
 
 def _shards(root: object) -> list[FSDPModule]:

@@ -4,11 +4,23 @@ from rollart_flow.trainers.registry import TrainerCapabilities, TrainerVariant
 
 EMBEDDED = TrainerVariant(
     "rollart_flow.trainers.backends.embedded:EmbeddedTrainer",
-    TrainerCapabilities(mixed_precision=True, follows_policy_device=True, offloads=True),
+    TrainerCapabilities(
+        mixed_precision=True,
+        follows_policy_device=True,
+        any_model=True,
+        recomputes_layers=True,
+        offloads=True,
+    ),
 )
-"""The model of this library in one process."""
+"""The policy in one process."""
 FSDP2 = TrainerVariant(
     "rollart_flow.trainers.backends.fsdp2:Fsdp2Trainer",
-    TrainerCapabilities(many_ranks=True, mixed_precision=True, offloads=True),
+    TrainerCapabilities(
+        many_ranks=True,
+        mixed_precision=True,
+        any_model=True,
+        recomputes_layers=True,
+        offloads=True,
+    ),
 )
-"""The model of this library, sharded by torch."""
+"""The policy, sharded by torch."""

@@ -1,4 +1,4 @@
-"""One training step of any `Algorithm` on the Qwen3 model, in float32, for every backend.
+"""One training step of any `Algorithm` and model, in float32, for every backend.
 
 The step recomputes the logprobs of the stored tokens under their stored sampling, takes one or more
 AdamW updates on a batch, and becomes the next version. Trainers differ in the place of the weights
@@ -43,7 +43,7 @@ from rollart_flow.weights.memory import ReusedMemory, WeightSnapshot
 
 
 class CoreTrainer(Trainer):
-    """Trains a Qwen3 model; not safe for concurrent use. Every rank makes the same calls."""
+    """Trains a policy; not safe for concurrent use. Every rank makes the same calls."""
 
     def __init__(
         self, state: TrainState, algorithm: Algorithm, settings: RankSettings, ranks: Ranks
@@ -57,7 +57,7 @@ class CoreTrainer(Trainer):
             settings: settings of batches, optimizer and threads.
             ranks: ranks of the trainer.
         """
-        self.settings = settings
+        self.settings = replace(settings, packed=settings.packed and state.model.packs)
         self.algorithm = algorithm
         self._train_state = state
         self._ranks = ranks

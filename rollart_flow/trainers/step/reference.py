@@ -15,7 +15,7 @@ import torch
 from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.errors import TrainerError
 from rollart_flow.models.device import CPU
-from rollart_flow.models.qwen3 import ModelConfig, Qwen3
+from rollart_flow.models.language_model import LanguageModel, ModelShape
 from rollart_flow.trainers.checkpoint.checkpoint import Checkpoint
 from rollart_flow.weights.fingerprint import fingerprint
 
@@ -31,7 +31,7 @@ class Reference:
 
     def __init__(
         self,
-        config: ModelConfig,
+        config: ModelShape,
         weights: Weights,
         algorithm: Algorithm,
         device: torch.device = CPU,
@@ -40,7 +40,7 @@ class Reference:
         self._config = config
         self._device = device
         self._wanted = algorithm.reference if algorithm.needs_reference else None
-        self.model: Qwen3 | None = None
+        self.model: LanguageModel | None = None
         self.name: str | None = None
         """Fingerprint of its weights; None before its version is reached."""
         self.reached(0, weights)
@@ -54,7 +54,7 @@ class Reference:
         """Return the tensors for a checkpoint; none if the reference is the initial policy."""
         if self.model is None or self._wanted == 0:
             return {}
-        return {f"{name}/{REFERENCE}": p for name, p in self.model.state_dict().items()}
+        return {f"{name}/{REFERENCE}": p for name, p in self.model.stored().items()}
 
     def restore(self, found: Checkpoint, folder: Path) -> None:
         """Restore the reference of a checkpoint.
@@ -84,7 +84,7 @@ class Reference:
 
     def _take(self, weights: Mapping[str, torch.Tensor]) -> None:
         with self._device:
-            model = Qwen3(self._config)
-        model.load_state_dict(dict(weights))
+            model = self._config.build()
+        model.load_stored(weights)
         self.model = model.requires_grad_(False)
         self.name = fingerprint(weights)

@@ -13,17 +13,22 @@ from typing import Protocol
 
 import torch
 
+from rollart_flow.models.language_model import ModelShape
 from rollart_flow.models.packing import Packing
-from rollart_flow.models.qwen3 import ModelConfig
 from rollart_flow.trainers.batch.micro_batch import MicroBatch
 
 
 class PolicyModel(Protocol):
-    """Interface of models in trainers, see `models.qwen3.Qwen3`; layers may lie in other ranks."""
+    """Interface of models in trainers, see `LanguageModel`; layers may lie in other ranks."""
 
     @property
-    def config(self) -> ModelConfig:
+    def config(self) -> ModelShape:
         """Shape of the model."""
+        ...
+
+    @property
+    def packs(self) -> bool:
+        """Whether the model computes packed rows; otherwise rows are padded."""
         ...
 
     def __call__(
@@ -33,7 +38,7 @@ class PolicyModel(Protocol):
         packing: Packing | None = None,
         /,
     ) -> torch.Tensor:
-        """Hidden states after the final norm, at the places `wanted`; see `Qwen3.forward`."""
+        """Hidden states at the places `wanted`, see `LanguageModel.forward`."""
         ...
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
@@ -60,9 +65,14 @@ class Autocast:
         self._device = device.type
 
     @property
-    def config(self) -> ModelConfig:
+    def config(self) -> ModelShape:
         """Shape of the model."""
         return self._model.config
+
+    @property
+    def packs(self) -> bool:
+        """Whether the wrapped model computes packed rows."""
+        return self._model.packs
 
     def __call__(
         self,

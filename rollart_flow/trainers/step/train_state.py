@@ -18,7 +18,7 @@ import torch
 from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.errors import TrainerError
 from rollart_flow.models.folder import check_tensors
-from rollart_flow.models.qwen3 import ModelConfig, Qwen3
+from rollart_flow.models.language_model import LanguageModel, ModelShape
 from rollart_flow.trainers.checkpoint.checkpoint import Checkpoint
 from rollart_flow.trainers.optimizer import AdamW, at_once
 from rollart_flow.trainers.step.critic import VALUE, ValueHead
@@ -31,11 +31,12 @@ _OPTIMIZER_TENSORS = ("step", "exp_avg", "exp_avg_sq")
 class InitialState:
     """The model and settings from which each rank builds its `TrainState`."""
 
-    config: ModelConfig
+    config: ModelShape
     tensors: Mapping[str, torch.Tensor]
     """Initial weights in Hugging Face names, whole."""
     algorithm: Algorithm
     optimizer: AdamW
+    gradient_checkpointing: bool = False
 
 
 class TrainState:
@@ -49,6 +50,7 @@ class TrainState:
         """
         check_tensors(initial.config, initial.tensors)
         self._device = device
+        self._recomputes = initial.gradient_checkpointing
         whole = {name: tensor.float() for name, tensor in initial.tensors.items()}
         self.model: PolicyModel = self._policy(initial.config, whole)
         self.critic: ValueHead | None = None
@@ -59,6 +61,7 @@ class TrainState:
             self.critic = self._placed(head)
             scale = critic.lr_scale
         self._trained = dict(self.model.named_parameters())
+        self._stored = self.model if isinstance(self.model, LanguageModel) else None
         self._head = {} if self.critic is None else self.critic.parameters_by_name()
         self._settings = initial.optimizer
         self.optimizer = self._optimizer(scale)
@@ -71,7 +74,8 @@ class TrainState:
 
     def policy(self) -> dict[str, torch.Tensor]:
         """Weights of the policy."""
-        return self._named(self._trained, lambda parameter: parameter)
+        constants = {} if self._stored is None else self._stored.constants()
+        return self._named(self._trained, lambda parameter: parameter) | constants
 
     def everything(
         self, of: Callable[[torch.nn.Parameter], torch.Tensor] = lambda parameter: parameter
@@ -127,11 +131,16 @@ class TrainState:
         """Gather tensors, detached and whole, on the CPU; a tensor on the CPU is not copied."""
         return {name: tensor.detach().cpu() for name, tensor in tensors.items()}
 
-    def _policy(self, config: ModelConfig, whole: Mapping[str, torch.Tensor]) -> PolicyModel:
+    def _policy(self, shape: ModelShape, whole: Mapping[str, torch.Tensor]) -> PolicyModel:
         """Build the model on its device."""
         with self._device:
-            model = Qwen3(config)
-        model.load_state_dict(whole)
+            return self._built(shape, whole)
+
+    def _built(self, shape: ModelShape, whole: Mapping[str, torch.Tensor]) -> LanguageModel:
+        model = shape.build()
+        model.load_stored(whole)
+        if self._recomputes:
+            model.recompute_layers()
         return model
 
     def _optimizer(self, critic_lr_scale: float) -> torch.optim.AdamW:
@@ -148,15 +157,16 @@ class TrainState:
 
     def _names(self, parameter: str) -> tuple[str, ...]:
         """Return the names of the tensors that a parameter holds."""
-        return (parameter,)
+        return (parameter,) if self._stored is None else self._stored.names(parameter)
 
     def _parts(self, parameter: str, tensor: torch.Tensor) -> Sequence[torch.Tensor]:
         """Split a tensor with a parameter's layout into the tensors of `_names`."""
-        return (tensor,)
+        return (tensor,) if self._stored is None else self._stored.split(parameter, tensor)
 
     def _joined(self, parameter: str, parts: Sequence[torch.Tensor]) -> torch.Tensor:
         """Join the tensors of `_names`, which may be whole, in a parameter's layout."""
-        return parts[0].to(self._device)
+        whole = parts[0] if self._stored is None else self._stored.join(parameter, parts)
+        return whole.to(self._device)
 
     def _named(
         self,

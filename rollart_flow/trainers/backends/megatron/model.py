@@ -34,6 +34,8 @@ INSIDE = "module."
 class MegatronModel(torch.nn.Module):
     """A `GPTModel` with the interface of `models.qwen3.Qwen3`, without initial weights."""
 
+    packs = True
+
     def __init__(self, config: ModelConfig, groups: Groups, machine: Capabilities) -> None:
         super().__init__()
         self.config = config

@@ -13,7 +13,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
-from rollart_flow.models.qwen3 import ModelConfig
+from rollart_flow.models.language_model import ModelShape
+from rollart_flow.models.qwen3 import own_shape
 from rollart_flow.trainers.backends.megatron.capabilities import Capabilities
 from rollart_flow.trainers.backends.megatron.groups import Groups
 from rollart_flow.trainers.backends.megatron.mapping import Entry, entries, local_rows
@@ -111,7 +112,8 @@ class MegatronState(ShardedState):
         chunk = LayerChunk(self._mcore)
         return Scheduled(chunk, self._groups, self._ranks.device)
 
-    def _policy(self, config: ModelConfig, whole: Mapping[str, torch.Tensor]) -> PolicyModel:
+    def _policy(self, shape: ModelShape, whole: Mapping[str, torch.Tensor]) -> PolicyModel:
+        config = own_shape(shape, "megatron trainer")
         model = MegatronModel(config, self._groups, self._machine).to(self._ranks.device)
         rank, ranks = self._groups.tensor_rank, self._groups.layout.tensor
         names = {name: name.removeprefix(INSIDE) for name, _ in model.named_parameters()}

@@ -7,6 +7,7 @@ Source: ROLLART section 5.1 (ActorTrainCls); Megatron-LM (1909.08053) section 3,
 (2104.04473) section 2.2, pipeline parallel.
 """
 
+from rollart_flow.models.qwen3 import own_shape
 from rollart_flow.trainers.backends.distributed_trainer import DistributedTrainer
 from rollart_flow.trainers.backends.megatron.capabilities import capabilities, check_installed
 from rollart_flow.trainers.backends.sharded_checkpoint import ShardedState
@@ -32,7 +33,7 @@ class MegatronTrainer(DistributedTrainer):
         layout = settings.layout if ranks.count > 1 else Layout()
         machine = capabilities(cuda=ranks.device.type == "cuda")
         machine.check(layout)
-        config = initial.config
+        config = own_shape(initial.config, "megatron trainer")
         layout.check_shape(
             key_value_heads=config.num_key_value_heads,
             intermediate=config.intermediate_size,

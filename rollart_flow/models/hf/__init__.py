@@ -1,0 +1,1 @@
+"""Models that transformers computes: any architecture of `AutoModelForCausalLM`."""

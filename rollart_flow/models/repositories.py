@@ -1,0 +1,64 @@
+"""The folder of a model: a local one, or a repository's in the cache of huggingface_hub.
+
+The invariant: a repository whose files are in the cache is read without the network, so that a run
+that is resumed finds the files that it began with. This module imports no torch.
+"""
+
+import re
+from pathlib import Path
+
+from rollart_flow.errors import SettingsError
+from rollart_flow.text import one_line
+
+_REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
+_FILES = ("*.json", "*.safetensors", "*.jinja", "*.txt", "*.model")
+"""Files of a repository that a policy may need; weights with pickles are never read."""
+
+
+def model_folder(path: str | Path, revision: str) -> Path:
+    """Return the local folder of a model, after a download into the cache if need be.
+
+    Args:
+        path: a folder, or the id of a repository of the Hugging Face Hub such as "org/name".
+        revision: branch, tag or commit of the repository.
+
+    Raises:
+        SettingsError: there is no such model, or it is not in the cache and cannot be downloaded.
+    """
+    folder = Path(path).expanduser()
+    if (folder / "config.json").is_file():
+        return folder.resolve()
+    if folder.exists() or not _REPOSITORY.fullmatch(str(path)):
+        raise SettingsError(
+            f"policy: no config.json in {str(folder)!r}; "
+            "give the local folder of a Hugging Face model, or the id of a repository"
+        )
+    return _cached(str(path), revision) or _downloaded(str(path), revision)
+
+
+def _cached(repository: str, revision: str) -> Path | None:
+    """Return the folder of a repository whose config and weights are in the cache."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    try:
+        folder = Path(snapshot_download(repository, revision=revision, local_files_only=True))
+    except LocalEntryNotFoundError:
+        return None
+    whole = (folder / "config.json").is_file() and any(folder.glob("*.safetensors"))
+    return folder if whole else None
+
+
+def _downloaded(repository: str, revision: str) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
+
+    try:
+        folder = snapshot_download(repository, revision=revision, allow_patterns=list(_FILES))
+    except (HfHubHTTPError, OfflineModeIsEnabled, OSError, ValueError) as error:
+        raise SettingsError(
+            f"policy: {repository!r} is neither a folder nor in the cache of huggingface_hub, and "
+            f"cannot be downloaded: {one_line(error, 200)}; where there is a network, call: "
+            f"hf download {repository} --revision {revision}"
+        ) from error
+    return Path(folder)
