@@ -19,7 +19,6 @@ from rollart_flow.exporting.shards import write_shards
 from rollart_flow.models.folder import load_folder, read_config
 from rollart_flow.models.lora import read_adapter
 from rollart_flow.models.policy import load_codec
-from rollart_flow.models.qwen3 import Qwen3
 from rollart_flow.store import Run
 from rollart_flow.store.info import write_info
 from rollart_flow.store.layout import adapter_uri, policy_uri, weights_uri
@@ -37,8 +36,8 @@ def _quiet() -> None:
 
 def logits(run: Run, version: int, tokens: torch.Tensor) -> torch.Tensor:
     """The logits of the run's policy at a version that its weight store has."""
-    model = Qwen3(read_config(policy_uri(run.uri)))
-    model.load_state_dict(stored_weights(weights_uri(run.uri)).read(version))
+    model = read_config(policy_uri(run.uri)).build()
+    model.load_stored(stored_weights(weights_uri(run.uri)).read(version))
     return model.logits(model(tokens))
 
 
