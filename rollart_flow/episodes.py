@@ -74,15 +74,16 @@ def _turns(branches: Sequence[Trajectory]) -> tuple[Turn, ...]:
 
 
 def _messages(branches: Sequence[Trajectory]) -> str | None:
-    """Return the messages of all branches, with the turns of the episode."""
+    """Return the messages of all branches in the order of their turns, each once."""
     if all(branch.messages is None for branch in branches):
         return None
     messages = []
-    before = 0
     for branch in branches:
-        for message in json.loads(branch.messages or "[]"):
-            messages.append({**message, "turn": before + message["turn"]})
-        before += len(branch.turns)
+        stored = json.loads(branch.messages or "[]")
+        numbers = sorted({message["turn"] for message in stored})
+        own = set(numbers[len(numbers) - len(branch.turns) :])
+        messages += [message for message in stored if message["turn"] in own]
+    messages.sort(key=lambda message: int(message["turn"]))
     return json.dumps(messages, ensure_ascii=False, separators=(",", ":"))
 
 

@@ -37,6 +37,9 @@ SECOND = replace(
     token_versions=(-1, -1, -1, -1, 2),
     kept_token_ids=((21,),),
     turns=(replace(TURN, start=3, end=5, reward=1.0),),
+    messages=json.dumps(
+        [{"turn": turn, "role": "user", "content": "look"} for turn in (0, 1)],
+    ),
 )
 
 

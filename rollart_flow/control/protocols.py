@@ -25,6 +25,7 @@ from rollart_flow.types import (
     Sample,
     Tool,
 )
+from rollart_flow.types.branching import StepObservation
 from rollart_flow.types.pickling import pickled_by_values
 
 Emit = Callable[[Event], None]
@@ -147,7 +148,7 @@ class AsyncEnvironment(Protocol):
 
     async def step(
         self, action: Any
-    ) -> tuple[Observation, float, bool, bool, Mapping[str, object]]:
+    ) -> tuple[StepObservation, float, bool, bool, Mapping[str, object]]:
         """Apply an action and return (observation, reward, terminated, truncated, info).
 
         The action is an `Action` if the environment converses, and else its text.
@@ -224,6 +225,10 @@ class Codec(Protocol):
 @runtime_checkable
 class ChatCodec(Codec, Protocol):
     """A codec that also converts messages, by the chat template of a model."""
+
+    branches_history: bool
+    """Whether a turn before which the chat template changes or drops earlier tokens begins a
+    branch; otherwise the chain keeps them."""
 
     def converse(self, tools: Sequence[Tool] = ()) -> Conversation:
         """Begin the conversation of an attempt that may call these tools.

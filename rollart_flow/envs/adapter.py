@@ -16,8 +16,8 @@ from rollart_flow.control.rollout.env_checks import (
     StepAnswer,
     checked_reset,
     checked_step,
-    checked_tools,
 )
+from rollart_flow.control.rollout.observation_checks import checked_tools
 from rollart_flow.envs.base import Domain, Environment
 from rollart_flow.envs.process import ProcessEnvironment, WarmProcesses
 from rollart_flow.envs.thread import ThreadEnvironment

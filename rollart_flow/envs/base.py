@@ -10,6 +10,7 @@ from random import Random
 from typing import Any, ClassVar
 
 from rollart_flow.types import Observation, Split, Task, Tool
+from rollart_flow.types.branching import StepObservation
 
 Info = Mapping[str, object]
 
@@ -35,10 +36,12 @@ class Environment(ABC):
         """Start an episode of a task (JSON payload); return (observation, info)."""
 
     @abstractmethod
-    def step(self, action: Any) -> tuple[Observation, float, bool, bool, Info]:
+    def step(self, action: Any) -> tuple[StepObservation, float, bool, bool, Info]:
         """Apply one action; return (observation, reward, terminated, truncated, info).
 
-        The action is the text of the policy, or an `Action` if the environment converses.
+        The action is the text of the policy, or an `Action` if the environment converses. In place
+        of an observation, `SubAgent`, `Return` or `Retry` of `types.branching` make the attempt
+        branch.
         """
 
     def close(self) -> None:  # noqa: B027  most hold nothing
@@ -59,6 +62,9 @@ class Domain(ABC):
 
     max_turns: int = 1
     """Turns after which a trajectory is truncated; a field where it is a setting."""
+
+    context: str | None = None
+    """Context policy of its episodes, such as "cut"; a field where it is a setting."""
 
     environ: tuple[str, ...] = ()
     """Environment variables that the environment's process gets besides the usual ones and those of

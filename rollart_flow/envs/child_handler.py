@@ -9,11 +9,13 @@ an episode; later messages name it.
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rollart_flow.control.rollout.env_checks import checked_reset, checked_step, checked_tools
+from rollart_flow.control.rollout.env_checks import checked_reset, checked_step
+from rollart_flow.control.rollout.observation_checks import checked_tools
 from rollart_flow.envs.base import Domain, Environment
 from rollart_flow.errors import EnvironmentFailedError
 from rollart_flow.isolation.references import resolve
-from rollart_flow.types import Image, Message, Observation
+from rollart_flow.types import Image, Message
+from rollart_flow.types.branching import StepObservation, step_observation_json
 from rollart_flow.types.messages import message_from_json
 
 
@@ -72,10 +74,8 @@ class EnvironmentHandler:
             raise EnvironmentFailedError("no environment is open in this process")
         return self._environment
 
-    def _shown(self, observation: Observation) -> object:
-        if isinstance(observation, str):
-            return observation
-        return [self._form(message) for message in observation]
+    def _shown(self, observation: StepObservation) -> object:
+        return step_observation_json(observation, self._form)
 
     def _form(self, message: Message) -> dict[str, object]:
         form = message.as_json()

@@ -15,7 +15,8 @@ from rollart_flow.control.rollout.env_checks import checked_reset, checked_step
 from rollart_flow.envs.base import Domain, Environment
 from rollart_flow.envs.child_handler import resolved_domain
 from rollart_flow.errors import EnvironmentFailedError
-from rollart_flow.types import Observation, Split, Task
+from rollart_flow.types import Split, Task
+from rollart_flow.types.branching import StepObservation
 
 
 class ExampleHandler:
@@ -67,7 +68,7 @@ class ExampleHandler:
             return None
         return self._with_action(answer.observation)
 
-    def _with_action(self, observation: Observation) -> list[str]:
+    def _with_action(self, observation: StepObservation) -> list[str]:
         if not isinstance(observation, str):
             name = self._opened.name
             raise EnvironmentFailedError(f"domain {name!r} shows messages; a warm start needs text")

@@ -23,15 +23,16 @@ from rollart_flow.control.rollout.env_checks import (
     StepAnswer,
     checked_reset,
     checked_step,
-    checked_tools,
 )
 from rollart_flow.control.rollout.guarded_env import START_S
+from rollart_flow.control.rollout.observation_checks import checked_tools
 from rollart_flow.envs.base import Domain
 from rollart_flow.errors import EnvironmentFailedError, EnvironmentTimeoutError
 from rollart_flow.isolation.process import Isolated, IsolatedError
 from rollart_flow.isolation.references import reference
 from rollart_flow.secret import variables_in
 from rollart_flow.types import Action, Image, Tool
+from rollart_flow.types.branching import messages_in
 
 _log = logging.getLogger(__name__)
 
@@ -151,9 +152,8 @@ class ProcessEnvironment:
 
     def _remember(self, answer: _Seen) -> _Seen:
         """Return an answer, whose images later messages may name."""
-        if not isinstance(answer.observation, str):
-            for message in answer.observation:
-                self._images |= {image.image_id: image for image in message.images}
+        for message in messages_in(answer.observation):
+            self._images |= {image.image_id: image for image in message.images}
         return answer
 
     async def close(self) -> None:

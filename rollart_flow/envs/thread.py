@@ -12,6 +12,7 @@ from rollart_flow.envs.base import Info
 from rollart_flow.errors import EnvironmentTimeoutError
 from rollart_flow.isolation.thread import CallThread
 from rollart_flow.types import Action, Observation, Tool
+from rollart_flow.types.branching import StepObservation
 
 T = TypeVar("T")
 
@@ -40,7 +41,7 @@ class ThreadEnvironment:
         """Start an episode."""
         return await self._call("reset", self._inline.reset(seed, task))
 
-    async def step(self, action: str | Action) -> tuple[Observation, float, bool, bool, Info]:
+    async def step(self, action: str | Action) -> tuple[StepObservation, float, bool, bool, Info]:
         """Apply one action."""
         return await self._call("step", self._inline.step(action))
 

@@ -11,7 +11,8 @@ from typing import TypeVar
 from rollart_flow.envs.base import Environment, Info
 from rollart_flow.errors import SettingsError
 from rollart_flow.text import one_line
-from rollart_flow.types import Action, Message, Observation, Tool, ToolCall
+from rollart_flow.types import Action, Message, Tool, ToolCall
+from rollart_flow.types.branching import StepObservation
 from rollart_flow.types.messages import tool_result
 
 F = TypeVar("F", bound=Callable[..., object])
@@ -77,10 +78,10 @@ class ToolEnvironment(Environment):
         return tuple(described(getattr(self, name)) for name in _marked(type(self)))
 
     @abstractmethod
-    def answer(self, text: str) -> tuple[Observation, float, bool, bool, Info]:
+    def answer(self, text: str) -> tuple[StepObservation, float, bool, bool, Info]:
         """Apply an action without tool calls; return what `step` returns."""
 
-    def step(self, action: Action) -> tuple[Observation, float, bool, bool, Info]:
+    def step(self, action: Action) -> tuple[StepObservation, float, bool, bool, Info]:
         """Run the calls of an action, or pass its text to `answer`."""
         if not action.tool_calls:
             return self.answer(action.text)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rollart_flow.models.qwen3 import ModelConfig
 
 DTYPES = ("float32", "bfloat16")
+HISTORIES = ("keep", "branch")
 DEVICES = ("cpu", "cuda")
 _RENDERED = {"messages", "tools", "documents", "add_generation_prompt", "strftime_now"}
 """Variables of a chat template that each rendering has."""
@@ -41,6 +42,7 @@ class _Fields(TypedDict, total=False):
     chat_format: str
     template_options: Mapping[str, object]
     implementation: str
+    history: str
 
 
 class _TinyFields(_Fields, total=False):
@@ -103,6 +105,9 @@ class Policy:
     implementation: str = AUTO
     """The model code of the trainer: "transformers", or "auto" for this library's own where it
     implements the architecture."""
+    history: str = "keep"
+    """What becomes of earlier turns that the chat template changes, as where it drops thinking:
+    "keep" keeps their tokens in the chain; "branch" begins a branch with what it renders."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "words", tuple(self.words))  # a list after JSON
@@ -128,6 +133,7 @@ class Policy:
             ("dtype", (*DTYPES, AUTO)),
             ("device", DEVICES),
             ("implementation", IMPLEMENTATIONS),
+            ("history", HISTORIES),
         ):
             if (text := getattr(self, name)) not in known:
                 one = ", ".join(known)
@@ -273,9 +279,9 @@ def _chat_files(policy: Policy, files: Mapping[str, str]) -> dict[str, str]:
     from rollart_flow.models.tokenizer import CHAT_FILE
 
     asks = any(CLOCK in text for text in files.values())
-    if not asks and policy.chat_format == AUTO and not policy.template_options:
+    settings = ChatSettings(policy.chat_format, policy.template_options, policy.history)
+    if not asks and settings == ChatSettings():
         return {}
-    settings = ChatSettings(policy.chat_format, policy.template_options)
     if asks:
         settings = replace(settings, now=datetime.now())
     return {CHAT_FILE: settings.as_text()}

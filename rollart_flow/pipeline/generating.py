@@ -64,4 +64,6 @@ class GeneratingNode(Node, _Attempts):
             context_tokens=policy.max_context,
             step_timeout_s=limits.step_timeout_s,
             trajectory_timeout_s=limits.trajectory_timeout_s,
+            context=domain.context if limits.context is None else limits.context,
+            max_branches=limits.max_branches,
         )

@@ -29,6 +29,8 @@ class Replay:
     """Observations and actions as the trajectory says."""
     spoken: tuple[SpokenTurn, ...]
     """Observations and actions as the trajectory's tokens say."""
+    final: bool
+    """Whether the trajectory has the last turn of its attempt, which no other branch follows."""
     max_turns: int
     """Number of turns after which an attempt in the trajectory's domain is truncated."""
     tokens: tuple[ScoredToken, ...]
@@ -38,6 +40,14 @@ class Replay:
     """Largest logprob difference that counts as rounding."""
     scored: Trajectory | None
     """The trajectory with its recomputed reward, or None if it never had a reward."""
+
+    def last(self, turn: int) -> bool:
+        """Whether a turn is the last one of the attempt."""
+        return self.final and turn + 1 == len(self.trajectory.turns)
+
+    def answered(self, turn: int) -> bool:
+        """Whether the environment's answer to the action of a turn was recorded."""
+        return not self.last(turn) or answered(self.trajectory, turn)
 
     def drawn(self, turn: int) -> list[ScoredToken]:
         recorded = self.trajectory.turns[turn]
@@ -65,7 +75,7 @@ def _report(replay: Replay, turn: int) -> dict[str, Any]:
         "turn": turn,
         "observation_equal": shown and _observation(replay, turn) is None,
         "action_equal": _action(replay, turn) is None,
-        "reward": recorded.reward if answered(replay.trajectory, turn) else None,
+        "reward": recorded.reward if replay.answered(turn) else None,
         "replayed_reward": (episode.answers[turn].reward if turn < len(episode.answers) else None),
         "tokens": sum(replay.trajectory.action_mask[recorded.start : recorded.end]),
         "versions": sorted({token.version for token in drawn}),
@@ -120,7 +130,7 @@ def _logprobs(replay: Replay, turn: int) -> str | None:
 
 
 def _reward(replay: Replay, turn: int) -> str | None:
-    if not answered(replay.trajectory, turn):
+    if not replay.answered(turn):
         return None
     if turn >= len(replay.episode.answers):
         return f": the environment failed: {replay.episode.error}"
@@ -133,7 +143,7 @@ def _reward(replay: Replay, turn: int) -> str | None:
 
 def _end(replay: Replay, turn: int) -> str | None:
     trajectory = replay.trajectory
-    last = turn + 1 == len(trajectory.turns)
+    last = replay.last(turn)
     if turn >= len(replay.episode.answers) or (last and trajectory.outcome not in TRAINABLE):
         return None
     answer = replay.episode.answers[turn]
@@ -142,7 +152,11 @@ def _end(replay: Replay, turn: int) -> str | None:
     if last and trajectory.outcome is Outcome.COMPLETED:
         expected = {"terminated"}
     elif last and trajectory.reason is Reason.TURN_LIMIT:
-        expected = {"truncated", "went on"} if turn + 1 == replay.max_turns else {"truncated"}
+        expected = (
+            {"truncated", "went on"}
+            if replay.recorded[turn].number + 1 == replay.max_turns
+            else {"truncated"}
+        )
     if found in expected:
         return None
     return f": the episode {min(expected)} after it as recorded, and {found} when replayed"

@@ -5,6 +5,7 @@ attempt, the replay covers its recorded turns. `replay.compare` documents the co
 """
 
 import asyncio
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,11 +14,12 @@ from typing import Any
 import polars as pl
 
 from rollart_flow.envs.base import Domain
+from rollart_flow.episodes import whole
 from rollart_flow.errors import SettingsError, TrainerError, WeightsError
 from rollart_flow.models.policy import load_codec
 from rollart_flow.pipeline import GeneratingNode, Pipeline
 from rollart_flow.replay.compare import Replay, first_divergence, turn_reports
-from rollart_flow.replay.episode import Episode, run_again
+from rollart_flow.replay.episode import in_order, run_again
 from rollart_flow.replay.logprobs import TOLERANCE, ScoredToken, score_again
 from rollart_flow.replay.spoken import recorded_turns, spoken_again
 from rollart_flow.rewards.score import score
@@ -53,20 +55,27 @@ def replay_trajectory(run_uri: str, trajectory_id: str) -> TrajectoryReplay:
         SettingsError: there is no such trajectory, or its domain is not in the stored pipeline.
     """
     run = Run(run_uri)
-    trajectory = _read(run, trajectory_id)
+    attempt, trajectory = _read(run, trajectory_id)
     pipeline = stored_pipeline(run)
     domain, node = _domain(pipeline, trajectory)
     tokens, unscored = _score_tokens(run, pipeline, trajectory)
+    codec = load_codec(local_path(policy_uri(run.uri)))
+    limits = node.attempt_limits(domain, pipeline.policy)
     # The environment needs its own event loop: the caller may have a running one (a notebook).
     with ThreadPoolExecutor(1) as thread:
         source = local_file(pipeline_uri(run.uri))
-        going = _go_again(pipeline, domain, node, trajectory, source)
-        episode, scored = thread.submit(asyncio.run, going).result()
+        again = run_again(domain, attempt, trajectory, codec, limits, source=source)
+        episode = thread.submit(asyncio.run, again).result()
+        scored = None
+        if trajectory.reward is not None:
+            scoring = _score_again(pipeline, domain, attempt, source)
+            scored = thread.submit(asyncio.run, scoring).result()
     replayed = Replay(
         trajectory=trajectory,
         episode=episode,
         recorded=tuple(recorded_turns(trajectory)),
-        spoken=tuple(spoken_again(trajectory, load_codec(local_path(policy_uri(run.uri))))),
+        spoken=tuple(spoken_again(trajectory, codec)),
+        final=all(row is trajectory for row, _, _ in in_order(attempt)[-1:]),
         max_turns=node.turns(domain),
         tokens=tokens,
         unscored=unscored,
@@ -80,12 +89,21 @@ def replay_trajectory(run_uri: str, trajectory_id: str) -> TrajectoryReplay:
     return TrajectoryReplay(trajectory_id, divergence is None, divergence, turn_reports(replayed))
 
 
-def _read(run: Run, trajectory_id: str) -> Trajectory:
-    mine = pl.col("trajectory_id") == trajectory_id
-    rows = run.trajectories.filter(mine).sort("seq").head(1).collect().to_dicts()
-    if not rows:
+def _read(run: Run, trajectory_id: str) -> tuple[list[Trajectory], Trajectory]:
+    """Return (all branches of the attempt in the order in which they began, the trajectory)."""
+    ids = pl.col("trajectory_id")
+    found = run.trajectories.filter(ids == trajectory_id).select("episode_id").head(1).collect()
+    if not len(found):
         raise SettingsError(f"no trajectory {trajectory_id!r} in run {run.info.name}")
-    trajectory = trajectory_from_row(rows[0])
+    mine = pl.col("episode_id") == found.item()
+    rows = run.trajectories.filter(mine).sort("seq").collect().unique("trajectory_id", keep="first")
+    attempt = [_with_files(run, trajectory_from_row(row)) for row in rows.to_dicts()]
+    attempt.sort(key=lambda each: each.branch)
+    return attempt, next(each for each in attempt if each.trajectory_id == trajectory_id)
+
+
+def _with_files(run: Run, trajectory: Trajectory) -> Trajectory:
+    """Return a trajectory with the files of its images."""
     if trajectory.images is None:
         return trajectory
     images = {image: run.image(image.image_id) for image in trajectory.images}
@@ -116,14 +134,10 @@ def _score_tokens(
         return (), error.message
 
 
-async def _go_again(
-    pipeline: Pipeline, domain: Domain, node: GeneratingNode, trajectory: Trajectory, source: Path
-) -> tuple[Episode, Trajectory | None]:
-    """Return (replayed episode, trajectory with recomputed reward or None if it had no reward)."""
-    limit_s = node.limits_in(domain.name).step_timeout_s
-    episode = await run_again(domain, trajectory, timeout_s=limit_s, source=source)
-    if trajectory.reward is None:
-        return episode, None
-    unscored = replace(trajectory, reward=None, reward_parts=None, scored_at=None)
+async def _score_again(
+    pipeline: Pipeline, domain: Domain, attempt: Sequence[Trajectory], source: Path
+) -> Trajectory:
+    """Return the attempt with its reward computed again."""
+    unscored = replace(whole(attempt), reward=None, reward_parts=None, scored_at=None)
     timeout_s = pipeline.reward.timeout_in(domain.name)
-    return episode, await score(unscored, pipeline.reward.function, timeout_s, source)
+    return await score(unscored, pipeline.reward.function, timeout_s, source)

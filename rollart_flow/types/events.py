@@ -47,6 +47,7 @@ class Reason(StrEnum):
     REWARD_NOT_FINITE = "reward_not_finite"
     CONTEXT_OVERFLOW = "context_overflow"
     TURN_LIMIT = "turn_limit"
+    BRANCH_LIMIT = "branch_limit"
     FILTERED = "filtered"
     """A filter refused the trajectory."""
     GROUP_FILTERED = "group_filtered"

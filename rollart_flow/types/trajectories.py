@@ -44,6 +44,12 @@ class Limits:
     trajectory_timeout_s: _Duration = 300.0
     """Time limit of an attempt, from the permission to start to its end [s]. Waiting for a place
     to run in does not count."""
+    context: str | None = None
+    """What happens when a chain of tokens gets too long: "cut", "summarize", "notes", one of them
+    with settings, such as "cut(keep=0.25)", or "end", which ends the attempt; None: what its domain
+    says."""
+    max_branches: Count = 64
+    """Rows of `trajectories` that one attempt may have, after which it is truncated."""
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -98,7 +98,8 @@ def test_its_tools_answer_and_what_they_raise_is_an_answer(isolated: bool) -> No
         more = call("price", "2", fruit="pear").tool_calls
         told, reward, terminated, _, _ = await environment.step(Action("", None, calls + more))
         assert (reward, terminated) == (0.0, False)
-        one, other = messages_of(told)
+        assert isinstance(told, tuple)
+        one, other = told
         assert (one.role, one.call_id, one.text) == (Role.TOOL, "1", '{"cents": 60}')
         assert (other.call_id, other.text) == ("2", "error: KeyError: 'pear'")
         _, reward, terminated, _, info = await environment.step(Action("60", "two at 30"))

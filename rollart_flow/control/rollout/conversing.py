@@ -1,18 +1,19 @@
-"""The conversation of one attempt: which codec it uses, which calls can be made, what is stored.
+"""The conversation of one branch: which codec it uses, which calls can be made, what is stored.
 
 Calls that cannot be made do not reach the environment: their errors are answers to the policy. The
 messages are stored as JSON beside the tokens, each with the number of its turn.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from rollart_flow.control.protocols import ChatCodec, Codec, Conversation
+from rollart_flow.control.rollout.recorder import ChainTurn, Recorder
 from rollart_flow.errors import SettingsError
 from rollart_flow.text import one_line
-from rollart_flow.types import Action, Image, Message, Observation, Tool, ToolCall
+from rollart_flow.types import Action, Message, Observation, Tool, ToolCall
 from rollart_flow.types.messages import messages_of, tool_result
 
 
@@ -69,49 +70,56 @@ def _call_error(tools: Mapping[str, Tool], call: ToolCall) -> str | None:
     return None
 
 
-def made(action: Action) -> Action:
-    """Return the action with only those of its calls that can be made."""
-    calls = tuple(call for call in action.tool_calls if call.error is None)
-    return action if len(calls) == len(action.tool_calls) else replace(action, tool_calls=calls)
+def without(action: Action, call_ids: Collection[str]) -> Action:
+    """Return the action without the calls of these ids."""
+    if not call_ids:
+        return action
+    calls = tuple(call for call in action.tool_calls if call.call_id not in call_ids)
+    return replace(action, tool_calls=calls)
 
 
-def with_refusals(action: Action, observation: Observation) -> Observation:
-    """Return an observation together with the answers to the calls that could not be made.
-
-    The answers of all calls come first, in the order of the calls, as chat templates want them.
-    """
-    refused = {
+def refusals(action: Action) -> dict[str, Message]:
+    """Return the answers to the calls that cannot be made, by id."""
+    return {
         call.call_id: tool_result(call, f"error: {call.error}")
         for call in action.tool_calls
         if call.error is not None
     }
-    if not refused:
+
+
+def with_results(turn: ChainTurn | None, observation: Observation) -> Observation:
+    """Return an observation with the answers to calls that the environment did not get.
+
+    The answers of all calls come first, in the order of the calls, as chat templates want them.
+    """
+    if turn is None or not turn.results or turn.action is None:
         return observation
     shown = messages_of(observation) if observation else ()
-    results = refused | {each.call_id: each for each in shown if each.call_id is not None}
-    order = [call.call_id for call in action.tool_calls if call.call_id in results]
+    answered = {each.call_id: each for each in shown if each.call_id is not None}
+    results = {**turn.results, **answered}
+    order = [call.call_id for call in turn.action.tool_calls if call.call_id in results]
     rest = [each for each in shown if each.call_id not in order]
     return (*(results[call_id] for call_id in order), *rest)
 
 
 class Transcript:
-    """The messages of an attempt, whose calls it checks and counts.
+    """The calls of a branch, which it checks and counts, and the form in which it is stored.
 
     Args:
         tools: tools that the policy may call; None if the environment takes text.
     """
 
-    __slots__ = ("_calls", "_errors", "_forms", "_tools")
+    __slots__ = ("_calls", "_errors", "_tools")
 
     def __init__(self, tools: Sequence[Tool] | None) -> None:
         self._tools = None if tools is None else {tool.name: tool for tool in tools}
-        self._forms: list[dict[str, Any]] = []
         self._calls = 0
         self._errors = 0
 
-    def add(self, turn: int, messages: Sequence[Message]) -> None:
-        """Add messages of a turn."""
-        self._forms += [{"turn": turn, **message.as_json()} for message in messages]
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        """The tools that the policy may call."""
+        return tuple((self._tools or {}).values())
 
     def checked(self, action: Action) -> Action:
         """Return the action with an error at each call that cannot be made."""
@@ -123,30 +131,32 @@ class Transcript:
         self._errors += sum(call.error is not None for call in calls)
         return replace(action, tool_calls=calls)
 
-    def columns(self) -> dict[str, Any]:
-        """Return the fields of `Trajectory` that hold the conversation."""
-        tools = self._tools
+    def columns(self, recorder: Recorder) -> dict[str, Any]:
+        """Return the fields of `Trajectory` that hold the conversation of a chain."""
+        before = [form for turn in recorder.before for form in _forms(turn, others=True)]
+        own = [form for turn in recorder.own for form in _forms(turn)]
+        tools = None if self._tools is None else _json([each.as_json() for each in self.tools])
         return {
-            "messages": _json(self._forms),
-            "tools": None if tools is None else _json([each.as_json() for each in tools.values()]),
+            "messages": _json(before + own),
+            "tools": tools,
             "tool_calls": self._calls,
             "tool_errors": self._errors,
         }
 
 
+def _forms(turn: ChainTurn, *, others: bool = False) -> Iterator[dict[str, Any]]:
+    """Yield the messages of a turn; `others`: its action is that of another branch."""
+    for message in messages_of(turn.observation):
+        yield {"turn": turn.number, **message.as_json()}
+    if turn.action is None:
+        return
+    form: dict[str, Any] = {"turn": turn.number, **turn.action.as_message().as_json()}
+    if others and not turn.rendered:
+        form["tokens"] = [turn.action_start, turn.end]
+        if not turn.ended:
+            form["ended"] = False
+    yield form
+
+
 def _json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-
-
-def text_of(observation: Observation) -> str:
-    """Return an observation as the text that the column `turns` holds."""
-    if isinstance(observation, str):
-        return observation
-    return "\n".join(f"{message.role}: {message.shown}" for message in observation)
-
-
-def images_of(observation: Observation) -> tuple[Image, ...]:
-    """Return the images of an observation in their order."""
-    if isinstance(observation, str):
-        return ()
-    return tuple(image for message in observation for image in message.images)

@@ -1,26 +1,46 @@
-"""Dialogue: what an environment and a policy say to each other in one attempt, and its record."""
+"""Dialogue: what an environment and a policy say to each other in one attempt.
+
+An attempt begins with one branch. Another one begins where the environment returns `SubAgent` or
+`Retry`, where a context policy shortens a chain, and where the chat template changes earlier turns
+of a policy with history="branch". A chain itself only ever grows.
+"""
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
+from functools import cache
+from typing import Any, Protocol
 
-from rollart_flow.control.protocols import Codec, Conversation
-from rollart_flow.control.rollout.conversing import (
-    TextConversation,
-    Transcript,
-    converse,
-    images_of,
-    made,
-    text_of,
-    with_refusals,
-)
+from rollart_flow.control.context.registry import named_context
+from rollart_flow.control.protocols import Codec
+from rollart_flow.control.rollout.branch_tree import BranchTree, environment_error
+from rollart_flow.control.rollout.conversing import refusals, with_results, without
 from rollart_flow.control.rollout.env_checks import StepAnswer
-from rollart_flow.control.rollout.guarded_env import GuardedEnvironment
-from rollart_flow.control.rollout.interrupts import AttemptEndedError, AttemptResult, failed
-from rollart_flow.control.rollout.recorder import Recorder
-from rollart_flow.errors import SettingsError
-from rollart_flow.types import Action, Generation, Observation, Outcome, Reason, Tool
-from rollart_flow.types.messages import messages_of
+from rollart_flow.control.rollout.interrupts import AttemptEndedError, AttemptResult
+from rollart_flow.control.rollout.recorder import ChainTurn, Recorder
+from rollart_flow.control.rollout.shortening import Shortening
+from rollart_flow.types import (
+    Action,
+    AttemptLimits,
+    Generation,
+    Message,
+    Observation,
+    Outcome,
+    Reason,
+    Tool,
+)
+from rollart_flow.types.branching import Branching, Retry, Return, StepObservation, SubAgent
+from rollart_flow.types.messages import tool_result
+
+_context = cache(named_context)
+
+
+class Steps(Protocol):
+    """An environment that takes actions, and says how long the last one took."""
+
+    async def step(self, action: str | Action) -> StepAnswer: ...
+
+    @property
+    def call_s(self) -> float: ...
 
 
 class Dialogue:
@@ -28,75 +48,141 @@ class Dialogue:
 
     Args:
         codec: codec of the policy.
-        recorder: record of the tokens and turns.
-        context_tokens: most tokens of the chain.
+        limits: limits of the attempt.
     """
 
-    __slots__ = ("_codec", "_context_tokens", "_conversation", "_recorder", "_tools", "_transcript")
+    __slots__ = ("_notes", "_shortening", "_tree")
 
-    def __init__(self, codec: Codec, recorder: Recorder, context_tokens: int) -> None:
-        self._codec = codec
-        self._recorder = recorder
-        self._context_tokens = context_tokens
-        self._tools: Sequence[Tool] | None = None
-        self._conversation: Conversation = TextConversation(codec)
-        self._transcript: Transcript | None = None
+    def __init__(self, codec: Codec, limits: AttemptLimits) -> None:
+        context = _context(limits.context)
+        self._shortening = None if context is None else Shortening(context, limits.context_tokens)
+        self._notes: list[str] = []
+        self._tree = BranchTree(codec, limits, () if context is None else context.tools)
+
+    @property
+    def recorder(self) -> Recorder:
+        """The record of the current branch."""
+        return self._tree.current.recorder
 
     def begin(self, observation: Observation, tools: Sequence[Tool] | None) -> None:
         """Begin with the first observation, and the tools of an environment that converses."""
-        if tools is None and isinstance(observation, str):
+        tree = self._tree
+        tree.takes_text = tools is None
+        tree.current.first = observation
+        one_branch = self._shortening is None and not tree.rerenders
+        if tools is not None or not isinstance(observation, str) or not one_branch:
+            tree.converse(tools)
+
+    def observe(self, number: int, observation: StepObservation) -> None:
+        """Add an observation to the chain, or to a new one, if it leaves room for an action.
+
+        Args:
+            number: number of the turn in the attempt.
+            observation: what the environment returned.
+        """
+        tree, branch = self._tree, self._tree.current
+        if not isinstance(observation, Branching):
+            if branch.said is None:
+                self._go_on(number, with_results(branch.recorder.last, observation))
+            else:
+                said, branch.said = branch.said, None
+                self._shorten(number, observation, branch.recorder.turns[:-1], said)
             return
-        self._tools = tools
-        self._transcript = Transcript(tools)
-        try:
-            self._conversation = converse(self._codec, tools or ())
-        except SettingsError as error:
-            raise failed(Reason.ENVIRONMENT_ERROR, "beginning the conversation", error) from error
+        if branch.transcript is None:
+            kind = type(observation).__name__
+            raise environment_error(
+                f"`step` returned {kind}, but the environment shows text; set converses = True"
+            )
+        match observation:
+            case SubAgent():
+                tree.begin_sub_agent(number, observation)
+            case Return(inner):
+                tree.end_sub_agent()
+                self.observe(number, inner)
+            case Retry():
+                tree.retry(number, observation)
 
-    def observe(self, turn: int, observation: Observation) -> None:
-        """Add an observation to the chain, if it leaves room for an action."""
-        try:
-            tokens = self._conversation.observe(observation, ended=self._recorder.ended)
-        except Exception as error:  # what no tokenizer or template takes is the environment's doing
-            raise failed(Reason.ENVIRONMENT_ERROR, "encoding the observation", error) from error
-        if len(self._recorder) + len(tokens) >= self._context_tokens:
-            raise AttemptEndedError(AttemptResult(Outcome.TRUNCATED, Reason.CONTEXT_OVERFLOW))
-        self._recorder.observe(text_of(observation), tokens, images_of(observation))
-        if self._transcript is not None:
-            self._transcript.add(turn, messages_of(observation))
-
-    def act(self, turn: int, generation: Generation, generate_s: float) -> Action:
+    def act(self, generation: Generation, generate_s: float) -> Action:
         """Add generated tokens to the chain; return their action, with its calls checked."""
-        action = self._conversation.act(generation.token_ids)
-        if self._transcript is not None:
-            action = self._transcript.checked(action)
-            self._transcript.add(turn, (action.as_message(),))
-        self._recorder.act(generation, action.text, generate_s)
+        branch = self._tree.current
+        action = branch.conversation.act(generation.token_ids)
+        if branch.transcript is not None:
+            action = branch.transcript.checked(action)
+        branch.recorder.act(generation, action, generate_s)
         return action
 
-    async def answer(self, environment: GuardedEnvironment, action: Action) -> StepAnswer:
-        """Return the environment's answer, with those to the calls that cannot be made.
+    async def answer(self, environment: Steps, action: Action) -> StepAnswer:
+        """Return the environment's answer to an action.
 
-        An action all of whose calls cannot be made does not reach the environment.
+        Answers to calls that cannot be made, or that the context policy takes, are added to the
+        next observation; an action with only such calls does not reach the environment.
         """
-        makes = made(action)
-        if action.tool_calls and not makes.tool_calls:
-            self._recorder.end_turn()
-            return StepAnswer(with_refusals(action, ()), 0.0, False, False, {})
+        branch, recorder = self._tree.current, self._tree.current.recorder
+        if branch.asked is not None:
+            recorder.end_turn()
+            asked, branch.asked, branch.said = branch.asked, None, action.text
+            return StepAnswer(asked, 0.0, False, False, {})
+        makes = action
+        if action.tool_calls:
+            results = refusals(action) | self._called(action)
+            makes = without(action, results)
+            if recorder.last is not None:
+                recorder.last.results = results
+            if not makes.tool_calls:
+                recorder.end_turn()
+                return StepAnswer((), 0.0, False, False, {})
         try:
-            answer = await environment.step(action.text if self._tools is None else makes)
+            answer = await environment.step(action.text if self._tree.takes_text else makes)
         except (AttemptEndedError, asyncio.CancelledError):
-            self._recorder.end_turn(step_s=environment.call_s)
+            recorder.end_turn(step_s=environment.call_s)
             raise
-        self._recorder.end_turn(answer.reward, environment.call_s)
-        if makes is action:
-            return answer
-        return answer._replace(observation=with_refusals(action, answer.observation))
+        recorder.end_turn(answer.reward, environment.call_s)
+        return answer
 
-    def columns(self) -> dict[str, Any] | None:
-        """Return the fields of `Trajectory` of a conversation; None if all was text."""
-        if self._transcript is None:
-            return None
-        ids = self._recorder.token_ids
-        rewritten_at = self._conversation.rewritten_at(ids) if ids else None
-        return {**self._transcript.columns(), "rewritten_at": rewritten_at}
+    def rows(self, trajectory_id: str) -> list[tuple[Recorder, dict[str, Any]]]:
+        """Return the record of each branch, with the fields of `Trajectory` that are its own."""
+        return self._tree.rows(trajectory_id)
+
+    def _go_on(self, number: int, observation: Observation) -> None:
+        """Continue the current branch, unless its chain has to be shortened or rendered again."""
+        tree, branch, shortening = self._tree, self._tree.current, self._shortening
+        turns = branch.recorder.turns if shortening is not None else []
+        if shortening is not None and shortening.due(branch.recorder):
+            if shortening.request and tree.append(number, shortening.asks(observation)):
+                branch.asked = observation
+            else:
+                self._shorten(number, observation, turns)
+            return
+        if tree.rerenders and branch.recorder.last and tree.render_again(number, observation):
+            return
+        if tree.append(number, observation):
+            return
+        if len(turns) < 2:
+            raise AttemptEndedError(AttemptResult(Outcome.TRUNCATED, Reason.CONTEXT_OVERFLOW))
+        self._shorten(number, observation, turns, least=True)
+
+    def _shorten(
+        self,
+        number: int,
+        observation: Observation,
+        turns: Sequence[ChainTurn],
+        said: str | None = None,
+        *,
+        least: bool = False,
+    ) -> None:
+        """Go on in a branch with the first messages and the last turns."""
+        assert self._shortening is not None, "only a context policy shortens"
+        first = self._tree.current.first
+        kept = self._shortening.kept(first, turns, said, self._notes, least=least)
+        self._tree.restart(number, observation, kept, first)
+
+    def _called(self, action: Action) -> dict[str, Message]:
+        """Return the answers to calls of the context policy's tools, by id."""
+        if self._shortening is None:
+            return {}
+        names = {tool.name for tool in self._shortening.tools}
+        return {
+            call.call_id: tool_result(call, self._shortening.called(call, self._notes))
+            for call in action.tool_calls
+            if call.error is None and call.name in names
+        }

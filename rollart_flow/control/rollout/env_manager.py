@@ -32,7 +32,6 @@ from rollart_flow.control.rollout.interrupts import (
     TimeLimit,
     failed,
 )
-from rollart_flow.control.rollout.recorder import Recorder
 from rollart_flow.errors import EngineError
 from rollart_flow.types import (
     Action,
@@ -45,6 +44,7 @@ from rollart_flow.types import (
     Reason,
     Trajectory,
 )
+from rollart_flow.types.branching import StepObservation
 
 
 class EnvManager:
@@ -66,7 +66,7 @@ class EnvManager:
     # A process holds many managers at once; with slots, each is one allocation instead of two.
     __slots__ = (
         "_admission", "_attempt", "_dialogue", "_env_version", "_environment", "_limits",
-        "_lockstep", "_placement", "_proxy", "_recorder", "_report", "_session", "_slot",
+        "_lockstep", "_placement", "_proxy", "_report", "_session", "_slot",
         "_time_limit", "_version", "_wall", "_worker", "assignment",
     )  # fmt: skip
 
@@ -99,8 +99,7 @@ class EnvManager:
         # An attempt may run twice at once: again after its rollout worker was lost, or assigned
         # again by a restarted scheduler. The requests of both runs need different ids.
         self._session = f"{assignment.trajectory_id}@{worker}.{proxy.session()}"
-        self._recorder = Recorder()
-        self._dialogue = Dialogue(codec, self._recorder, limits.context_tokens)
+        self._dialogue = Dialogue(codec, limits)
         self._environment = GuardedEnvironment(
             make, assignment.trajectory_id, limits.step_timeout_s, self._attempt
         )
@@ -130,17 +129,19 @@ class EnvManager:
             close_error = await self._clean_up()
         if ending.error is None and close_error is not None:
             ending = replace(ending, error=close_error)
-        trajectory = self._recorder.trajectory(
-            self.assignment,
-            ending,
-            created_at=created_at,
-            finished_at=finished_at,
-            reset_s=self._environment.reset_s,
-            env_version=self._env_version,
-            solved=self._environment.solved,
-            conversation=self._dialogue.columns(),
+        return tuple(
+            recorder.trajectory(
+                self.assignment,
+                ending,
+                created_at=created_at,
+                finished_at=finished_at,
+                reset_s=0.0 if columns["branch"] else self._environment.reset_s,
+                env_version=self._env_version,
+                solved=self._environment.solved,
+                columns=columns,
+            )
+            for recorder, columns in self._dialogue.rows(self.assignment.trajectory_id)
         )
-        return (trajectory,)
 
     def _now(self) -> datetime:
         return self._wall(asyncio.get_running_loop().time())
@@ -171,6 +172,7 @@ class EnvManager:
             return refused
         assignment = self.assignment
         self._time_limit.start()
+        observation: StepObservation
         observation = await self._environment.reset(assignment.env_seed, assignment.task.payload)
         if self._slot is not None:
             self._time_limit.pause()
@@ -205,7 +207,7 @@ class EnvManager:
         finally:
             self._attempt.generating = None
         seconds = asyncio.get_running_loop().time() - started
-        action = self._dialogue.act(turn, generation, seconds)
+        action = self._dialogue.act(generation, seconds)
         self._attempt.check()
         if error is not None:
             raise failed(Reason.ENGINE_ERROR, "the engine", error) from error
@@ -214,18 +216,18 @@ class EnvManager:
 
     def _request(self, turn: int) -> GenerationRequest:
         assignment = self.assignment
-        room = self._limits.context_tokens - len(self._recorder)
+        room = self._limits.context_tokens - len(self._dialogue.recorder)
         sampling = assignment.sampling
         if room < sampling.max_tokens:
             sampling = replace(sampling, max_tokens=room)
         return GenerationRequest(
             request_id=f"{self._session}/{turn}",
-            prompt_ids=tuple(self._recorder.token_ids),
+            prompt_ids=tuple(self._dialogue.recorder.token_ids),
             sampling=sampling,
             trajectory_id=assignment.trajectory_id,
             domain=assignment.task.domain,
             placement=self._placement,
-            images=self._recorder.images,
+            images=self._dialogue.recorder.images,
         )
 
     def _check_finish(self, generation: Generation) -> None:

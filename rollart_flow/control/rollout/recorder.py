@@ -1,8 +1,8 @@
-"""Recorder: the append-only token chain of an attempt, divided into turns.
+"""Recorder: the append-only token chain of a branch, divided into turns.
 
 The invariant (token fidelity): generated tokens are recorded exactly as sampled, with their
-logprobs and versions; observation tokens have mask False, logprob 0.0 and version -1; all lists
-stay aligned.
+logprobs and versions; all other tokens have mask False, logprob 0.0 and version -1; all lists stay
+aligned.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,20 +11,37 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from rollart_flow.control.rollout.interrupts import AttemptResult
-from rollart_flow.types import Assignment, FinishReason, Generation, Image, Trajectory, Turn
+from rollart_flow.types import (
+    Action,
+    Assignment,
+    FinishReason,
+    Generation,
+    Message,
+    Observation,
+    Trajectory,
+    Turn,
+)
+from rollart_flow.types.messages import images_of, text_of
 
 V = TypeVar("V")
 
 
 @dataclass(slots=True)
-class _Recorded:
-    """A turn: observation, action, and the answer of the environment."""
+class ChainTurn:
+    """A turn of a chain: observation, action, and the answer of the environment."""
 
+    number: int
+    """Number of the turn in the attempt."""
     start: int
     action_start: int
     """Index of the first generated token of the turn."""
-    observation: str
-    action: str = ""
+    observation: Observation
+    action: Action | None = None
+    results: Mapping[str, Message] | None = None
+    """Answers to calls of the action that the environment does not get, by id of the call."""
+    rendered: bool = False
+    """Whether the turn has no tokens of its own, since the chat template rendered it again as a
+    part of the next observation."""
     generate_s: float = 0.0
     hardware: str = ""
     worker: str = ""
@@ -34,13 +51,18 @@ class _Recorded:
     reward: float = 0.0
     step_s: float = 0.0
 
+    @property
+    def ended(self) -> bool:
+        """Whether the action ended without reaching its length limit."""
+        return self.finish_reason != FinishReason.LENGTH
+
     def turn(self) -> Turn:
         """Return the turn of the trajectory."""
         return Turn(
             start=self.start,
             end=self.end,
-            observation=self.observation,
-            action=self.action,
+            observation=text_of(self.observation),
+            action="" if self.action is None else self.action.text,
             reward=self.reward,
             generate_s=self.generate_s,
             step_s=self.step_s,
@@ -51,26 +73,36 @@ class _Recorded:
 
 
 class Recorder:
-    """Tokens and turns of one attempt.
+    """Tokens and turns of one branch.
 
     The data of generated tokens is kept separately during the attempt, and aligned with the chain
     once, at the end.
+
+    Args:
+        before: turns that other branches have sampled, and that this one shows the policy.
+        shared: leading tokens that are those of the branch that this one came from.
     """
 
-    __slots__ = ("_kept", "_logprobs", "_turn", "_turns", "_versions", "images", "token_ids")
+    __slots__ = (
+        "_kept", "_logprobs", "_turn", "_versions", "before", "images", "own", "shared_tokens",
+        "token_ids",
+    )  # fmt: skip
 
-    def __init__(self) -> None:
-        self.token_ids: list[int] = []
+    def __init__(self, before: Sequence[ChainTurn] = (), shared: Sequence[int] = ()) -> None:
+        self.before = before
+        self.shared_tokens = len(shared)
+        self.token_ids: list[int] = [*shared]
         """The chain so far."""
-        self.images: tuple[Image, ...] = ()
+        self.images = tuple(image for turn in before for image in images_of(turn.observation))
         """Images whose placeholders the chain has, in their order."""
+        self.own: list[ChainTurn] = []
+        """Turns whose actions are sampled here."""
         self._logprobs: list[float] = []
         """Log-probabilities by generated token; the next two lists are indexed alike."""
         self._versions: list[int] = []
         self._kept: list[tuple[int, ...]] = []
         """Kept token ids, only for sampling that truncates."""
-        self._turns: list[_Recorded] = []
-        self._turn: _Recorded | None = None
+        self._turn: ChainTurn | None = None
         """Current turn, until it has ended."""
 
     def __len__(self) -> int:
@@ -78,22 +110,47 @@ class Recorder:
         return len(self.token_ids)
 
     @property
+    def sampled(self) -> bool:
+        """Whether the chain has a token that was sampled here."""
+        return bool(self._versions)
+
+    @property
+    def turns(self) -> list[ChainTurn]:
+        """All turns that the policy sees."""
+        return [*self.before, *self.own]
+
+    @property
+    def last(self) -> ChainTurn | None:
+        """The last turn that the policy sees; None at the beginning."""
+        if self.own:
+            return self.own[-1]
+        return self.before[-1] if self.before else None
+
+    @property
     def ended(self) -> bool:
         """Whether the last action ended without reaching its length limit."""
-        return not self._turns or self._turns[-1].finish_reason != FinishReason.LENGTH
+        last = self.last
+        return last is None or last.ended
 
     def observe(
-        self, observation: str, token_ids: tuple[int, ...], images: tuple[Image, ...] = ()
+        self, observation: Observation, token_ids: Sequence[int], number: int | None = None
     ) -> None:
-        """Begin a turn with an observation."""
-        start = len(self)
-        self._turn = _Recorded(start, start + len(token_ids), observation)
-        self._turns.append(self._turn)
-        self.token_ids += token_ids
-        self.images += images
+        """Begin a turn with an observation.
 
-    def act(self, generation: Generation, action: str, generate_s: float) -> None:
-        """Add the action of the turn; `action` is its decoded text."""
+        Args:
+            observation: what the environment shows.
+            token_ids: its tokens, after those of the chain.
+            number: number of the turn in the attempt; None: that of the turn in the chain.
+        """
+        start = len(self)
+        number = len(self.own) if number is None else number
+        self._turn = ChainTurn(number, start, start + len(token_ids), observation)
+        self.own.append(self._turn)
+        self.token_ids += token_ids
+        self.images += images_of(observation)
+
+    def act(self, generation: Generation, action: Action, generate_s: float) -> ChainTurn:
+        """Add the action of the turn, which its tokens were parsed to; return the turn."""
         turn = self._turn
         if turn is None:
             raise ValueError("an action needs an observation before it")
@@ -107,6 +164,8 @@ class Recorder:
         turn.worker = generation.worker
         turn.prefilled_by = generation.prefilled_by
         turn.finish_reason = generation.finish_reason
+        turn.end = len(self.token_ids)
+        return turn
 
     def end_turn(self, reward: float = 0.0, step_s: float = 0.0) -> None:
         """End the turn with the environment's answer, or without one if there is none."""
@@ -126,18 +185,18 @@ class Recorder:
         reset_s: float,
         env_version: str,
         solved: bool | None,
-        conversation: Mapping[str, Any] | None = None,
+        columns: Mapping[str, Any] | None = None,
     ) -> Trajectory:
-        """Return the attempt as a trajectory without a reward.
+        """Return the branch as a trajectory without a reward.
 
-        `conversation` has the fields of a trajectory with messages.
+        `columns` has the fields of a trajectory with messages, and of one with a parent.
         """
         self.end_turn()
         task = assignment.task
         versions = self._versions
-        prefilled_by = tuple(turn.prefilled_by for turn in self._turns)
+        prefilled_by = tuple(turn.prefilled_by for turn in self.own)
+        branch = {"trajectory_id": assignment.trajectory_id, **(columns or {})}
         return Trajectory(
-            trajectory_id=assignment.trajectory_id,
             episode_id=assignment.episode_id,
             group_id=assignment.group_id,
             task_id=task.task_id,
@@ -161,18 +220,18 @@ class Recorder:
             logprobs=self._along(self._logprobs, 0.0),
             token_versions=self._along(versions, -1),
             kept_token_ids=tuple(self._kept) if assignment.sampling.truncates else None,
-            turns=tuple(turn.turn() for turn in self._turns),
+            turns=tuple(turn.turn() for turn in self.own),
             solved=solved,
             prefill_workers=prefilled_by if any(prefilled_by) else None,
             images=self.images or None,
-            **(conversation or {}),
+            **branch,
         )
 
     def _along(self, generated: Sequence[V], observed: V) -> tuple[V, ...]:
         """Align values of generated tokens with the chain; observation tokens get one value."""
-        laid: list[V] = []
+        laid: list[V] = [observed] * self.shared_tokens
         taken = 0
-        for turn in self._turns:
+        for turn in self.own:
             laid += [observed] * (turn.action_start - turn.start)
             count = turn.end - turn.action_start
             laid += generated[taken : taken + count]

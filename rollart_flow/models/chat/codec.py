@@ -13,7 +13,7 @@ from rollart_flow.models.chat.conversation import TemplateConversation
 from rollart_flow.models.chat.formats import format_of
 from rollart_flow.models.chat.markers import MarkerTokenizer
 from rollart_flow.models.chat.renderer import TurnRenderer
-from rollart_flow.models.chat.settings import ChatSettings
+from rollart_flow.models.chat.settings import BRANCH, ChatSettings
 from rollart_flow.models.chat.template import ChatTemplate
 from rollart_flow.models.chat.turns import TurnFormat
 from rollart_flow.models.tokenizer import CHAT_FILE
@@ -49,6 +49,8 @@ class TextCodec:
         self._tokenizer.protect(_role_markers(turns, self._tokenizer))
         self._renderer = TurnRenderer(self._template, self._tokenizer)
         self._format = format_of(source, chat.format)
+        self.branches_history = chat.history == BRANCH
+        """Whether a branch begins where the chat template changes earlier turns."""
         self._pieces = self._encoded(turns) if turns.appends else None
         ids = map(self._tokenizer.id_of, (*self._renderer.stops, markers.get("eos_token", "")))
         self.stop_token_ids: tuple[int, ...] = tuple(

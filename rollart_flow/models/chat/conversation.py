@@ -62,6 +62,7 @@ class TemplateConversation:
         else:
             suffix = self._renderer.open(new, self._tools)
         self._messages += new
+        self._call_ids.update(call.call_id for each in new for call in each.tool_calls)
         self._thinking = suffix.thinking
         return suffix.token_ids
 

@@ -72,6 +72,8 @@ class JsonConversation:
 
 
 class JsonCodec(LetterCodec):
+    branches_history = False
+
     def converse(self, tools: Sequence[Tool] = ()) -> JsonConversation:
         return JsonConversation()
 

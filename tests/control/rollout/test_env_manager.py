@@ -599,6 +599,6 @@ async def test_kept_token_sets_are_stored_for_generated_tokens() -> None:
 
 @pytest.mark.parametrize("name", ["max_turns", "context_tokens", "step_timeout_s"])
 def test_limits_of_nothing_are_refused(name: str) -> None:
-    values: dict[str, int] = {"max_turns": 1, "context_tokens": 1} | {name: 0}
+    values: dict[str, Any] = {"max_turns": 1, "context_tokens": 1} | {name: 0}
     with pytest.raises(SettingsError, match=f"{name} should be greater than"):
         AttemptLimits(**values)

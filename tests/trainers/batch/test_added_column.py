@@ -62,12 +62,13 @@ from rollart_flow.rows import trajectories_table, trajectory_from_row
 from rollart_flow.schema import check
 from rollart_flow.trainers.backends.embedded import EmbeddedTrainer
 from rollart_flow.trainers.batch.training_batch import read_batch
-from rollart_flow.types import Assignment, FinishReason, Generation, Outcome, Task
+from rollart_flow.types import Action, Assignment, FinishReason, Generation, Outcome, Task
 
 recorder = Recorder()
 for ids in ((7, 8, 9), (5, 6)):
     recorder.observe("look", (1, 2))
-    recorder.act(Generation(ids, (-1.0,) * len(ids), (0,) * len(ids), FinishReason.STOP), "go", 0.1)
+    drawn = Generation(ids, (-1.0,) * len(ids), (0,) * len(ids), FinishReason.STOP)
+    recorder.act(drawn, Action("go"), 0.1)
     recorder.end_turn(1.0)
 now = datetime.now(UTC)
 done = recorder.trajectory(

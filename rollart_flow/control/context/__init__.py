@@ -1,0 +1,1 @@
+"""Context policies: what becomes of a conversation that gets too long for the policy's context."""

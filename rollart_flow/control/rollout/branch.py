@@ -1,0 +1,134 @@
+"""Branches of one attempt: chains of tokens, each of which is a row of `trajectories`.
+
+The invariant: a token that was sampled is an action in exactly one branch. Other branches may show
+it to the policy, as the same token and with mask False.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from rollart_flow.control.protocols import Conversation
+from rollart_flow.control.rollout.conversing import Transcript
+from rollart_flow.control.rollout.recorder import ChainTurn, Recorder
+from rollart_flow.types import Message, Observation
+from rollart_flow.types.messages import messages_of
+
+
+class Branch:
+    """One chain, and the conversation that it holds.
+
+    Args:
+        conversation: turns messages to tokens, and tokens to actions.
+        transcript: checks and counts calls; None if the environment shows text and takes text.
+        recorder: record of the tokens and turns.
+        first: what the environment showed first.
+        parent: branch that this one came from.
+        caller: branch that goes on when this one, a sub-agent, ends.
+    """
+
+    __slots__ = (
+        "asked", "caller", "conversation", "first", "parent", "recorder", "said", "transcript",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        conversation: Conversation,
+        transcript: Transcript | None,
+        recorder: Recorder,
+        *,
+        first: Observation = "",
+        parent: "Branch | None" = None,
+        caller: "Branch | None" = None,
+    ) -> None:
+        self.conversation = conversation
+        self.transcript = transcript
+        self.recorder = recorder
+        self.first = first
+        self.parent = parent
+        self.caller = caller
+        self.asked: Observation | None = None
+        """Observation that the policy answers after the request of a context policy."""
+        self.said: str | None = None
+        """Answer of the policy to that request."""
+
+
+class ChainBuilder:
+    """Builds the beginning of a branch from turns of another one.
+
+    Args:
+        conversation: a conversation that has not begun.
+    """
+
+    def __init__(self, conversation: Conversation) -> None:
+        self.conversation = conversation
+        self.turns: list[ChainTurn] = []
+        self.token_ids: list[int] = []
+        self._rendered: list[Message] = []
+        self._renamed: dict[str, str] = {}
+        """New ids of the calls of the last action, by their former ids."""
+
+    def take(self, turns: Sequence[ChainTurn], source: Recorder) -> None:
+        """Add turns of a chain, with the tokens of their actions."""
+        for turn in turns:
+            if turn.rendered:
+                self.render(turn)
+            else:
+                self._take(turn, source.token_ids[turn.action_start : turn.end])
+
+    def render(self, turn: ChainTurn) -> None:
+        """Add a turn whose action the chat template renders again."""
+        place = len(self.token_ids)
+        added = replace(turn, start=place, action_start=place, end=place, rendered=True)
+        self.turns.append(added)
+        self._rendered += messages_of(turn.observation)
+        if turn.action is not None:
+            self._rendered.append(turn.action.as_message())
+
+    def observe(self, observation: Observation) -> Observation:
+        """Add the tokens of an observation; return it with the ids that calls have here."""
+        if self._renamed and not isinstance(observation, str):
+            observation = tuple(map(self._with_new_id, observation))
+        shown = observation
+        if self._rendered:
+            shown, self._rendered = (*self._rendered, *messages_of(observation)), []
+        ended = not self.turns or self.turns[-1].ended
+        self.token_ids += self.conversation.observe(shown, ended=ended)
+        return observation
+
+    def _take(self, turn: ChainTurn, token_ids: Sequence[int]) -> None:
+        start = len(self.token_ids)
+        observation = self.observe(turn.observation)
+        action_start = len(self.token_ids)
+        self.token_ids += token_ids
+        again, action, results = self.conversation.act(token_ids), turn.action, turn.results
+        if action is not None:
+            pairs = [*zip(action.tool_calls, again.tool_calls, strict=False)]
+            self._renamed = {old.call_id: new.call_id for old, new in pairs}
+            calls = tuple(replace(old, call_id=new.call_id) for old, new in pairs)
+            action = replace(action, tool_calls=calls)
+        if results:
+            changed = map(self._with_new_id, results.values())
+            results = {str(each.call_id): each for each in changed}
+        self.turns.append(
+            replace(
+                turn,
+                start=start,
+                action_start=action_start,
+                end=len(self.token_ids),
+                observation=observation,
+                action=action,
+                results=results,
+            )
+        )
+
+    def _with_new_id(self, message: Message) -> Message:
+        call_id = message.call_id
+        if call_id is None or self._renamed.get(call_id, call_id) == call_id:
+            return message
+        return replace(message, call_id=self._renamed[call_id])
+
+
+def common_tokens(one: Sequence[int], other: Sequence[int]) -> int:
+    """Return the length of the longest common beginning of two chains."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
