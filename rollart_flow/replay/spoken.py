@@ -7,13 +7,8 @@ from dataclasses import dataclass
 from rollart_flow.control.protocols import Codec, Conversation
 from rollart_flow.control.rollout.conversing import TextConversation, Transcript, converse
 from rollart_flow.types import Action, FinishReason, Message, Observation, Tool, Trajectory, Turn
-from rollart_flow.types.messages import (
-    StoredTurn,
-    messages_json,
-    messages_of,
-    tool_from_json,
-    turns_from_json,
-)
+from rollart_flow.types.messages import messages_json, messages_of, tool_from_json
+from rollart_flow.types.stored_turns import StoredTurn, turns_from_json
 
 
 @dataclass(frozen=True, slots=True)

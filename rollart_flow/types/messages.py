@@ -6,7 +6,7 @@ with the arguments of a call as an object.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, TypeAlias
@@ -203,41 +203,6 @@ def images_of(observation: Observation) -> tuple[Image, ...]:
     if isinstance(observation, str):
         return ()
     return tuple(image for message in observation for image in message.images)
-
-
-@dataclass(frozen=True, slots=True)
-class StoredTurn:
-    """A turn of a stored conversation."""
-
-    number: int
-    """Number of the turn in its attempt."""
-    shown: tuple[Message, ...]
-    action: Action | None
-    """None if the attempt ended before it."""
-    tokens: tuple[int, int] | None = None
-    """Start and end of the action's tokens in the row, if another branch has sampled them."""
-    ended: bool = True
-    """Whether that action ended without reaching its length limit."""
-
-
-def turns_from_json(messages: str, known: Mapping[str, Image] = NO_IMAGES) -> list[StoredTurn]:
-    """Return the turns of a stored conversation, those of other branches first.
-
-    Args: `known` is that of `message_from_json`.
-    """
-    turns: list[StoredTurn] = []
-    for form in json.loads(messages):
-        message = message_from_json(form, known)
-        if not turns or form["turn"] != turns[-1].number:
-            turns.append(StoredTurn(form["turn"], (), None))
-        if message.role is Role.ASSISTANT:
-            place = form.get("tokens")
-            tokens = None if place is None else (place[0], place[1])
-            ended = form.get("ended", True)
-            turns[-1] = replace(turns[-1], action=message.as_action(), tokens=tokens, ended=ended)
-        else:
-            turns[-1] = replace(turns[-1], shown=(*turns[-1].shown, message))
-    return turns
 
 
 def messages_json(messages: Sequence[Message]) -> str:

@@ -22,6 +22,7 @@ from rollart_flow.envs.base import Domain, Environment
 from rollart_flow.envs.process import ProcessEnvironment, WarmProcesses
 from rollart_flow.errors import EnvironmentFailedError, EnvironmentTimeoutError
 from rollart_flow.types import Action, Image
+from rollart_flow.types.branching import messages_in
 from rollart_flow.types.messages import user
 from tests.envs.awkward import Awkward
 
@@ -379,7 +380,7 @@ def test_images_come_with_their_files_and_one_that_is_none_is_an_error() -> None
             second, *_ = await environment.step(Action("go"))
             with pytest.raises(EnvironmentFailedError, match="no image"):
                 await environment.step(Action("go"))
-        images = [message.images[0] for message in (*first, *second)]
+        images = [message.images[0] for message in (*first, *messages_in(second))]
         assert images == [Image.of(np.zeros((4, 4, 3), np.uint8))] * 2
         assert images[0].png is not None
         assert images[0] is images[1]

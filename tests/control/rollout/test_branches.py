@@ -310,8 +310,8 @@ async def test_notes_stay_when_turns_are_cut() -> None:
     write = {"calls": [["write_note", {"text": "key is 7"}]]}
     read = {"calls": [["read_notes", {}]]}
     both = {"calls": [["read_notes", {}], ["add", {"a": 1, "b": 2}]]}
-    steps = [GO_ON] * 4 + ["answers"] * 4
-    said = [write, *({"text": "go"},) * 4, read, both, {"text": "end"}]
+    steps = [*[GO_ON] * 4, *["answers"] * 4]
+    said: list[Said] = [write, *({"text": "go"},) * 4, read, both, {"text": "end"}]
     branches, script = await played(steps, said, context_tokens=1_200, context="notes")
     told = [form for each in branches for form in json.loads(each.messages or "")]
     results = [form["content"] for form in told if form["role"] == "tool"]
@@ -366,5 +366,5 @@ def test_every_sampled_token_is_an_action_of_one_branch(
     steps: list[Any], said: list[Any], context: str | None, tokens: int, rendered: bool
 ) -> None:
     codec = NumberedCodec(branches_history=rendered)
-    limits = {"context": context, "context_tokens": tokens, "max_branches": 6}
+    limits: dict[str, Any] = {"context": context, "context_tokens": tokens, "max_branches": 6}
     asyncio.run(played(steps, said, codec=codec, **limits))
