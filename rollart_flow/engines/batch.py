@@ -16,8 +16,9 @@ from rollart_flow.engines.graphs import DecodeGraphs
 from rollart_flow.engines.kv_cache import RowCache, rows_that_fit
 from rollart_flow.engines.requests import EmbeddedStream
 from rollart_flow.engines.sampler import FloatArray, Sampler
-from rollart_flow.models.cached import CachedQwen3, Int64Array
+from rollart_flow.models.cached import CachedModel, CachedQwen3, Int64Array
 from rollart_flow.models.key_values import KeyValues
+from rollart_flow.models.language_model import ModelShape
 from rollart_flow.models.qwen3 import ModelConfig
 from rollart_flow.types import FinishReason
 
@@ -55,6 +56,22 @@ def groups(fills: list[Fill], most: int) -> Iterator[list[Fill]]:
         yield group
 
 
+def _cached(
+    config: ModelShape,
+    tensors: Mapping[str, torch.Tensor],
+    dtype: torch.dtype,
+    device: torch.device,
+) -> CachedModel:
+    """Return the model of this library in inference form, or that of transformers."""
+    if isinstance(config, ModelConfig):
+        return CachedQwen3(config, tensors, dtype, device)
+    from rollart_flow.models.hf.cached import CachedTransformers
+    from rollart_flow.models.hf.config import TransformersConfig
+
+    assert isinstance(config, TransformersConfig)
+    return CachedTransformers(config, tensors, dtype, device)
+
+
 PREFILL_TOKENS = 2048
 """Maximum number of new tokens of one prefill, including padding; roughly the same limit applies
 between two decode steps."""
@@ -65,7 +82,7 @@ class DecodeBatch:
 
     def __init__(
         self,
-        config: ModelConfig,
+        config: ModelShape,
         tensors: Mapping[str, torch.Tensor],
         *,
         device: torch.device,
@@ -78,7 +95,7 @@ class DecodeBatch:
         chunk_tokens: int,
     ) -> None:
         rows = max_batch + cached_rows
-        self.model = CachedQwen3(config, tensors, dtype, device)
+        self.model = _cached(config, tensors, dtype, device)
         if device.type == "cuda":
             free, _ = torch.cuda.mem_get_info(device)
             each = KeyValues.row_bytes(config, max_context, dtype)
@@ -256,7 +273,7 @@ class DecodeBatch:
 
     def _new_graphs(self) -> DecodeGraphs | None:
         """Build the graphs for the current cache memory; None if decode steps are not captured."""
-        if not self._captures:
+        if not self._captures or not isinstance(self.model, CachedQwen3):
             return None
         return DecodeGraphs(self.model, self._cache.tensors, len(self._cache.held))
 

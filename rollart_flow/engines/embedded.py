@@ -1,4 +1,4 @@
-"""The embedded engine: small Qwen3 models on torch, in the process and event loop of the caller.
+"""The embedded engine: small models on torch, in the process and event loop of the caller.
 
 The engine gives laptops, tests and demos the semantics of a group of vLLM workers (ROLLART section
 6): continuous batching, shared prefixes, streamed chunks, aborts that keep tokens, and a weight
@@ -21,7 +21,7 @@ from rollart_flow.models.architectures import NO_MIXTURE
 from rollart_flow.models.device import computing_device
 from rollart_flow.models.folder import check_tensors
 from rollart_flow.models.language_model import ModelShape
-from rollart_flow.models.qwen3 import own_shape
+from rollart_flow.models.qwen3 import ModelConfig
 from rollart_flow.types import Chunk, FinishReason, GenerationRequest
 
 _TURNS = 4
@@ -69,7 +69,6 @@ class EmbeddedEngine(Engine):
             EngineError: the cache does not fit on the GPU.
             WeightsError: the weights do not match the config.
         """
-        config = own_shape(config, "embedded engine")
         context = config.max_position_embeddings if max_context is None else max_context
         if dtype not in DTYPES:
             raise SettingsError(f"engine: dtype must be one of {', '.join(DTYPES)}, not {dtype!r}")
@@ -82,7 +81,7 @@ class EmbeddedEngine(Engine):
             raise SettingsError(
                 "engine: max_batch and chunk_tokens must be at least 1, cached_rows at least 0"
             )
-        if config.experts is not None:
+        if isinstance(config, ModelConfig) and config.experts is not None:
             raise SettingsError(NO_MIXTURE)
         check_tensors(config, tensors)
         self._config = config

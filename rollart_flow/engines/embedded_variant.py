@@ -16,7 +16,7 @@ class EmbeddedVariant(EngineVariant):
         if why := foreign(policy.path):
             raise SettingsError(
                 f"policy: the embedded engine computes Qwen3 alone, and the model has {why}; take "
-                "policy.engine=vllm"
+                "policy.engine=vllm, or transformers"
             )
 
     def build(self, policy: Policy, folder: str, options: EngineOptions) -> Engine:

@@ -89,6 +89,7 @@ ENGINES: Registry[EngineVariant] = Registry(
     "engines",
     {
         "embedded": "rollart_flow.engines.embedded_variant:VARIANT",
+        "transformers": "rollart_flow.engines.transformers_variant:VARIANT",
         "vllm": "rollart_flow.engines.vllm.variant:VARIANT",
     },
     setting="policy.engine",

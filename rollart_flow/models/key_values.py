@@ -10,7 +10,7 @@ from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 import torch
 
 from rollart_flow.models.device import CPU
-from rollart_flow.models.qwen3 import ModelConfig
+from rollart_flow.models.language_model import ModelShape
 
 
 class KeyValues:
@@ -22,7 +22,7 @@ class KeyValues:
 
     def __init__(
         self,
-        config: ModelConfig,
+        config: ModelShape,
         rows: int,
         length: int,
         dtype: torch.dtype,
@@ -35,7 +35,7 @@ class KeyValues:
         self.scratch = length
 
     @staticmethod
-    def row_bytes(config: ModelConfig, length: int, dtype: torch.dtype) -> int:
+    def row_bytes(config: ModelShape, length: int, dtype: torch.dtype) -> int:
         """Return the size of one row in bytes."""
         each = config.num_key_value_heads * (length + 1) * config.head_dim
         return 2 * config.num_hidden_layers * each * dtype.itemsize

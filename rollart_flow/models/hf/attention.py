@@ -10,6 +10,7 @@ Source: transformers 5.19, `AttentionInterface` and `integrations/sdpa_attention
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -18,6 +19,7 @@ from torch.nn import functional
 from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
+from rollart_flow.models.hf.slots import Slots
 from rollart_flow.models.packing import Packing
 
 NAME = "rollart_flow"
@@ -32,6 +34,7 @@ def attend(
     attention_mask: torch.Tensor | None,
     *,
     packing: Packing | None = None,
+    slots: Slots | None = None,
     scaling: float | None = None,
     sliding_window: int | None = None,
     softcap: float | None = None,
@@ -42,6 +45,7 @@ def attend(
 
     Args:
         packing: chains of a packed row; None if each row is one chain.
+        slots: places of the tokens in a cache, whose tokens before them are seen too.
         scaling: factor of the scores; the inverse root of D by default.
         sliding_window: number of tokens that each token sees, itself included; None for all.
         softcap: bound of the scores, approached by a hyperbolic tangent; None for none.
@@ -51,7 +55,12 @@ def attend(
         return sdpa_attention_forward(
             module, query, key, value, attention_mask, scaling=scaling, **others
         )
-    one = partial(_causal, scaling=scaling, window=sliding_window, softcap=softcap, sinks=s_aux)
+    scores = partial(_attend, scaling=scaling, softcap=softcap, sinks=s_aux)
+    if slots is not None:
+        index: Any = module.layer_idx
+        key, value = slots.store(index, key, value)
+        return scores(query, key, value, slots.seen(sliding_window)).transpose(1, 2), None
+    one = partial(_causal, scores=scores, window=sliding_window)
     if packing is None:
         return one(query, key, value).transpose(1, 2), None
     queries, keys, values = (side.squeeze(0).transpose(0, 1) for side in (query, key, value))
@@ -64,28 +73,44 @@ def _causal(
     key: torch.Tensor,
     value: torch.Tensor,
     *,
-    scaling: float | None,
+    scores: Callable[..., torch.Tensor],
     window: int | None,
+) -> torch.Tensor:
+    """Attend within chains that begin with the first token."""
+    length = query.shape[2]
+    narrow = window is not None and window < length
+    return scores(query, key, value, _seen(length, window, query.device) if narrow else None)
+
+
+def _attend(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    seen: torch.Tensor | None,
+    *,
+    scaling: float | None,
     softcap: float | None,
     sinks: torch.Tensor | None,
 ) -> torch.Tensor:
-    """Map [B, H, T, D] and [B, K, T, D] to [B, H, T, D]."""
-    length = query.shape[2]
-    narrow = window is not None and window < length
+    """Map [B, H, T, D] and [B, K, L, D] to [B, H, T, D].
+
+    Args: `seen` is bool, broadcast to [B, H, T, L]; None for causal attention of T = L tokens.
+    """
     if softcap is None and sinks is None:
-        seen = _seen(length, window, query.device) if narrow else None
         return functional.scaled_dot_product_attention(
-            query, key, value, attn_mask=seen, is_causal=not narrow, scale=scaling, enable_gqa=True
-        )
+            query, key, value, attn_mask=seen, is_causal=seen is None, scale=scaling,
+            enable_gqa=True,
+        )  # fmt: skip
     groups = query.shape[1] // key.shape[1]
     key, value = (side.repeat_interleave(groups, 1) for side in (key, value))
     scores = query @ key.mT * (query.shape[-1] ** -0.5 if scaling is None else scaling)
     if softcap is not None:
         scores = torch.tanh(scores / softcap) * softcap
-    seen = _seen(length, window if narrow else None, query.device)
+    if seen is None:
+        seen = _seen(query.shape[2], None, query.device)
     scores = scores.masked_fill(~seen, float("-inf")).float()
     if sinks is not None:
-        sink = sinks.float().view(1, -1, 1, 1).expand(len(scores), -1, length, 1)
+        sink = sinks.float().view(1, -1, 1, 1).expand(len(scores), -1, query.shape[2], 1)
         scores = torch.cat([scores, sink], -1)
     weights = torch.softmax(scores, -1)[..., : key.shape[2]].to(value.dtype)
     return weights @ value

@@ -47,7 +47,7 @@ class TransformersModel(LanguageModel):
         token_ids: torch.Tensor,
         wanted: torch.Tensor | None = None,
         packing: Packing | None = None,
-        **features: torch.Tensor,
+        **features: Any,
     ) -> torch.Tensor:
         """Return the hidden states, see `LanguageModel.forward`.
 
