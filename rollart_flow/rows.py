@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rollart_flow.episode_rows import as_episodes
 from rollart_flow.schema import to_table
 from rollart_flow.types import (
     Event,
@@ -29,7 +30,7 @@ from rollart_flow.types import (
 
 SAMPLE_COLUMNS = (
     "trajectory_id", "group_id", "domain", "attempt", "outcome", "policy_version_start",
-    "policy_version_end", "reward", "error", "task_id", "solved",
+    "policy_version_end", "reward", "error", "task_id", "solved", "episode_id", "branch",
 )  # fmt: skip
 
 _NAMES = {
@@ -93,19 +94,19 @@ def _tuples(value: Any) -> Any:
 
 
 def samples(trajectories: pa.Table) -> list[Sample]:
-    """The control plane's summaries of rows of `trajectories`; reads no token data.
+    """The control plane's summary of each episode in rows of `trajectories`; reads no token data.
 
     Rows without tokens have their number in the column `tokens` (`operators.held_rows`).
     """
+    rows = trajectories.select(list(SAMPLE_COLUMNS))
     counted = "tokens" in trajectories.column_names
     counts = trajectories["tokens"] if counted else pc.list_value_length(trajectories["token_ids"])
-    tokens = counts.to_pylist()
-    rows = trajectories.select(list(SAMPLE_COLUMNS)).to_pylist()
-    return [sample_from_row(row, count) for row, count in zip(rows, tokens, strict=True)]
+    rows = rows.append_column("tokens", counts)
+    return [sample_from_row(row) for row in as_episodes(rows).to_pylist()]
 
 
-def sample_from_row(row: Mapping[str, Any], tokens: int) -> Sample:
-    """A `Sample` from a mapping with `SAMPLE_COLUMNS` and the number of its tokens."""
+def sample_from_row(row: Mapping[str, Any]) -> Sample:
+    """A `Sample` from a mapping with `SAMPLE_COLUMNS` and the number of `tokens`."""
     return Sample(
         trajectory_id=row["trajectory_id"],
         group_id=row["group_id"],
@@ -115,7 +116,7 @@ def sample_from_row(row: Mapping[str, Any], tokens: int) -> Sample:
         policy_version_start=row["policy_version_start"],
         policy_version_end=row["policy_version_end"],
         scored=row["reward"] is not None,
-        tokens=tokens,
+        tokens=row["tokens"],
         error=row["error"],
         task_id=row["task_id"],
         solved=solved_by(row["solved"], row["reward"]),

@@ -126,7 +126,7 @@ TRAJECTORY = trajectory(
 
 def attempt(number: int) -> Trajectory:
     """The same at another attempt, and so another trajectory."""
-    return replace(TRAJECTORY, trajectory_id=f"t{number}", attempt=number)
+    return replace(TRAJECTORY, trajectory_id=f"t{number}", episode_id=f"t{number}", attempt=number)
 
 
 def answered(*actions: str, **payload: object) -> Trajectory:
@@ -134,6 +134,34 @@ def answered(*actions: str, **payload: object) -> Trajectory:
     turns = tuple(turn(action) for action in actions)
     task = json.dumps(payload)
     return trajectory(reward=None, turns=turns, task=task, task_id="math/1", domain="math")
+
+
+def branched(
+    *starts: int, group_id: str = "g", attempt: int = 0, **fields: Any
+) -> tuple[Trajectory, ...]:
+    """An attempt with a branch for each start version, all of which came from branch 0.
+
+    Each shares three tokens of it and has two of its own, which are generated.
+    """
+    first = trajectory(group_id, attempt, start=starts[0], **fields)
+    return (
+        first,
+        *(
+            replace(
+                first,
+                trajectory_id=f"{first.trajectory_id}.{number}",
+                branch=number,
+                parent=first.trajectory_id,
+                shared_tokens=3,
+                policy_version_start=start,
+                policy_version_end=start,
+                token_ids=(1, 2, 3, 40 + number, 50 + attempt),
+                token_versions=(-1, -1, -1, start, start),
+                turns=(turn(start=3, end=5, reward=0.0),),
+            )
+            for number, start in enumerate(starts[1:], start=1)
+        ),
+    )
 
 
 def numbered(number: int, version: int = 0, tokens: int = 6) -> Trajectory:

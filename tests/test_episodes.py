@@ -15,7 +15,7 @@ FIRST = replace(
     policy_version_end=4,
     token_ids=(1, 2, 10, 11),
     action_mask=(False, False, True, True),
-    logprobs=(0.0, 0.0, -0.1, -0.2),
+    logprobs=(0.0, 0.0, -0.5, -0.25),
     token_versions=(-1, -1, 3, 4),
     kept_token_ids=((10, 12), (11,)),
     turns=(TURN,),
@@ -33,7 +33,7 @@ SECOND = replace(
     policy_version_end=5,
     token_ids=(1, 2, 10, 20, 21),
     action_mask=(False, False, False, False, True),
-    logprobs=(0.0, 0.0, 0.0, 0.0, -0.3),
+    logprobs=(0.0, 0.0, 0.0, 0.0, -0.75),
     token_versions=(-1, -1, -1, -1, 2),
     kept_token_ids=((21,),),
     turns=(replace(TURN, start=3, end=5, reward=1.0),),
@@ -47,7 +47,7 @@ def test_an_episode_has_each_token_once_and_all_turns() -> None:
     episode = whole((FIRST, SECOND))
     assert episode.token_ids == (1, 2, 10, 11, 20, 21)
     assert episode.action_mask == (False, False, True, True, False, True)
-    assert episode.logprobs == (0.0, 0.0, -0.1, -0.2, 0.0, -0.3)
+    assert episode.logprobs == (0.0, 0.0, -0.5, -0.25, 0.0, -0.75)
     assert episode.token_versions == (-1, -1, 3, 4, -1, 2)
     assert episode.kept_token_ids == ((10, 12), (11,), (21,))
     assert [(turn.start, turn.end, turn.reward) for turn in episode.turns] == [

@@ -10,9 +10,9 @@ PACKAGE = Path(__file__).parent.parent / "rollart_flow"
 
 LAYERS = (
     (
-        "blocked", "errors", "types", "episodes", "schema", "rows", "telemetry", "calls",
-        "validation",
-        "fields", "registry", "exports", "former_modules", "retries", "secret", "text",
+        "blocked", "errors", "types", "episodes", "episode_rows", "schema", "rows", "telemetry",
+        "calls", "validation", "fields", "registry", "exports", "former_modules", "retries",
+        "secret", "text",
     ),
     ("control", "isolation"),
     ("store",),

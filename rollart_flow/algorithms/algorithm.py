@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import torch
 
+    from rollart_flow.algorithms.parts.branches import BranchWeight
+
 
 @dataclass(frozen=True, slots=True)
 class Algorithm(CheckedSettings):
@@ -119,12 +121,29 @@ class Algorithm(CheckedSettings):
         return (self.needs - COMPUTED) | critic
 
     def advantages(self, batch: pa.Table) -> Advantages:
-        """Estimate the advantages of a batch."""
-        return self.advantage(batch)
+        """Estimate the advantages of a batch; an episode of several rows counts once."""
+        from rollart_flow.algorithms.advantages.columns import action_counts
+        from rollart_flow.algorithms.parts.branches import in_rows
+        from rollart_flow.episode_rows import as_episodes, starts_of
 
-    def weights(self, batch: pa.Table) -> Floats:
-        """Return the factor on each trajectory's loss [trajectories]: aggregation and staleness."""
-        weights = aggregation_weights(batch, self.aggregation, self.constant_tokens)
+        starts = starts_of(batch)
+        found = self.advantage(as_episodes(batch, starts))
+        if len(starts) == batch.num_rows + 1:
+            return found
+        return in_rows(found, starts, action_counts(batch).astype("int64"))
+
+    def weights(self, batch: pa.Table, branch_weight: BranchWeight = "split") -> Floats:
+        """Return the factor on each row's loss [rows]: aggregation and staleness."""
+        import numpy as np
+
+        from rollart_flow.episode_rows import as_episodes, starts_of
+
+        starts = starts_of(batch)
+        split = branch_weight == "split"
+        weighed = as_episodes(batch, starts) if split else batch
+        weights = aggregation_weights(weighed, self.aggregation, self.constant_tokens)
+        if split:
+            weights = np.repeat(weights, np.diff(starts))
         return weights if self.staleness is None else weights * self.staleness(batch)
 
     def token_loss(self, tokens: Tokens) -> TokenLoss:

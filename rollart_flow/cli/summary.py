@@ -15,6 +15,8 @@ from rollart_flow.cli.progress import PHASES
 from rollart_flow.types import EventKind, Split
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from rollart_flow.store import Run, Snapshot
 
 _METRICS = ("success_sampled", "success")
@@ -54,13 +56,16 @@ class Summary:
     created_at: str
     steps: int
     trajectories: int
+    """Rows of `trajectories`."""
+    episodes: int
+    """Attempts, each of which has one row or several."""
     curves: tuple[Curve, ...]
     staleness: dict[int, int]
-    """Trajectories that were trained on, by staleness [versions]."""
+    """Episodes that were trained on, by staleness [versions]."""
     staleness_max: int | None
     """max(policy_version - policy_version_start) over all batches; the proof of a bound on it."""
     lag: dict[int, int]
-    """Trajectories that were trained on, by lag [versions]."""
+    """Episodes that were trained on, by lag [versions]."""
     lag_max: int | None
     """max(trained_version - policy_version_start) over all batches; the proof of a bound on it."""
     alpha: float | None
@@ -114,6 +119,7 @@ def summarize(run: "Run") -> Summary:
         created_at=info.created_at.isoformat(timespec="seconds"),
         steps=int(steps["step"].max() or 0),  # type: ignore[arg-type]
         trajectories=int(tables.trajectories.select(pl.len()).collect().item()),
+        episodes=int(_episodes(tables.trajectories).select(pl.len()).collect().item()),
         curves=_curves(tables),
         staleness=staleness,
         staleness_max=max(staleness, default=None),
@@ -146,19 +152,28 @@ def _bounded(buffer: Mapping[str, Any]) -> str | None:
 
 
 def _ages(tables: "Snapshot", newest: str) -> dict[int, int]:
-    """Count the trajectories of all batches by age, from their start to the version `newest`."""
+    """Count the episodes of all batches by age, from their start to the version `newest`."""
     import polars as pl
 
     started = tables.trajectories.select("trajectory_id", "policy_version_start")
     age = (pl.col(newest) - pl.col("policy_version_start")).alias("age")
-    batches = tables.batches.join(started, on="trajectory_id")
-    return dict(batches.group_by(age).len().sort("age").collect().iter_rows())
+    episode = pl.coalesce("episode_id", "trajectory_id").alias("episode")
+    rows = tables.batches.join(started, on="trajectory_id").select("step", episode, age)
+    oldest = rows.group_by("step", "episode").agg(pl.col("age").max())
+    return dict(oldest.group_by("age").len().sort("age").collect().iter_rows())
+
+
+def _episodes(trajectories: "pl.LazyFrame") -> "pl.LazyFrame":
+    """Return one row for each attempt: its branch 0."""
+    import polars as pl
+
+    return trajectories.filter(pl.col("branch").fill_null(0) == 0)
 
 
 def _outcomes(tables: "Snapshot") -> dict[str, int]:
     import polars as pl
 
-    trained = tables.trajectories.filter(pl.col("split") == Split.TRAIN)
+    trained = _episodes(tables.trajectories).filter(pl.col("split") == Split.TRAIN)
     counted = trained.group_by("outcome").len().sort("len", "outcome", descending=[True, False])
     return dict(counted.collect().iter_rows())
 
@@ -233,7 +248,8 @@ def _said(name: str, ages: Mapping[int, int], summary: Summary) -> str:
     """Return the ages of the trained trajectories, with alpha if the schedule bounds this age."""
     if not ages:
         return "-"
-    alpha = f" (alpha {summary.alpha:g})" if summary.bounded == name else ""
+    bounds = summary.bounded == name and summary.alpha is not None
+    alpha = f" (alpha {summary.alpha:g})" if bounds else ""
     counts = ", ".join(f"{age}: {count}" for age, count in ages.items())
     return f"at most {max(ages)}{alpha}; {counts}"
 
@@ -244,6 +260,9 @@ def _figures(summary: Summary) -> Table:
     table.add_row("lag", _said("lag", summary.lag, summary))
     outcomes = ", ".join(f"{name} {count}" for name, count in summary.outcomes.items())
     table.add_row("outcomes", outcomes or "-")
+    if summary.trajectories != summary.episodes:
+        counts = f"{summary.episodes} in {summary.trajectories} rows, one for each branch"
+        table.add_row("episodes", counts)
     if summary.trajectories_per_s is not None:
         table.add_row("throughput", f"{summary.trajectories_per_s:.1f} trajectories/s")
     whole = summary.seconds["step"]

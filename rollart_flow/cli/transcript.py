@@ -13,7 +13,7 @@ from rollart_flow.errors import SettingsError
 from rollart_flow.types.messages import message_from_json
 
 if TYPE_CHECKING:
-    from rollart_flow.store import Run
+    from rollart_flow.store import Run, Snapshot
 
 _MOST_CANDIDATES = 5
 
@@ -24,13 +24,19 @@ Spell = Callable[[int], str]
 def find_trajectory(run: "Run", beginning: str) -> str:
     """Return the id of the trajectory whose id begins with `beginning`.
 
+    The branches of one episode begin alike; the first of them is meant.
+
     Raises SettingsError if no id begins so, or several do.
     """
     import polars as pl
 
-    ids = pl.col("trajectory_id")
-    fitting = run.trajectories.filter(ids.str.starts_with(beginning)).select(ids.unique().sort())
-    found = fitting.head(_MOST_CANDIDATES + 1).collect()["trajectory_id"].to_list()
+    ids, first = pl.col("trajectory_id"), pl.col("branch").fill_null(0).alias("branch")
+    fitting = run.trajectories.filter(ids.str.starts_with(beginning)).select(
+        ids, first, "episode_id"
+    )
+    by_episode = fitting.sort("branch", "trajectory_id").unique("episode_id", keep="first")
+    chosen = pl.concat([fitting.filter(ids == beginning), by_episode]).select(ids.unique().sort())
+    found = chosen.head(_MOST_CANDIDATES + 1).collect()["trajectory_id"].to_list()
     if beginning in found or len(found) == 1:
         return beginning if beginning in found else str(found[0])
     if not found:
@@ -41,7 +47,10 @@ def find_trajectory(run: "Run", beginning: str) -> str:
 
 
 def read_trajectory(run: "Run", trajectory_id: str) -> dict[str, Any]:
-    """Return the row of `trajectories`, with `steps`: the training steps that used it."""
+    """Return the row of `trajectories`, with `steps`: the training steps that used it.
+
+    The row of an episode of several branches also has `branches`, all of them in order.
+    """
     import polars as pl
 
     tables = run.snapshot()
@@ -49,7 +58,21 @@ def read_trajectory(run: "Run", trajectory_id: str) -> dict[str, Any]:
     row = tables.trajectories.filter(mine).collect().row(0, named=True)
     lag = pl.col("trained_version") - pl.col("policy_version") + pl.col("staleness")
     trained = tables.batches.filter(mine).sort("step")
-    return {**row, "steps": trained.select("step", "staleness", lag=lag).collect().to_dicts()}
+    steps = trained.select("step", "staleness", lag=lag).collect().to_dicts()
+    return {**row, "steps": steps, **_branches(tables, row["episode_id"])}
+
+
+def _branches(tables: "Snapshot", episode_id: str) -> dict[str, Any]:
+    """Return the branches of an episode, or nothing if it has one only."""
+    import polars as pl
+
+    rows = tables.trajectories.filter(pl.col("episode_id") == episode_id).select(
+        "trajectory_id", "branch", "parent", "shared_tokens",
+        tokens=pl.col("token_ids").list.len(), generated=pl.col("action_mask").list.sum(),
+        turns=pl.col("turns").list.len(),
+    )  # fmt: skip
+    found = rows.unique("trajectory_id", keep="first").sort("branch").collect().to_dicts()
+    return {"branches": found} if len(found) > 1 else {}
 
 
 def speller(run: "Run") -> Spell:
@@ -68,11 +91,24 @@ def speller(run: "Run") -> Spell:
 
 def render_trajectory(row: Mapping[str, Any], spell: Spell) -> RenderableType:
     parts: list[RenderableType] = [_head(row)]
+    if branches := row.get("branches"):
+        parts += ["", _branch_table(branches)]
     messages = _by_turn(row)
     for index, turn in enumerate(row["turns"], start=1):
         said = _said(turn) if messages is None else _conversation(messages.get(index - 1, ()))
         parts += ["", _turn_line(index, turn), said, _tokens(row, turn, spell)]
     return Group(*parts)
+
+
+def _branch_table(branches: Sequence[Mapping[str, Any]]) -> Table:
+    headings = ("branch", "trajectory", "parent", "tokens", "shared", "generated", "turns")
+    table = grid(headings, right="branch tokens shared generated turns")
+    table.title, table.title_justify = f"{len(branches)} branches of the episode", "left"
+    for each in branches:
+        counts = (each[name] for name in ("tokens", "shared_tokens", "generated", "turns"))
+        names = (str(each["branch"]), each["trajectory_id"], each["parent"] or "-")
+        table.add_row(*names, *map(str, counts))
+    return table
 
 
 def _by_turn(row: Mapping[str, Any]) -> dict[int, list[Mapping[str, Any]]] | None:

@@ -1,10 +1,12 @@
 """Operations of the buffer on rows that are Arrow tables."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rollart_flow.episode_rows import as_episodes, starts_of
 from rollart_flow.operators.filters import NamedFilter, group_refusal, refusals
 from rollart_flow.rows import samples
 from rollart_flow.types import Sample
@@ -21,6 +23,9 @@ class ArrowRows:
     ) -> None:
         self._filters = filters
         self._group_filters = group_filters
+
+    def episodes(self, rows: pa.Table) -> list[range]:
+        return [range(start, end) for start, end in pairwise(starts_of(rows).tolist())]
 
     def samples(self, rows: pa.Table) -> list[Sample]:
         return samples(rows)
@@ -52,12 +57,12 @@ class ArrowRows:
         return rows.append_column("staleness", pa.array(staleness, pa.int32()))
 
     def refusals(self, rows: pa.Table) -> list[str | None]:
-        return refusals(self._filters, rows)
+        return refusals(self._filters, as_episodes(rows))
 
     def group_refusal(self, members: Sequence[tuple[pa.Table, int]]) -> str | None:
         if not self._group_filters:
             return None
-        return group_refusal(self._group_filters, self.pick(members))
+        return group_refusal(self._group_filters, as_episodes(self.pick(members)))
 
     def newest(self, rows: pa.Table, column: str) -> int:
         newest: int = pc.max(rows[column]).as_py()

@@ -15,13 +15,19 @@ import pyarrow.compute as pc
 
 from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.algorithms.base import Advantages
+from rollart_flow.algorithms.parts.branches import BranchWeight
+from rollart_flow.episode_rows import as_episodes, starts_of
 
 Assess = Callable[[pa.Table], pa.Table]
 """Type of `Trainer.recompute_old_logprobs`: columns computed under the trainer's weights."""
 
 _COLUMNS: tuple[str, ...] = (
-    "trajectory_id", "group_id", "advantage", "weight", "staleness", "lag", "trained_version",
+    "trajectory_id", "episode_id", "group_id", "advantage", "weight", "staleness", "lag",
+    "trained_version",
 )  # fmt: skip
+
+
+_EPISODES = ["episode_id", "branch", "policy_version_start"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +43,11 @@ class Prepared:
 
 
 def prepare(
-    algorithm: Algorithm, rows: pa.Table, trained_version: int, recompute_old_logprobs: Assess
+    algorithm: Algorithm,
+    rows: pa.Table,
+    trained_version: int,
+    recompute_old_logprobs: Assess,
+    branch_weight: BranchWeight = "split",
 ) -> Prepared:
     """Add the columns that training needs to rows of `trajectories` with `staleness`.
 
@@ -46,13 +56,15 @@ def prepare(
         rows: the batch, in order of position.
         trained_version: version that the step starts from.
         recompute_old_logprobs: called only if the estimator needs it.
+        branch_weight: weight of an episode of several rows.
 
     Raises:
         TrainerError: a trajectory lacks what the algorithm reads.
     """
+    rows = _with_actions(rows)
     advantages = estimate(algorithm, rows, recompute_old_logprobs)
     trained = pa.array([trained_version] * rows.num_rows, pa.int32())
-    weights = pa.array(algorithm.weights(rows), pa.float64())
+    weights = pa.array(algorithm.weights(rows, branch_weight), pa.float64())
     rows = rows.append_column("advantage", _lists(advantages.values))
     rows = rows.append_column("weight", weights).append_column("trained_version", trained)
     rows = rows.append_column("lag", lag_of(rows, trained_version))
@@ -72,8 +84,20 @@ def estimate(algorithm: Algorithm, rows: pa.Table, recompute_old_logprobs: Asses
 
 
 def lag_of(rows: pa.Table, trained_version: int) -> pa.ChunkedArray:
-    """Return trained_version minus the start version of each row [versions]."""
-    return pc.subtract(pa.scalar(trained_version, pa.int32()), rows["policy_version_start"])
+    """Return trained_version minus the start version of each row's episode [versions]."""
+    starts = starts_of(rows)
+    names = [name for name in _EPISODES if name in rows.column_names]
+    begun = as_episodes(rows.select(names), starts)["policy_version_start"]
+    lag = pc.subtract(pa.scalar(trained_version, pa.int32()), begun)
+    return lag.take(np.repeat(np.arange(len(starts) - 1), np.diff(starts)))
+
+
+def _with_actions(rows: pa.Table) -> pa.Table:
+    """Return rows without the branches that sampled nothing, on which nothing can be trained."""
+    starts = starts_of(rows)
+    if len(starts) == rows.num_rows + 1:
+        return rows
+    return rows.filter(pc.is_valid(rows["policy_version_start"]))
 
 
 def _lists(values: Sequence[np.ndarray[tuple[int], np.dtype[np.float32]]]) -> pa.Array:

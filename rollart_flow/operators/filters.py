@@ -1,5 +1,7 @@
 """Evaluation of a pipeline's filters on uncommitted rows of `trajectories`.
 
+An episode of several branches is one row (`episode_rows.as_episodes`).
+
 Invariant: a filter that raises for a row refuses that row and no other; the run goes on.
 """
 

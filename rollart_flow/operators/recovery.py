@@ -16,10 +16,11 @@ from datetime import datetime
 
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from rollart_flow.control import recovery as control
 from rollart_flow.control.ids import group_cursor
-from rollart_flow.rows import SAMPLE_COLUMNS, sample_from_row
+from rollart_flow.rows import SAMPLE_COLUMNS, samples
 from rollart_flow.schema import row_schema
 from rollart_flow.store import Run, Snapshot
 from rollart_flow.store.away import repeated_query
@@ -31,6 +32,8 @@ _CRASHED = pl.col("kind") == EventKind.CRASH
 _RECENT = 20_000
 """How many of the newest trajectories, and of the groups that left, are recognized if they arrive
 again."""
+_EPISODE = pl.coalesce("episode_id", "trajectory_id").alias("episode_id")
+"""The episode of a row of `batches`; a row of earlier versions has no other."""
 _PART = 250_000
 """Rows of all tables that are read at once."""
 
@@ -109,7 +112,7 @@ def _recovered(run: Run) -> RecoveredRun:
         control=recovered,
         committed=_collect(_training(now).select(pl.len())).item(),
         crashes=_collect(now.events.filter(_CRASHED).select(pl.len())).item(),
-        pending_rows=_rows(now, [sample.trajectory_id for sample in recovered.pending]),
+        pending_rows=_rows(now, "episode_id", [each.trajectory_id for each in recovered.pending]),
     )
 
 
@@ -193,23 +196,25 @@ def _seq_of_recent(now: Snapshot) -> int:
 
 
 def _samples(now: Snapshot, groups: _Groups) -> list[Sample]:
-    """Trajectories of live groups and recent ones, each once, in commit order."""
-    found: dict[str, Sample] = {}
+    """Episodes of live groups and recent ones, each once, in commit order."""
+    parts: list[pl.DataFrame] = []
     tokens = pl.col("token_ids").list.len().alias("tokens")
     wanted = pl.col("group_id").is_in(list(groups.live)) | (pl.col("seq") > groups.recent)
     for part in _parts(now):
         rows = _training(now).filter(part, wanted).select("seq", *SAMPLE_COLUMNS, tokens)
-        for row in _collect(rows).sort("seq").iter_rows(named=True):
-            found.setdefault(row["trajectory_id"], sample_from_row(row, row["tokens"]))
+        parts.append(_collect(rows).sort("seq"))
+    found: dict[str, Sample] = {}
+    for sample in samples(pl.concat(parts).to_arrow()):
+        found.setdefault(sample.trajectory_id, sample)
     return list(found.values())
 
 
 def _trained(now: Snapshot, names: Set[str]) -> dict[str, str]:
-    """Group by id of the named trajectories that are in a batch."""
+    """Group by id of the named episodes that are in a batch."""
     found: dict[str, str] = {}
     for part in _parts(now):
-        rows = now.batches.filter(part, pl.col("trajectory_id").is_in(list(names)))
-        found |= _collect(rows.select("trajectory_id", "group_id")).iter_rows()
+        rows = now.batches.filter(part).select(_EPISODE, "group_id")
+        found |= _collect(rows.filter(pl.col("episode_id").is_in(list(names)))).iter_rows()
     return found
 
 
@@ -233,28 +238,35 @@ def _events(now: Snapshot, groups: _Groups, names: Set[str]) -> Iterator[Event]:
 def committed_rows(uri: str, trajectory_ids: Sequence[str]) -> pa.Table:
     """Rows of committed training trajectories of the run at an address, in this order."""
     return repeated_query(
-        f"read trajectories of {uri}", lambda: _rows(Run(uri).snapshot(), trajectory_ids)
+        f"read trajectories of {uri}",
+        lambda: _rows(Run(uri).snapshot(), "trajectory_id", trajectory_ids),
     )
 
 
-def _rows(now: Snapshot, trajectory_ids: Sequence[str]) -> pa.Table:
+def _rows(now: Snapshot, column: str, names: Sequence[str]) -> pa.Table:
+    """Rows of trajectories or of whole episodes, in the order of their names."""
     schema = row_schema("trajectories")
-    ids = pl.DataFrame({"trajectory_id": trajectory_ids}, {"trajectory_id": pl.String})
-    wanted = pl.col("trajectory_id").is_in(ids["trajectory_id"].implode())
+    ids = pl.DataFrame({column: names}, {column: pl.String})
+    wanted = pl.col(column).is_in(ids[column].implode())
     parts = [_collect(_training(now).filter(part, wanted)).sort("seq") for part in _parts(now)]
     rows = pl.concat(parts).unique("trajectory_id", keep="first", maintain_order=True)
-    ordered = ids.join(rows, on="trajectory_id", how="left", maintain_order="left")
+    ordered = ids.join(rows, on=column, how="left", maintain_order="left_right")
     return ordered.select(schema.names).to_arrow().cast(schema)
 
 
 def batch_of(rows: pa.Table) -> Batch:
-    """Build a `Batch` from the rows that `Run.batch` returns."""
+    """Build a `Batch` from the rows of `batches` or those that `Run.batch` returns."""
+    names = pc.coalesce(rows["episode_id"], rows["trajectory_id"]).to_pylist()
+    groups, staleness = rows["group_id"].to_pylist(), rows["staleness"].to_pylist()
+    episodes = {
+        name: (group, age) for name, group, age in zip(names, groups, staleness, strict=True)
+    }
     first = rows.slice(0, 1).to_pylist()[0]
     return Batch(
         step=first["step"],
         policy_version=first["policy_version"],
         trained_version=first["trained_version"],
-        trajectory_ids=tuple(rows["trajectory_id"].to_pylist()),
-        group_ids=tuple(rows["group_id"].to_pylist()),
-        staleness=tuple(rows["staleness"].to_pylist()),
+        trajectory_ids=tuple(episodes),
+        group_ids=tuple(group for group, _ in episodes.values()),
+        staleness=tuple(age for _, age in episodes.values()),
     )

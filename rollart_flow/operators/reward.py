@@ -62,9 +62,9 @@ class RewardStage:
     async def __call__(self, branches: Sequence[Trajectory]) -> tuple[Trajectory, ...]:
         """Return an attempt's branches with its reward, or with the reason for having none."""
         before = self._settings.before
-        if before and any(refusals(before, trajectories_table(branches))):
-            return tuple(branches)
         trajectory = whole(branches)
+        if before and refusals(before, trajectories_table([trajectory])) != [None]:
+            return tuple(branches)
         self._warm(trajectory)
         async with self._places:
             settings = self._settings

@@ -21,11 +21,12 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from rollart_flow.algorithms.algorithm import Algorithm
+from rollart_flow.algorithms.parts.branches import BranchWeight
 from rollart_flow.errors import BatchError
-from rollart_flow.operators.batch_columns import Prepared, estimate, lag_of, prepare
+from rollart_flow.operators.batch_columns import Prepared, estimate, prepare
+from rollart_flow.operators.batch_statistics import rewards_by_domain, statistics
 from rollart_flow.resources import Remote, TypedCluster
 from rollart_flow.resources.blocking import report_waits
 from rollart_flow.resources.local import wait
@@ -54,6 +55,8 @@ class TrainContext:
     run: str
     """Address of the run."""
     algorithm: Algorithm
+    branch_weight: BranchWeight
+    """Weight of an episode of several rows."""
     trainers: TypedCluster[TrainWorker]
     buffer: Remote[BufferActor]
     coordinator: Remote[CoordinatorActor]
@@ -108,7 +111,8 @@ class TrainOperator:
             result = self._context.trainers.call.train_step(step, to_ipc(rows))
         else:
             trained_version = batch["trained_version"]
-            prepared = prepare(self._context.algorithm, rows, trained_version, self._assess)
+            algorithm, weight = self._context.algorithm, self._context.branch_weight
+            prepared = prepare(algorithm, rows, trained_version, self._assess, weight)
             rows, zero_variance = prepared.rows, prepared.zero_variance_groups
             committed = self._begin_commit({"batches": _manifest(batch, prepared)})
             result = self._context.trainers.call.train_step(step, to_ipc(rows))
@@ -175,7 +179,7 @@ class TrainOperator:
         return pa.table(
             {
                 "steps": [to_ipc(tables["steps"])],
-                "rewards": [json.dumps(_rewards(rows))],
+                "rewards": [json.dumps(rewards_by_domain(rows))],
                 "committed": [committed],
             }
         )
@@ -186,7 +190,7 @@ class TrainOperator:
         return {
             **asdict(result),
             **phases,
-            **_statistics(rows, result.step),
+            **statistics(rows, result.step),
             "policy_version": result.step,
         }
 
@@ -245,25 +249,6 @@ def _manifest(batch: Mapping[str, Any], prepared: Prepared) -> pa.Table:
     said = {"step": batch["step"], "policy_version": batch["policy_version"]}
     rows = [{**row, **said, "position": position} for position, row in enumerate(stored)]
     return to_table("batches", rows)
-
-
-def _statistics(rows: pa.Table, step: int) -> dict[str, float]:
-    """Compute the columns of `steps` that the batch alone determines."""
-    lag = lag_of(rows, step - 1)  # a batch from an older run has no such column
-    return {
-        "reward_mean": pc.mean(rows["reward"]).as_py(),
-        "staleness_max": pc.max(rows["staleness"]).as_py(),
-        "staleness_mean": pc.mean(rows["staleness"]).as_py(),
-        "lag_max": pc.max(lag).as_py(),
-        "lag_mean": pc.mean(lag).as_py(),
-        "trajectories": rows.num_rows,
-    }
-
-
-def _rewards(rows: pa.Table) -> dict[str, float]:
-    """Compute the mean reward by domain."""
-    means = rows.select(["domain", "reward"]).group_by("domain").aggregate([("reward", "mean")])
-    return dict(zip(means["domain"].to_pylist(), means["reward_mean"].to_pylist(), strict=True))
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from rollart_flow.algorithms.algorithm import Algorithm
+from rollart_flow.algorithms.parts.branches import BranchWeight
 from rollart_flow.control.schedule.schedule import Schedule
 from rollart_flow.control.schedule.schedules import named_schedule, rollart
 from rollart_flow.engines.registry import check_engine, engine_capabilities
@@ -44,7 +45,7 @@ class Buffer(Node):
     up: Trajectories = part(kw_only=False)
     """The scored trajectories."""
     batch_size: Count = 64
-    """Trajectories of one training step; divisible by the group size."""
+    """Episodes of one training step; divisible by the group size."""
     alpha: Converted[Annotated[float, Within(0)] | None, float] = setting(default=None)
     """Maximum staleness [versions]: between a trajectory's start and the engines' when its batch is
     formed. With the schedule `flash(alpha)` the maximum lag: between its start and the weights that
@@ -120,6 +121,10 @@ class Train(Node, _Trains):
     """The loss and its advantages."""
     steps: Count = setting()
     """Training steps of the run, each of which publishes one version."""
+    branch_weight: BranchWeight = "split"
+    """Weight of an episode of several rows: "split" among them, so that it weighs what one row with
+    all of their tokens would; "keep": each row weighs what an episode of its own would. With the
+    aggregations `token` and `domain` both are the same."""
     checkpoint_every: Count = 10
     """Steps between checkpoints of model, optimizer and position."""
     keep_versions: Annotated[int, Within(2)] = 4

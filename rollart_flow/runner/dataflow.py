@@ -96,6 +96,7 @@ class Dataflow:
         context = TrainContext(
             run=self._uri,
             algorithm=train.algorithm,
+            branch_weight=train.branch_weight,
             trainers=self._processes.trainers,
             buffer=self._processes.buffer,
             coordinator=self._processes.coordinator,

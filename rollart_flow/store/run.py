@@ -113,12 +113,14 @@ class Run(Tables):
             raise StoreError(f"no batch of step {step} in the run at {self.uri}")
         started = pl.col("policy_version") - pl.col("staleness")
         bounds = manifest.select(
-            pl.col("seq").max(), started.min().alias("oldest"), started.max().alias("newest")
+            pl.col("seq").max(), started.min().alias("oldest"), pl.col("policy_version").max()
         ).row(0, named=True)
         rows = (
             snapshot.trajectories.filter(
                 pl.col("seq") < bounds["seq"],
-                pl.col("policy_version_start").is_between(bounds["oldest"], bounds["newest"]),
+                pl.col("policy_version_start").is_between(
+                    bounds["oldest"], bounds["policy_version"]
+                ),
                 pl.col("trajectory_id").is_in(manifest["trajectory_id"].to_list()),
             )
             .collect()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rollart_flow.rows import trajectories_table
-from rollart_flow.schema import SCHEMA_VERSION, TABLES
+from rollart_flow.schema import SCHEMA_VERSION, TABLES, to_table
 from rollart_flow.store import RunStatus, open_run
 from rollart_flow.types import Message, Role, ToolCall
 from rollart_flow.types.messages import tool_result, user
@@ -337,3 +337,30 @@ def test_a_corrupt_table_is_refused_in_one_line(tmp_path: Path) -> None:
     for entry in Path(run.uri, "tables", "steps", "_delta_log").glob("*.json"):
         entry.write_text("{ nonsense")
     refused(rollart("show", run.uri), code=1)
+
+
+def test_episodes_of_several_branches_count_once_and_are_listed(tmp_path: Path) -> None:
+    rows = [*builders.branched(0, 1, 0, group_id="g0"), *builders.branched(1, group_id="g1")]
+    with new_writer(tmp_path, "branched") as writer:
+        writer.commit("trajectories", trajectories_table(rows))
+        made = [
+            builders.batch_row(
+                1, place, row.trajectory_id, row.group_id, episode_id=row.episode_id,
+                policy_version=1, staleness=1 - int(row.group_id == "g1"),
+            )
+            for place, row in enumerate(rows)
+        ]  # fmt: skip
+        writer.commit("batches", to_table("batches", made))
+    uri = str(tmp_path / "branched")
+    shown = json.loads(rollart("show", uri, "--json").out)
+    assert (shown["trajectories"], shown["episodes"]) == (4, 2)
+    assert shown["outcomes"] == {"completed": 2}
+    assert shown["staleness"] == {"0": 1, "1": 1}
+    assert "2 in 4 rows" in rollart("show", uri).out
+    row = json.loads(rollart("show", uri, "--trajectory", "g0", "--json").out)
+    assert row["trajectory_id"] == "g0-00", "the first branch of the only episode that begins so"
+    assert [(b["branch"], b["parent"], b["generated"]) for b in row["branches"]] == [
+        (0, None, 2), (1, "g0-00", 2), (2, "g0-00", 2),
+    ]  # fmt: skip
+    assert "3 branches of the episode" in rollart("show", uri, "--trajectory", "g0-00.2").out
+    assert "branches" not in rollart("show", uri, "--trajectory", "g1").out

@@ -4,7 +4,7 @@ The invariant: a method is replaced only within `planted`.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -24,7 +24,8 @@ from rollart_flow.control.scheduler.groups import Group
 from rollart_flow.control.scheduler.lifecycle import GroupLifecycle
 from rollart_flow.control.training.controller import AsyncController
 from rollart_flow.errors import SettingsError
-from rollart_flow.types import Chunk, Reason, Sample
+from rollart_flow.operators.sink import BufferSink
+from rollart_flow.types import Chunk, Reason, Sample, Trajectory
 from tests.dst.process import FaultyCommitter
 from tests.dst.tables import Commit
 
@@ -104,8 +105,13 @@ def _evict_in_silence(self: SampleBuffer, group_id: str, *_: object) -> bool:
     return bool(self._pending.close(group_id, Reason.GROUP_EVICTED))
 
 
+def _first_branch_only(self: BufferSink, branches: Sequence[Trajectory]) -> asyncio.Future[None]:
+    return _send_rows(self, branches[:1])
+
+
 _close, _read, _run = GroupRegistry.close, ReplayableQueue.read, AsyncController._run
 _add, _put = GenerationBuilder.add, BufferService.put
+_send_rows = BufferSink.put
 
 BUGS: Mapping[str, Bug] = {
     "skip-eviction": Bug(SampleBuffer, "_evict_stale", _skip_eviction, ("whole fresh batches",)),
@@ -130,7 +136,7 @@ BUGS: Mapping[str, Bug] = {
         "read",
         _forget_what_was_sent,
         ("progress", "credits"),
-        seeds=range(20, 25),
+        seeds=range(5),
     ),
     "incomplete-group": Bug(PendingGroups, "ready", _incomplete_is_ready, ("whole fresh batches",)),
     "update-while-generating": Bug(
@@ -140,6 +146,7 @@ BUGS: Mapping[str, Bug] = {
     "write-twice": Bug(
         FaultyCommitter, "_sent", _new_transaction, ("durability", "one batch per step")
     ),
+    "branch-alone": Bug(BufferSink, "put", _first_branch_only, ("token fidelity",)),
     "evict-in-silence": Bug(SampleBuffer, "evict", _evict_in_silence, ("departures",)),
 }
 """Bugs by name."""

@@ -188,7 +188,7 @@ class GroupMonitor:
 
     def finished(self, tables: Tables, pending: frozenset[str]) -> None:
         """Check that each good row was trained on, has left with one event, or is pending."""
-        good = {name for name, row in tables.rows.items() if is_good(row)}
+        good = {name for name, branches in tables.branches.items() if is_good(branches)}
         for name in (*self._departed, *self._trained):
             if name not in good:
                 self._violated("departures", f"{name} left or was trained on, but is no good row")

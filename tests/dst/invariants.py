@@ -1,7 +1,7 @@
 """Invariants of rows and batches, checked on the tables alone; each function returns the faults."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rollart_flow.control.schedule.staleness import Bound, LagBound, StalenessPolicy, StartBound
 from rollart_flow.types import TRAINABLE, AttemptLimits, Batch, Trajectory
@@ -15,19 +15,57 @@ _PERMISSION_S = 30.0
 """Longest wait for the permission to start, without outages of the scheduler."""
 
 
-def is_good(row: Trajectory) -> bool:
-    """Whether a row can be trained on, judged independently of the product's code."""
+def is_good(branches: Sequence[Trajectory]) -> bool:
+    """Whether an episode can be trained on, judged independently of the product's code."""
+    row = branches[0]
     scored = row.reward is not None and math.isfinite(row.reward)
-    return row.outcome in TRAINABLE and scored and row.policy_version_start is not None
+    sampled = any(True in each.action_mask for each in branches)
+    return row.outcome in TRAINABLE and scored and sampled
 
 
-def infidelity(row: Trajectory, sessions: Iterable[list[Token]]) -> str | None:
-    """The difference between a row's actions and the tokens that engines sampled; None if equal.
+def incomplete(branches: Sequence[Trajectory]) -> str | None:
+    """What is missing or different in the rows of an episode; None if nothing is."""
+    first = branches[0]
+    if [row.branch for row in branches] != list(range(len(branches))):
+        return f"its rows are the branches {[row.branch for row in branches]}"
+    names = {first.trajectory_id: first}
+    for row in branches[1:]:
+        same = ("episode_id", "group_id", "attempt", "outcome", "reason", "reward")
+        if any(getattr(row, name) != getattr(first, name) for name in same):
+            return f"{row.trajectory_id} differs from branch 0"
+        parent = names.get(row.parent or "")
+        if parent is None:
+            return f"{row.trajectory_id} came from {row.parent}, which is no branch before it"
+        shared = row.shared_tokens
+        if row.token_ids[:shared] != parent.token_ids[:shared] or any(row.action_mask[:shared]):
+            return f"the first {shared} tokens of {row.trajectory_id} are not its parent's"
+        names[row.trajectory_id] = row
+    return None
+
+
+def infidelity(branches: Sequence[Trajectory], sessions: Iterable[list[Token]]) -> str | None:
+    """The difference between an episode's actions and what engines sampled; None if equal.
+
+    Every sampled token is an action in exactly one branch.
 
     Args:
-        row: a trajectory.
+        branches: the rows of an episode.
         sessions: tokens that engines sampled for it, for each run of the attempt.
     """
+    acted: list[Token] = []
+    for row in branches:
+        found = _actions(row)
+        if isinstance(found, str):
+            return found
+        acted += found
+    sampled = list(sessions)
+    if acted == [] or acted in sampled:
+        return None
+    return f"its actions are {acted}, but engines sampled {sampled}"
+
+
+def _actions(row: Trajectory) -> list[Token] | str:
+    """The action tokens of a row, or what is wrong with its lists."""
     lists = (row.token_ids, row.logprobs, row.token_versions)
     if not all(len(each) == len(row.action_mask) for each in lists):
         return (
@@ -42,10 +80,7 @@ def infidelity(row: Trajectory, sessions: Iterable[list[Token]]) -> str | None:
     ends = (row.policy_version_start, row.policy_version_end)
     if ends != ((versions[0], versions[-1]) if versions else (None, None)):
         return f"its versions are {ends}, but its tokens have {versions}"
-    sampled = list(sessions)
-    if acted == [] or acted in sampled:
-        return None
-    return f"its actions are {acted}, but engines sampled {sampled}"
+    return acted
 
 
 def overtime(row: Trajectory, limits: AttemptLimits, outage_s: float) -> str | None:
@@ -59,8 +94,10 @@ def overtime(row: Trajectory, limits: AttemptLimits, outage_s: float) -> str | N
     return None
 
 
-def batch_faults(plan: Plan, batch: Batch, rows: Mapping[str, Trajectory]) -> Iterator[str]:
-    """Faults of a batch, which consists of whole groups of good rows within the bound."""
+def batch_faults(
+    plan: Plan, batch: Batch, episodes: Mapping[str, Sequence[Trajectory]]
+) -> Iterator[str]:
+    """Faults of a batch, which consists of whole groups of good episodes within the bound."""
     if len(batch.trajectory_ids) != plan.batch_size:
         yield f"{len(batch.trajectory_ids)} trajectories, not {plan.batch_size}"
     for group_id in dict.fromkeys(batch.group_ids):
@@ -71,20 +108,23 @@ def batch_faults(plan: Plan, batch: Batch, rows: Mapping[str, Trajectory]) -> It
     ages = zip(batch.staleness, batch.lag, strict=True)
     aligned = zip(batch.trajectory_ids, batch.group_ids, ages, strict=True)
     for trajectory_id, group_id, found in aligned:
-        row = rows.get(trajectory_id)
-        if row is None:
+        branches = episodes.get(trajectory_id)
+        if branches is None:
             yield f"{trajectory_id} is not in the table"
-        elif not is_good(row):
-            yield f"{trajectory_id} is {row.outcome} with reward {row.reward}"
-        elif row.group_id != group_id:
-            yield f"{trajectory_id} is of {row.group_id}, not of {group_id}"
-        elif fault := _too_old(plan.schedule.bound, batch, row, found):
+        elif not is_good(branches):
+            yield f"{trajectory_id} is {branches[0].outcome} with reward {branches[0].reward}"
+        elif branches[0].group_id != group_id:
+            yield f"{trajectory_id} is of {branches[0].group_id}, not of {group_id}"
+        elif fault := _too_old(plan.schedule.bound, batch, branches, found):
             yield fault
 
 
-def _too_old(bound: Bound, batch: Batch, row: Trajectory, ages: tuple[int, int]) -> str | None:
-    start = row.policy_version_start
-    assert start is not None
+def _too_old(
+    bound: Bound, batch: Batch, branches: Sequence[Trajectory], ages: tuple[int, int]
+) -> str | None:
+    row = branches[0]
+    starts = [each.policy_version_start for each in branches]
+    start = min(version for version in starts if version is not None)
     age, lag = batch.policy_version - start, batch.step - 1 - start
     said = f"{row.trajectory_id} has a staleness of {age} and a lag of {lag} versions"
     if (age, lag) != ages:

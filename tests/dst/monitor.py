@@ -12,11 +12,11 @@ from typing import NoReturn
 from rollart_flow.errors import InvariantError
 from rollart_flow.types import Batch, Chunk, Event, EventKind, GenerationRequest, Sample, Trajectory
 from tests.dst.groups import GroupMonitor
-from tests.dst.invariants import Token, batch_faults, infidelity, overtime
+from tests.dst.invariants import Token, batch_faults, incomplete, infidelity, overtime
 from tests.dst.log import Log
 from tests.dst.plans import Plan
 from tests.dst.serving import Serving, Worker
-from tests.dst.tables import Commit, Tables
+from tests.dst.tables import Commit, Tables, by_episode
 
 _LOGPROB = 2.0**-20
 _PATIENCE_S = 1.5
@@ -145,35 +145,39 @@ class Monitor:
     def written(self, commit: Commit) -> None:
         """Check a commit that took effect."""
         self.checks += 1
-        for row in commit.rows:
-            self._check_row(row)
+        for branches in by_episode(commit.rows):
+            self._check_episode(branches)
         if commit.batch is not None:
             self._check_batch(commit.batch)
         if commit.step is not None and self._tables.trained.count(commit.step) > 1:
             self.violated("one batch per step", f"step {commit.step} has two rows")
 
-    def _check_row(self, row: Trajectory) -> None:
-        name = row.trajectory_id
-        if self._tables.rows[name] is not row:
-            self.violated("durability", f"{name} was written twice")
-        if wrong := infidelity(row, self._sessions[name].values()):
+    def _check_episode(self, branches: Sequence[Trajectory]) -> None:
+        name = branches[0].episode_id
+        for row in branches:
+            if self._tables.rows[row.trajectory_id] is not row:
+                self.violated("durability", f"{row.trajectory_id} was written twice")
+            if wrong := overtime(row, self._plan.limits, self._outage_s):
+                self.violated("isolation", f"{row.trajectory_id}: {wrong}")
+        if wrong := incomplete(branches):
+            self.violated("whole episodes", f"{name}: {wrong}")
+        if wrong := infidelity(branches, self._sessions[name].values()):
             self.violated("token fidelity", f"{name}: {wrong}")
-        if wrong := overtime(row, self._plan.limits, self._outage_s):
-            self.violated("isolation", f"{name}: {wrong}")
 
     def _check_batch(self, batch: Batch) -> None:
         manifests = self._tables.manifests
         if [each.step for each in manifests] != list(range(1, len(manifests) + 1)):
             self.violated("one batch per step", f"steps {[each.step for each in manifests]}")
-        for wrong in batch_faults(self._plan, batch, self._tables.rows):
+        for wrong in batch_faults(self._plan, batch, self._tables.branches):
             self.violated("whole fresh batches", f"step {batch.step}: {wrong}")
         for wrong in self._plan.schedule.violations(manifests):
             self.violated(f"the promise of {self._plan.schedule.name}", wrong)
         self._groups.taken(batch)
 
-    def acknowledged(self, trajectory_id: str) -> None:
-        """Check that an acknowledged trajectory is durable."""
+    def acknowledged(self, branches: Sequence[Trajectory]) -> None:
+        """Check that an acknowledged episode is durable."""
         self.checks += 1
+        trajectory_id = branches[0].trajectory_id
         self._acknowledged[trajectory_id] = None
         if trajectory_id not in self._tables.rows:
             self.violated("durability", f"{trajectory_id} was acknowledged and is not in the table")

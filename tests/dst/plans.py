@@ -59,7 +59,9 @@ class Faults:
     """The commit fails after it has written, so that the writer does not know."""
     commit_slow: float = 0.0
     filtered: float = 0.0
-    """A trajectory is refused by a filter."""
+    """An episode is refused by a filter."""
+    branches: float = 0.0
+    """An attempt of several turns is cut into several branches."""
 
 
 class Target(StrEnum):
@@ -158,7 +160,7 @@ class Plan:
 _SEVERE = {
     "environment_hangs": 0.03, "engine_hangs": 0.01, "reward_hangs": 0.04,
     "environment_raises": 0.08, "environment_nonsense": 0.05, "engine_refuses": 0.03,
-    "stream_breaks": 0.02, "filtered": 0.15,
+    "stream_breaks": 0.02, "filtered": 0.15, "branches": 1.0,
 }  # fmt: skip
 """Largest probabilities of faults that cost an attempt or much time; others have `_MILD`."""
 _MILD = 0.2

@@ -5,8 +5,9 @@ The invariant: what the monitor is shown are the service's own answers.
 
 import asyncio
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from itertools import pairwise
 from typing import Any
 
 from rollart_flow.control.buffer.buffer_service import BufferService, StoredBuffer
@@ -17,7 +18,7 @@ from rollart_flow.types import Batch, Event, Sample, Trajectory
 from tests.dst.log import Log
 from tests.dst.monitor import Monitor
 from tests.dst.plans import Plan
-from tests.dst.tables import Commit, Tables, Writer, sample_of
+from tests.dst.tables import Commit, Tables, Writer, by_episode, sample_of
 
 _AGAIN_S = 0.05
 
@@ -31,11 +32,18 @@ class FilteredRows(TupleRows[Any]):
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
 
+    def episodes(self, rows: Rows) -> list[range]:
+        begins = [place for place, row in enumerate(rows) if row.branch == 0]
+        return [range(start, end) for start, end in pairwise([*begins, len(rows)])]
+
     def samples(self, rows: Rows) -> list[Sample]:
-        return [sample_of(row) for row in rows]
+        return list(map(sample_of, by_episode(rows)))
 
     def refusals(self, rows: Rows) -> list[str | None]:
-        return ["luck" if self._refuses(row.trajectory_id) else None for row in rows]
+        return [
+            "luck" if self._refuses(branches[0].episode_id) else None
+            for branches in by_episode(rows)
+        ]
 
     def _refuses(self, trajectory_id: str) -> bool:
         """Whether the filter refuses a row: a pure function of the row."""
@@ -165,8 +173,8 @@ class BufferProcess:
     async def put(self, rows: tuple[Trajectory, ...]) -> None:
         """Commit trajectories, and return once they are durable. The first commit wins."""
         await self.service.put(rows)
-        for row in rows:
-            self._monitor.acknowledged(row.trajectory_id)
+        for branches in by_episode(rows):
+            self._monitor.acknowledged(branches)
 
     async def get_batch(self, step: int, version: int, size: int) -> Batch:
         """Form the batch of a step; the trainer commits its manifest."""
@@ -208,16 +216,21 @@ def _stored(tables: Tables) -> StoredBuffer[Rows]:
     recovered, published = tables.recovered(), tables.published
     return StoredBuffer(
         pending=recovered.pending,
-        rows=tuple(tables.rows[sample.trajectory_id] for sample in recovered.pending),
+        rows=_rows(tables, (sample.trajectory_id for sample in recovered.pending)),
         committed=len(tables.rows),
         known=recovered.known,
         closed=recovered.closed,
         batches=tables.manifests,
         untrained={
-            batch.step: tuple(tables.rows[name] for name in batch.trajectory_ids)
+            batch.step: _rows(tables, batch.trajectory_ids)
             for batch in tables.manifests
             if batch.step > published
         },
         newest={"batches": max(tables.batches, default=0), "steps": published},
         changes=recovered.changes,
     )
+
+
+def _rows(tables: Tables, episodes: Iterable[str]) -> Rows:
+    """All rows of episodes, in this order."""
+    return tuple(row for name in episodes for row in tables.branches[name])

@@ -1,7 +1,7 @@
 """The producer of a simulated run: sources, rollout workers, rewards, commits to the buffer."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
@@ -10,8 +10,10 @@ from rollart_flow.control.inference.worker_pool import Recover
 from rollart_flow.control.loop.waits import Signal, waiting
 from rollart_flow.control.plane import ControlPlane, InferenceClients, RolloutPlane
 from rollart_flow.control.protocols import Emit
+from rollart_flow.episodes import like, whole
 from rollart_flow.errors import UnknownClientError
 from rollart_flow.types import Assignment, Trajectory
+from tests.dst.branching import branched
 from tests.dst.engines import HARDWARE, FaultyEngine
 from tests.dst.environments import FaultyEnvironment, LetterCodec, wall
 from tests.dst.network import Address, RemoteAdmission
@@ -153,26 +155,26 @@ class Rollout:
             number = next(host.numbers)
             host.attempts[number] = assignment
             host.running += 1
-            (trajectory,) = await host.plane.run(
-                host.plane.manager(assignment, make, world.plan.limits)
-            )
+            branches = await host.plane.run(host.plane.manager(assignment, make, world.plan.limits))
             host.running -= 1
-            name = f"commit of {trajectory.trajectory_id}"
-            host.tasks.append(self._tasks.start(self._commit(host, number, trajectory), name))
+            if world.chance.random() < world.plan.faults.branches:
+                branches = branched(branches, world.chance)
+            name = f"commit of {assignment.trajectory_id}"
+            host.tasks.append(self._tasks.start(self._commit(host, number, branches), name))
 
-    async def _commit(self, host: Host, number: int, trajectory: Trajectory) -> None:
-        """Score and commit a trajectory until the buffer acknowledges it; some are sent twice."""
+    async def _commit(self, host: Host, number: int, branches: Sequence[Trajectory]) -> None:
+        """Score and commit an attempt until the buffer acknowledges it; some are sent twice."""
         twice = self._world.chance.random() < self._world.plan.faults.reward_twice
         copies = 2 if twice else 1
-        await asyncio.gather(*(self._score_and_put(host, trajectory) for _ in range(copies)))
+        await asyncio.gather(*(self._score_and_put(host, branches) for _ in range(copies)))
         del host.attempts[number]
-        self._unacknowledged.pop(trajectory.trajectory_id, None)
+        self._unacknowledged.pop(branches[0].trajectory_id, None)
         self._acknowledged.notify()
 
-    async def _score_and_put(self, host: Host, trajectory: Trajectory) -> None:
+    async def _score_and_put(self, host: Host, branches: Sequence[Trajectory]) -> None:
         async with self._scored_at_once:
-            scored = await self._reward.score(trajectory)
-        durable = host.sink.put((scored,))
+            scored = await self._reward.score(whole(branches))
+        durable = host.sink.put(like(branches, scored))
         if not host.running:
             host.sink.flush()
         await asyncio.shield(durable)

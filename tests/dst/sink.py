@@ -1,18 +1,21 @@
 """Micro-batches of trajectories, of whose rows a network loses, repeats, splits and delays some.
 
-The invariant: a micro-batch counts as durable only after all of its rows were acknowledged, as the
-sender sends a micro-batch again that did not arrive whole.
+The rows of an episode are together, since one message has them all. The invariant: a micro-batch
+counts as durable only after all of its rows were acknowledged, as the sender sends a micro-batch
+again that did not arrive whole.
 """
 
 import asyncio
 from collections.abc import Sequence
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, cast
 
 from rollart_flow.operators.sink import BufferSink
 from rollart_flow.types import Trajectory
 from tests.dst.network import Address
 from tests.dst.process import BufferProcess
+from tests.dst.tables import by_episode
 from tests.dst.world import World
 
 if TYPE_CHECKING:
@@ -53,15 +56,16 @@ class FaultySink(BufferSink):
     def _parts(self, rows: list[Trajectory]) -> list[tuple[Trajectory, ...]]:
         """The messages in which the rows of a micro-batch arrive."""
         chance, faults = self._world.chance, self._world.plan.faults
-        place = chance.randrange(len(rows))
-        parts = [rows]
+        episodes = by_episode(rows)
+        place = chance.randrange(len(episodes))
+        parts = [episodes]
         if chance.random() < faults.rows_split:
-            parts = [part for part in (rows[:place], rows[place:]) if part]
+            parts = [part for part in (episodes[:place], episodes[place:]) if part]
         if chance.random() < faults.rows_doubled:
-            parts[-1] = [*parts[-1], rows[place]]
+            parts[-1] = [*parts[-1], episodes[place]]
         if chance.random() < faults.rows_lost:
-            parts.append(rows[place:])  # of the first try, whose other rows are lost
-        return [tuple(part) for part in parts]
+            parts.append(episodes[place:])  # of the first try, whose other rows are lost
+        return [tuple(chain.from_iterable(part)) for part in parts]
 
     async def _deliver(self, rows: tuple[Trajectory, ...]) -> None:
         world = self._world

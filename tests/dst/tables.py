@@ -5,11 +5,12 @@ resumed run knows. Events become durable with the next commit, as in a real run.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
 from rollart_flow.control.recovery import RecoveredControl, recover
+from rollart_flow.episodes import whole
 from rollart_flow.errors import StoreError
 from rollart_flow.types import Batch, Event, EventKind, Sample, Trajectory
 from tests.dst.plans import Faults
@@ -18,9 +19,21 @@ _COMMIT_S = 0.02
 _SLOWEST_S = 1.0
 
 
-def sample_of(row: Trajectory) -> Sample:
-    """The sample of a committed row, for the buffer's index."""
-    return Sample.of(row, scored=row.reward is not None, tokens=len(row.token_ids))
+def by_episode(rows: Iterable[Trajectory]) -> list[tuple[Trajectory, ...]]:
+    """The branches of each episode, which are adjacent and begin with branch 0."""
+    found: list[tuple[Trajectory, ...]] = []
+    for row in rows:
+        if row.branch == 0:
+            found.append((row,))
+        else:
+            found[-1] = (*found[-1], row)
+    return found
+
+
+def sample_of(branches: Sequence[Trajectory]) -> Sample:
+    """The sample of a committed episode, for the buffer's index."""
+    tokens = sum(len(branch.token_ids) for branch in branches)
+    return Sample.of(whole(branches), scored=branches[0].reward is not None, tokens=tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +53,9 @@ class Tables:
 
     trajectories: list[Trajectory] = field(default_factory=list)
     rows: dict[str, Trajectory] = field(default_factory=dict)
-    """Trajectories by id: the first commit of each."""
+    """Rows by id: the first commit of each."""
+    branches: dict[str, tuple[Trajectory, ...]] = field(default_factory=dict)
+    """Rows by episode: the first commit of each."""
     manifests: list[Batch] = field(default_factory=list)
     trained: list[int] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
@@ -70,6 +85,8 @@ class Tables:
         for row in commit.rows:
             self.trajectories.append(row)
             self.rows.setdefault(row.trajectory_id, row)
+        for branches in by_episode(commit.rows):
+            self.branches.setdefault(branches[0].episode_id, branches)
         if commit.batch is not None:
             self.manifests.append(commit.batch)
         if commit.step is not None:
@@ -89,7 +106,7 @@ class Tables:
 
     def recovered(self) -> RecoveredControl:
         """The state that a restart recovers from the tables."""
-        samples = [sample_of(row) for row in self.rows.values()]
+        samples = list(map(sample_of, by_episode(self.rows.values())))
         trained = {
             trajectory_id: group_id
             for batch in self.manifests

@@ -12,9 +12,10 @@ from rollart_flow.control import recovery as control
 from rollart_flow.operators import recovery
 from rollart_flow.operators.recovery import recover
 from rollart_flow.rows import events_table
+from rollart_flow.schema import to_table
 from rollart_flow.store import Run, RunInfo, RunWriter
 from rollart_flow.types import Event, EventKind, Reason, Sample, Split
-from tests.builders import MOMENT, group, manifest, table, trajectory
+from tests.builders import MOMENT, batch_row, branched, group, manifest, table, trajectory
 from tests.conftest import FINISHED_STEPS
 
 
@@ -52,6 +53,45 @@ def test_what_is_pending_comes_with_its_rows_in_order(tmp_path: Path) -> None:
     assert found.control.next_cursor == 2
     records = {record.group_id: record for record in found.control.groups}
     assert records["g00000000"].dropped == frozenset({"g00000000-01"})
+
+
+def test_an_episode_of_several_rows_is_pending_as_one(tmp_path: Path) -> None:
+    uri = str(tmp_path / "run")
+    writer = RunWriter.create(uri, RunInfo("run", "coins", 0))
+    writer.commit("events", events_table((MOMENT, e) for e in admitted("g00000000")))
+    rows = (
+        *branched(2, 1, 3, group_id="g00000000"),
+        *branched(2, 2, group_id="g00000000", attempt=1),
+    )
+    writer.commit("trajectories", table(*rows))
+    found = recover(Run(uri))
+    assert [(s.trajectory_id, s.policy_version_start, s.tokens) for s in found.control.pending] == [
+        ("g00000000-00", 1, 15), ("g00000000-01", 2, 10),
+    ]  # fmt: skip
+    assert found.pending_rows is not None
+    assert found.pending_rows["trajectory_id"].to_pylist() == [row.trajectory_id for row in rows]
+    assert found.committed == 5
+
+
+def test_a_manifest_of_episodes_is_read_as_a_batch_of_episodes(tmp_path: Path) -> None:
+    uri = str(tmp_path / "run")
+    writer = RunWriter.create(uri, RunInfo("run", "coins", 0))
+    rows = (*branched(0, 1, group_id="g00000000"), *branched(1, 1, group_id="g00000000", attempt=1))
+    writer.commit("trajectories", table(*rows))
+    made = [
+        batch_row(
+            1, place, row.trajectory_id, row.group_id, episode_id=row.episode_id,
+            staleness=age, policy_version=1,
+        )
+        for place, (row, age) in enumerate(zip(rows, [1, 1, 0, 0], strict=True))
+    ]  # fmt: skip
+    writer.commit("batches", to_table("batches", made))
+    found = recover(Run(uri))
+    assert found.untrained is not None
+    assert found.untrained.trajectory_ids == ("g00000000-00", "g00000000-01")
+    assert found.untrained.staleness == (1, 0)
+    assert found.control.pending == ()
+    assert Run(uri).batch(1)["trajectory_id"].to_pylist() == [row.trajectory_id for row in rows]
 
 
 def test_a_manifest_without_a_step_is_trained_first(tmp_path: Path) -> None:

@@ -59,6 +59,7 @@ def test_the_coordinator_hears_of_the_version_before_once_the_step_is_recorded(
     context = TrainContext(
         run=str(tmp_path),
         algorithm=grpo(),
+        branch_weight="split",
         trainers=cast("Any", trainers),
         buffer=cast("Any", Told("buffer", said, commit=committed(4))),
         coordinator=cast("Any", coordinator),

@@ -20,7 +20,8 @@ OF_6 = {
     "trajectories": [
         "messages", "tools", "tool_calls", "tool_errors", "rewritten_at", "branch", "parent",
         "shared_tokens", "images",
-    ]
+    ],
+    "batches": ["episode_id"],
 }  # fmt: skip
 OF_5 = {"batches": ["lag"], "steps": ["lag_max", "lag_mean", "skipped"]}
 OF_4 = {"steps": ["push_s"]}

@@ -4,12 +4,13 @@ The service holds all logic of the buffer's process. In a run, a Ray actor serve
 tables; the simulator and the fuzzer run the same class over a model of storage. The invariants:
 `put` returns once rows are durable, and only then does the SampleBuffer learn of them, so that
 every row of a batch is in the table; the first commit of a trajectory wins; rows of a step, a
-manifest or an evaluation are committed once; the rows in memory are those of pending trajectories
+manifest or an evaluation are committed once; the branches of an attempt are committed together,
+trained on together and leave together; the rows in memory are those of pending trajectories
 and of untrained batches.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Generic
@@ -32,9 +33,9 @@ class StoredBuffer(Generic[R]):
     pending: Sequence[Sample]
     """Trajectories that were neither trained on, dropped nor evicted, in commit order."""
     rows: R
-    """Rows of the pending trajectories, aligned with `pending`."""
+    """Rows of the pending episodes, in the order of `pending`."""
     committed: int
-    """Number of committed training trajectories."""
+    """Number of committed training rows."""
     known: Sequence[str] = ()
     """Ids of other committed trajectories that may arrive again, the oldest first."""
     closed: Mapping[str, Reason] = field(default_factory=dict)
@@ -95,8 +96,8 @@ class BufferService(Generic[R]):
             cursor=cursor,
             left=self._left.append,
         )
-        self._rows: dict[str, tuple[R, int]] = {}
-        """Rows of pending trajectories, by id: each as a position in the rows it came with."""
+        self._rows: dict[str, tuple[R, Sequence[int]]] = {}
+        """Rows of pending episodes, by id: their positions in the rows that they came with."""
         self._batches: dict[int, R] = {}
         """Rows of batches that are not trained yet, by step."""
         self._committing: dict[str, asyncio.Future[None]] = {}
@@ -110,11 +111,12 @@ class BufferService(Generic[R]):
         self._batches.update(stored.untrained)
         # A filter may have refused a row whose DROP event was not committed before the restart.
         refused = self._format.refusals(stored.rows)
+        episodes = self._format.episodes(stored.rows)
         accepted = []
-        for place, sample in enumerate(stored.pending):
-            if refused[place] is None:
+        for sample, places, by in zip(stored.pending, episodes, refused, strict=True):
+            if by is None:
                 accepted.append(sample)
-                self._rows[sample.trajectory_id] = (stored.rows, place)
+                self._rows[sample.trajectory_id] = (stored.rows, places)
         self.index.restore(
             accepted,
             batches=stored.batches,
@@ -141,9 +143,10 @@ class BufferService(Generic[R]):
         self._release_rows()
 
     async def put(self, rows: R) -> None:
-        """Commit trajectories of the training split; return once they are durable.
+        """Commit episodes of the training split, with all of their rows; return once durable.
 
-        A trajectory that was committed before, or is in the rows before, is skipped.
+        An episode that was committed before, or is in the rows before, is skipped: the first commit
+        wins, also if the attempt ran twice and branched otherwise.
 
         Raises:
             StoreError: none of the new rows was written.
@@ -158,13 +161,14 @@ class BufferService(Generic[R]):
         for place, sample in enumerate(arrived):
             if self._is_new(sample):
                 new.setdefault(sample.trajectory_id, place)  # it may be in the rows twice
-        places = list(new.values())
-        if len(places) < len(arrived):
-            known = sorted(set(range(len(arrived))).difference(places))
-            self._released([(rows, place) for place in known])
-        if places:
-            fresh = rows if len(places) == len(arrived) else self._format.take(rows, places)
-            await self._commit_trajectories(fresh, [arrived[place] for place in places])
+        episodes, chosen = self._format.episodes(rows), list(new.values())
+        if len(chosen) < len(arrived):
+            known = sorted(set(range(len(arrived))).difference(chosen))
+            self._released([(rows, episodes[place]) for place in known])
+        if chosen:
+            places = [place for each in chosen for place in episodes[each]]
+            fresh = rows if len(chosen) == len(arrived) else self._format.take(rows, places)
+            await self._commit_episodes(fresh, [arrived[place] for place in chosen])
         if under_way:
             # Shielded: a caller that is cancelled must not cancel the commit for the others.
             await asyncio.gather(*map(asyncio.shield, under_way))
@@ -173,7 +177,8 @@ class BufferService(Generic[R]):
         key = sample.trajectory_id
         return key not in self._committing and not self.index.knows(key)
 
-    async def _commit_trajectories(self, rows: R, new: Sequence[Sample]) -> None:
+    async def _commit_episodes(self, rows: R, new: Sequence[Sample]) -> None:
+        episodes = self._format.episodes(rows)
         done = asyncio.get_running_loop().create_future()
         self._committing.update({sample.trajectory_id: done for sample in new})
         try:
@@ -181,21 +186,20 @@ class BufferService(Generic[R]):
         except BaseException as error:
             done.set_exception(error)
             done.exception()  # retrieved here, since no other caller may wait for it
-            self._released([(rows, place) for place in range(len(new))])
+            self._released([(rows, places) for places in episodes])
             raise
         else:
             done.set_result(None)
         finally:
             for sample in new:
                 del self._committing[sample.trajectory_id]
-        self._committed += len(new)
+        self._committed += sum(map(len, episodes))
         self._add_to_index(rows, new)
 
     def _add_to_index(self, rows: R, new: Sequence[Sample]) -> None:
-        refused = self._format.refusals(rows)
-        for place, sample in enumerate(new):
-            by = refused[place]
-            self._rows[sample.trajectory_id] = (rows, place)
+        refused, episodes = self._format.refusals(rows), self._format.episodes(rows)
+        for sample, places, by in zip(new, episodes, refused, strict=True):
+            self._rows[sample.trajectory_id] = (rows, places)
             self.index.put(sample, refused=None if by is None else Reason.FILTERED, by=by)
             if by is not None and sample.filtered:  # filtered before the reward, so never scored
                 self._committer.report(drop_event(EventKind.DROP, sample, Reason.FILTERED, by=by))
@@ -203,16 +207,16 @@ class BufferService(Generic[R]):
 
     def _judge(self, members: Sequence[str]) -> str | None:
         """Return the filter that refuses a complete group (`Judge` of `sample_buffer`), or None."""
-        return self._format.group_refusal([self._rows[trajectory_id] for trajectory_id in members])
+        return self._format.group_refusal(_flat(self._rows[name] for name in members))
 
     def _release_rows(self) -> None:
         """Remove rows from memory that are no longer pending in the SampleBuffer."""
         self._released([self._rows.pop(key) for key in self._left if key in self._rows])
         self._left.clear()
 
-    def _released(self, places: Sequence[tuple[R, int]]) -> None:
-        if self._release is not None and places:
-            self._release(self._format.pick(places))
+    def _released(self, episodes: Sequence[tuple[R, Sequence[int]]]) -> None:
+        if self._release is not None and episodes:
+            self._release(self._format.pick(_flat(episodes)))
 
     async def commit(self, tables: Mapping[str, R]) -> int:
         """Commit rows of any tables atomically and without delay; return once they are durable.
@@ -221,7 +225,7 @@ class BufferService(Generic[R]):
         sends them again.
 
         Returns:
-            Number of training trajectories that the run has committed by then.
+            Number of training rows that the run has committed by then.
         """
         table = next((name for name in NUMBERED if name in tables), None)
         if table is None:
@@ -258,8 +262,11 @@ class BufferService(Generic[R]):
     def _hold(self, batch: Batch) -> None:
         # A repeated call may come after the step is recorded, when its rows are gone.
         if batch.step not in self._batches and batch.step > self._numbered["steps"].number:
-            rows = self._format.pick([self._rows.pop(key) for key in batch.trajectory_ids])
-            self._batches[batch.step] = self._format.with_staleness(rows, batch.staleness)
+            episodes = [self._rows.pop(key) for key in batch.trajectory_ids]
+            rows = self._format.pick(_flat(episodes))
+            aged = zip(batch.staleness, episodes, strict=True)
+            staleness = [age for age, (_, places) in aged for _ in places]
+            self._batches[batch.step] = self._format.with_staleness(rows, staleness)
         self._release_rows()
 
     def batch_rows(self, step: int) -> R | None:
@@ -273,3 +280,8 @@ class BufferService(Generic[R]):
     async def changes(self, after: int) -> tuple[int, tuple[Change, ...]]:
         """Return changes past a cursor, as `control.protocols.Buffered.changes` describes."""
         return await self.index.changes(after)
+
+
+def _flat(episodes: Iterable[tuple[R, Sequence[int]]]) -> list[tuple[R, int]]:
+    """Return single rows of episodes, for `RowFormat.pick`."""
+    return [(rows, place) for rows, places in episodes for place in places]

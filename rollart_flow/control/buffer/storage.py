@@ -16,8 +16,15 @@ R_contra = TypeVar("R_contra", contravariant=True)
 class RowFormat(Protocol[R]):
     """Operations on rows of one representation. Each is a pure function."""
 
+    def episodes(self, rows: R) -> Sequence[Sequence[int]]:
+        """Return the positions of the rows of each episode in rows of `trajectories`, in order.
+
+        The rows of an episode are adjacent, and begin with branch 0.
+        """
+        ...
+
     def samples(self, rows: R) -> Sequence[Sample]:
-        """Return one sample for each row of `trajectories`, in order."""
+        """Return one sample for each episode in rows of `trajectories`, in order."""
         ...
 
     def take(self, rows: R, places: Sequence[int]) -> R:
@@ -33,11 +40,11 @@ class RowFormat(Protocol[R]):
         ...
 
     def refusals(self, rows: R) -> Sequence[str | None]:
-        """Name of the filter that refuses each row of `trajectories`, or None."""
+        """Name of the filter that refuses each episode in rows of `trajectories`, or None."""
         ...
 
     def group_refusal(self, members: Sequence[tuple[R, int]]) -> str | None:
-        """Name of the filter that refuses a complete group, or None; members as in `pick`."""
+        """Name of the filter that refuses a complete group, or None; its rows as in `pick`."""
         ...
 
     def newest(self, rows: R, column: str) -> int:

@@ -5,6 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import pairwise
 from typing import Generic, TypeVar
 
 from rollart_flow.types import Event, Sample
@@ -16,8 +17,12 @@ class TupleRows(ABC, Generic[T]):
     """Implements most of `control.buffer.storage.RowFormat` for tuples; no filter refuses a row."""
 
     @abstractmethod
+    def episodes(self, rows: tuple[T, ...]) -> Sequence[Sequence[int]]:
+        """Return the positions of the rows of each episode, in order."""
+
+    @abstractmethod
     def samples(self, rows: tuple[T, ...]) -> Sequence[Sample]:
-        """Return one sample for each row of `trajectories`, in order."""
+        """Return one sample for each episode, in order."""
 
     @abstractmethod
     def newest(self, rows: tuple[T, ...], column: str) -> int:
@@ -33,7 +38,7 @@ class TupleRows(ABC, Generic[T]):
         return rows
 
     def refusals(self, rows: tuple[T, ...]) -> Sequence[str | None]:
-        return [None] * len(rows)
+        return [None] * len(self.episodes(rows))
 
     def group_refusal(self, members: Sequence[tuple[tuple[T, ...], int]]) -> str | None:
         return None
@@ -47,6 +52,8 @@ class SimulatedRow:
     """A trained step; 0 for a trajectory."""
     sample: Sample | None = None
     reward: float = 0.0
+    branch: int = 0
+    """Number of the row within its episode; each row has the sample of the whole episode."""
 
 
 Rows = tuple[SimulatedRow, ...]
@@ -58,8 +65,12 @@ class SimulatedRows(TupleRows[SimulatedRow]):
     def __init__(self, *, zero_variance_filter: bool) -> None:
         self._filters = zero_variance_filter
 
+    def episodes(self, rows: Rows) -> list[range]:
+        begins = [place for place, row in enumerate(rows) if row.branch == 0]
+        return [range(start, end) for start, end in pairwise([*begins, len(rows)])]
+
     def samples(self, rows: Rows) -> Sequence[Sample]:
-        return [row.sample for row in rows if row.sample is not None]
+        return [row.sample for row in rows if row.branch == 0 and row.sample is not None]
 
     def newest(self, rows: Rows, column: str) -> int:
         return max(row.step for row in rows)

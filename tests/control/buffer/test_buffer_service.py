@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import pairwise
 
 import pytest
 
@@ -22,6 +23,8 @@ class Row:
     """A row of any table."""
 
     sample: Sample | None = None
+    """The sample of its episode."""
+    branch: int = 0
     number: int = 0
     staleness: int | None = None
 
@@ -35,8 +38,12 @@ class Format:
     def __init__(self, *refused: str) -> None:
         self.refused = refused
 
+    def episodes(self, rows: Rows) -> list[range]:
+        begins = [place for place, row in enumerate(rows) if row.branch == 0]
+        return [range(start, end) for start, end in pairwise([*begins, len(rows)])]
+
     def samples(self, rows: Rows) -> list[Sample]:
-        return [row.sample for row in rows if row.sample is not None]
+        return [row.sample for row in rows if row.sample is not None and row.branch == 0]
 
     def take(self, rows: Rows, places: Sequence[int]) -> Rows:
         return tuple(rows[place] for place in places)
@@ -92,6 +99,12 @@ def row(group_id: str, attempt: int, outcome: Outcome = Outcome.COMPLETED) -> Ro
 
 def group(group_id: str) -> Rows:
     return (row(group_id, 0), row(group_id, 1))
+
+
+def branched(group_id: str, attempt: int, *, count: int = 3, start: int = 0) -> Rows:
+    """The rows of an attempt with several branches."""
+    made = sample(group_id, attempt, start=start)
+    return tuple(Row(made, branch=branch) for branch in range(count))
 
 
 async def test_put_returns_once_the_rows_are_durable_and_indexes_them_only_then() -> None:
@@ -171,6 +184,44 @@ async def test_rows_of_a_batch_stay_until_its_step_is_committed() -> None:
     assert [each.staleness for each in rows] == [1, 1]
     await buffer.commit({"steps": (Row(number=1),)})
     assert buffer.batch_rows(1) is None
+
+
+async def test_a_batch_has_all_rows_of_its_episodes_with_the_staleness_of_the_episode() -> None:
+    buffer = service(storage := Storage())
+    await buffer.put((*branched("g00000000", 0, start=0), *branched("g00000000", 1, start=1)))
+    assert len(storage.tables) == 6
+    assert len(buffer.index) == 2, "a group counts episodes"
+    batch = await buffer.get_batch(1, 1, 2)
+    assert batch.trajectory_ids == ("g00000000-00", "g00000000-01")
+    assert batch.staleness == (1, 0)
+    rows = buffer.batch_rows(1)
+    assert rows is not None
+    assert [(row.branch, row.staleness) for row in rows] == [
+        (0, 1), (1, 1), (2, 1), (0, 0), (1, 0), (2, 0),
+    ]  # fmt: skip
+
+
+async def test_of_an_attempt_that_ran_twice_and_branched_otherwise_the_first_counts() -> None:
+    buffer = service(storage := Storage())
+    await buffer.put((*branched("g0", 0, count=2), *branched("g0", 0, count=3), row("g1", 0)))
+    await buffer.put(branched("g0", 0, count=4))
+    committed = [each.branch for table, each in storage.tables if table == "trajectories"]
+    assert committed == [0, 1, 0]
+    assert await buffer.commit({"bindings": (Row(),)}) == 3
+
+
+async def test_all_rows_of_an_episode_are_released_together() -> None:
+    released: list[int] = []
+    buffer = BufferService(
+        rollart(1), 2, Format("g00000000-00"), Storage(),
+        release=lambda rows: released.extend(row.branch for row in rows),
+    )  # fmt: skip
+    await buffer.put((*branched("g00000000", 0), *branched("g00000000", 1, count=2)))
+    assert released == [0, 1, 2], "what a filter refused"
+    await buffer.put(branched("g00000000", 1, count=3))
+    assert released == [0, 1, 2, 0, 1, 2], "what was there before"
+    buffer.report([(NOON, Event(EventKind.ABANDON, "g00000000"))])
+    assert released == [0, 1, 2, 0, 1, 2, 0, 1]
 
 
 async def test_rows_are_released_once_they_are_neither_pending_nor_in_an_untrained_batch() -> None:

@@ -1,0 +1,28 @@
+"""Statistics of a batch, in which an episode counts once, whatever the number of its rows."""
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rollart_flow.episode_rows import as_episodes
+from rollart_flow.operators.batch_columns import lag_of
+
+
+def statistics(rows: pa.Table, step: int) -> dict[str, float]:
+    """Compute the columns of `steps` that the batch alone determines; an episode counts once."""
+    episodes = as_episodes(rows)
+    lag = lag_of(episodes, step - 1)  # a batch from an older run has no such column
+    return {
+        "reward_mean": pc.mean(episodes["reward"]).as_py(),
+        "staleness_max": pc.max(episodes["staleness"]).as_py(),
+        "staleness_mean": pc.mean(episodes["staleness"]).as_py(),
+        "lag_max": pc.max(lag).as_py(),
+        "lag_mean": pc.mean(lag).as_py(),
+        "trajectories": rows.num_rows,
+    }
+
+
+def rewards_by_domain(rows: pa.Table) -> dict[str, float]:
+    """Compute the mean reward by domain."""
+    episodes = as_episodes(rows).select(["domain", "reward"])
+    means = episodes.group_by("domain").aggregate([("reward", "mean")])
+    return dict(zip(means["domain"].to_pylist(), means["reward_mean"].to_pylist(), strict=True))
