@@ -116,7 +116,7 @@ class Tables:
 
 
 class Writer:
-    """Writes to the tables, which takes time and may fail before or after the effect.
+    """Writes to the tables in one life, which takes time and may fail before or after the effect.
 
     Args:
         on_written: called with each commit that took effect.
@@ -129,6 +129,11 @@ class Writer:
         self._on_written = on_written
         self._chance = chance
         self._faults = faults
+        self._ended = False
+
+    def end(self) -> None:
+        """Let nothing more take effect, as if all processes of this writer had died."""
+        self._ended = True
 
     async def write(self, commit: Commit) -> None:
         """Write a commit, unless its transaction was written before.
@@ -138,7 +143,7 @@ class Writer:
         """
         chance, faults = self._chance, self._faults
         await self._pause()
-        if chance.random() < faults.commit_fails_before:
+        if self._ended or chance.random() < faults.commit_fails_before:
             raise StoreError("the commit failed; nothing was written")
         if self._tables.apply(commit):
             self._on_written(commit)

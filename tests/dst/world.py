@@ -28,15 +28,20 @@ class World:
         self.monitor = Monitor(plan, self.tables, self.log)
         self.network = Network(self.chance, plan.faults)
         self.weights = FaultyWeightStore(self.chance, plan.faults, self.log)
-        self.writer = Writer(self.tables, self.chance, plan.faults, self.monitor.written)
+        self.writer = self._new_writer()
         self.life = 0
         """Number of resumptions; tasks left over from an earlier life have no effect."""
 
     def end_life(self) -> None:
         """End a life: state that is not durable is lost, and later events are ignored."""
         self.life += 1
+        self.writer.end()
+        self.writer = self._new_writer()
         self.log.end_life()
         self.tables.lose_unwritten()
+
+    def _new_writer(self) -> Writer:
+        return Writer(self.tables, self.chance, self.plan.faults, self.monitor.written)
 
     def emitter(self) -> Emit:
         """The `Emit` of the processes of the current life."""

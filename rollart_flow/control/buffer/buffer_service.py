@@ -168,9 +168,12 @@ class BufferService(Generic[R]):
         if chosen:
             places = [place for each in chosen for place in episodes[each]]
             fresh = rows if len(chosen) == len(arrived) else self._format.take(rows, places)
-            await self._commit_episodes(fresh, [arrived[place] for place in chosen])
+            samples = [arrived[place] for place in chosen]
+            commit = asyncio.ensure_future(self._commit_episodes(fresh, samples))
+            self._committing.update(dict.fromkeys(new, commit))
+            under_way.append(commit)
         if under_way:
-            # Shielded: a caller that is cancelled must not cancel the commit for the others.
+            # Shielded: the committer commits what it was given, even if a caller is cancelled.
             await asyncio.gather(*map(asyncio.shield, under_way))
 
     def _is_new(self, sample: Sample) -> bool:
@@ -179,17 +182,11 @@ class BufferService(Generic[R]):
 
     async def _commit_episodes(self, rows: R, new: Sequence[Sample]) -> None:
         episodes = self._format.episodes(rows)
-        done = asyncio.get_running_loop().create_future()
-        self._committing.update({sample.trajectory_id: done for sample in new})
         try:
             await self._committer.commit({"trajectories": rows})
-        except BaseException as error:
-            done.set_exception(error)
-            done.exception()  # retrieved here, since no other caller may wait for it
+        except BaseException:
             self._released([(rows, places) for places in episodes])
             raise
-        else:
-            done.set_result(None)
         finally:
             for sample in new:
                 del self._committing[sample.trajectory_id]

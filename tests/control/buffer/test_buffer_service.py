@@ -67,7 +67,7 @@ class Format:
 
 
 class Storage:
-    """Commits take `COMMIT_S`; `error` makes them fail."""
+    """Commits take `COMMIT_S`, and go on if their caller is cancelled; `error` makes them fail."""
 
     def __init__(self) -> None:
         self.tables: list[tuple[str, Row]] = []
@@ -75,6 +75,9 @@ class Storage:
         self.error: StoreError | None = None
 
     async def commit(self, tables: Mapping[str, Rows], *, at_once: bool = False) -> None:
+        await asyncio.shield(self._commit(tables))
+
+    async def _commit(self, tables: Mapping[str, Rows]) -> None:
         await asyncio.sleep(COMMIT_S)
         if self.error is not None:
             raise self.error
@@ -152,6 +155,17 @@ async def test_a_cancelled_caller_leaves_the_commit_to_the_others() -> None:
     await first
     assert second.cancelled()
     assert storage.trajectories == ["g00000000-00"]
+
+
+async def test_rows_whose_caller_is_cancelled_are_committed_once_and_indexed() -> None:
+    buffer = service(storage := Storage())
+    first = asyncio.create_task(buffer.put(group("g00000000")))
+    await asyncio.sleep(COMMIT_S / 2)
+    first.cancel()
+    await buffer.put(group("g00000000"))
+    assert first.cancelled()
+    assert storage.trajectories == ["g00000000-00", "g00000000-01"]
+    assert len(buffer.index) == 2
 
 
 async def test_a_repeated_question_for_a_recorded_step_gets_the_same_batch() -> None:
