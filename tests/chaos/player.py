@@ -48,7 +48,9 @@ def played(scenario: Scenario) -> tuple[Row, str]:
     mark = f"chaos-{uuid4().hex[:8]}"  # 15 letters at most, as the name of a process
     with TemporaryDirectory(prefix="chaos-") as folder:
         into, log = Path(folder) / "row.json", Path(folder) / "log"
-        process = FORKING.Process(target=_play, args=(scenario.play, mark, into, log))
+        place = Path(folder) / "place"
+        place.mkdir()
+        process = FORKING.Process(target=_play, args=(scenario.play, mark, place, into, log))
         _PLAYING.add(mark)
         process.start()
         try:
@@ -95,8 +97,8 @@ def _marked(process: Path, mark: str) -> bool:
         return False  # it has gone meanwhile
 
 
-def _play(play: Play, mark: str, into: Path, log: Path) -> None:
-    """Play a scenario in this process, and write its outcome to a file."""
+def _play(play: Play, mark: str, folder: Path, into: Path, log: Path) -> None:
+    """Play a scenario in a folder and in this process, and write its outcome to a file."""
     with log.open("w") as output:
         detach(mark, output.fileno())
     use_server_of_parent()
@@ -104,15 +106,14 @@ def _play(play: Play, mark: str, into: Path, log: Path) -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     held: Held | None = None
     said: dict[str, Any] = {}
-    with TemporaryDirectory(prefix="chaos-") as folder:
-        try:
-            held = play(Path(folder))
-            if not held.holds:
-                said = {"failed": f"{held.lost} lost, {held.doubled} doubled"}
-        except CannotInjectError as error:
-            said = {"skipped": str(error)}
-        except Exception as error:  # noqa: BLE001  any failure is a row, and the others go on
-            traceback.print_exc()
-            line = next(iter(str(error).splitlines()), "")
-            said = {"failed": f"{type(error).__name__}: {line}"}
+    try:
+        held = play(folder)
+        if not held.holds:
+            said = {"failed": f"{held.lost} lost, {held.doubled} doubled"}
+    except CannotInjectError as error:
+        said = {"skipped": str(error)}
+    except Exception as error:  # noqa: BLE001  any failure is a row, and the others go on
+        traceback.print_exc()
+        line = next(iter(str(error).splitlines()), "")
+        said = {"failed": f"{type(error).__name__}: {line}"}
     into.write_text(json.dumps({"held": None if held is None else asdict(held), **said}))

@@ -23,6 +23,7 @@ def leaving(folder: Path) -> Held:
 
 def hanging(folder: Path) -> Held:
     held = leaving(folder)
+    print(folder, flush=True)
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     signal.pause()
     return held
@@ -57,13 +58,14 @@ def test_what_a_scenario_leaves_is_ended() -> None:
     assert not left()
 
 
-def test_a_scenario_that_does_not_end_fails_after_its_limit(
+def test_a_scenario_that_does_not_end_fails_after_its_limit_and_leaves_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(player, "END_S", 0.2)
-    row, _ = played_as(hanging, limit_s=0.2)
-    assert row.failed == "not finished after 0.2 s"
+    row, output = played_as(hanging, limit_s=1)
+    assert row.failed == "not finished after 1 s"
     assert not left()
+    assert not any(Path(folder).exists() for folder in output.splitlines())
 
 
 def test_a_scenario_that_loses_rows_fails() -> None:

@@ -7,6 +7,7 @@ a function of scenario, schedule and seed.
 
 import asyncio
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import compress, islice
@@ -169,10 +170,7 @@ class SimulatedCluster:
                 await self._scoring.score(trajectory.trajectory_id, script)
         tokens = sum(trajectory.token_ids)
         sample = Sample.of(trajectory, scored=True, tokens=tokens)
-        await self._buffer.put((SimulatedRow(sample=sample, reward=script.reward),))
-        del self._scripts[trajectory.trajectory_id]
-        self.record.turns += len(trajectory.turns)
-        self.record.attempts[trajectory.trajectory_id] = AttemptRecord(
+        attempt = AttemptRecord(
             trajectory_id=trajectory.trajectory_id,
             group_id=trajectory.group_id,
             domain=trajectory.domain,
@@ -188,6 +186,11 @@ class SimulatedCluster:
             + self._lost.pop(trajectory.trajectory_id, 0),
             script=script,
         )
+        self.record.attempts[trajectory.trajectory_id] = attempt  # a batch may hold it at once
+        await self._buffer.put((SimulatedRow(sample=sample, reward=script.reward),))
+        del self._scripts[trajectory.trajectory_id]
+        self.record.turns += len(trajectory.turns)
+        self.record.attempts[trajectory.trajectory_id] = replace(attempt, committed=loop.time())
 
     async def _train(self) -> None:
         loop = asyncio.get_running_loop()

@@ -31,7 +31,7 @@ ROWS = int(os.environ.get("ROLLART_CHAOS_ROWS", 4 * LIFE * BATCH))
 SLACK = {
     "memory_mb": 32,
     "handles": 16,
-    "threads": 100,
+    "threads": 512,  # the pool that reads files of Delta tables, whose threads end when idle
     "open_calls": 200,
     "live_files": 60,
     "open_ms": 100,
