@@ -10,7 +10,11 @@ from rollart_flow.errors import SettingsError
 
 CHAT_FILE = "chat.json"
 """File with the settings of a policy's conversations."""
-_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", CHAT_FILE)
+PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")
+"""Files of which a model that takes images has one: the settings of its image processor."""
+_FILES = (
+    "tokenizer.json", "tokenizer_config.json", "chat_template.jinja", CHAT_FILE, *PROCESSOR_FILES,
+)  # fmt: skip
 _PAD, _EOS, _UNKNOWN, _USER, _ASSISTANT = "<pad>", "<eos>", "<unk>", "<user>", "<assistant>"
 _TINY_TEMPLATE = (
     "{% for message in messages %}"

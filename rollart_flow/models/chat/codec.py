@@ -16,6 +16,7 @@ from rollart_flow.models.chat.renderer import TurnRenderer
 from rollart_flow.models.chat.settings import BRANCH, ChatSettings
 from rollart_flow.models.chat.template import ChatTemplate
 from rollart_flow.models.chat.turns import TurnFormat
+from rollart_flow.models.pictures import PictureProcessor
 from rollart_flow.models.tokenizer import CHAT_FILE
 from rollart_flow.types import Message, Role, Tool
 
@@ -51,6 +52,7 @@ class TextCodec:
         self._format = format_of(source, chat.format)
         self.branches_history = chat.history == BRANCH
         """Whether a branch begins where the chat template changes earlier turns."""
+        self._pictures = PictureProcessor.of(files, self._tokenizer.id_of)
         self._pieces = self._encoded(turns) if turns.appends else None
         ids = map(self._tokenizer.id_of, (*self._renderer.stops, markers.get("eos_token", "")))
         self.stop_token_ids: tuple[int, ...] = tuple(
@@ -103,8 +105,9 @@ class TextCodec:
                 "tools, or an environment without them"
             )
         return TemplateConversation(
-            self._renderer, self._tokenizer, self._format, shown, self.stop_token_ids
-        )
+            self._renderer, self._tokenizer, self._format, shown, self.stop_token_ids,
+            self._pictures,
+        )  # fmt: skip
 
     def _encoded(self, turns: TurnFormat) -> tuple[tuple[int, ...], ...]:
         texts = (turns.opening, turns.between, turns.invitation)

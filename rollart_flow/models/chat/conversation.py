@@ -10,6 +10,7 @@ from rollart_flow.models.chat.formats import ChatFormat
 from rollart_flow.models.chat.markers import MarkerTokenizer
 from rollart_flow.models.chat.renderer import TurnRenderer
 from rollart_flow.models.chat.template import Form
+from rollart_flow.models.pictures import PictureProcessor
 from rollart_flow.types import Action, Message, Observation, Role, ToolCall
 
 _CALL_ID = re.compile(r"[a-zA-Z0-9]{9}")
@@ -29,17 +30,21 @@ class TemplateConversation:
         chat_format: ChatFormat,
         tools: Sequence[Form],
         stops: Sequence[int],
+        pictures: PictureProcessor | None = None,
     ) -> None:
         self._renderer = renderer
         self._tokenizer = tokenizer
         self._format = chat_format
         self._tools = tools
         self._stops = frozenset(stops)
+        self._pictures = pictures
         self._messages: list[Message] = []
         self._call_ids: set[str] = set()
         self._numbers = count()
         self._thinking = False
         self._stop: int | None = None
+        self._forged = False
+        """Whether the last action has a token that stands for an image."""
 
     def observe(self, observation: Observation, *, ended: bool = True) -> tuple[int, ...]:
         """Return the tokens that follow the chain: an observation, and the prompt for an action.
@@ -47,6 +52,8 @@ class TemplateConversation:
         Raises:
             TemplateRefusedError: the chat template refuses the messages.
         """
+        if self._forged:
+            raise TemplateRefusedError("the action before it has the placeholder of an image")
         if isinstance(observation, str):
             observation = (Message(Role.USER, observation),)
         new = tuple(observation)
@@ -64,12 +71,13 @@ class TemplateConversation:
         self._messages += new
         self._call_ids.update(call.call_id for each in new for call in each.tool_calls)
         self._thinking = suffix.thinking
-        return suffix.token_ids
+        return self._expanded(suffix.token_ids, new)
 
     def act(self, token_ids: Sequence[int]) -> Action:
         """Return the action that generated tokens are; malformed calls have an error."""
         last = token_ids[-1] if token_ids else None
         self._stop = last if last in self._stops else None
+        self._forged = self._pictures is not None and self._pictures.placeholder in token_ids
         kept = [token for token in token_ids if token not in self._stops]
         text = self._tokenizer.text_of(kept, keep=self._format.reads)
         parsed = self._format.parse(text, self._tools, thinking=self._thinking)
@@ -101,12 +109,22 @@ class TemplateConversation:
         """
         try:
             again = self._renderer.whole(self._messages, self._tools)
+            again = self._expanded(again, self._messages)
         except TemplateRefusedError:
             return 0
         if again[: len(token_ids)] == tuple(token_ids):
             return None
         pairs = enumerate(zip(token_ids, again, strict=False))
         return next((at for at, (old, new) in pairs if old != new), len(again))
+
+    def _expanded(self, token_ids: tuple[int, ...], messages: Sequence[Message]) -> tuple[int, ...]:
+        """Return rendered tokens with as many placeholders as the images of messages take."""
+        images = [image for message in messages for image in message.images]
+        if self._pictures is not None:
+            return self._pictures.expand(token_ids, images)
+        if images:
+            raise TemplateRefusedError("the policy's model takes no images, but a message has one")
+        return token_ids
 
     @property
     def _system(self) -> Message | None:

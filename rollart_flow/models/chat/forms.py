@@ -7,6 +7,7 @@ from typing import Any
 
 from rollart_flow.models.chat.template import Form
 from rollart_flow.types import Message, Role, ToolCall
+from rollart_flow.types.messages import Part
 
 PROBE = "probe-of-an-action"
 """Text that stands for an action in renderings."""
@@ -33,6 +34,8 @@ class MessageForms:
     def of(self, message: Message) -> dict[str, Any]:
         """Return the form of a message."""
         form: dict[str, Any] = {"role": str(message.role), "content": self.guard(message.text)}
+        if message.parts:
+            form["content"] = [*map(self._part, message.parts)]
         if message.thinking is not None:
             form[self.thinking] = self.guard(message.thinking)
         if message.tool_calls:
@@ -53,6 +56,11 @@ class MessageForms:
     def result(self) -> Form:
         """Return the answer to the call of `probe`."""
         return self.of(Message(Role.TOOL, "", call_id=_CALL.call_id, name=_CALL.name))
+
+    def _part(self, part: Part) -> Form:
+        if isinstance(part, str):
+            return {"type": "text", "text": self.guard(part)}
+        return {"type": "image"}
 
     def _call(self, call: ToolCall, arguments: object) -> dict[str, Any]:
         given = json.dumps(arguments, ensure_ascii=False) if self.as_text else arguments

@@ -1,0 +1,72 @@
+"""A tiny model with the shape of Qwen2.5-VL, in a folder as transformers saves one."""
+
+import json
+from pathlib import Path
+
+import torch
+from tokenizers import AddedToken, Tokenizer
+from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
+
+from rollart_flow.models.tokenizer import tiny_tokenizer_files
+
+VISION = (
+    "<|vision_start|>", "<|vision_end|>", "<|vision_pad|>", "<|image_pad|>", "<|video_pad|>",
+)  # fmt: skip
+TEMPLATE = (
+    "{% for message in messages %}"
+    "{% if message['role'] == 'assistant' %}<assistant>{{ message['content'] }}<eos>"
+    "{% else %}<user>{% if message['content'] is string %}{{ message['content'] }}{% else %}"
+    "{% for part in message['content'] %}"
+    "{% if part['type'] == 'image' %}<|vision_start|><|image_pad|><|vision_end|>"
+    "{% else %}{{ part['text'] }}{% endif %}{% endfor %}{% endif %}{% endif %}"
+    "{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
+)
+"""Of Qwen2.5-VL, with the markers of a tiny policy."""
+PROCESSOR = {
+    "image_processor_type": "Qwen2VLImageProcessor",
+    "processor_class": "Qwen2_5_VLProcessor",
+    "patch_size": 4,
+    "temporal_patch_size": 2,
+    "merge_size": 2,
+    "size": {"shortest_edge": 8 * 8, "longest_edge": 64 * 64},
+    "image_mean": [0.5, 0.5, 0.5],
+    "image_std": [0.5, 0.5, 0.5],
+}
+
+
+def save_tiny_vision(folder: Path, *, seed: int = 0, max_context: int = 512) -> Path:
+    """Write the folder; equal seeds give equal weights."""
+    files = tiny_tokenizer_files(("left", "down", "right", "up"), max_context)
+    tokenizer = Tokenizer.from_str(files["tokenizer.json"])
+    tokenizer.add_special_tokens([AddedToken(each, special=True) for each in VISION])
+    start, end, _, image, video = map(tokenizer.token_to_id, VISION)
+    text = {
+        "vocab_size": tokenizer.get_vocab_size(), "hidden_size": 32, "intermediate_size": 64,
+        "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1,
+        "max_position_embeddings": max_context, "bos_token_id": None, "eos_token_id": 1,
+        "pad_token_id": 0, "tie_word_embeddings": True, "initializer_range": 0.1,
+        "rope_parameters": {
+            "rope_type": "default", "mrope_section": [2, 3, 3], "rope_theta": 10000.0,
+        },
+    }  # fmt: skip
+    vision = {
+        "depth": 2, "hidden_size": 32, "intermediate_size": 32, "num_heads": 2, "patch_size": 4,
+        "spatial_merge_size": 2, "temporal_patch_size": 2, "window_size": 16, "in_channels": 3,
+        "out_hidden_size": 32, "fullatt_block_indexes": [1],
+    }  # fmt: skip
+    config = Qwen2_5_VLConfig(
+        text_config=text, vision_config=vision, image_token_id=image, video_token_id=video,
+        vision_start_token_id=start, vision_end_token_id=end, tie_word_embeddings=True,
+    )  # fmt: skip
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        Qwen2_5_VLForConditionalGeneration(config).save_pretrained(folder)
+    settings = json.loads(files["tokenizer_config.json"]) | {"chat_template": TEMPLATE}
+    texts = files | {
+        "tokenizer.json": tokenizer.to_str(),
+        "tokenizer_config.json": json.dumps(settings),
+        "preprocessor_config.json": json.dumps(PROCESSOR),
+    }
+    for name, content in texts.items():
+        (folder / name).write_text(content, encoding="utf-8")
+    return folder
