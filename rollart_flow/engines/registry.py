@@ -14,7 +14,7 @@ from typing import ClassVar
 
 from rollart_flow.engines.base import Engine, EnginePhase
 from rollart_flow.errors import SettingsError
-from rollart_flow.models.architectures import NO_MIXTURE, is_mixture
+from rollart_flow.models.architectures import NO_MIXTURE, is_mixture, placeholder_of
 from rollart_flow.models.policy import Policy
 from rollart_flow.registry import Registry, Requirement
 from rollart_flow.weights.transport import SentWeights
@@ -32,6 +32,8 @@ class EngineCapabilities:
     """Whether the engine generates with a LoRA adapter on top of the weights."""
     serves_mixtures: bool = False
     """Whether the engine supports mixture-of-experts models."""
+    takes_images: bool = False
+    """Whether the engine serves models that take images, together with the images of a request."""
     receives_weights: bool = False
     """Whether the engine's GPU receives weights that the trainer's GPU sends."""
     follows_policy_device: bool = False
@@ -142,6 +144,23 @@ def check_engine(
     if not can.serves_mixtures and is_mixture(policy.path):
         raise SettingsError(NO_MIXTURE)
     variant.check(policy, prefill_workers=prefill_workers)
+
+
+def check_images(policy: Policy) -> None:
+    """Reject, before a run starts, a policy that cannot be shown images.
+
+    Raises:
+        SettingsError: the engine or the model takes none.
+    """
+    if not engine_capabilities(policy).takes_images:
+        able = " or ".join(
+            name for name, each in ENGINES.variants() if each.capabilities.takes_images
+        )
+        raise SettingsError(
+            f"the {policy.engine} engine takes no images; take policy.engine={able}"
+        )
+    if policy.path is None or placeholder_of(policy.path) is None:
+        raise SettingsError("the policy's model takes no images; take one such as Qwen2.5-VL")
 
 
 def build_engine(policy: Policy, folder: str, options: EngineOptions) -> Engine:

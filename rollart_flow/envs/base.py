@@ -65,6 +65,9 @@ class Domain(ABC):
 
     context: str | None = None
     """Context policy of its episodes, such as "cut"; a field where it is a setting."""
+    shows_images: bool = False
+    """Whether observations have images, which not every engine and model takes; a field or property
+    where it is a setting."""
 
     environ: tuple[str, ...] = ()
     """Environment variables that the environment's process gets besides the usual ones and those of

@@ -61,3 +61,16 @@ def _declared(folder: str | Path | None) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return said if isinstance(said, dict) else {}
+
+
+PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")
+"""Files of which a model that takes images has one: the settings of its image processor."""
+
+
+def placeholder_of(folder: str | Path | None) -> int | None:
+    """Return the token that stands for a part of an image in a pretrained model.
+
+    None if the model takes no images; a model that is missing or damaged counts as such.
+    """
+    found = _declared(folder).get("image_token_id")
+    return found if isinstance(found, int) else None

@@ -12,11 +12,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 from rollart_flow.errors import MissingExtraError, SettingsError, TemplateRefusedError
-from rollart_flow.models.tokenizer import PROCESSOR_FILES
+from rollart_flow.models.architectures import PROCESSOR_FILES
 from rollart_flow.types import Image
 
 if TYPE_CHECKING:
@@ -74,9 +73,7 @@ class PictureProcessor:
             pixel_values float32 [patches of all images, values of a patch], image_grid_thw int64
             [images, 3].
         """
-        from PIL import Image as pillow  # noqa: N813  the module and its class have one name
-
-        opened = [pillow.open(BytesIO(image.png or b"")) for image in images]
+        opened = [image.opened() for image in images]
         found: dict[str, torch.Tensor] = dict(self._processor(images=opened, return_tensors="pt"))
         return found
 

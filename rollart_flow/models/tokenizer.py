@@ -7,11 +7,10 @@ from pathlib import Path
 from tokenizers import AddedToken, Tokenizer, decoders, models
 
 from rollart_flow.errors import SettingsError
+from rollart_flow.models.architectures import PROCESSOR_FILES
 
 CHAT_FILE = "chat.json"
 """File with the settings of a policy's conversations."""
-PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")
-"""Files of which a model that takes images has one: the settings of its image processor."""
 _FILES = (
     "tokenizer.json", "tokenizer_config.json", "chat_template.jinja", CHAT_FILE, *PROCESSOR_FILES,
 )  # fmt: skip

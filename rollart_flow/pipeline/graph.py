@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import TypeVar
 
+from rollart_flow.engines.registry import check_images
 from rollart_flow.errors import PipelineError, SettingsError
 from rollart_flow.models.policy import Policy
 from rollart_flow.pipeline.by_domain import check_domains
@@ -76,6 +77,12 @@ class Graph:
             check_domains(self.reward.by_domain, (domain.name for domain in scored))
         except SettingsError as error:
             raise PipelineError(f"{self.reward.name}: {error}") from error
+        for domain in scored:
+            if domain.shows_images:
+                try:
+                    check_images(self.policy)
+                except SettingsError as error:
+                    raise PipelineError(f"{domain.name} shows images, but {error}") from error
         for node in self.nodes:
             if getattr(node, "policy", self.policy) != self.policy:
                 raise PipelineError(

@@ -103,6 +103,12 @@ class Image:
         width, height = struct.unpack(">II", png[16:24])
         return height, width
 
+    def opened(self) -> PilImage:
+        """Return the image as one of Pillow."""
+        from PIL import Image as pillow  # noqa: N813  the module and its class have one name
+
+        return pillow.open(BytesIO(self.png or b""), formats=("PNG",))
+
     def checked(self) -> Image:
         """Return the image if its file is an image with its name; it may have been built by hand.
 

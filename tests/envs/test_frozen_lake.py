@@ -7,9 +7,10 @@ from random import Random
 import gymnasium
 import pytest
 
+from rollart_flow import Pipeline, Policy, buffer, reward, rollout, tasks, train
 from rollart_flow.envs import FrozenLake
 from rollart_flow.envs.frozen_lake import ACTIONS, parse_action
-from rollart_flow.errors import EnvironmentFailedError, SettingsError
+from rollart_flow.errors import EnvironmentFailedError, PipelineError, SettingsError
 from rollart_flow.types import Split, Task
 
 SHORTEST = ("down", "down", "right", "right", "down", "right")
@@ -144,3 +145,29 @@ def test_settings_that_cannot_be_played_are_refused() -> None:
 def test_a_step_before_reset_is_refused() -> None:
     with pytest.raises(EnvironmentFailedError, match="call reset first"):
         FrozenLake().make().step("up")
+
+
+def test_the_visual_mode_shows_the_frames_of_gymnasium() -> None:
+    lake = FrozenLake(visual=True, tile_pixels=8, instructions="Go to the present.")
+    environment = lake.make()
+    task = next(lake.tasks(Split.TRAIN, 0))
+
+    (first,), _ = environment.reset(0, task.payload)
+    (second,), *_ = environment.step("right")
+    (third,), *_ = environment.step("nowhere")
+
+    text, frame = first.parts
+    assert text == "Go to the present."
+    assert frame.size == (32, 32)
+    assert second.images != first.images
+    assert third.images == second.images
+    assert environment.reset(0, task.payload)[0] == [first]
+
+
+def test_only_a_policy_that_sees_is_shown_frames() -> None:
+    with pytest.raises(PipelineError, match="frozenlake shows images, but the embedded engine"):
+        policy = Policy.tiny()
+        steps = train(buffer(reward(rollout(tasks(FrozenLake(visual=True)), policy))), policy)
+        Pipeline("sees", steps)
+    with pytest.raises(SettingsError, match="brief"):
+        FrozenLake(visual=True, brief=True)

@@ -24,6 +24,7 @@ from rollart_flow.engines.vllm.receiver import Receiver, written
 from rollart_flow.engines.vllm.settings import VllmSettings
 from rollart_flow.engines.vllm.stream import VllmStream, check
 from rollart_flow.errors import EngineError, SettingsError
+from rollart_flow.models.architectures import placeholder_of
 from rollart_flow.models.folder import check_tensors, read_config
 from rollart_flow.types import Chunk, GenerationRequest
 
@@ -51,9 +52,11 @@ class VllmEngine(Engine):
             )
         self._settings = settings
         before = set(active_children())
-        self._llm: Any = start(folder, self._config, settings)
+        placeholder = placeholder_of(folder)
+        sees = placeholder is not None
+        self._llm: Any = start(folder, self._config, settings, sees=sees)
         limits = (self._context, self._config.vocab_size)
-        self._generation = VllmGeneration(self._llm, limits, settings, version)
+        self._generation = VllmGeneration(self._llm, limits, settings, version, placeholder)
         self._processes = set(active_children()) - before
         sent, ranks = settings.sent, settings.tensor_parallel
         self._receiver = None if sent is None else Receiver(sent.weights_uri, ranks)

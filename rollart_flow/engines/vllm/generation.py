@@ -10,22 +10,31 @@ from collections.abc import Iterable
 from typing import Any
 
 from rollart_flow.engines.base import EnginePhase
+from rollart_flow.engines.requests import refused
 from rollart_flow.engines.vllm import prefixes
 from rollart_flow.engines.vllm.settings import VllmSettings, lora_request
 from rollart_flow.engines.vllm.stream import VllmStream, parameters
-from rollart_flow.types import FinishReason, Prefix
+from rollart_flow.models.pictures import collapse
+from rollart_flow.types import FinishReason, GenerationRequest, Prefix
 
 
 class VllmGeneration:
     """Submits the requests of one engine to vLLM; tokens are sampled under `version`.
 
-    `limits` are the longest chain in tokens, and the number of token ids.
+    `limits` are the longest chain in tokens, and the number of token ids; `placeholder` is the
+    token that stands for a part of an image, or None.
     """
 
     def __init__(
-        self, llm: Any, limits: tuple[int, int], settings: VllmSettings, version: int
+        self,
+        llm: Any,
+        limits: tuple[int, int],
+        settings: VllmSettings,
+        version: int,
+        placeholder: int | None = None,
     ) -> None:
         self.llm: Any = llm
+        self._placeholder = placeholder
         self.version = version
         self.fetches = True
         """Whether a prompt fetched now would be used under the current version."""
@@ -71,8 +80,6 @@ class VllmGeneration:
 
     async def _answer(self, stream: VllmStream, prefix: Prefix | None) -> None:
         """Deliver tokens as they arrive, so that they carry the version being served."""
-        from vllm.inputs import tokens_input
-
         request = stream.request
         if stream.unwanted:
             stream.end(FinishReason.ABORT)
@@ -81,21 +88,35 @@ class VllmGeneration:
         if prefix is not None:
             asked.extra_args = {"kv_transfer_params": prefixes.address(prefix)}
         stream.generating, stream.fetching, stream.recalled = True, prefix is not None, False
-        prompt = tokens_input(list(request.prompt_ids))
+        prompt = self._prompt(request)
         answers = self.llm.generate(prompt, asked, request.request_id, lora_request=self._lora)
         async for output in answers:
+            if request.images and output.prompt_token_ids != list(request.prompt_ids):
+                raise refused(request, "vLLM expands its images to other tokens than the chain's")
             if not stream.recalled:
                 stream.take(output.outputs[0], self.version)
 
-    async def _hold(self, stream: VllmStream) -> None:
-        from vllm.inputs import tokens_input
+    def _prompt(self, request: GenerationRequest) -> Any:
+        """Return a prompt in the form that vLLM takes; it expands placeholders of images itself."""
+        from vllm.inputs import TokensPrompt, tokens_input
 
+        if not request.images:
+            return tokens_input(list(request.prompt_ids))
+        if self._placeholder is None:
+            raise refused(request, "the model takes no images")
+        return TokensPrompt(
+            prompt_token_ids=collapse(request.prompt_ids, self._placeholder),
+            multi_modal_data={"image": [image.opened() for image in request.images]},
+            multi_modal_uuids={"image": [image.image_id for image in request.images]},
+        )
+
+    async def _hold(self, stream: VllmStream) -> None:
         request, asked = stream.request, prefixes.prefill_parameters()
         if stream.unwanted:
             stream.end(FinishReason.ABORT)
             return
         stream.generating = True
-        prompt = tokens_input(list(request.prompt_ids))
+        prompt = self._prompt(request)
         answers = self.llm.generate(prompt, asked, request.request_id, lora_request=self._lora)
         async for output in answers:
             stream.hand_over(prefixes.held(output))

