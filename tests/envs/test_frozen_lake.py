@@ -8,6 +8,7 @@ import gymnasium
 import pytest
 
 from rollart_flow import Pipeline, Policy, buffer, reward, rollout, tasks, train
+from rollart_flow.algorithms import grpo
 from rollart_flow.envs import FrozenLake
 from rollart_flow.envs.frozen_lake import ACTIONS, parse_action
 from rollart_flow.errors import EnvironmentFailedError, PipelineError, SettingsError
@@ -165,9 +166,10 @@ def test_the_visual_mode_shows_the_frames_of_gymnasium() -> None:
 
 
 def test_only_a_policy_that_sees_is_shown_frames() -> None:
+    policy = Policy.tiny()
+    steps = train(buffer(reward(rollout(tasks(FrozenLake(visual=True)), policy))), policy, grpo())
+
     with pytest.raises(PipelineError, match="frozenlake shows images, but the embedded engine"):
-        policy = Policy.tiny()
-        steps = train(buffer(reward(rollout(tasks(FrozenLake(visual=True)), policy))), policy)
         Pipeline("sees", steps)
     with pytest.raises(SettingsError, match="brief"):
         FrozenLake(visual=True, brief=True)
