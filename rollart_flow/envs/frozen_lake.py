@@ -1,9 +1,9 @@
 """FrozenLake: Gymnasium's own FrozenLake-v1, several turns, one word an action.
 
-As text, the observation is the grid with P in place of the tile that the player stands on, one row a line
-and nothing else, since every character is a token of a character-level model. With `visual`, it is
-the frame that Gymnasium draws (ROLLART section 7.1, Table 1). The reward is the
-one of Gymnasium: 1 at the goal, 0 elsewhere; what is no action moves nothing and gives -0.1.
+As text, the observation is the grid with P in place of the tile that the player stands on, one row
+a line and nothing else, since every character is a token of a character-level model. With `visual`,
+it is the frame that Gymnasium draws (ROLLART section 7.1, Table 1). The reward is the one of
+Gymnasium: 1 at the goal, 0 elsewhere; what is no action moves nothing and gives -0.1.
 
 Invariant: all randomness comes from the reset's seed and the task, and the task holds its map, so
 that recorded actions replay to the recorded observations.

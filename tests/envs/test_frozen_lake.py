@@ -167,7 +167,9 @@ def test_the_visual_mode_shows_the_frames_of_gymnasium() -> None:
 
 def test_only_a_policy_that_sees_is_shown_frames() -> None:
     policy = Policy.tiny()
-    steps = train(buffer(reward(rollout(tasks(FrozenLake(visual=True)), policy))), policy, grpo())
+    steps = train(
+        buffer(reward(rollout(tasks(FrozenLake(visual=True)), policy))), policy, grpo(), steps=1
+    )
 
     with pytest.raises(PipelineError, match="frozenlake shows images, but the embedded engine"):
         Pipeline("sees", steps)
