@@ -21,7 +21,13 @@ from safetensors.torch import save_file
 from torch.overrides import TorchFunctionMode
 
 from rollart_flow.errors import SettingsError, WeightsError
-from rollart_flow.models.architectures import AUTO, MIXTURE, TRANSFORMERS, not_implemented
+from rollart_flow.models.architectures import (
+    AUTO,
+    MIXTURE,
+    PROCESSOR_FILES,
+    TRANSFORMERS,
+    not_implemented,
+)
 from rollart_flow.models.feed_forward import Experts
 from rollart_flow.models.language_model import ModelShape
 from rollart_flow.models.qwen3 import ModelConfig
@@ -140,8 +146,10 @@ def _of_transformers(values: dict[str, Any], path: Path) -> ModelShape:
 
     beside = path.parent / "generation_config.json"
     generation = beside.read_text(encoding="utf-8") if beside.is_file() else "{}"
+    settings = (path.parent / name for name in PROCESSOR_FILES)
+    processor = next((each.read_text(encoding="utf-8") for each in settings if each.is_file()), "")
     try:
-        return TransformersConfig.parse(values, generation)
+        return TransformersConfig.parse(values, generation, processor)
     except SettingsError as error:
         raise SettingsError(f"{str(path)!r}: {error.message}") from error
 

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from rollart_flow.models.packing import Packing
+from rollart_flow.models.pictures import PictureProcessor
 
 
 class ModelShape(Protocol):
@@ -61,6 +62,10 @@ class ModelShape(Protocol):
 
     def files(self, dtype: torch.dtype) -> dict[str, str]:
         """Return config.json and generation_config.json, as name to text."""
+        ...
+
+    def pictures(self) -> PictureProcessor | None:
+        """Return the model's image processor; None if it takes no images."""
         ...
 
     def build(self) -> LanguageModel:

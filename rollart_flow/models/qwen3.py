@@ -82,6 +82,9 @@ class ModelConfig:
         """Whether layers are mixtures of experts."""
         return self.experts is not None
 
+    def pictures(self) -> None:
+        """Return None: the model takes no images."""
+
     def build(self) -> Qwen3:
         """Build the model; its weights are yet to be loaded."""
         return Qwen3(self)

@@ -90,7 +90,9 @@ def _logprobs(run: Run, tensors: Mapping[str, torch.Tensor], trajectory: Traject
         trajectory = replace(trajectory, sampling=plain)
     rows = with_images(run.uri, trajectories_table([trajectory]))
     with pinned(1):
-        (logprobs,) = recompute_logprobs(model, read_scorable(rows))
+        (logprobs,) = recompute_logprobs(
+            model, read_scorable(rows, pictures=model.config.pictures())
+        )
     return [float(value) for value in logprobs]
 
 

@@ -30,7 +30,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def expanded(folder: Path, messages: Sequence[Message]) -> tuple[int, ...]:
     """What transformers' processor makes of messages; it needs torchvision only for videos."""
     tokenizer: Any = AutoTokenizer.from_pretrained(folder)
-    processor: Any = AutoImageProcessor.from_pretrained(folder)
+    loader: Any = AutoImageProcessor
+    processor = loader.from_pretrained(folder)
     forms = [
         {
             "role": str(message.role),

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import torch
 from tokenizers import AddedToken, Tokenizer
@@ -54,13 +55,15 @@ def save_tiny_vision(folder: Path, *, seed: int = 0, max_context: int = 512) -> 
         "spatial_merge_size": 2, "temporal_patch_size": 2, "window_size": 16, "in_channels": 3,
         "out_hidden_size": 32, "fullatt_block_indexes": [1],
     }  # fmt: skip
-    config = Qwen2_5_VLConfig(
+    make_config: Any = Qwen2_5_VLConfig
+    config = make_config(
         text_config=text, vision_config=vision, image_token_id=image, video_token_id=video,
         vision_start_token_id=start, vision_end_token_id=end, tie_word_embeddings=True,
     )  # fmt: skip
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        Qwen2_5_VLForConditionalGeneration(config).save_pretrained(folder)
+        make_model: Any = Qwen2_5_VLForConditionalGeneration
+        make_model(config).save_pretrained(folder)
     settings = json.loads(files["tokenizer_config.json"]) | {"chat_template": TEMPLATE}
     texts = files | {
         "tokenizer.json": tokenizer.to_str(),

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from transformers import PretrainedConfig
 
     from rollart_flow.models.hf.model import TransformersModel
+    from rollart_flow.models.pictures import PictureProcessor
 
 _APART = frozenset({"dtype", "torch_dtype", "transformers_version", "_name_or_path"})
 """Fields of `config.json` that say nothing of the shape."""
@@ -28,9 +29,13 @@ class TransformersConfig:
     """JSON of `config.json`, keys sorted, without the fields that say nothing of the shape."""
     generation: str = "{}"
     """JSON of `generation_config.json`."""
+    processor: str = ""
+    """JSON of the image processor's settings; empty for a model that takes no images."""
 
     @staticmethod
-    def parse(values: dict[str, Any], generation: str = "{}") -> TransformersConfig:
+    def parse(
+        values: dict[str, Any], generation: str = "{}", processor: str = ""
+    ) -> TransformersConfig:
         """Return the config for the fields of a `config.json`.
 
         Raises:
@@ -38,7 +43,7 @@ class TransformersConfig:
             MissingExtraError: transformers is not installed.
         """
         kept = {name: value for name, value in values.items() if name not in _APART}
-        found = TransformersConfig(json.dumps(kept, sort_keys=True), generation)
+        found = TransformersConfig(json.dumps(kept, sort_keys=True), generation, processor)
         found.checked()
         return found
 
@@ -47,7 +52,10 @@ class TransformersConfig:
         try:
             import transformers
             from transformers import CONFIG_MAPPING
-            from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
+            from transformers.models.auto.modeling_auto import (
+                MODEL_FOR_CAUSAL_LM_MAPPING,
+                MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING,
+            )
         except ImportError as error:
             raise MissingExtraError(
                 "a model that is no Qwen3 needs an extra: pip install 'rollart-flow[hf]'"
@@ -70,7 +78,8 @@ class TransformersConfig:
             raise SettingsError(
                 f"transformers refuses this config of a {kind}: {one_line(error)}"
             ) from error
-        if type(made) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+        sees = self.placeholder is not None and type(made) in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
+        if type(made) not in MODEL_FOR_CAUSAL_LM_MAPPING and not sees:
             raise SettingsError(f"transformers has no causal language model of model_type {kind!r}")
         return made
 
@@ -119,11 +128,30 @@ class TransformersConfig:
             "generation_config.json": self.generation,
         }
 
+    @property
+    def placeholder(self) -> int | None:
+        """Token that stands for a part of an image; None if the model takes no images."""
+        found = json.loads(self.text).get("image_token_id")
+        return found if isinstance(found, int) else None
+
+    def pictures(self) -> PictureProcessor | None:
+        """Return the model's image processor; None if it takes no images.
+
+        Raises:
+            SettingsError: the image processor is not supported.
+        """
+        from rollart_flow.models.pictures import PictureProcessor
+
+        if self.placeholder is None or not self.processor:
+            return None
+        return PictureProcessor(self.processor, self.placeholder)
+
     def build(self) -> TransformersModel:
         """Build the model; its weights are yet to be loaded."""
         from rollart_flow.models.hf.model import TransformersModel
+        from rollart_flow.models.hf.vision import VisionModel
 
-        return TransformersModel(self)
+        return TransformersModel(self) if self.placeholder is None else VisionModel(self)
 
     def _number(self, *names: str) -> int:
         made = self.checked().get_text_config()

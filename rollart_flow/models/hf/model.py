@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import torch
 from torch import nn
-from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, PreTrainedModel
 
 from rollart_flow.models.hf.attention import NAME
 from rollart_flow.models.hf.config import TransformersConfig
@@ -102,9 +102,14 @@ class _States:
         return None
 
 
+def auto_class(config: TransformersConfig) -> Any:
+    """Return the class of transformers that builds and loads models of this kind."""
+    return AutoModelForCausalLM if config.placeholder is None else AutoModelForImageTextToText
+
+
 def _causal_model(config: TransformersConfig) -> PreTrainedModel:
     made = config.checked()
-    kind: Any = AutoModelForCausalLM
+    kind: Any = auto_class(config)
     try:
         model = kind.from_config(made, dtype=torch.float32, attn_implementation=NAME)
     except ValueError:  # the architecture computes attention in its own way

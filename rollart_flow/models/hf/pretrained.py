@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM
 from transformers.utils import logging as transformers_logging
 
 from rollart_flow.errors import WeightsError
 from rollart_flow.models.hf.config import TransformersConfig
-from rollart_flow.models.hf.model import TransformersModel
+from rollart_flow.models.hf.model import TransformersModel, auto_class
 from rollart_flow.text import one_line
 
 
@@ -28,7 +27,7 @@ def read_pretrained(folder: Path, config: TransformersConfig) -> dict[str, torch
         WeightsError: weights are missing, damaged or of another shape.
         SettingsError: see `StoredLayout`.
     """
-    kind: Any = AutoModelForCausalLM
+    kind: Any = auto_class(config)
     with _quiet():
         try:
             model, report = kind.from_pretrained(

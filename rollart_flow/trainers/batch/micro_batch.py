@@ -7,7 +7,7 @@ one row of N tokens: those of all rows, equal prefixes once.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import pairwise
 from typing import Any
 
@@ -53,6 +53,8 @@ class MicroBatch:
     """int64 [A]: versions that the behavior policy is behind; None if the batch has none."""
     columns: Mapping[str, torch.Tensor]
     """[A] each: columns that the algorithm reads, by name."""
+    features: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    """Further inputs of a model that takes images, by name."""
 
     @property
     def inputs(self) -> tuple[torch.Tensor, torch.Tensor, Packing | None]:
@@ -63,13 +65,14 @@ class MicroBatch:
         """Return a copy with all tensors on a device."""
         if device.type == "cpu":
             return self
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
         moved: dict[str, Any] = {
             k: v.to(device) for k, v in values.items() if isinstance(v, torch.Tensor)
         }
         columns = {name: tensor.to(device) for name, tensor in self.columns.items()}
+        features = {name: tensor.to(device) for name, tensor in self.features.items()}
         packing = None if self.packing is None else self.packing.to(device)
-        return replace(self, **moved, columns=columns, packing=packing)
+        return replace(self, **moved, columns=columns, features=features, packing=packing)
 
 
 def padded_tokens(values: Array, starts: Array, lengths: Array) -> tuple[Matrix, Array, None]:

@@ -17,8 +17,10 @@ import torch
 
 from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.errors import BatchError
+from rollart_flow.models.pictures import PictureProcessor
 from rollart_flow.trainers.batch.columns import Columns, read_columns
 from rollart_flow.trainers.batch.micro_batch import MicroBatch, packed_tokens, padded_tokens
+from rollart_flow.trainers.batch.pictures import BatchPictures, read_pictures
 from rollart_flow.trainers.batch.ragged import (
     Array,
     Ragged,
@@ -51,6 +53,8 @@ class TrainingBatch:
     columns: Columns
     packed: bool
     """Whether the rows of a micro-batch lie one after another, instead of padded side by side."""
+    pictures: BatchPictures | None = None
+    """Images of the rows, which are padded then; None without any."""
 
     @property
     def rows(self) -> int:
@@ -82,8 +86,9 @@ class TrainingBatch:
         if allowed is not None:
             possible = allowed.numpy()[np.arange(len(targets)), targets]
             self._check_possible(possible, rows[owners], targets)
+        tokens = torch.from_numpy(token_ids)
         return MicroBatch(
-            token_ids=torch.from_numpy(token_ids),
+            token_ids=tokens,
             packing=packing,
             predictors=torch.from_numpy(laid[begins[owners] + places - 1]),
             targets=torch.from_numpy(targets),
@@ -97,7 +102,16 @@ class TrainingBatch:
             chunks=torch.from_numpy(_chunks(places, owners)),
             lags=None if columns.lags is None else torch.from_numpy(columns.lags[at]),
             columns={name: torch.from_numpy(values[at]) for name, values in columns.values.items()},
+            features=self._features(rows, tokens),
         )
+
+    def _features(self, rows: Array, token_ids: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Return the further inputs of the model for the rows of a micro-batch."""
+        if self.pictures is None:
+            return {}
+        of, starts = self.actions.values, self.actions.starts
+        actions = [of[starts[row] : starts[row + 1]] for row in rows.tolist()]
+        return self.pictures.features(rows, token_ids, actions)
 
     def _check_possible(self, possible: Array, rows: Array, targets: Array) -> None:
         """Refuse an action token that its sampling settings exclude; all arguments are [A]."""
@@ -143,20 +157,27 @@ class TrainingBatch:
 
 
 def read_batch(
-    table: pa.Table, algorithm: Algorithm | None = None, *, packed: bool = True
+    table: pa.Table,
+    algorithm: Algorithm | None = None,
+    *,
+    packed: bool = True,
+    pictures: PictureProcessor | None = None,
 ) -> TrainingBatch:
     """Read rows of `trajectories` joined with `batches`, with the columns of an algorithm.
 
-    Args: `packed` is `TrainingBatch.packed`.
+    Args: `packed` is `TrainingBatch.packed`; `pictures` is the policy's image processor, if any.
 
     Raises:
         TrainerError: a column is missing, of another type or not aligned with the others.
     """
     weights = read_column(table, "weight", pa.float64()).to_numpy()
-    return _read(table, read_lists(table, "advantage", pa.float32()), weights, algorithm, packed)
+    advantages = read_lists(table, "advantage", pa.float32())
+    return _read(table, advantages, weights, algorithm, packed, pictures)
 
 
-def read_scorable(table: pa.Table, *, packed: bool = True) -> TrainingBatch:
+def read_scorable(
+    table: pa.Table, *, packed: bool = True, pictures: PictureProcessor | None = None
+) -> TrainingBatch:
     """Read rows of `trajectories` alone, with advantages of 0, to recompute their logprobs.
 
     Raises:
@@ -164,7 +185,7 @@ def read_scorable(table: pa.Table, *, packed: bool = True) -> TrainingBatch:
     """
     count = table.num_rows
     nothing = Ragged(np.zeros(count, dtype=np.float32), np.arange(count + 1))
-    return _read(table, nothing, np.ones(count), None, packed)
+    return _read(table, nothing, np.ones(count), None, packed, pictures)
 
 
 def _read(
@@ -173,6 +194,7 @@ def _read(
     weights: Array,
     algorithm: Algorithm | None,
     packed: bool,
+    processor: PictureProcessor | None,
 ) -> TrainingBatch:
     named = "trajectory_id" in table.column_names
     every = np.arange(table.num_rows)
@@ -190,6 +212,7 @@ def _read(
     single = np.repeat(advantages.lengths == 1, counts)
     spread = np.repeat(advantages.starts[:-1], counts)
     offsets = np.arange(len(at)) - np.repeat(starts[:-1], counts)
+    pictures = read_pictures(table, names, processor)
     actions = Ragged(at - np.repeat(mask.starts[:-1], counts), starts)
     return TrainingBatch(
         names=names,
@@ -201,7 +224,8 @@ def _read(
         temperature=read_column(table, "sampling.temperature", pa.float32()).to_numpy(),
         sampling_mask=read_sampling_mask(table, names, counts),
         columns=read_columns(table, at, actions, algorithm),
-        packed=packed,
+        packed=packed and pictures is None,
+        pictures=pictures,
     )
 
 

@@ -62,6 +62,7 @@ class CoreTrainer(Trainer):
         self._train_state = state
         self._ranks = ranks
         self._model, self._critic = self._computed(state.model), state.critic
+        self._images = self._model.config.pictures()
         self._host_copies = HostCopies()
         self._copies = ReusedMemory()
         self._published = WeightSnapshot({})
@@ -83,7 +84,7 @@ class CoreTrainer(Trainer):
         if step != self._version + 1:
             raise TrainerError(f"step {step} cannot follow version {self._version}")
         started = time.perf_counter()
-        rows = read_batch(batch, self.algorithm, packed=self.settings.packed)
+        rows = read_batch(batch, self.algorithm, packed=self.settings.packed, pictures=self._images)
         rows.check(self._model.config.vocab_size)
         self._check_passes(rows)
         if rows.rows < self.settings.minibatches:
@@ -137,7 +138,7 @@ class CoreTrainer(Trainer):
         )  # fmt: skip
 
     def recompute_old_logprobs(self, batch: pa.Table) -> pa.Table:
-        rows = read_scorable(batch, packed=self.settings.packed)
+        rows = read_scorable(batch, packed=self.settings.packed, pictures=self._images)
         rows.check(self._model.config.vocab_size)
         self._check_passes(rows)
         with pinned(self.settings.threads):

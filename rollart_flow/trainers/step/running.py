@@ -80,11 +80,12 @@ class Autocast:
         wanted: torch.Tensor | None = None,
         packing: Packing | None = None,
         /,
+        **features: torch.Tensor,
     ) -> torch.Tensor:
         """Hidden states in float32."""
         # Its cache of cast weights ends with the pass, before an update changes them.
         with torch.autocast(self._device, self._dtype):
-            return self._model(token_ids, wanted, packing).float()
+            return self._model(token_ids, wanted, packing, **features).float()
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """[A, E] to float32 [A, vocab_size]."""
@@ -135,6 +136,6 @@ class OneByOne:
     def __call__(self, passes: Iterator[Pass], count: int, *, gradient: bool) -> None:
         for each in passes:
             with torch.set_grad_enabled(gradient):
-                loss = each.visit(self.model(*each.micro.inputs))
+                loss = each.visit(self.model(*each.micro.inputs, **each.micro.features))
             if loss is not None:
                 loss.backward()  # type: ignore[no-untyped-call]

@@ -189,7 +189,8 @@ class Updater:
         if known is not None and not np.isnan(known[micro.at]).any():
             return self._tensor(known[micro.at])
         with torch.no_grad():
-            found = score(self.reference, self.reference(*micro.inputs), micro).logprobs
+            hidden = self.reference(*micro.inputs, **micro.features)
+            found = score(self.reference, hidden, micro).logprobs
         if known is not None:
             known[micro.at] = found.cpu().numpy()
         return found
