@@ -56,22 +56,6 @@ def groups(fills: list[Fill], most: int) -> Iterator[list[Fill]]:
         yield group
 
 
-def _cached(
-    config: ModelShape,
-    tensors: Mapping[str, torch.Tensor],
-    dtype: torch.dtype,
-    device: torch.device,
-) -> CachedModel:
-    """Return the model of this library in inference form, or that of transformers."""
-    if isinstance(config, ModelConfig):
-        return CachedQwen3(config, tensors, dtype, device)
-    from rollart_flow.models.hf.cached import CachedTransformers
-    from rollart_flow.models.hf.config import TransformersConfig
-
-    assert isinstance(config, TransformersConfig)
-    return CachedTransformers(config, tensors, dtype, device)
-
-
 PREFILL_TOKENS = 2048
 """Maximum number of new tokens of one prefill, including padding; roughly the same limit applies
 between two decode steps."""
@@ -95,7 +79,7 @@ class DecodeBatch:
         chunk_tokens: int,
     ) -> None:
         rows = max_batch + cached_rows
-        self.model = _cached(config, tensors, dtype, device)
+        self.model = self._built(config, tensors, dtype, device)
         if device.type == "cuda":
             free, _ = torch.cuda.mem_get_info(device)
             each = KeyValues.row_bytes(config, max_context, dtype)
@@ -117,6 +101,22 @@ class DecodeBatch:
         """Stop tokens of each row, filled up with -1."""
         self._rows: Int64Array = np.zeros(0, np.int64)
         self._changed = False
+
+    def _built(
+        self,
+        config: ModelShape,
+        tensors: Mapping[str, torch.Tensor],
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> CachedModel:
+        """Return the model of this library in inference form, or that of transformers."""
+        if isinstance(config, ModelConfig):
+            return CachedQwen3(config, tensors, dtype, device)
+        from rollart_flow.models.hf.cached import CachedTransformers
+        from rollart_flow.models.hf.config import TransformersConfig
+
+        assert isinstance(config, TransformersConfig)
+        return CachedTransformers(config, tensors, dtype, device)
 
     def __len__(self) -> int:
         return len(self._streams)

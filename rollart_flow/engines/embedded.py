@@ -87,7 +87,13 @@ class EmbeddedEngine(Engine):
         self._config = config
         self._context = context
         self._version = version
-        self._batch = DecodeBatch(
+        self._sees = config.pictures() is not None
+        make: type[DecodeBatch] = DecodeBatch
+        if self._sees:
+            from rollart_flow.engines.whole_chains import WholeChainBatch
+
+            make = WholeChainBatch
+        self._batch = make(
             config,
             tensors,
             device=computing_device(device),
@@ -183,6 +189,8 @@ class EmbeddedEngine(Engine):
             raise refused(request, "the engine is closed")
         if request.request_id in self._streams:
             raise refused(request, "a request of this id is in flight")
+        if request.images and not self._sees:
+            raise refused(request, "the model takes no images")
         check_request(request, context=self._context, vocabulary=self._config.vocab_size)
 
     def _end(self, request_id: str, stream: EmbeddedStream | None) -> None:

@@ -13,7 +13,9 @@ from rollart_flow.registry import Requirement
 class TransformersVariant(EngineVariant):
     """The embedded engine's batching over a model of transformers, in the caller's process."""
 
-    capabilities = EngineCapabilities(serves_mixtures=True, follows_policy_device=True)
+    capabilities = EngineCapabilities(
+        serves_mixtures=True, takes_images=True, follows_policy_device=True
+    )
     requirements = (Requirement("transformers", ("transformers",), "hf"),)
 
     def check(self, policy: Policy, *, prefill_workers: int) -> None:

@@ -59,7 +59,7 @@ class FrozenLakeEnvironment(Environment):
         self._lake: Any = None
         self._turns = 0
 
-    def reset(self, seed: int, task: str) -> tuple[Observation, Info]:
+    def reset(self, seed: int, task: str) -> tuple[Any, Info]:
         """Put the player on S of the task's map: `{"map": ["SFFF", ...]}`."""
         rows: list[str] = json.loads(task)["map"]
         if rows != self._map:
@@ -81,7 +81,7 @@ class FrozenLakeEnvironment(Environment):
             return self._frame(self._settings.instructions), {}
         return self._settings.instructions + self._grid(), {}
 
-    def step(self, action: str) -> tuple[Observation, float, bool, bool, Info]:
+    def step(self, action: str) -> tuple[Any, float, bool, bool, Info]:
         """Move once. Truncated after `max_turns` turns, valid or not."""
         if self._lake is None:
             raise EnvironmentFailedError("FrozenLake: step before reset; call reset first")

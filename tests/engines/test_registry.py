@@ -21,7 +21,7 @@ def built(policy: Policy) -> Rollout:
 
 
 def test_an_unknown_engine_is_refused() -> None:
-    wanted = r"^rollout: policy\.engine='sglang': expected one of embedded, vllm$"
+    wanted = r"^rollout: policy\.engine='sglang': expected one of embedded, transformers, vllm$"
     with pytest.raises(PipelineError, match=wanted):
         built(Policy.tiny(engine="sglang"))
 
