@@ -118,8 +118,10 @@ class BranchTree:
     def append(self, number: int, observation: Observation) -> bool:
         """Add an observation to the current chain; return whether it leaves room for an action."""
         branch, recorder = self.current, self.current.recorder
-        ended = recorder.ended
-        tokens = _encoded(lambda: branch.conversation.observe(observation, ended=ended))
+        try:
+            tokens = branch.conversation.observe(observation, ended=recorder.ended)
+        except Exception as error:  # what no tokenizer or template takes is the environment's doing
+            raise _encoding_failed(error) from error
         if len(recorder) + len(tokens) < self._limits.context_tokens:
             recorder.observe(observation, tokens, number)
             return True
@@ -194,7 +196,11 @@ def _encoded(encode: Callable[[], V]) -> V:
     try:
         return encode()
     except Exception as error:  # what no tokenizer or template takes is the environment's doing
-        raise failed(Reason.ENVIRONMENT_ERROR, "encoding the observation", error) from error
+        raise _encoding_failed(error) from error
+
+
+def _encoding_failed(error: Exception) -> AttemptEndedError:
+    return failed(Reason.ENVIRONMENT_ERROR, "encoding the observation", error)
 
 
 def environment_error(said: str) -> AttemptEndedError:

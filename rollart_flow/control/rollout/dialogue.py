@@ -81,7 +81,7 @@ class Dialogue:
             observation: what the environment returned.
         """
         tree, branch = self._tree, self._tree.current
-        if not isinstance(observation, Branching):
+        if isinstance(observation, str) or not isinstance(observation, Branching):
             if branch.said is None:
                 self._go_on(number, with_results(branch.recorder.last, observation))
             else:

@@ -21,6 +21,7 @@ from rollart_flow.types.messages import NO_IMAGES, message_from_json, tool_from_
 
 SHOWN = "observation: text or messages"
 """What an environment has to show, for error messages."""
+_MESSAGES = (str, tuple, list, Message)
 _DEEPEST = 32
 """Values of `Return` within each other."""
 
@@ -58,6 +59,8 @@ def checked_step_observation(
 
     Args: those of `checked_observation`, and how many `Return` are around it.
     """
+    if isinstance(value, _MESSAGES):
+        return checked_observation(value, call, expected, known)
     form = _fields(value) if isinstance(value, Branching) else value
     if not isinstance(form, Mapping):
         return checked_observation(form, call, expected, known)
