@@ -93,10 +93,16 @@ def render_trajectory(row: Mapping[str, Any], spell: Spell) -> RenderableType:
     parts: list[RenderableType] = [_head(row)]
     if branches := row.get("branches"):
         parts += ["", _branch_table(branches)]
-    messages = _by_turn(row)
-    for index, turn in enumerate(row["turns"], start=1):
-        said = _said(turn) if messages is None else _conversation(messages.get(index - 1, ()))
-        parts += ["", _turn_line(index, turn), said, _tokens(row, turn, spell)]
+    others, own = _by_turn(row)
+    if others:
+        seen = "turns of other branches, which the policy saw before"
+        parts += ["", Text(seen, style="bold"), *map(_conversation, others.values())]
+    for index, turn in enumerate(row["turns"]):
+        number, said = index, _said(turn)
+        if own:
+            number, messages = own[index]
+            said = _conversation(messages)
+        parts += ["", _turn_line(number + 1, turn), said, _tokens(row, turn, spell)]
     return Group(*parts)
 
 
@@ -111,15 +117,20 @@ def _branch_table(branches: Sequence[Mapping[str, Any]]) -> Table:
     return table
 
 
-def _by_turn(row: Mapping[str, Any]) -> dict[int, list[Mapping[str, Any]]] | None:
-    """The stored messages by turn; None for a trajectory without messages."""
-    stored = row.get("messages")
-    if stored is None:
-        return None
+Messages = Sequence[Mapping[str, Any]]
+
+
+def _by_turn(row: Mapping[str, Any]) -> tuple[dict[int, Messages], list[tuple[int, Messages]]]:
+    """Return the messages of other branches by turn, and those of each own turn with its number.
+
+    Both are empty for a trajectory without messages.
+    """
     by_turn: dict[int, list[Mapping[str, Any]]] = {}
-    for message in json.loads(stored):
+    for message in json.loads(row.get("messages") or "[]"):
         by_turn.setdefault(message["turn"], []).append(message)
-    return by_turn
+    turns = list(by_turn.items())
+    others = max(len(turns) - len(row["turns"]), 0)
+    return dict(turns[:others]), turns[others:]
 
 
 def _conversation(messages: Sequence[Mapping[str, Any]]) -> RenderableType:

@@ -16,8 +16,12 @@ _FILES = (
 )  # fmt: skip
 _PAD, _EOS, _UNKNOWN, _USER, _ASSISTANT = "<pad>", "<eos>", "<unk>", "<user>", "<assistant>"
 _TINY_TEMPLATE = (
+    "{% if tools %}<user>tools:"
+    "{% for tool in tools %} {{ tool['function']['name'] }}{% endfor %}{% endif %}"
     "{% for message in messages %}"
-    "{% if message['role'] == 'assistant' %}<assistant>{{ message['content'] }}<eos>"
+    "{% if message['role'] == 'assistant' %}<assistant>{{ message['content'] }}"
+    "{% for call in message['tool_calls'] or [] %}"
+    "<tool_call>{{ call['function'] | tojson }}</tool_call>{% endfor %}<eos>"
     "{% else %}<user>{{ message['content'] }}{% endif %}"
     "{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
 )

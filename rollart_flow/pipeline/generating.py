@@ -4,7 +4,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from rollart_flow.control.context.registry import named_context
 from rollart_flow.envs.base import Domain
+from rollart_flow.errors import SettingsError
 from rollart_flow.fields import field_types
 from rollart_flow.models.policy import Policy
 from rollart_flow.pipeline.by_domain import ByDomain, check_domains, checked_by_domain
@@ -41,6 +43,21 @@ class GeneratingNode(Node, _Attempts):
         given = self.given.get("by_domain")
         self._hold("by_domain", checked_by_domain(type(self), given, self.for_domains()))
 
+    def _check_context(self, domains: Iterable[Domain]) -> None:
+        for domain in domains:
+            text = self.context_in(domain)
+            context = named_context(text)
+            if context is not None and context.tools and not domain.environment.converses:
+                raise SettingsError(
+                    f"context={text!r} has tools, which domain {domain.name!r} cannot take: its "
+                    "environment takes text; choose cut or summarize"
+                )
+
+    def context_in(self, domain: Domain) -> str | None:
+        """Name of the context policy in a domain."""
+        context = self.limits_in(domain.name).context
+        return domain.context if context is None else context
+
     def sampling_in(self, domain: str) -> Sampling:
         """How tokens are sampled in a domain."""
         return replace(self.sampling, **self._own(domain, Sampling))
@@ -64,6 +81,6 @@ class GeneratingNode(Node, _Attempts):
             context_tokens=policy.max_context,
             step_timeout_s=limits.step_timeout_s,
             trajectory_timeout_s=limits.trajectory_timeout_s,
-            context=domain.context if limits.context is None else limits.context,
+            context=self.context_in(domain),
             max_branches=limits.max_branches,
         )

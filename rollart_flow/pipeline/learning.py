@@ -220,6 +220,7 @@ class Evaluate(GeneratingNode):
         check_unique(measured)
         self._hold("domains", measured)
         self._check_by_domain(domain.name for domain in measured)
+        self._check_context(measured)
         if self.lora is not None:
             check_engine(self.policy, adapted=True)
 

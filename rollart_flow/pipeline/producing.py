@@ -161,6 +161,7 @@ class Rollout(GeneratingNode, Trajectories):
             self._hold("max_replacements", self.up.group_size)
         self.stand_ins()
         self._check_by_domain(self.up.domain_names)
+        self._check_context(self.up.domains)
         if self.prefill_affinity is not None and not self.prefill_workers:
             raise SettingsError(
                 f"prefill_affinity={self.prefill_affinity} is for no worker; set prefill_workers "

@@ -4,6 +4,7 @@ This package does no computation and imports neither Ray nor torch. All values a
 compare by value, so that a message that arrives twice is recognized, and can be pickled.
 """
 
+from rollart_flow.types.branching import Retry, Return, SubAgent
 from rollart_flow.types.events import (
     TRAINABLE,
     Event,
@@ -32,6 +33,6 @@ from rollart_flow.types.trajectories import (
 __all__ = [
     "TRAINABLE", "Action", "Assignment", "AttemptLimits", "Batch", "Chunk", "Event", "EventKind",
     "FinishReason", "Generation", "GenerationRequest", "Image", "Limits", "Message", "Observation",
-    "Outcome", "Prefix", "Reason", "Retried", "Role", "Sample", "Sampling", "Split", "Task",
-    "Tool", "ToolCall", "Trajectory", "Turn", "solved_by",
+    "Outcome", "Prefix", "Reason", "Retried", "Retry", "Return", "Role", "Sample", "Sampling",
+    "Split", "SubAgent", "Task", "Tool", "ToolCall", "Trajectory", "Turn", "solved_by",
 ]  # fmt: skip
