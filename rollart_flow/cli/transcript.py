@@ -128,7 +128,7 @@ def _by_turn(row: Mapping[str, Any]) -> tuple[dict[int, Messages], list[tuple[in
     by_turn: dict[int, list[Mapping[str, Any]]] = {}
     for message in json.loads(row.get("messages") or "[]"):
         by_turn.setdefault(message["turn"], []).append(message)
-    turns = list(by_turn.items())
+    turns: list[tuple[int, Messages]] = [*by_turn.items()]
     others = max(len(turns) - len(row["turns"]), 0)
     return dict(turns[:others]), turns[others:]
 
