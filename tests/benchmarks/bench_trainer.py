@@ -4,6 +4,9 @@
 `Policy.tiny()`, one thread; and 64 whose lengths vary four times, evenly, against rows that are
 padded bucket by bucket. All sides run the same code on the same rows in turn; the padded batch has
 all rows padded to the longest, and takes one forward and backward pass.
+
+Then the gain of merged prefixes: episodes whose branches are a binary tree, against rows of equal
+lengths that share nothing, as their first tokens differ.
 """
 
 import time
@@ -30,6 +33,8 @@ from rollart_flow.types import Sampling
 from tests.benchmarks.records import Record, record
 
 ROWS = 64
+EPISODES, PROMPT, OWN = 4, 128, 96
+"""Episodes of a batch of trees; tokens of their prompt, and of each branch."""
 REPEATS = 5
 CONFIG = ModelConfig(
     vocab_size=100,
@@ -64,6 +69,58 @@ def batch_of(lengths: np.ndarray[Any, Any], seed: int) -> pa.Table:
     advantages = random.standard_normal((rows, 1)).tolist()
     table = table.append_column("advantage", pa.array(advantages, pa.list_(pa.float32())))
     return table.append_column("weight", pa.array([1.0] * rows))
+
+
+def tree_batch(branches: int, *, merged: bool) -> pa.Table:
+    """Rows of 4 episodes: branch k leaves branch (k - 1) // 2 at its end, with 96 own tokens."""
+    random, chains = np.random.default_rng(branches), list[list[int]]()
+    for episode in range(EPISODES):
+        own: list[list[int]] = []
+        for branch in range(branches):
+            before = own[(branch - 1) // 2] if branch else [episode] * PROMPT
+            own.append([*before, *random.integers(0, 100, OWN).tolist()])
+        chains += own
+    lengths = np.array([len(chain) for chain in chains])
+    table = batch_of(lengths, branches)
+    mask = [[False] * (n - OWN) + (np.arange(OWN) // 10 % 2 == 1).tolist() for n in lengths]
+    if not merged:
+        chains = [[place % 100, *chain[1:]] for place, chain in enumerate(chains)]
+    numbers = np.tile(np.arange(branches), EPISODES)
+    episodes = np.repeat(np.arange(EPISODES), branches).astype(str)
+    for name, values in (("token_ids", chains), ("action_mask", mask)):
+        place = table.column_names.index(name)
+        table = table.set_column(place, table.field(name), pa.array(values, table.field(name).type))
+    table = table.append_column("branch", pa.array(numbers, pa.int32()))
+    return table.append_column("episode_id", pa.array(episodes.tolist()))
+
+
+def merging() -> list[Record]:
+    """Records of the gain of merged prefixes."""
+    found = []
+    for branches in (2, 4, 8, 16):
+        sides = {merged: tree_batch(branches, merged=merged) for merged in (True, False)}
+        model = Qwen3(CONFIG)
+        model.initialize(0)
+        trainers = {
+            merged: EmbeddedTrainer(CONFIG, model.state_dict(), grpo(), RankSettings())
+            for merged in sides
+        }
+        spent: dict[bool, list[float]] = {merged: [] for merged in sides}
+        for _ in range(REPEATS):
+            for merged, trainer in trainers.items():
+                step = partial(trainer.train_step, trainer.version + 1, sides[merged])
+                spent[merged].append(seconds(step))
+        rows = read_batch(sides[True])
+        tokens = int(rows.used_lengths.sum())
+        distinct = rows.micro_batch(np.arange(rows.rows), CONFIG.vocab_size).token_ids.numel()
+        found.append(
+            record(
+                f"trainer: merged prefixes of {branches} branches over none",
+                min(spent[False]) / min(spent[True]), "x", at_least=1.0,
+                peer=f"{tokens} tokens, of which {distinct} are computed",
+            )
+        )  # fmt: skip
+    return found
 
 
 def seconds(call: Callable[[], object]) -> float:
@@ -128,4 +185,5 @@ def run() -> list[Record]:
         record(
             "trainer: padding, padded", ROWS * int(lengths.max()) / tokens - 1, "padding/tokens"
         ),
+        *merging(),
     ]  # fmt: skip

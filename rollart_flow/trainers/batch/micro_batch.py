@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from rollart_flow.models.packing import ChainGroup, Packing
-from rollart_flow.trainers.batch.passes import GROUP_COST_TOKENS, buckets
+from rollart_flow.trainers.batch.passes import GROUP_COST_TOKENS, buckets, common_prefix
 from rollart_flow.trainers.batch.ragged import Array, spans
 
 Matrix = np.ndarray[tuple[int, int], np.dtype[np.int64]]
@@ -156,6 +156,4 @@ def _shared_prefixes(
     order = sorted(range(len(chains)), key=lambda row: chains[row].tobytes(), reverse=True)
     yield order[0], order[0], 0
     for before, row in pairwise(order):
-        most = min(len(chains[before]), len(chains[row]))
-        differ = np.flatnonzero(chains[before][:most] != chains[row][:most])
-        yield row, before, int(differ[0]) if len(differ) else most
+        yield row, before, common_prefix(chains[before], chains[row])

@@ -8,10 +8,11 @@ passes, since each pass gathers weights that are spread over all of them.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
-from rollart_flow.trainers.batch.ragged import Array
+from rollart_flow.trainers.batch.ragged import Array, Ragged
 
 FIXED_COST_TOKENS = 256
 """Cost of one more micro-batch in padded tokens; measured for small models on a CPU."""
@@ -43,6 +44,7 @@ def passes(
     replicas: int = 1,
     *,
     packed: bool,
+    trees: Ragged | None = None,
 ) -> Passes:
     """The passes of one rank over a minibatch.
 
@@ -53,12 +55,16 @@ def passes(
         replica: index of the model replica that this rank belongs to, see `Ranks.replica`.
         replicas: number of replicas.
         packed: whether the rows of a micro-batch are packed or padded.
+        trees: tokens of every row, if packed rows are to be ordered by them (`tree_packs`).
     """
-    cut_rows = packs if packed else buckets
-    cut = [
-        [own[part] for part in cut_rows(lengths[own], micro_batch_tokens)]
-        for own in split_rows(lengths, np.sort(rows), replicas)
-    ]
+    if trees is not None:
+        cut = tree_packs(trees, lengths, rows, micro_batch_tokens, replicas)
+    else:
+        cut_rows = packs if packed else buckets
+        cut = [
+            [own[part] for part in cut_rows(lengths[own], micro_batch_tokens)]
+            for own in split_rows(lengths, np.sort(rows), replicas)
+        ]
     most = max(map(len, cut))
     shortest = rows[[int(lengths[rows].argmin())]]
     return Passes(cut[replica], [shortest] * (most - len(cut[replica])))
@@ -91,6 +97,48 @@ def packs(lengths: Array, micro_batch_tokens: int) -> list[Array]:
             held = 0
         held += length
     return np.split(order, cuts) if len(order) else []
+
+
+def tree_packs(
+    tokens: Ragged, lengths: Array, rows: Array, micro_batch_tokens: int, replicas: int = 1
+) -> list[list[Array]]:
+    """Return the rows of each packed micro-batch of each replica, in the order of their tokens.
+
+    Rows with equal prefixes are then adjacent, at every depth of the tree that they are, so that as
+    few prefixes as possible are cut apart. A prefix counts once in a micro-batch.
+
+    Args:
+        tokens: tokens of every row of the batch.
+        lengths: tokens of each row that are needed, int64 [rows of the batch].
+        rows: the rows to cut.
+        micro_batch_tokens: most distinct tokens of a micro-batch, but for a single row.
+        replicas: number of replicas, among which the distinct tokens are spread evenly.
+    """
+    chains = {row: tokens.values[tokens.starts[row] :][: lengths[row]] for row in rows.tolist()}
+    order = sorted(chains, key=lambda row: chains[row].tobytes(), reverse=True)
+    shared = [0, *(common_prefix(chains[a], chains[b]) for a, b in pairwise(order))]
+    fresh = [len(chains[row]) - common for row, common in zip(order, shared, strict=True)]
+    most = sum(fresh) / replicas
+    cut: list[list[list[int]]] = [[] for _ in range(replicas)]
+    held = taken = replica = 0
+    for row, new in zip(order, fresh, strict=True):
+        if replica + 1 < replicas and taken >= most * (replica + 1):
+            replica += 1
+        taken += new
+        parts = cut[replica]
+        if not parts or held + new > micro_batch_tokens:
+            parts.append([])
+            held, new = 0, len(chains[row])
+        parts[-1].append(row)
+        held += new
+    return [[np.array(part) for part in parts] for parts in cut]
+
+
+def common_prefix(one: Array, other: Array) -> int:
+    """Return the number of leading tokens that are equal."""
+    most = min(len(one), len(other))
+    differ = np.flatnonzero(one[:most] != other[:most])
+    return int(differ[0]) if len(differ) else most
 
 
 def buckets(

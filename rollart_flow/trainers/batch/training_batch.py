@@ -16,6 +16,7 @@ import pyarrow as pa
 import torch
 
 from rollart_flow.algorithms.algorithm import Algorithm
+from rollart_flow.episode_rows import starts_of
 from rollart_flow.errors import BatchError
 from rollart_flow.models.pictures import PictureProcessor
 from rollart_flow.trainers.batch.columns import Columns, read_columns
@@ -27,6 +28,7 @@ from rollart_flow.trainers.batch.ragged import (
     read_column,
     read_lists,
     refuse,
+    spans,
 )
 from rollart_flow.trainers.batch.sampling_mask import SamplingMask, read_sampling_mask
 
@@ -53,6 +55,8 @@ class TrainingBatch:
     columns: Columns
     packed: bool
     """Whether the rows of a micro-batch lie one after another, instead of padded side by side."""
+    episodes: Array
+    """int64 [rows]: index of the episode of each row, ascending; branches of one are adjacent."""
     pictures: BatchPictures | None = None
     """Images of the rows, which are padded then; None without any."""
 
@@ -60,6 +64,26 @@ class TrainingBatch:
     def rows(self) -> int:
         """Number of trajectories."""
         return len(self.names)
+
+    @property
+    def trees(self) -> Ragged | None:
+        """Tokens by which rows are ordered, so that branches with equal prefixes are packed
+        together; None if each row is an episode, whose order is by length."""
+        return self.tokens if self.packed and len(np.unique(self.episodes)) < self.rows else None
+
+    def count(self, rows: Array) -> int:
+        """Return the number of episodes that some rows belong to."""
+        return len(np.unique(self.episodes[rows]))
+
+    def minibatches(self, count: int, generator: torch.Generator) -> list[Array]:
+        """Return the rows of each minibatch, shuffled by episode if there are several."""
+        if count == 1:
+            return [np.arange(self.rows)]
+        episodes = int(self.episodes[-1]) + 1
+        begins = np.searchsorted(self.episodes, np.arange(episodes + 1))
+        order = torch.randperm(episodes, generator=generator).numpy()
+        parts = np.array_split(order, count)
+        return [spans(begins[part], np.diff(begins)[part])[0] for part in parts]
 
     @property
     def used_lengths(self) -> Array:
@@ -212,7 +236,7 @@ def _read(
     single = np.repeat(advantages.lengths == 1, counts)
     spread = np.repeat(advantages.starts[:-1], counts)
     offsets = np.arange(len(at)) - np.repeat(starts[:-1], counts)
-    pictures = read_pictures(table, names, processor)
+    pictures, begins = read_pictures(table, names, processor), starts_of(table)
     actions = Ragged(at - np.repeat(mask.starts[:-1], counts), starts)
     return TrainingBatch(
         names=names,
@@ -225,6 +249,7 @@ def _read(
         sampling_mask=read_sampling_mask(table, names, counts),
         columns=read_columns(table, at, actions, algorithm),
         packed=packed and pictures is None,
+        episodes=np.repeat(np.arange(len(begins) - 1), np.diff(begins)),
         pictures=pictures,
     )
 

@@ -25,7 +25,6 @@ from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.errors import BatchError, TrainerError
 from rollart_flow.trainers.base import StepResult, Trainer
 from rollart_flow.trainers.batch.passes import packs
-from rollart_flow.trainers.batch.ragged import Array
 from rollart_flow.trainers.batch.training_batch import TrainingBatch, read_batch, read_scorable
 from rollart_flow.trainers.checkpoint.checkpoint import RNG, Checkpoint
 from rollart_flow.trainers.ranks import Ranks
@@ -87,9 +86,9 @@ class CoreTrainer(Trainer):
         rows = read_batch(batch, self.algorithm, packed=self.settings.packed, pictures=self._images)
         rows.check(self._model.config.vocab_size)
         self._check_passes(rows)
-        if rows.rows < self.settings.minibatches:
+        if (episodes := rows.count(np.arange(rows.rows))) < self.settings.minibatches:
             raise TrainerError(
-                f"step {step}: {rows.rows} trajectories cannot be cut into "
+                f"step {step}: {episodes} trajectories cannot be cut into "
                 f"{self.settings.minibatches} minibatches; lower train.minibatches"
             )
         rate = self.settings.optimizer.learning_rate(step)
@@ -222,12 +221,13 @@ class CoreTrainer(Trainer):
         """Run all updates; return (sums, last gradient norm before clipping, old policy)."""
         tally, old_policy = Tally(), self._begin(batch)
         updater, state = self._updater(batch), self._train_state
+        episodes = batch.count(np.arange(batch.rows))
         state.set_rate(rate)
         grad_norm = math.nan
         for _ in range(self.settings.epochs):
-            for rows in self._minibatches(batch.rows):
+            for rows in batch.minibatches(self.settings.minibatches, self._generator):
                 state.forget_gradient()
-                share = len(rows) / batch.rows / self.settings.epochs
+                share = batch.count(rows) / episodes / self.settings.epochs
                 updater.accumulate(batch, rows, share, tally, old_policy)
                 grad_norm = state.clip()
                 loss = float(self._ranks.sum(np.array([tally.loss]))[0])
@@ -284,13 +284,6 @@ class CoreTrainer(Trainer):
             )
         finally:
             self._train_state.settle()
-
-    def _minibatches(self, rows: int) -> list[Array]:
-        """Return the rows of each minibatch, shuffled if there are several."""
-        if self.settings.minibatches == 1:
-            return [np.arange(rows)]
-        order = torch.randperm(rows, generator=self._generator).numpy()
-        return list(np.array_split(order, self.settings.minibatches))
 
 
 def _mismatch(old_policy: OldPolicy | None, batch: TrainingBatch) -> dict[str, Any]:

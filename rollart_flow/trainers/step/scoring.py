@@ -118,7 +118,7 @@ def recompute_old_logprobs(
     old_policy = OldPolicy.empty(batch, critic)
     every = np.arange(batch.rows)
     lengths, own = batch.used_lengths, (ranks.replica, ranks.replicas)
-    todo = passes(lengths, every, micro_batch_tokens, *own, packed=batch.packed)
+    todo = passes(lengths, every, micro_batch_tokens, *own, packed=batch.packed, trees=batch.trees)
 
     def each() -> Iterator[Pass]:
         for at, rows in enumerate([*todo.own, *todo.blank]):

@@ -4,9 +4,9 @@ The loss of a minibatch is
 
     sum over its action tokens of weight x
         (token loss - entropy coefficient x entropy + critic coefficient x value loss)
-    divided by (action tokens of the batch) x (rows of the minibatch) / (rows of the batch)
+    divided by (action tokens of the batch) x (episodes of the minibatch) / (those of the batch)
 
-so that the mean over minibatches, by rows, is the batch's mean over action tokens, and with one
+so that the mean over minibatches, by episodes, is the batch's mean over action tokens, and with one
 minibatch exactly that. The invariant: the result does not depend on how rows are padded, bucketed
 or ordered, but for rounding; the order is fixed, so the same inputs give the same bits.
 """
@@ -104,9 +104,12 @@ class Updater:
                 filled in from all rows, before the weights change. None if not needed.
         """
         every = batch.actions.starts[-1]
-        scale = 1.0 / (float(every) * len(rows) / batch.rows)
+        held, episodes = batch.count(rows), batch.count(np.arange(batch.rows))
+        scale = 1.0 / (float(every) * held / episodes)
         most, ranks = self.micro_batch_tokens, (self.ranks.replica, self.ranks.replicas)
-        todo = passes(batch.used_lengths, rows, most, *ranks, packed=batch.packed)
+        todo = passes(
+            batch.used_lengths, rows, most, *ranks, packed=batch.packed, trees=batch.trees
+        )
 
         def each() -> Iterator[Pass]:
             for own in todo.own:
