@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from rollart_flow.algorithms.registry import CORRECTIONS, RECIPES
+from rollart_flow.control.context.registry import CONTEXTS
 from rollart_flow.control.schedule.schedules import SCHEDULES
 from rollart_flow.engines.registry import ENGINES
 from rollart_flow.envs.registry import ENVIRONMENTS
@@ -28,6 +29,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "envs": ENVIRONMENTS.names(),
     "algorithms": (*RECIPES.names(), *CORRECTIONS.names()),
     "control/schedule": SCHEDULES.names(),
+    "control/context": CONTEXTS.names(),
 }
 """Names of the variants of each family, by its folder."""
 

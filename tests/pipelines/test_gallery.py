@@ -95,6 +95,17 @@ def test_the_rows_of_a_table_are_the_tasks(folder: str) -> None:
     assert set(trained(run)["reward"]) <= {0.0, 1.0}
 
 
+def test_a_long_talk_goes_on_in_branches_and_is_trained_with_all_of_them(folder: str) -> None:
+    text = (GALLERY / "long_talk.py").read_text()
+    start, end = text.index("class StoreroomEnvironment"), text.index("policy = ")
+    assert len(text[start:end].splitlines()) <= 50
+    rows = trained(ran("long_talk", folder, **{"policy.warm_start": "0"}))
+    assert set(rows["outcome"]) == {"completed"}
+    assert rows.filter(pl.col("shared_tokens") > 20).height, "a chain that was cut"
+    agents = rows.filter(pl.col("messages").str.contains("Say yes or no."))
+    assert agents.height >= rows["episode_id"].n_unique()
+
+
 def test_dynamic_sampling_trains_no_group_whose_rewards_are_equal(folder: str) -> None:
     run = ran("dynamic_sampling", folder, **BRIEF | {"policy.warm_start": "20"})
     assert run.steps.collect()["zero_variance_groups"].to_list() == [0] * STEPS
@@ -158,7 +169,7 @@ def test_every_file_can_be_planned_at_that_size(name: str) -> None:
 def test_every_file_of_the_gallery_is_run_here_and_listed_in_its_page() -> None:
     files = {path.stem for path in GALLERY.glob("*.py")}
     here = Path(__file__).read_text()
-    assert 8 <= len(files) <= 12
+    assert 8 <= len(files) <= 13
     assert [name for name in FILES if f'"{name}' not in here] == []
     page = (GALLERY.parent / "docs" / "gallery.md").read_text()
     assert set(re.findall(r"^\| `pipelines/(\w+)\.py`", page, re.MULTILINE)) == files
