@@ -166,11 +166,8 @@ class EngineGroup:
         self._emit(Event(EventKind.SLIDE, name, policy_version=self._version, detail=detail))
 
     async def revive(self, name: str) -> tuple[str, ...]:
-        """Wait until a lost worker, or the workers that replaced it, serve again.
-
-        Returns:
-            Names of the workers that serve in its place; empty if none ever will.
-        """
+        """Wait until a lost worker, or those that replaced it, serve again; return their names,
+        or none if none ever will."""
         while True:
             names = self._successors.get(name, (name,))
             async with self._commands:
@@ -271,10 +268,14 @@ class EngineGroup:
         return await asyncio.gather(*answers)
 
     @property
+    def serving(self) -> bool:
+        """Whether a worker that samples tokens has a node."""
+        return any(place.keys() - self._prefill for place in (self._workers, self._training))
+
+    @property
     def lost(self) -> bool:
         """Whether no worker that samples tokens is left, nor one that may come back."""
-        places = (self._workers, self._away, self._training)
-        return all(place.keys() <= self._prefill for place in places)
+        return not self.serving and self._away.keys() <= self._prefill
 
     def _check_any(self) -> None:
         if self.lost:

@@ -4,7 +4,8 @@ A crashed process is detected by the process that started it; a hanging process 
 and its requests would wait forever. Each worker is therefore pinged. The invariant: a worker that
 answers within the limit is left alone, however slow it is; a worker that does not answer is
 restarted in place, or removed if it was restarted before, and either action is reported. A worker
-whose node is gone is left out until it gets another node.
+whose node is gone is left out until it gets another node, and removed if none comes while no other
+worker serves, so that the run ends instead of waiting for ever.
 """
 
 import asyncio
@@ -28,9 +29,11 @@ class HealthLimits:
     """Limit for a process that has answered before [s]."""
     start_s: float = 600.0
     """Limit for the first answer of a new process, which has to load the model [s]."""
+    away_s: float = 900.0
+    """Limit for a worker without a node, while no other worker serves [s]."""
 
     def __post_init__(self) -> None:
-        for name in ("answer_s", "start_s"):
+        for name in ("answer_s", "start_s", "away_s"):
             if not getattr(self, name) > 0:
                 raise SettingsError(f"{name} is {getattr(self, name)}, but must be above 0 seconds")
 
@@ -63,13 +66,15 @@ async def _watch(
 ) -> None:
     """Ping one worker until it is permanently lost."""
     limit_s = limits.answer_s
+    loop = asyncio.get_running_loop()
+    answered_s = loop.time()
     while True:
         await asyncio.sleep(limits.every_s)
         try:
             async with asyncio.timeout(limit_s):
                 await worker.ping()
             await engines.rejoin(worker.name)
-            limit_s = limits.answer_s
+            limit_s, answered_s = limits.answer_s, loop.time()
         except TimeoutError:
             _restart(worker, emit, limit_s)
             limit_s = limits.start_s
@@ -78,6 +83,10 @@ async def _watch(
             return
         except WorkerAwayError as error:
             engines.leave(worker.name, error)
+            if not engines.serving and loop.time() - answered_s > limits.away_s:
+                said = f"{error}, nor had one for {limits.away_s:g} s"
+                engines.remove(worker.name, WorkerLostError(said))
+                return
             limit_s = limits.start_s
         except EngineError:
             limit_s = limits.start_s

@@ -23,6 +23,8 @@ _ENVIRONMENT = {
 }
 
 
+_STARTS = 3
+"""How often a local cluster is started before the run gives up."""
 _REACH_S = 10.0
 """Longest time to wait for a cluster's address to answer [s]."""
 
@@ -70,12 +72,7 @@ def _start(address: str | None) -> None:
     try:
         with _native_stderr_held_back(), _error_messages_not_printed():
             if address is None:
-                ray.init(
-                    "local",
-                    include_dashboard=False,
-                    log_to_driver=False,
-                    logging_level=logging.ERROR,
-                )
+                _start_local()
             else:
                 ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
     except Exception as error:  # Ray raises a bare Exception where its node is late
@@ -86,6 +83,24 @@ def _start(address: str | None) -> None:
                 "`ray start --head`, or leave the address out"
             ) from error
         raise RunFailedError(f"Ray cannot be started: {lines[0]}; try again") from error
+
+
+def _start_local() -> None:
+    """Start a local cluster; try again if its processes are late, as on a machine with much load.
+
+    Ray waits for them for a time that no setting of its own changes.
+    """
+    for tries_left in reversed(range(_STARTS)):
+        try:
+            ray.init(
+                "local", include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR
+            )
+        except Exception:  # Ray raises a bare Exception where its node is late
+            ray.shutdown()
+            if not tries_left:
+                raise
+        else:
+            return
 
 
 @contextmanager

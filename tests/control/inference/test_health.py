@@ -85,6 +85,23 @@ async def test_nobody_waits_for_a_worker_whose_node_is_gone_until_there_is_anoth
     await watched.end()
 
 
+async def test_workers_without_a_node_are_given_up_if_none_serves() -> None:
+    workers = (Commanded("w0"), Commanded("w1"))
+    watched = Watched(*workers)
+    for worker in workers:
+        worker.lose_node()
+    await asyncio.sleep(LIMITS.away_s / 2)
+    assert not watched.fleet.lost
+    await asyncio.sleep(LIMITS.away_s)
+    assert watched.fleet.lost
+    assert {
+        (crash.subject, crash.detail["error"])
+        for crash in watched.log.of(EventKind.CRASH)
+        if crash.detail.get("removed")
+    } == {(name, f"no node for {name}, nor had one for 900 s") for name in ("w0", "w1")}
+    await watched.watch
+
+
 async def test_a_worker_that_comes_back_while_all_are_suspended_draws_once_they_are_resumed() -> (
     None
 ):

@@ -1,11 +1,13 @@
 """A local Ray prints nothing of its own, and ends with its executor unless a thread may call it."""
 
 import threading
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
 from ray._private import worker
 
+from rollart_flow.errors import RunFailedError
 from rollart_flow.runner.executors import ray_cluster as module
 from rollart_flow.runner.executors.ray import RayExecutor
 
@@ -35,3 +37,22 @@ def test_an_abandoned_executor_leaves_ray_to_the_end_of_the_process(
         if abandoned:
             executor.abandon()
     assert calls == (["start"] if abandoned else ["start", "shutdown"])
+
+
+@pytest.mark.parametrize("late", [2, 3])
+def test_a_local_ray_whose_processes_are_late_is_started_again(
+    late: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+
+    def init(*_: object, **__: object) -> None:
+        calls.append("init")
+        if calls.count("init") <= late:
+            raise Exception("the current node timed out during startup")
+
+    ray = SimpleNamespace(init=init, shutdown=lambda: calls.append("shutdown"))
+    monkeypatch.setattr(module, "ray", ray)
+    said = "Ray cannot be started: the current node timed out"
+    with nullcontext() if late < 3 else pytest.raises(RunFailedError, match=said):
+        module._start(None)
+    assert calls == ["init", "shutdown"] * late + ["init"] * (late < 3)
