@@ -41,6 +41,8 @@ def main(arguments: Sequence[str]) -> int:
         print(f"error: no scenario {given.only!r}; there are {', '.join(known)}", file=sys.stderr)
         return 2
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    # A shell lets commands in the background ignore Ctrl-C, and so all processes that they start.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     started = time.monotonic()
     rows = _rows(sorted(chosen, key=lambda each: -each.limit_s), given.jobs)
     Console(width=max(240, Console().width)).print(_table(_in_order(rows, list(known))))
