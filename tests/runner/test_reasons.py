@@ -34,7 +34,7 @@ def test_what_was_not_trained_on_has_a_reason(tmp_path: Path) -> None:
     run = open_run(runner.run(loaded, store=str(tmp_path), executor="inline").uri)
     query = re.search(r'WHY = """(.*?)"""', READING.read_text(), re.DOTALL)
     assert query is not None
-    found = dict(run.sql(query[1]).iter_rows())
+    found = {why: rows for why, _, rows, _ in run.sql(query[1]).iter_rows()}
     assert None not in found
     assert found["trained"] == run.batches.collect().height == 64
     assert sum(found.values()) == run.trajectories.collect().height
