@@ -32,7 +32,7 @@ H800 = Device("H800", tflops=989.5, memory_gb=80, bandwidth_tb_s=3.35, link_gb_s
 
 
 @dataclass(frozen=True, slots=True)
-class LanguageModel:
+class SimulatedModel:
     """The shapes of a language model that costs depend on (published configurations)."""
 
     name: str
@@ -75,11 +75,11 @@ class LanguageModel:
         return tokens * (2 * self.per_token + 4 * self.layers * self.query_dim * context)
 
 
-QWEN3_8B = LanguageModel("Qwen3-8B", 8.19e9, 36, 4096, 4096, 1024)
-QWEN3_14B = LanguageModel("Qwen3-14B", 14.77e9, 40, 5120, 5120, 1024)
-QWEN3_32B = LanguageModel("Qwen3-32B", 32.76e9, 64, 5120, 8192, 1024)
-QWEN3_30B_A3B = LanguageModel("Qwen3-30B-A3B", 30.5e9, 48, 2048, 4096, 512, active=3.3e9)
-QWEN25_7B = LanguageModel("Qwen2.5-7B", 7.62e9, 28, 3584, 3584, 512)
+QWEN3_8B = SimulatedModel("Qwen3-8B", 8.19e9, 36, 4096, 4096, 1024)
+QWEN3_14B = SimulatedModel("Qwen3-14B", 14.77e9, 40, 5120, 5120, 1024)
+QWEN3_32B = SimulatedModel("Qwen3-32B", 32.76e9, 64, 5120, 8192, 1024)
+QWEN3_30B_A3B = SimulatedModel("Qwen3-30B-A3B", 30.5e9, 48, 2048, 4096, 512, active=3.3e9)
+QWEN25_7B = SimulatedModel("Qwen2.5-7B", 7.62e9, 28, 3584, 3584, 512)
 MODELS = {m.name: m for m in (QWEN3_8B, QWEN3_14B, QWEN3_32B, QWEN3_30B_A3B, QWEN25_7B)}
 
 
@@ -121,7 +121,7 @@ class Roofline:
     come to about 0.55 of the arithmetic in prefill and 0.75 of the bandwidth in decode.
     """
 
-    model: LanguageModel
+    model: SimulatedModel
     device: Device
     degree: int = 1
     compute_share: float = 0.55
@@ -197,7 +197,7 @@ class Roofline:
 class TrainingCost:
     """A training step by its arithmetic: logprobs once, then forward and backward."""
 
-    model: LanguageModel
+    model: SimulatedModel
     device: Device
     compute_share: float = 0.35
     """Share of the peak; assumed, as dense models reach it with Megatron at this scale."""
@@ -230,15 +230,15 @@ class WeightTransfer:
     streamed: bool = True
     """Whether buckets are pulled during the rollout; if not, all after the suspension."""
 
-    def push_s(self, model: LanguageModel) -> float:
+    def push_s(self, model: SimulatedModel) -> float:
         """Transfer from the training workers to the store [s]."""
         return self.push_s_per_gib * model.weight_bytes / GIB
 
-    def pull_s(self, model: LanguageModel) -> float:
+    def pull_s(self, model: SimulatedModel) -> float:
         """Transfer from the store to all inference workers, summed over workers [s]."""
         return self.pull_s_per_gib * model.weight_bytes / GIB
 
-    def exposed_s(self, model: LanguageModel, degree: int) -> float:
+    def exposed_s(self, model: SimulatedModel, degree: int) -> float:
         """The part of the pull that no rollout can hide [s]."""
         if not self.streamed:
             return self.pull_s(model)

@@ -17,8 +17,8 @@ from rollart_flow.simulation.hardware import (
     MOONCAKE,
     Device,
     EngineModel,
-    LanguageModel,
     Roofline,
+    SimulatedModel,
     TrainingCost,
     WeightTransfer,
 )
@@ -80,7 +80,7 @@ class Scenario:
     """Hardware, workload and sizes of a simulation; SettingsError if they do not fit together."""
 
     name: str
-    model: LanguageModel
+    model: SimulatedModel
     domains: tuple[SimulatedDomain, ...]
     rollout: tuple[Pool, ...]
     training: Pool

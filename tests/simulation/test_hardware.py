@@ -16,8 +16,8 @@ from rollart_flow.simulation.hardware import (
     QWEN3_30B_A3B,
     QWEN3_32B,
     Device,
-    LanguageModel,
     Roofline,
+    SimulatedModel,
     TrainingCost,
 )
 
@@ -33,7 +33,7 @@ TOKENS = st.integers(1, 30_000)
 @pytest.mark.parametrize(
     ("model", "gib"), [(QWEN3_8B, 15.26), (QWEN3_14B, 27.51), (QWEN3_32B, 61.02)]
 )
-def test_weights_have_the_sizes_of_rollart_table_3(model: LanguageModel, gib: float) -> None:
+def test_weights_have_the_sizes_of_rollart_table_3(model: SimulatedModel, gib: float) -> None:
     assert model.weight_bytes / GIB == pytest.approx(gib, abs=0.01)
 
 
@@ -54,7 +54,7 @@ def test_devices_are_those_of_rollart_table_2(device: Device, row: tuple[float, 
     ],
 )
 def test_transfers_across_clusters_take_the_times_of_rollart_table_4(
-    model: LanguageModel, degree: int, push: float, pull: float, exposed: float
+    model: SimulatedModel, degree: int, push: float, pull: float, exposed: float
 ) -> None:
     """Push within 11%, pull within 21% (the paper's are not in proportion to the sizes). What is
     exposed is up to 30% longer here for the smallest and up to 6 times shorter for the largest: the

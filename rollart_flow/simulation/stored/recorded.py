@@ -31,7 +31,7 @@ from typing import Any
 from rollart_flow.control.schedule.schedule import Schedule
 from rollart_flow.control.schedule.schedules import named_schedule, rollart
 from rollart_flow.errors import SettingsError
-from rollart_flow.simulation.hardware import Device, LanguageModel
+from rollart_flow.simulation.hardware import Device, SimulatedModel
 from rollart_flow.simulation.measured import Measured
 from rollart_flow.simulation.report.report import warmup_of
 from rollart_flow.simulation.scenario import Pool, Scenario
@@ -109,7 +109,7 @@ def recorded_scenario(run: Run) -> Recorded:
     scenario = Scenario(
         name=info.name,
         # Shapes and devices are never read: all times are measured.
-        model=LanguageModel("stored", tables.weight_bytes / 2, 0, 0, 0, 0),
+        model=SimulatedModel("stored", tables.weight_bytes / 2, 0, 0, 0, 0),
         domains=(),
         rollout=(),
         training=Pool(Device("trainer", *[_UNKNOWN] * 4), tables.trainers),

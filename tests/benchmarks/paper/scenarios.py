@@ -17,8 +17,8 @@ from rollart_flow.simulation.hardware import (
     QWEN3_30B_A3B,
     QWEN3_32B,
     QWEN25_7B,
-    LanguageModel,
     Roofline,
+    SimulatedModel,
 )
 from rollart_flow.simulation.latencies import FixedLatency, Gaussian, LogNormal
 from rollart_flow.simulation.scenario import Dedicated, Pool, PrefillDecode, Scenario, Serverless
@@ -43,13 +43,13 @@ _DEGREES = {QWEN3_8B: 1, QWEN3_14B: 2, QWEN3_32B: 4}
 _JUDGE = Roofline(QWEN25_7B, H800)
 
 
-def _mix(model: LanguageModel) -> tuple[SimulatedDomain, ...]:
+def _mix(model: SimulatedModel) -> tuple[SimulatedDomain, ...]:
     """Tasks of Table 1; SWE-bench only for the largest model (section 7.1)."""
     tasks = (WEB, FROZEN_LAKE, GEM_MATH, GEM_GAME)
     return (*tasks, SWE) if model is QWEN3_32B else tasks
 
 
-def _mixed(name: str, model: LanguageModel, rollout: tuple[Pool, ...], train: int) -> Scenario:
+def _mixed(name: str, model: SimulatedModel, rollout: tuple[Pool, ...], train: int) -> Scenario:
     """A scenario of section 7.1; without rollout devices, the training devices serve as well."""
     return Scenario(
         f"{name} {model.name}",
@@ -66,39 +66,39 @@ def _mixed(name: str, model: LanguageModel, rollout: tuple[Pool, ...], train: in
     )
 
 
-def monolithic(model: LanguageModel, devices: int = 128) -> Scenario:
+def monolithic(model: SimulatedModel, devices: int = 128) -> Scenario:
     """All H800 serve, then all train: Sync+ of section 7.1."""
     return _mixed(f"{devices} H800", model, (), devices)
 
 
-def monolithic_judged_here(model: LanguageModel) -> Scenario:
+def monolithic_judged_here(model: SimulatedModel) -> Scenario:
     """Sync of section 7.1: as Sync+, with four devices that only the judge uses."""
     scenario = monolithic(model)
     name = f"{scenario.name}, judge on 4"
     return replace(scenario, name=name, reward=Dedicated(_JUDGE, 4))
 
 
-def disaggregated(model: LanguageModel, devices: int = 128) -> Scenario:
+def disaggregated(model: SimulatedModel, devices: int = 128) -> Scenario:
     """A quarter of the H800 trains: One-off and AReaL of section 7.1, and Figure 10c."""
     train = devices // 4
     rollout = (Pool(H800, devices - train),)
     return _mixed(f"{devices - train}+{train} H800", model, rollout, train)
 
 
-def affine(model: LanguageModel) -> Scenario:
+def affine(model: SimulatedModel) -> Scenario:
     """ROLLART of section 7.1: 64 H800 and 32 H20 serve, 32 H800 train, across two clusters."""
     rollout = (Pool(H800, 64), Pool(H20, 32))
     scenario = _mixed("64+32 H800 32 H20", model, rollout, 32)
     return replace(scenario, hw_affinity=AFFINITY, transfer=MOONCAKE)
 
 
-def unbound(model: LanguageModel) -> Scenario:
+def unbound(model: SimulatedModel) -> Scenario:
     """The devices of `affine`, each of which takes any task."""
     scenario = affine(model)
     return replace(scenario, name=f"{scenario.name}, any task", hw_affinity={})
 
 
-def equal_cost(model: LanguageModel, h800: int, h20: int) -> Scenario:
+def equal_cost(model: SimulatedModel, h800: int, h20: int) -> Scenario:
     """Figure 11a: rollout for about the same price, training on 32 H800."""
     pools = tuple(pool for pool in (Pool(H800, h800), Pool(H20, h20)) if pool.devices)
     scenario = _mixed(f"{h800} H800 {h20} H20", model, pools, 32)
@@ -186,7 +186,7 @@ def replicated(prompts: int, responses: int) -> Scenario:
     )
 
 
-def nodes(model: LanguageModel, prefill: int, *, disaggregate: bool) -> Scenario:
+def nodes(model: SimulatedModel, prefill: int, *, disaggregate: bool) -> Scenario:
     """Table 5: of four nodes of eight devices, `prefill` have H800, the others H20."""
     pools = Pool(H800, 8 * prefill), Pool(H20, 8 * (4 - prefill))
     parts = PrefillDecode(*pools, degree=8 if model is QWEN3_32B else 4)
