@@ -26,6 +26,8 @@ class TrainerCapabilities:
     """
     any_model: bool = False
     """Whether the trainer trains models of every architecture, through transformers."""
+    trains_adapters: bool = False
+    """Whether the trainer supports `train.lora_rank`."""
     recomputes_layers: bool = False
     """Whether the trainer supports `train.gradient_checkpointing`."""
     offloads: bool = False

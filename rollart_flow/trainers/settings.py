@@ -13,6 +13,22 @@ from rollart_flow.trainers.registry import trainer_capabilities, with_capability
 from rollart_flow.validation import check_choice
 
 
+@dataclass(frozen=True, slots=True)
+class LoraSettings:
+    """A LoRA adapter to train."""
+
+    rank: int
+    alpha: float
+    """Factor of the adapter, times the rank."""
+    targets: tuple[str, ...]
+    """Last names of the linear layers with an adapter; empty stands for those of all layers."""
+
+    @property
+    def scale(self) -> float:
+        """Factor of the product of the adapter's matrices."""
+        return self.alpha / self.rank
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrainerSettings:
     """Settings of `train` that turn a batch into a new version, independent of the algorithm.
@@ -46,6 +62,13 @@ class TrainerSettings:
     gradient_checkpointing: bool = False
     """Keep only the input of each layer for the backward pass, which computes the layer again:
     less memory for about a third more computation, and the same results (embedded, fsdp2)."""
+    lora_rank: NotNegative = 0
+    """Rank of a LoRA adapter, which alone is trained and is published merged (embedded); 0 trains
+    all weights."""
+    lora_alpha: NotNegative = 0
+    """Factor of the adapter times its rank; 0 stands for twice the rank."""
+    lora_targets: tuple[str, ...] = ()
+    """Linear layers with an adapter, such as q_proj, v_proj; empty takes those of all layers."""
     threads: Count = 1
     """Intra-op threads, pinned and recorded, so that replay gives the same bits."""
     mismatch: bool = False
@@ -55,11 +78,24 @@ class TrainerSettings:
     def __post_init__(self) -> None:
         check_fields(self)
         self.layout  # noqa: B018  refuses what does not divide
+        if self.lora_rank and not trainer_capabilities(self.backend).trains_adapters:
+            raise SettingsError(
+                f"train.lora_rank: the {self.backend} trainer trains no adapter; set backend to "
+                f"{with_capability('trains_adapters')}"
+            )
         if self.gradient_checkpointing and not trainer_capabilities(self.backend).recomputes_layers:
             raise SettingsError(
                 f"train.gradient_checkpointing: the {self.backend} trainer has none; set backend "
                 f"to {with_capability('recomputes_layers')}"
             )
+
+    @property
+    def lora(self) -> LoraSettings | None:
+        """The adapter to train; None if all weights are trained."""
+        if not self.lora_rank:
+            return None
+        alpha = float(self.lora_alpha or 2 * self.lora_rank)
+        return LoraSettings(self.lora_rank, alpha, self.lora_targets)
 
     @property
     def layout(self) -> Layout:

@@ -79,11 +79,11 @@ class StoredLayout:
 
     def constants(self, model: PreTrainedModel) -> dict[str, torch.Tensor]:
         """Return the persistent buffers under their names in a folder."""
-        tied = model.all_tied_weights_keys
+        buffers = {name for name, _ in model.named_buffers()}
         return {
             next(iter(self._reverted(name, tensor))): tensor
             for name, tensor in model.state_dict().items()
-            if name not in self._shapes and name not in tied
+            if name in buffers
         }
 
     def _reverted(self, name: str, tensor: torch.Tensor) -> dict[str, torch.Tensor]:

@@ -14,6 +14,7 @@ from rollart_flow.models.language_model import ModelShape
 from rollart_flow.trainers.checkpoint.checkpoint import read_checkpoint, write_checkpoint
 from rollart_flow.trainers.ranks import Ranks
 from rollart_flow.trainers.settings import RankSettings
+from rollart_flow.trainers.step.adapted_state import AdaptedState
 from rollart_flow.trainers.step.core_trainer import CoreTrainer
 from rollart_flow.trainers.step.train_state import InitialState, TrainState
 
@@ -43,7 +44,11 @@ class EmbeddedTrainer(CoreTrainer):
         initial = InitialState(
             config, tensors, algorithm, chosen.optimizer, chosen.gradient_checkpointing
         )
-        state = TrainState(initial, alone.device)
+        state = (
+            TrainState(initial, alone.device)
+            if chosen.lora is None
+            else AdaptedState(initial, alone.device, chosen.lora, chosen.seed)
+        )
         super().__init__(state, algorithm, chosen, alone)
 
     def save(self, folder: Path) -> None:

@@ -9,6 +9,7 @@ EMBEDDED = TrainerVariant(
         follows_policy_device=True,
         any_model=True,
         recomputes_layers=True,
+        trains_adapters=True,
         offloads=True,
     ),
 )

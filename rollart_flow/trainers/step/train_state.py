@@ -77,11 +77,9 @@ class TrainState:
         constants = {} if self._stored is None else self._stored.constants()
         return self._named(self._trained, lambda parameter: parameter) | constants
 
-    def everything(
-        self, of: Callable[[torch.nn.Parameter], torch.Tensor] = lambda parameter: parameter
-    ) -> dict[str, torch.Tensor]:
-        """Return a tensor for each parameter of policy and head, by default the parameter."""
-        return self._named({**self._trained, **self._head}, of)
+    def everything(self) -> dict[str, torch.Tensor]:
+        """Weights of the policy, and the parameters of the head."""
+        return self.policy() | self._named(self._head, lambda parameter: parameter)
 
     def resident(self) -> list[torch.Tensor]:
         """Tensors that stay on the device between two steps: parameters and optimizer tensors."""
@@ -214,9 +212,7 @@ class TrainState:
     def restore(self, found: Checkpoint) -> None:
         """Take over the tensors of a checked checkpoint."""
         with torch.no_grad():
-            for own, parameter in self._trained.items():
-                weights = [found.weights[name] for name in self._names(own)]
-                parameter.copy_(self._joined(own, weights))
+            self._restore_policy(found)
             for own, parameter in self._head.items():
                 parameter.copy_(self._joined(own, [found.state[f"{own}/{VALUE}"]]))
             for own, parameter in {**self._trained, **self._head}.items():
@@ -231,6 +227,11 @@ class TrainState:
                     )
                 }
                 self._take_moments(parameter, moments)
+
+    def _restore_policy(self, found: Checkpoint) -> None:
+        for own, parameter in self._trained.items():
+            weights = [found.weights[name] for name in self._names(own)]
+            parameter.copy_(self._joined(own, weights))
 
 
 @contextmanager
