@@ -18,7 +18,7 @@ class LoraSettings:
     """A LoRA adapter to train."""
 
     rank: int
-    alpha: float
+    alpha: int
     """Factor of the adapter, times the rank."""
     targets: tuple[str, ...]
     """Last names of the linear layers with an adapter; empty stands for those of all layers."""
@@ -94,7 +94,7 @@ class TrainerSettings:
         """The adapter to train; None if all weights are trained."""
         if not self.lora_rank:
             return None
-        alpha = float(self.lora_alpha or 2 * self.lora_rank)
+        alpha = self.lora_alpha or 2 * self.lora_rank
         return LoraSettings(self.lora_rank, alpha, self.lora_targets)
 
     @property

@@ -60,7 +60,7 @@ def gradient(
         trainer._updater(rows).accumulate(rows, np.arange(rows.rows), 1.0, tally)
         state.clip()
     tally.all_reduce(trainer._ranks)
-    found = state.whole(state.everything(_gradient_of))
+    found = state.whole(state._named({**state._trained, **state._head}, _gradient_of))
     copies = {name: tensor.numpy().copy() for name, tensor in found.items()}
     state.forget_gradient()  # Megatron's buffers become zeros
     return tally.loss, copies
