@@ -148,9 +148,7 @@ class Dialogue:
         tree, branch, shortening = self._tree, self._tree.current, self._shortening
         turns = branch.recorder.turns if shortening is not None else []
         if shortening is not None and shortening.due(branch.recorder):
-            if shortening.request and tree.append(number, shortening.asks(observation)):
-                branch.asked = observation
-            else:
+            if not self._ask(number, observation):
                 self._shorten(number, observation, turns)
             return
         if tree.rerenders and branch.recorder.last and tree.render_again(number, observation):
@@ -160,6 +158,19 @@ class Dialogue:
         if len(turns) < 2:
             raise AttemptEndedError(AttemptResult(Outcome.TRUNCATED, Reason.CONTEXT_OVERFLOW))
         self._shorten(number, observation, turns, least=True)
+
+    def _ask(self, number: int, observation: Observation) -> bool:
+        """Ask what the context policy asks the policy first; return whether it can be asked."""
+        shortening = self._shortening
+        if shortening is None or shortening.request is None:
+            return False
+        try:
+            asked = self._tree.append(number, shortening.asks(observation))
+        except AttemptEndedError:  # the template has no place for a request after these messages
+            return False
+        if asked:
+            self._tree.current.asked = observation
+        return asked
 
     def _shorten(
         self,
