@@ -27,6 +27,8 @@ class AttemptRecord:
     version: int | None
     """Policy version of its first token; None if no token was sampled."""
     tokens: int
+    lengths: tuple[int, ...]
+    """Tokens of each row that is trained on: one for each branch."""
     sampled_tokens: int
     """Tokens that were sampled for it, those of interrupted actions included."""
     script: Script

@@ -114,6 +114,9 @@ class Scenario:
     epochs: int = 1
     step_timeout_s: float = 600.0
     """Limit of a reset and of a step of an environment [s]."""
+    branches: int = 1
+    """Most branches of an attempt, each a row of its own; every attempt has 1 to so many, drawn
+    with the seed."""
     zero_variance_filter: bool = False
     """Whether groups with equal rewards are refused (DAPO's dynamic sampling)."""
     commit_s: float = 0.2
@@ -123,6 +126,8 @@ class Scenario:
 
     def __post_init__(self) -> None:
         self.settings()
+        if self.branches < 1:
+            raise SettingsError(f"scenario {self.name}: branches is {self.branches}; at least 1")
         if isinstance(self.hw_affinity, str) and self.hw_affinity != AUTO:
             raise SettingsError(
                 f"scenario {self.name}: hw_affinity is {self.hw_affinity!r}, but must be a "

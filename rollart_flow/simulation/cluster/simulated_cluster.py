@@ -18,6 +18,7 @@ from rollart_flow.control.loop.waits import Signal, waiting
 from rollart_flow.control.plane import InferenceClients, PlaneSettings, RolloutPlane
 from rollart_flow.control.schedule.declarations import Swap
 from rollart_flow.control.schedule.schedule import Schedule
+from rollart_flow.simulation.cluster.branching import row_lengths
 from rollart_flow.simulation.cluster.buffer import SimulatedCommitter, SimulatedRow, SimulatedRows
 from rollart_flow.simulation.cluster.workers import SharedMachine, SimulatedPlane, make_workers
 from rollart_flow.simulation.hardware import EngineModel
@@ -48,6 +49,7 @@ class SimulatedCluster:
         self.scenario = scenario
         self.schedule = schedule
         self.steps = steps
+        self._seed = seed
         self.record = Record()
         self._workload = scenario.workload(seed)
         self._scripts: dict[str, Script] = {}
@@ -169,7 +171,9 @@ class SimulatedCluster:
             async with self._scored_at_once:
                 await self._scoring.score(trajectory.trajectory_id, script)
         tokens = sum(trajectory.token_ids)
-        sample = Sample.of(trajectory, scored=True, tokens=tokens)
+        lengths = row_lengths(trajectory, self.scenario.branches, self._seed)
+        sample = Sample.of(trajectory, scored=True, tokens=sum(lengths))
+        row = SimulatedRow(sample=sample, reward=script.reward)
         attempt = AttemptRecord(
             trajectory_id=trajectory.trajectory_id,
             group_id=trajectory.group_id,
@@ -182,12 +186,13 @@ class SimulatedCluster:
             reason=trajectory.reason,
             version=trajectory.policy_version_start,
             tokens=tokens,
+            lengths=lengths,
             sampled_tokens=sum(compress(trajectory.token_ids, trajectory.action_mask))
             + self._lost.pop(trajectory.trajectory_id, 0),
             script=script,
         )
         self.record.attempts[trajectory.trajectory_id] = attempt  # a batch may hold it at once
-        await self._buffer.put((SimulatedRow(sample=sample, reward=script.reward),))
+        await self._buffer.put(tuple(replace(row, branch=n) for n in range(len(lengths))))
         del self._scripts[trajectory.trajectory_id]
         self.record.turns += len(trajectory.turns)
         self.record.attempts[trajectory.trajectory_id] = replace(attempt, committed=loop.time())
@@ -200,7 +205,8 @@ class SimulatedCluster:
             assert batch is not None, "a batch for every step up to the last"
             self.record.batches[step] = batch
             formed = loop.time()
-            lengths = [self.record.attempts[t].tokens for t in batch.trajectory_ids]
+            attempts = self.record.attempts
+            lengths = [n for t in batch.trajectory_ids for n in attempts[t].lengths]
             await self._machine.train(self.scenario.training_s(lengths))
             trained = loop.time()
             push = asyncio.create_task(self._push(step), name=f"push({step})")
