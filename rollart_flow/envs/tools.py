@@ -11,7 +11,7 @@ from typing import TypeVar
 from rollart_flow.envs.base import Environment, Info
 from rollart_flow.errors import SettingsError
 from rollart_flow.text import one_line
-from rollart_flow.types import Action, Message, Tool, ToolCall
+from rollart_flow.types import Action, Image, Message, Tool, ToolCall
 from rollart_flow.types.branching import StepObservation
 from rollart_flow.types.messages import tool_result
 
@@ -26,7 +26,8 @@ def tool(function: F) -> F:
 
     Its name, its docstring and its annotations become the tool's name, description and JSON Schema.
     Arguments are described in the section `Args:` of the docstring, or by `Annotated` with the
-    `Field` of pydantic. What it returns is the text of the tool's answer, or is converted to JSON.
+    `Field` of pydantic. What it returns is the tool's answer if it is text or an `Image`, or is
+    converted to JSON.
     """
     setattr(function, _MARK, True)
     return function
@@ -94,10 +95,11 @@ class ToolEnvironment(Environment):
         try:
             arguments = ArgsKwargs((), dict(call.arguments))
             found = TypeAdapter(getattr(self, call.name)).validate_python(arguments)
-            text = found if isinstance(found, str) else json.dumps(found, ensure_ascii=False)
+            plain = isinstance(found, str | Image)
+            part = found if plain else json.dumps(found, ensure_ascii=False)
         except Exception as error:  # noqa: BLE001  a tool may raise anything: the model reads it
-            text = f"error: {type(error).__name__}: {one_line(error)}"
-        return tool_result(call, text)
+            part = f"error: {type(error).__name__}: {one_line(error)}"
+        return tool_result(call, part)
 
 
 def _marked(kind: type[Environment]) -> list[str]:

@@ -1,0 +1,121 @@
+"""A run whose environment shows images: trained, stored, replayed and forked with them."""
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from rollart_flow import runner
+from rollart_flow.pipeline.loading import LoadedPipeline, load_source
+from rollart_flow.replay import replay_step, replay_trajectory
+from rollart_flow.store import Run, open_run
+from rollart_flow.store.layout import weights_uri
+from rollart_flow.weights import stored_weights
+from tests.cli.shell import rollart
+from tests.models.vision import save_tiny_vision
+from tests.runner.local import calling
+
+PIPELINE = """
+from rollart_flow import Pipeline, Policy, buffer, reward, rollout, tasks, train
+from rollart_flow.algorithms import grpo
+from rollart_flow.envs import FrozenLake
+
+policy = Policy.from_pretrained(FOLDER, max_context=96, engine="transformers")
+lake = FrozenLake(visual=True, tile_pixels=8, size=2, max_turns=2, random_maps=True)
+attempts = rollout(tasks(lake, group_size=4), policy, max_tokens=2)
+
+
+def varied(trajectory):
+    return float(sum(trajectory.token_ids) % 5)
+
+
+scored = reward(attempts, varied)
+batches = buffer(scored, batch_size=8, alpha=1)
+pipeline = Pipeline("sees", train(batches, policy, grpo(), steps=2, checkpoint_every=2))
+"""
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> LoadedPipeline:
+    folder = tmp_path_factory.mktemp("sees")
+    model = save_tiny_vision(folder / "model", max_context=96)
+    return load_source(PIPELINE.replace("FOLDER", repr(str(model))), folder / "sees.py")
+
+
+@pytest.fixture(scope="module")
+def run(loaded: LoadedPipeline, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    store = str(tmp_path_factory.mktemp("store"))
+    return open_run(runner.run(loaded, store=store, executor="inline").uri)
+
+
+def test_every_image_of_a_row_is_a_file_of_the_run_once(run: Run) -> None:
+    rows = run.trajectories.collect()
+    named = set(rows["images"].explode().drop_nulls())
+
+    assert named
+    assert {path.name for path in Path(run.uri, "images").iterdir()} == {
+        f"{name}.png" for name in named
+    }
+    assert len(named) < rows["images"].list.len().sum()
+    for row in rows.filter(pl.col("images").is_not_null()).iter_rows(named=True):
+        shown = [
+            part["image_url"]["url"]
+            for message in json.loads(row["messages"])
+            if message["role"] == "user"
+            for part in message["content"]
+        ]
+        assert shown == [f"sha256:{name}" for name in row["images"]]
+    assert run.image(min(named)).size == (16, 16)
+
+
+def test_both_towers_are_trained_and_a_step_is_replayed_to_the_last_bit(run: Run) -> None:
+    weights = stored_weights(weights_uri(run.uri))
+    first, last = weights.read(0), weights.read(2)
+
+    for name in ("visual.patch_embed.proj.weight", "model.embed_tokens.weight"):
+        assert not first[name].equal(last[name]), name
+    replayed = replay_step(run.uri, 2)
+    assert replayed.equal, replayed.difference
+
+
+def test_a_trajectory_with_images_is_replayed_and_shown(run: Run) -> None:
+    trained = run.trajectories.join(run.batches, on="trajectory_id", how="semi").collect()
+    name = trained["trajectory_id"][0]
+
+    replayed = replay_trajectory(run.uri, name)
+
+    assert replayed.equal, replayed.divergence
+    shown = rollart("show", run.uri, "--trajectory", name)
+    assert f"[image {trained['images'][0][0][:12]}]" in shown.out, shown.err
+
+
+def test_a_fork_trains_the_parents_step_again_with_its_images(
+    run: Run, loaded: LoadedPipeline, tmp_path: Path
+) -> None:
+    forked = runner.fork(run.uri, 1, loaded, store=str(tmp_path), executor="inline")
+
+    assert forked.status == "finished"
+    assert open_run(forked.uri).steps.collect()["step"].to_list() == [2]
+
+
+def test_a_resumed_run_trains_the_rows_with_their_images(
+    loaded: LoadedPipeline, tmp_path: Path
+) -> None:
+    def interrupt(step: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        runner.run(
+            loaded,
+            store=str(tmp_path),
+            name="sees",
+            executor="inline",
+            on_progress=calling(interrupt),
+        )
+    interrupted = open_run(tmp_path / "sees")
+    assert interrupted.steps.collect().height < 2
+    assert runner.resume(interrupted.uri, executor="inline").status == "finished"
+    resumed = open_run(tmp_path / "sees")
+    assert resumed.steps.sort("step").collect()["step"].to_list() == [1, 2]
+    assert replay_step(resumed.uri, 2).equal
