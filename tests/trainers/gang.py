@@ -12,7 +12,7 @@ import pyarrow as pa
 import torch
 
 from rollart_flow.algorithms.algorithm import Algorithm
-from rollart_flow.models.qwen3 import ModelConfig
+from rollart_flow.models.language_model import ModelShape
 from rollart_flow.trainers.base import StepResult, Trainer
 from rollart_flow.trainers.checkpoint.checkpoint import Checkpoint
 from rollart_flow.trainers.settings import RankSettings
@@ -115,7 +115,7 @@ def _serve(
 
 def _make(
     ranks: Any,
-    config: ModelConfig,
+    config: ModelShape,
     tensors: Mapping[str, torch.Tensor],
     algorithm: Algorithm,
     settings: RankSettings,
@@ -133,7 +133,7 @@ class GangTrainer(Trainer):
     def __init__(
         self,
         ranks: Gang,
-        config: ModelConfig,
+        config: ModelShape,
         tensors: Mapping[str, torch.Tensor],
         algorithm: Algorithm,
         settings: RankSettings,

@@ -1,6 +1,7 @@
 """The sharded trainer on two gloo ranks: all promises, and what is its own."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -10,11 +11,15 @@ import torch
 
 from rollart_flow.algorithms import grpo
 from rollart_flow.errors import SettingsError, TrainerError
+from rollart_flow.models.folder import load_pretrained
+from rollart_flow.trainers import adamw
+from rollart_flow.trainers.backends.embedded import EmbeddedTrainer
 from rollart_flow.trainers.backends.sharded_checkpoint import sharded_weights
 from rollart_flow.trainers.batch.passes import passes
 from rollart_flow.trainers.settings import RankSettings
-from tests.trainers.conformance import CUT
-from tests.trainers.gang import Gang, gang
+from tests.models.hf.tiny import write_model
+from tests.trainers.conformance import CUT, batch_of
+from tests.trainers.gang import Gang, GangTrainer, gang
 from tests.trainers.ranked import RankedConformance
 
 
@@ -53,6 +58,26 @@ class TestFsdp2Trainer(RankedConformance):
         with pytest.raises(TrainerError, match="was not written"):
             several.save(tmp_path / "file" / "c")
         several.save(tmp_path / "c")
+
+
+@pytest.mark.parametrize("kind", ["llama", "gemma2", "mixtral"])
+def test_two_ranks_train_any_architecture_as_one_process_does(
+    ranks: Gang, kind: str, tmp_path: Path
+) -> None:
+    write_model(kind, tmp_path / "model")
+    config, tensors = load_pretrained(tmp_path / "model")
+    plain = RankSettings(optimizer=adamw(1e-3))
+    several = GangTrainer(ranks, config, tensors, grpo(), replace(plain, backend="fsdp2", ranks=2))
+    one = EmbeddedTrainer(config, tensors, grpo(), plain)
+    for step in (1, 2):
+        here, there = one.train_step(step, batch_of(step)), several.train_step(step, batch_of(step))
+        assert there.loss == pytest.approx(here.loss, abs=1e-5)
+        assert there.grad_norm == pytest.approx(here.grad_norm, rel=1e-4)
+    several.save(tmp_path / "c")
+    wanted = several.weights()
+    assert wanted.keys() == one.weights().keys()
+    several.load(tmp_path / "c")
+    assert all(torch.equal(tensor, wanted[name]) for name, tensor in several.weights().items())
 
 
 @pytest.mark.parametrize("packed", [True, False], ids=["packed", "padded"])
