@@ -117,12 +117,13 @@ class BranchTree:
 
     def append(self, number: int, observation: Observation) -> bool:
         """Add an observation to the current chain; return whether it leaves room for an action."""
-        branch, recorder = self.current, self.current.recorder
+        branch = self.current
+        recorder = branch.recorder
         try:
             tokens = branch.conversation.observe(observation, ended=recorder.ended)
         except Exception as error:  # what no tokenizer or template takes is the environment's doing
             raise _encoding_failed(error) from error
-        if len(recorder) + len(tokens) < self._limits.context_tokens:
+        if len(recorder.token_ids) + len(tokens) < self._limits.context_tokens:
             recorder.observe(observation, tokens, number)
             return True
         if branch.transcript is not None:  # the conversation forgets the observation

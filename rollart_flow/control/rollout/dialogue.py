@@ -80,27 +80,24 @@ class Dialogue:
             number: number of the turn in the attempt.
             observation: what the environment returned.
         """
-        tree, branch = self._tree, self._tree.current
-        if isinstance(observation, str) or not isinstance(observation, Branching):
+        tree = self._tree
+        branch = tree.current
+        if branch.transcript is None and isinstance(observation, str):  # the short way of text
+            if not tree.append(number, observation):
+                raise _overflow()
+        elif not isinstance(observation, Branching):
             if branch.said is None:
                 self._go_on(number, with_results(branch.recorder.last, observation))
             else:
                 said, branch.said = branch.said, None
                 self._shorten(number, observation, branch.recorder.turns[:-1], said)
-            return
-        if branch.transcript is None:
+        elif branch.transcript is None:
             kind = type(observation).__name__
             raise environment_error(
                 f"`step` returned {kind}, but the environment shows text; set converses = True"
             )
-        match observation:
-            case SubAgent():
-                tree.begin_sub_agent(number, observation)
-            case Return(inner):
-                tree.end_sub_agent()
-                self.observe(number, inner)
-            case Retry():
-                tree.retry(number, observation)
+        else:
+            self._follow(number, observation)
 
     def act(self, generation: Generation, generate_s: float) -> Action:
         """Add generated tokens to the chain; return their action, with its calls checked."""
@@ -143,6 +140,18 @@ class Dialogue:
         """Return the record of each branch, with the fields of `Trajectory` that are its own."""
         return self._tree.rows(trajectory_id)
 
+    def _follow(self, number: int, observation: Branching) -> None:
+        """Do what makes the attempt branch."""
+        tree = self._tree
+        match observation:
+            case SubAgent():
+                tree.begin_sub_agent(number, observation)
+            case Return(inner):
+                tree.end_sub_agent()
+                self.observe(number, inner)
+            case Retry():
+                tree.retry(number, observation)
+
     def _go_on(self, number: int, observation: Observation) -> None:
         """Continue the current branch, unless its chain has to be shortened or rendered again."""
         tree, branch, shortening = self._tree, self._tree.current, self._shortening
@@ -156,7 +165,7 @@ class Dialogue:
         if tree.append(number, observation):
             return
         if len(turns) < 2:
-            raise AttemptEndedError(AttemptResult(Outcome.TRUNCATED, Reason.CONTEXT_OVERFLOW))
+            raise _overflow()
         self._shorten(number, observation, turns, least=True)
 
     def _ask(self, number: int, observation: Observation) -> bool:
@@ -197,3 +206,7 @@ class Dialogue:
             for call in action.tool_calls
             if call.error is None and call.name in names
         }
+
+
+def _overflow() -> AttemptEndedError:
+    return AttemptEndedError(AttemptResult(Outcome.TRUNCATED, Reason.CONTEXT_OVERFLOW))

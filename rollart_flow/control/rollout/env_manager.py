@@ -215,19 +215,19 @@ class EnvManager:
         return action
 
     def _request(self, turn: int) -> GenerationRequest:
-        assignment = self.assignment
-        room = self._limits.context_tokens - len(self._dialogue.recorder)
+        assignment, recorder = self.assignment, self._dialogue.recorder
+        room = self._limits.context_tokens - len(recorder)
         sampling = assignment.sampling
         if room < sampling.max_tokens:
             sampling = replace(sampling, max_tokens=room)
         return GenerationRequest(
             request_id=f"{self._session}/{turn}",
-            prompt_ids=tuple(self._dialogue.recorder.token_ids),
+            prompt_ids=tuple(recorder.token_ids),
             sampling=sampling,
             trajectory_id=assignment.trajectory_id,
             domain=assignment.task.domain,
             placement=self._placement,
-            images=self._dialogue.recorder.images,
+            images=recorder.images,
         )
 
     def _check_finish(self, generation: Generation) -> None:

@@ -129,8 +129,8 @@ class Recorder:
     @property
     def ended(self) -> bool:
         """Whether the last action ended without reaching its length limit."""
-        last = self.last
-        return last is None or last.ended
+        last = self.own[-1] if self.own else self.last
+        return last is None or last.finish_reason != FinishReason.LENGTH
 
     def observe(
         self, observation: Observation, token_ids: Sequence[int], number: int | None = None
@@ -142,12 +142,13 @@ class Recorder:
             token_ids: its tokens, after those of the chain.
             number: number of the turn in the attempt; None: that of the turn in the chain.
         """
-        start = len(self)
+        start = len(self.token_ids)
         number = len(self.own) if number is None else number
         self._turn = ChainTurn(number, start, start + len(token_ids), observation)
         self.own.append(self._turn)
         self.token_ids += token_ids
-        self.images += images_of(observation)
+        if not isinstance(observation, str):
+            self.images += images_of(observation)
 
     def act(self, generation: Generation, action: Action, generate_s: float) -> ChainTurn:
         """Add the action of the turn, which its tokens were parsed to; return the turn."""
