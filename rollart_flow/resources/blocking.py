@@ -10,13 +10,14 @@ import asyncio
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from types import FrameType
 
 from rollart_flow.blocked import blocked, blocking
 from rollart_flow.control.loop.waits import every_loop
+from rollart_flow.store.owner import Owner
 from rollart_flow.store.waits import PERIOD_S, NamedWait, begin_waits, clear_waits, write_waits
 
 _SHOWN = 20
@@ -91,6 +92,16 @@ def _place(frame: FrameType | None) -> str:
     return "code that is not Python's" if inner is None else f"{inner.f_code.co_filename}"
 
 
+_Pids = Callable[[], Sequence[int]]
+_others: dict[str, _Pids] = {}
+"""Processes that cannot report for themselves, by name."""
+
+
+def report_for(process: str, pids: _Pids) -> None:
+    """Let this process report under a name that others are alive, which it has started."""
+    _others[process] = pids
+
+
 class WaitReporter:
     """Thread that writes the waits of this process every `PERIOD_S`."""
 
@@ -112,6 +123,9 @@ class WaitReporter:
             with suppress(OSError, RuntimeError):  # a loop was added meanwhile: see the next period
                 waits = [*self._stuck(), *open_waits()]
                 write_waits(self._run, self._process, waits[:_SHOWN])
+                for name, pids in list(_others.items()):
+                    for pid in pids():
+                        write_waits(self._run, name, (), Owner.of(pid))
 
     def _stuck(self) -> list[NamedWait]:
         """Loops that have not turned since they were asked a period ago; ask every loop again."""
@@ -156,4 +170,5 @@ def driver_waits(run: str) -> Iterator[None]:
         try:
             yield
         finally:
+            _others.clear()
             clear_waits(run)

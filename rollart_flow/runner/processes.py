@@ -18,6 +18,7 @@ from rollart_flow.operators.coordinator import CoordinatorActor
 from rollart_flow.operators.recovery import RecoveredRun
 from rollart_flow.pipeline import Pipeline
 from rollart_flow.resources import Placement, Remote, TypedCluster
+from rollart_flow.resources.blocking import report_for
 from rollart_flow.resources.local import wait
 from rollart_flow.runner.bindings import record_bindings
 from rollart_flow.runner.executors import Executor
@@ -200,6 +201,7 @@ def _start_servers(
     if servers is None:
         return train.weight_store, None
     started.callback(servers.close)
+    report_for("weight-servers", lambda: servers.pids)
     return servers.weights, servers
 
 

@@ -29,6 +29,11 @@ class Owner:
         started = _process_start(str(os.getpid()) if _own_proc() else "self")
         return cls(socket.gethostname(), os.getpid(), started, _namespace())
 
+    @classmethod
+    def of(cls, pid: int) -> Self:
+        """Return the owner that describes a process that this one has started."""
+        return cls(socket.gethostname(), pid, _process_start(str(pid)), _namespace())
+
     @property
     def same_kernel(self) -> bool:
         """Whether the process runs under this kernel since its boot, so that it sees its locks."""

@@ -71,8 +71,10 @@ def waits_folder(run: str) -> Path:
     return Path(tempfile.gettempdir()) / f"rollart-waits-{os.getuid()}" / name
 
 
-def write_waits(run: str, process: str, waits: Sequence[NamedWait]) -> None:
-    """Replace the report of this process.
+def write_waits(
+    run: str, process: str, waits: Sequence[NamedWait], owner: Owner | None = None
+) -> None:
+    """Replace the report of a process, by default of this one.
 
     Raises:
         OSError: the folder cannot be written.
@@ -80,7 +82,7 @@ def write_waits(run: str, process: str, waits: Sequence[NamedWait]) -> None:
     folder = waits_folder(run)
     if files.is_remote(run):
         _make_private(folder)
-    owner = Owner.this_process()
+    owner = owner or Owner.this_process()
     said = {
         "process": process,
         "owner": asdict(owner),

@@ -108,6 +108,8 @@ class WeightServers(ABC):
 
     name: ClassVar[str]
     """Subject of the event that records their end."""
+    pids: tuple[int, ...]
+    """Process ids of the servers that run."""
 
     @property
     @abstractmethod

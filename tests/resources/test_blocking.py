@@ -2,6 +2,8 @@
 
 import asyncio
 import re
+import signal
+import subprocess
 import threading
 from collections.abc import Callable
 from contextlib import closing
@@ -14,8 +16,14 @@ import pytest
 from rollart_flow.blocked import blocking
 from rollart_flow.control.loop.waits import waiting
 from rollart_flow.resources import blocking as blocking_module
-from rollart_flow.resources.blocking import open_waits, reporting_waits, working
-from rollart_flow.store.waits import begin_waits, read_waits
+from rollart_flow.resources.blocking import (
+    driver_waits,
+    open_waits,
+    report_for,
+    reporting_waits,
+    working,
+)
+from rollart_flow.store.waits import ProcessState, begin_waits, read_waits
 
 Ts = TypeVarTuple("Ts")
 
@@ -93,3 +101,28 @@ def test_only_the_outermost_report_of_a_process_is_written(
         assert reporters() == before + 1
     assert reporters() == before
     assert {each.process for each in read_waits(str(tmp_path))} <= {"driver"}
+
+
+def test_a_process_that_cannot_report_is_reported_by_the_one_that_started_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blocking_module, "_reporter", [])
+    monkeypatch.setattr(blocking_module, "PERIOD_S", 0.01)
+    with subprocess.Popen(["sleep", "600"]) as server, driver_waits(str(tmp_path)):
+        report_for("weight-servers", lambda: (server.pid,))
+        states = {}
+        for number, expected in (
+            (signal.SIGSTOP, ProcessState.STOPPED),
+            (signal.SIGKILL, ProcessState.GONE),
+        ):
+            server.send_signal(number)
+            if number == signal.SIGKILL:
+                server.wait()
+            while (found := state_of(tmp_path, "weight-servers")) != expected:
+                assert found in (None, ProcessState.RUNNING, ProcessState.STOPPED)
+            states[number] = found
+    assert [*states.values()] == [ProcessState.STOPPED, ProcessState.GONE]
+
+
+def state_of(run: Path, process: str) -> ProcessState | None:
+    return next((each.state for each in read_waits(str(run)) if each.process == process), None)

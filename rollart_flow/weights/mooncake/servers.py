@@ -14,6 +14,7 @@ import threading
 from collections import deque
 from pathlib import Path
 
+from rollart_flow.blocked import blocking
 from rollart_flow.errors import WeightsError
 from rollart_flow.isolation import die_with_parent
 from rollart_flow.weights.mooncake.package import package_folder
@@ -92,8 +93,7 @@ class MooncakeServers(WeightServers):
                 f"--global_segment_size={segment}",
             ),
         )
-        self.pids: tuple[int, ...] = ()
-        """Process ids of the master and the client."""
+        self.pids = ()  # of the master and the client
         self.starts = 0
         """Number of times that both were started; above one, versions published before are lost."""
         self.restarted = threading.Event()
@@ -105,7 +105,9 @@ class MooncakeServers(WeightServers):
         self._wake, self._waker = socket.socketpair()
         self._thread = threading.Thread(target=self._supervise, name="weight-servers")
         self._thread.start()
-        if not self._ready.wait(_START_S) or not self.pids:
+        with blocking(f"start of the Mooncake servers at {self.address}"):
+            ready = self._ready.wait(_START_S)
+        if not ready or not self.pids:
             self.close()
             said = self._said[-1] if self._said else "no word of them"
             raise WeightsError(f"the Mooncake servers cannot be started at {self.address}: {said}")

@@ -11,6 +11,7 @@ class TinyServers(WeightServers):
     """Servers without a process, which never fail."""
 
     name = "tiny"
+    pids = ()
 
     @property
     def weights(self) -> str:
