@@ -20,7 +20,8 @@ def whole(branches: Sequence[Trajectory]) -> Trajectory:
     """Return an episode as one trajectory, as reward functions see it.
 
     Its chain is the chain of branch 0, followed by that of each further branch without the tokens
-    that it shares with its parent. Its turns are those of all branches, in this order.
+    that it shares with its parent. Its turns are those of all branches, in this order; its images
+    are all that a branch shows, each once.
     """
     first, *later = branches
     if not later:
@@ -45,6 +46,7 @@ def whole(branches: Sequence[Trajectory]) -> Trajectory:
         messages=_messages(branches),
         tool_calls=_total(branch.tool_calls for branch in branches),
         tool_errors=_total(branch.tool_errors for branch in branches),
+        images=tuple(dict.fromkeys(_chain(branch.images or () for branch in branches))) or None,
     )
 
 

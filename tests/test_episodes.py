@@ -4,9 +4,10 @@ import json
 from dataclasses import replace
 
 from rollart_flow.episodes import like, whole
-from rollart_flow.types import Outcome, Reason, Trajectory, Turn
+from rollart_flow.types import Image, Outcome, Reason, Trajectory, Turn
 from tests.builders import TRAJECTORY
 
+IMAGES = (Image("0" * 64), Image("1" * 64))
 TURN = Turn(0, 4, "look", "go", 0.5, 0.1, 0.1, "cpu", "engine-0", "stop")
 
 FIRST = replace(
@@ -22,6 +23,7 @@ FIRST = replace(
     messages=json.dumps([{"turn": 0, "role": "user", "content": "look"}]),
     tool_calls=2,
     tool_errors=0,
+    images=IMAGES[:1],
 )
 SECOND = replace(
     FIRST,
@@ -37,6 +39,7 @@ SECOND = replace(
     token_versions=(-1, -1, -1, -1, 2),
     kept_token_ids=((21,),),
     turns=(replace(TURN, start=3, end=5, reward=1.0),),
+    images=IMAGES,
     messages=json.dumps(
         [{"turn": turn, "role": "user", "content": "look"} for turn in (0, 1)],
     ),
@@ -57,6 +60,7 @@ def test_an_episode_has_each_token_once_and_all_turns() -> None:
     assert (episode.policy_version_start, episode.policy_version_end) == (2, 5)
     assert [each["turn"] for each in json.loads(episode.messages or "")] == [0, 1]
     assert (episode.tool_calls, episode.tool_errors) == (4, 0)
+    assert episode.images == IMAGES
     assert episode.trajectory_id == FIRST.trajectory_id
 
 

@@ -33,6 +33,8 @@ class EnvironmentHandler:
     def __init__(self) -> None:
         self._environment: Environment | None = None
         self._sent: set[str] = set()
+        """Images of the episode that earlier answers held."""
+        self._shown_now: set[str] = set()
 
     def __call__(self, request: Mapping[str, Any]) -> object:
         calls: dict[str, Callable[[Any], object]] = {
@@ -75,7 +77,10 @@ class EnvironmentHandler:
         return self._environment
 
     def _shown(self, observation: StepObservation) -> object:
-        return step_observation_json(observation, self._form)
+        form = step_observation_json(observation, self._form)
+        self._sent |= self._shown_now
+        self._shown_now.clear()
+        return form
 
     def _form(self, message: Message) -> dict[str, object]:
         form = message.as_json()
@@ -87,7 +92,7 @@ class EnvironmentHandler:
         if isinstance(part, str):
             return {"type": "text", "text": part}
         url = part.url if part.image_id in self._sent else part.data_url
-        self._sent.add(part.image_id)
+        self._shown_now.add(part.image_id)
         return {"type": "image_url", "image_url": {"url": url}}
 
 

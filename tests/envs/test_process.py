@@ -340,7 +340,7 @@ def test_making_an_environment_does_not_count_against_the_limit_of_a_step() -> N
 
 
 class ShowsImages(Environment):
-    """Shows an image twice, then one that is none."""
+    """Shows an image twice in one message, then again, then one that is none."""
 
     converses = True
 
@@ -348,7 +348,8 @@ class ShowsImages(Environment):
         self._turn = 0
 
     def reset(self, seed: int, task: str) -> tuple[Any, dict[str, object]]:
-        return [user("look:", Image.of(np.zeros((4, 4, 3), np.uint8)))], {}
+        image = Image.of(np.zeros((4, 4, 3), np.uint8))
+        return [user("look:", image, "and", image)], {}
 
     def step(self, action: object) -> tuple[Any, float, bool, bool, dict[str, object]]:
         self._turn += 1
@@ -380,9 +381,9 @@ def test_images_come_with_their_files_and_one_that_is_none_is_an_error() -> None
             second, *_ = await environment.step(Action("go"))
             with pytest.raises(EnvironmentFailedError, match="no image"):
                 await environment.step(Action("go"))
-        images = [message.images[0] for message in (*first, *messages_in(second))]
-        assert images == [Image.of(np.zeros((4, 4, 3), np.uint8))] * 2
-        assert images[0].png is not None
-        assert images[0] is images[1]
+        images = [image for message in (*first, *messages_in(second)) for image in message.images]
+        assert images == [Image.of(np.zeros((4, 4, 3), np.uint8))] * 3
+        assert all(image.png is not None for image in images)
+        assert images[1] is images[2]
 
     run(test)
