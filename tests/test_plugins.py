@@ -63,7 +63,10 @@ def test_a_variant_is_refused_where_its_package_is_not_installed(tmp_path: Path)
     notes = tmp_path / "notes"
     planned = ("plan", "pipelines/two_domains.py", "-s")
     for setting, known in (
-        ("policy.engine=tiny", "policy.engine='tiny': expected one of embedded, vllm"),
+        (
+            "policy.engine=tiny",
+            "policy.engine='tiny': expected one of embedded, transformers, vllm",
+        ),
         ("train.backend=tiny", "train.backend='tiny': expected one of embedded, fsdp2, megatron"),
         ("train.weights=tiny", "train.weights='tiny': expected one of ipc, local, mooncake, nccl"),
     ):

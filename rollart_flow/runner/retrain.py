@@ -21,7 +21,7 @@ from rollart_flow.pipeline import Pipeline
 from rollart_flow.pipeline.loading import load_source
 from rollart_flow.rows import to_ipc
 from rollart_flow.runner.settings import rank_settings
-from rollart_flow.store import Run
+from rollart_flow.store import Run, files
 from rollart_flow.store.cache import local_file
 from rollart_flow.store.images import with_images
 from rollart_flow.store.layout import checkpoints_uri, pipeline_uri, policy_uri, read_pipeline
@@ -30,6 +30,7 @@ from rollart_flow.trainers.build import build_trainer
 from rollart_flow.trainers.checkpoint.retention import stored_checkpoints
 from rollart_flow.types import Event, EventKind
 from rollart_flow.weights.folder_store import local_path
+from rollart_flow.weights.terms import folder_name
 
 if TYPE_CHECKING:
     from rollart_flow.resources import TypedCluster
@@ -225,12 +226,15 @@ def _facts(values: dict[str, Any]) -> Facts:
 
 def _nearest_checkpoint(run: Run, version: int) -> tuple[int, str | None]:
     """Return the newest version up to `version` that has a checkpoint, and the address of that; the
-    start version if there is none."""
+    start version, which may lack one, if there is none."""
     named = pl.col("policy_version")
     rows = run.weights.filter(pl.col("checkpoint"), named <= version).select(named).collect()
-    stored = stored_checkpoints(checkpoints_uri(run.uri))
+    place = checkpoints_uri(run.uri)
+    stored = stored_checkpoints(place)
     reached = max([start_version(run), *stored.keys() & set(rows["policy_version"].to_list())])
-    return reached, stored.get(reached) if reached else None
+    if not reached:
+        return 0, None
+    return reached, stored.get(reached, files.join(place, folder_name("", reached)))
 
 
 def _accepted(run: Run, step: int) -> set[str]:

@@ -6,7 +6,6 @@ that it reports contains a user, a password or a query.
 
 import asyncio
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
 from random import Random
 
 from rollart_flow.errors import (
@@ -89,8 +88,7 @@ class ServerlessReward:
         return self._caller
 
     async def _scored(self, trajectory: Trajectory) -> Score:
-        deadline = datetime.now(UTC) + timedelta(seconds=self.policy.deadline_s)
-        request_id, call = encode_call(trajectory, deadline)
+        request_id, call = encode_call(trajectory, self.policy.deadline_s)
         body = await self._open().call(call)
         answer = Answer.from_json(decode(body))
         if answer.request_id != request_id and answer.failure is not CallFailure.REFUSED:

@@ -1,7 +1,7 @@
 """The message contract of all reward endpoints: plain JSON with a trajectory in, reward and parts
 out.
 
-    call    {"schema_version", "request_id", "deadline", "trajectory"}
+    call    {"schema_version", "request_id", "limit_s", "trajectory"}
     answer  {"schema_version", "request_id", "reward", "parts", "failure", "error"}
     warm    {"schema_version", "warm": true}; the answer is the same
 
@@ -16,9 +16,8 @@ import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -26,7 +25,7 @@ from rollart_flow.errors import ContractError
 from rollart_flow.text import one_line, storable
 from rollart_flow.types import Trajectory
 
-SCHEMA_VERSION: Literal[2] = 2
+SCHEMA_VERSION: Literal[3] = 3
 """Version of calls and answers; both sides must have the same."""
 
 WARM = {"schema_version": SCHEMA_VERSION, "warm": True}
@@ -43,7 +42,7 @@ class CallFailure(StrEnum):
     NOT_FINITE = "not_finite"
     """The reward function returned a number that is NaN or infinite."""
     LATE = "late"
-    """The deadline passed."""
+    """The time limit passed."""
     REFUSED = "refused"
     """The call did not conform to the contract."""
 
@@ -53,8 +52,8 @@ class RewardCall:
     """One received trajectory to score; `encode_call` sends it."""
 
     request_id: str
-    deadline: datetime
-    """Time after which the answer is useless; the clocks of both sides must roughly agree."""
+    limit_s: float
+    """Seconds from the receipt after which the answer is useless, whatever the clocks say."""
     trajectory: Trajectory
 
 
@@ -99,16 +98,16 @@ class Answer:
 class _Message(msgspec.Struct):
     """The encoded form of a call."""
 
-    schema_version: Literal[2]
+    schema_version: Literal[3]
     request_id: str
-    deadline: Annotated[datetime, msgspec.Meta(tz=True)]
+    limit_s: float
     trajectory: Trajectory
 
 
 _CALLS = msgspec.json.Decoder(_Message)
 
 
-def encode_call(trajectory: Trajectory, deadline: datetime) -> tuple[str, bytes]:
+def encode_call(trajectory: Trajectory, limit_s: float) -> tuple[str, bytes]:
     """Return (request id, the call as bytes). Equal trajectories always have the same id.
 
     The trajectory, which is most of the message, is encoded once. Raises ContractError if it holds
@@ -122,7 +121,7 @@ def encode_call(trajectory: Trajectory, deadline: datetime) -> tuple[str, bytes]
     except UnicodeEncodeError as error:
         raise ContractError(f"{cannot} {error}") from error
     request_id = f"{trajectory.trajectory_id}:{hashlib.sha256(body).hexdigest()[:24]}"
-    head = {"schema_version": SCHEMA_VERSION, "request_id": request_id, "deadline": deadline}
+    head = {"schema_version": SCHEMA_VERSION, "request_id": request_id, "limit_s": limit_s}
     return request_id, encode(head | {"trajectory": msgspec.Raw(body)})
 
 
@@ -178,7 +177,7 @@ def _call(message: _Message) -> RewardCall:
     for time in (trajectory.created_at, trajectory.finished_at, trajectory.scored_at):
         if time is not None and time.tzinfo is None:
             raise msgspec.ValidationError(f"the time {time} has no offset from UTC")
-    return RewardCall(message.request_id, message.deadline, trajectory)
+    return RewardCall(message.request_id, message.limit_s, trajectory)
 
 
 def _total(trajectory: Trajectory) -> float:

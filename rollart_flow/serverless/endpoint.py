@@ -7,7 +7,6 @@ is cached; repeated calls, concurrent or later, get the same answer.
 import asyncio
 import importlib
 from collections.abc import Collection
-from datetime import UTC, datetime
 from typing import Any, cast
 
 from rollart_flow.control.loop.bounded_dict import BoundedDict
@@ -23,7 +22,7 @@ REMEMBERED = 4096
 """Number of cached answers for repeated calls; each takes about a hundred bytes."""
 
 _LONGEST_S = 3600.0
-"""Longest wait for a slot, and longest evaluation, however late the deadline of a call is [s]."""
+"""Longest wait for a slot, and longest evaluation, however long the limit of a call is [s]."""
 
 _FAILURES = {
     Reason.REWARD_ERROR: CallFailure.FUNCTION,
@@ -36,7 +35,7 @@ class Endpoint:
     """A reward function that answers messages of the contract. Used by one event loop.
 
     An async function runs in that loop; a plain function runs in processes, which are killed at the
-    deadline.
+    limit of the call.
     """
 
     def __init__(
@@ -105,25 +104,27 @@ class Endpoint:
         return body
 
     async def _evaluate(self, call: RewardCall) -> Answer:
-        if not await self._place(call):
-            late = f"its deadline, {call.deadline.isoformat()}, passed before it was evaluated"
+        loop = asyncio.get_running_loop()
+        until = loop.time() + min(call.limit_s, _LONGEST_S)
+        if not await self._place(until):
+            late = f"its time limit of {call.limit_s:g} s passed before it was evaluated"
             return Answer(call.request_id, failure=CallFailure.LATE, error=late)
         try:
-            found = await self._scorer.verdict(call.trajectory, _left_s(call))
+            found = await self._scorer.verdict(call.trajectory, until - loop.time())
         finally:
             self._places.release()
         if found.reason is None:
             return Answer(call.request_id, found.reward, found.parts)
         return Answer(call.request_id, failure=_FAILURES[found.reason], error=found.error)
 
-    async def _place(self, call: RewardCall) -> bool:
-        """Wait for an evaluation slot; return whether one was free before the deadline."""
-        if (left_s := _left_s(call)) <= 0:
+    async def _place(self, until: float) -> bool:
+        """Wait for an evaluation slot until a time of the loop; return whether one was free."""
+        if until <= asyncio.get_running_loop().time():
             return False
         if not self._places.locked():
             return await self._places.acquire()
         try:
-            async with asyncio.timeout(left_s):
+            async with asyncio.timeout_at(until):
                 return await self._places.acquire()
         except TimeoutError:
             return False
@@ -149,7 +150,3 @@ def _ready(body: bytes) -> "asyncio.Future[bytes]":
     ready: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
     ready.set_result(body)
     return ready
-
-
-def _left_s(call: RewardCall) -> float:
-    return min((call.deadline - datetime.now(UTC)).total_seconds(), _LONGEST_S)

@@ -42,8 +42,10 @@ def served_reward(function: str) -> Iterator[str]:
     command = [*COMMAND, "reward", "serve", function]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        yield process.stdout.readline().strip()
-        process.send_signal(signal.SIGINT)
+        try:
+            yield process.stdout.readline().strip()
+        finally:
+            process.send_signal(signal.SIGINT)
 
 
 def refused(said: Said, code: int = 2) -> str:

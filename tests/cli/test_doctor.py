@@ -11,8 +11,9 @@ from rollart_flow.weights.mooncake import package
 from tests.cli.shell import rollart
 
 LOOKED_FOR = [
-    "python", "torch", "ray", "deltalake", "polars", "gymnasium", "vllm", "megatron", "mooncake",
-    "nixl", "boto3", "httpx2", "bubblewrap", "cuda", "nccl", "cpus", "memory", "disk", "s3", "shm",
+    "python", "torch", "ray", "deltalake", "polars", "gymnasium", "transformers", "vllm",
+    "megatron", "mooncake", "nixl", "boto3", "httpx2", "bubblewrap", "cuda", "nccl", "cpus",
+    "memory", "disk", "s3", "shm",
 ]  # fmt: skip
 
 

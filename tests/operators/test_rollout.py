@@ -52,12 +52,12 @@ class Episodes:
     def manager(self, assignment: Assignment) -> Assignment:
         return assignment
 
-    async def run(self, assignment: Assignment) -> Trajectory:
+    async def run(self, assignment: Assignment) -> tuple[Trajectory, ...]:
         self.running += 1
         self.most = max(self.most, self.running)
         await asyncio.sleep(float(assignment.task.payload))
         self.running -= 1
-        return trajectory(assignment.group_id, assignment.attempt)
+        return (trajectory(assignment.group_id, assignment.attempt),)
 
 
 def block(*seconds: float, group: str = "g") -> Any:

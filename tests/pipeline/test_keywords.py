@@ -37,6 +37,8 @@ NESTED: list[tuple[str, str, str, Any]] = [
             ("limits", "max_turns", 3),
             ("limits", "step_timeout_s", 2.0),
             ("limits", "trajectory_timeout_s", 20.0),
+            ("limits", "context", "cut"),
+            ("limits", "max_branches", 3),
         ]
     ),
     ("train", "trainer", "backend", "fsdp2"),
@@ -51,6 +53,10 @@ NESTED: list[tuple[str, str, str, Any]] = [
     ("train", "trainer", "micro_batch_tokens", 512),
     ("train", "trainer", "threads", 2),
     ("train", "trainer", "mismatch", True),
+    ("train", "trainer", "gradient_checkpointing", True),
+    ("train", "trainer", "lora_rank", 4),
+    ("train", "trainer", "lora_alpha", 8.0),
+    ("train", "trainer", "lora_targets", ("q_proj",)),
     ("train", "transfer", "protocol", "tcp"),
     ("train", "transfer", "rdma_devices", ()),
 ]

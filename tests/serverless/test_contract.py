@@ -3,7 +3,7 @@
 import json
 import math
 from dataclasses import fields, replace
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta, timezone
 from typing import Any
 
 import pytest
@@ -24,29 +24,30 @@ from rollart_flow.serverless.contract import (
 from rollart_flow.types import Trajectory, Turn
 from tests.builders import MOMENT, TRAJECTORY
 
-MESSAGE = decode(encode_call(TRAJECTORY, MOMENT)[1])
+LIMIT_S = 7.5
+MESSAGE = decode(encode_call(TRAJECTORY, LIMIT_S)[1])
 
 
-def there(trajectory: Trajectory, deadline: datetime = MOMENT) -> RewardCall:
-    call = decode_call(encode_call(trajectory, deadline)[1])
+def there(trajectory: Trajectory) -> RewardCall:
+    call = decode_call(encode_call(trajectory, LIMIT_S)[1])
     assert call is not None
     return call
 
 
 def request_id(trajectory: Trajectory) -> str:
-    return encode_call(trajectory, MOMENT)[0]
+    return encode_call(trajectory, LIMIT_S)[0]
 
 
 def test_a_trajectory_arrives_as_it_was_sent() -> None:
-    assert there(TRAJECTORY) == RewardCall(request_id(TRAJECTORY), MOMENT, TRAJECTORY)
+    assert there(TRAJECTORY) == RewardCall(request_id(TRAJECTORY), LIMIT_S, TRAJECTORY)
     scored = replace(TRAJECTORY, reward=0.5, reward_parts={"a": 1.0}, scored_at=MOMENT, error="é")
     assert there(scored).trajectory == scored
 
 
 def test_a_call_is_plain_json_with_a_version_and_times_with_an_offset() -> None:
-    message = json.loads(encode_call(TRAJECTORY, MOMENT)[1])
+    message = json.loads(encode_call(TRAJECTORY, LIMIT_S)[1])
     assert message["schema_version"] == SCHEMA_VERSION
-    assert message["deadline"] == "2025-01-02T03:04:05.678901Z"
+    assert message["limit_s"] == LIMIT_S
     assert message["trajectory"]["created_at"] == "2025-01-02T03:04:05.678901Z"
     assert message["trajectory"]["turns"][0]["action"] == "do\nit"
 
@@ -79,8 +80,8 @@ def test_the_request_id_is_a_function_of_the_trajectory() -> None:
         (b"<html>not found</html>", "is no message of the reward contract; is this the address"),
         (b"[1]", "is no message"),
         (b"[" * 100_000, "is no message"),
-        (b"{}", "schema_version None, this side speaks 2; install the same"),
-        (b'{"schema_version": 1}', "schema_version 1, this side speaks 2"),
+        (b"{}", "schema_version None, this side speaks 3; install the same"),
+        (b'{"schema_version": 1}', "schema_version 1, this side speaks 3"),
     ],
 )
 def test_what_is_no_message_of_this_version_is_refused(body: bytes, message: str) -> None:
@@ -102,8 +103,7 @@ def with_trajectory(**changes: Any) -> dict[str, Any]:
     [
         (without("request_id"), "missing required field `request_id`"),
         (without("trajectory"), "missing required field `trajectory`"),
-        ({**MESSAGE, "deadline": "soon"}, r"Invalid RFC3339 .* `\$.deadline`"),
-        ({**MESSAGE, "deadline": "2025-01-01T00:00:00"}, "timezone component"),
+        ({**MESSAGE, "limit_s": "soon"}, r"`float`, got `str` - at `\$.limit_s`"),
         ({**MESSAGE, "request_id": 3}, r"`str`, got `int` - at `\$.request_id`"),
         (with_trajectory(outcome="solved"), "'solved' - at .*outcome`"),
         (with_trajectory(turns=[{"start": 0}]), r"missing .*turns\[0\]`"),
@@ -161,8 +161,3 @@ def test_half_a_character_is_refused_in_a_trajectory_and_replaced_in_an_answer()
     ):
         sent = decode(encode(answer.as_json()))
         assert "\ufffd" in (sent["error"] or sent["parts"])
-
-
-def test_a_deadline_keeps_its_moment_in_another_time_zone() -> None:
-    east = MOMENT.astimezone(timezone(timedelta(hours=8)))
-    assert there(TRAJECTORY, east).deadline == MOMENT

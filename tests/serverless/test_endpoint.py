@@ -4,7 +4,6 @@ import asyncio
 import os
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from itertools import count
 
 import pytest
@@ -16,13 +15,12 @@ from rollart_flow.serverless.contract import WARM, Answer, CallFailure, decode, 
 from rollart_flow.serverless.endpoint import Endpoint, load_function
 from rollart_flow.text import ERROR_CHARACTERS
 from rollart_flow.types import Outcome, Trajectory
-from tests.builders import MOMENT, TRAJECTORY, attempt
+from tests.builders import TRAJECTORY, attempt
 from tests.rewards import functions
 
 
-def call(trajectory: Trajectory = TRAJECTORY, deadline_s: float = 60.0) -> bytes:
-    """A call that is sent now."""
-    return encode_call(trajectory, datetime.now(UTC) + timedelta(seconds=deadline_s))[1]
+def call(trajectory: Trajectory = TRAJECTORY, limit_s: float = 60.0) -> bytes:
+    return encode_call(trajectory, limit_s)[1]
 
 
 async def ask(endpoint: Endpoint, body: bytes) -> Answer:
@@ -111,7 +109,7 @@ def test_a_plain_function_runs_in_a_process_and_warm_ones_are_used() -> None:
 def test_what_fails_is_an_answer(function: RewardFunction, failure: CallFailure, said: str) -> None:
     async def test() -> None:
         endpoint = Endpoint(function)
-        answer = await ask(endpoint, call(deadline_s=0.5 if failure is CallFailure.LATE else 60.0))
+        answer = await ask(endpoint, call(limit_s=0.5 if failure is CallFailure.LATE else 60.0))
         await endpoint.close()
         assert (answer.failure, answer.reward) == (failure, None)
         assert said in (answer.error or "")
@@ -142,11 +140,11 @@ def test_an_answer_holds_the_beginning_of_a_long_error() -> None:
     asyncio.run(test())
 
 
-def test_a_call_whose_deadline_has_passed_is_not_evaluated() -> None:
+def test_a_call_without_any_time_left_is_not_evaluated() -> None:
     async def test() -> None:
         function = Counting()
         endpoint = Endpoint(function)
-        answer = await ask(endpoint, call(deadline_s=-1.0))
+        answer = await ask(endpoint, call(limit_s=-1.0))
         assert (answer.failure, next(function.numbers)) == (CallFailure.LATE, 1)
         function.let_go.set()
         assert (await ask(endpoint, call())).reward == 2.0  # being late is not remembered
@@ -180,8 +178,8 @@ FAILED = replace(TRAJECTORY, outcome=Outcome.FAILED)
     [
         (b"hello", "", "is no message of the reward contract"),
         (b'{"schema_version": 9}', "", "schema_version 9"),
-        (b'{"schema_version": 2, "request_id": "x"}', "x", "missing required field `deadline`"),
-        (call(FAILED), encode_call(FAILED, MOMENT)[0], "is failed has no reward"),
+        (b'{"schema_version": 3, "request_id": "x"}', "x", "missing required field `limit_s`"),
+        (call(FAILED), encode_call(FAILED, 60.0)[0], "is failed has no reward"),
     ],
 )
 def test_what_is_no_call_is_refused_in_an_answer(body: bytes, request_id: str, said: str) -> None:

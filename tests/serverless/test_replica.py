@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 
 from rollart_flow.serverless.contract import Answer, decode, encode_call
 from rollart_flow.serverless.replica import RewardReplica
@@ -25,8 +24,7 @@ async def slow(trajectory: Trajectory) -> float:
 
 def call(seconds: float) -> bytes:
     """A call that takes so long."""
-    deadline = datetime.now(UTC) + timedelta(hours=1)
-    return encode_call(replace(TRAJECTORY, trajectory_id=str(seconds)), deadline)[1]
+    return encode_call(replace(TRAJECTORY, trajectory_id=str(seconds)), 3600.0)[1]
 
 
 async def items(answers: AsyncIterator[Answers]) -> list[tuple[float, list[float | None]]]:
