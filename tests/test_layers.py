@@ -95,8 +95,8 @@ def test_the_vocabulary_needs_no_ray_and_no_torch() -> None:
 
 
 CONTROL_ORDER = (
-    "protocols", "ids", "loop", "schedule", "buffer", "scheduler", "inference", "context",
-    "rollout", "training", "recovery", "plane",
+    "environment", "protocols", "ids", "loop", "schedule", "buffer", "scheduler", "inference",
+    "context", "rollout", "training", "recovery", "plane",
 )  # fmt: skip
 """Rooms of the control plane from the lowest up. Each imports only itself and those before it."""
 

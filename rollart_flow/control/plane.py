@@ -24,21 +24,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import ClassVar
 
+from rollart_flow.control.environment import AsyncEnvironment, Codec
 from rollart_flow.control.inference.engine_group import NO_WORKER, EngineGroup
 from rollart_flow.control.inference.generation_timer import GenerationTimer
 from rollart_flow.control.inference.health import HealthLimits, watch
 from rollart_flow.control.inference.llm_proxy import LLMProxy
 from rollart_flow.control.inference.profiler import Profiler
 from rollart_flow.control.inference.worker_pool import Recover
-from rollart_flow.control.protocols import (
-    Admission,
-    AsyncEnvironment,
-    Buffered,
-    Codec,
-    Emit,
-    EngineCommands,
-    Inference,
-)
+from rollart_flow.control.protocols import Admission, Buffered, Emit, EngineCommands, Inference
 from rollart_flow.control.recovery import RecoveredControl, recover
 from rollart_flow.control.rollout.dispatch import FREE, Dispatch
 from rollart_flow.control.rollout.env_manager import EnvManager

@@ -7,25 +7,21 @@ repeated and reordered. A message that was sent to a process does not reach the 
 replaces it, unless the sender still waits for the answer.
 """
 
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol
 
 from rollart_flow.types import (
-    Action,
     Assignment,
     Batch,
     Chunk,
     Event,
     GenerationRequest,
-    Observation,
     Outcome,
     Reason,
     Retried,
     Sample,
-    Tool,
 )
-from rollart_flow.types.branching import StepObservation
 from rollart_flow.types.pickling import pickled_by_values
 
 Emit = Callable[[Event], None]
@@ -137,104 +133,6 @@ class EngineCommands(Protocol):
 
         A replacement is started if the worker was not restarted before; otherwise the worker is
         lost permanently.
-        """
-
-
-class AsyncEnvironment(Protocol):
-    """An asynchronous environment with Gymnasium's five step values."""
-
-    async def reset(self, seed: int, task: str) -> tuple[Observation, Mapping[str, object]]:
-        """Start an episode of the task (JSON payload) and return (observation, info)."""
-
-    async def step(
-        self, action: Any
-    ) -> tuple[StepObservation, float, bool, bool, Mapping[str, object]]:
-        """Apply an action and return (observation, reward, terminated, truncated, info).
-
-        The action is an `Action` if the environment converses, and else its text.
-        """
-
-    async def close(self) -> None:
-        """Release the environment's resources; may be called at any moment, and twice."""
-
-
-@runtime_checkable
-class SlowStart(Protocol):
-    """An environment that starts a process first, which may take long and is no step of its own."""
-
-    async def start(self) -> None:
-        """Return once `reset` can be called; without effect if it can be called already."""
-
-
-@runtime_checkable
-class Conversing(Protocol):
-    """An environment that may take actions with tool calls instead of their text."""
-
-    @property
-    def tools(self) -> Sequence[Tool] | None:
-        """Tools of the episode, after its reset; None if the environment takes text."""
-
-
-class Conversation(Protocol):
-    """The chain of one attempt: its messages become tokens, and its generated tokens actions."""
-
-    def observe(self, observation: Observation, *, ended: bool = True) -> tuple[int, ...]:
-        """Return the tokens that follow the chain: an observation, and the prompt for an action.
-
-        Args:
-            observation: text or messages, none of them of the assistant.
-            ended: whether the previous action ended with a stop token; if not, the end-of-turn
-                marker precedes the observation. Ignored for the first observation.
-
-        Raises:
-            TemplateRefusedError: the chat template refuses the messages.
-        """
-
-    def act(self, token_ids: Sequence[int]) -> Action:
-        """Return the action that generated tokens are; malformed calls have an error."""
-
-    def rewritten_at(self, token_ids: Sequence[int]) -> int | None:
-        """Return the first position at which rendering all messages again gives another token.
-
-        Args:
-            token_ids: the whole chain.
-
-        Returns:
-            The position; 0 if the chat template refuses the conversation as a whole, None if the
-            rendering begins with the chain.
-        """
-
-
-class Codec(Protocol):
-    """Conversion between text and tokens. Generated tokens are never encoded again."""
-
-    def encode_observation(self, text: str, *, first: bool, ended: bool = True) -> tuple[int, ...]:
-        """Return the tokens of one observation, with the template tokens before and after it.
-
-        Args:
-            text: text of the observation.
-            first: whether the observation opens the trajectory.
-            ended: whether the previous action ended with a stop token; if not, the end-of-turn
-                marker precedes the observation. Ignored for the first observation.
-        """
-
-    def decode(self, token_ids: Sequence[int]) -> str:
-        """Return the text of generated tokens, without stop tokens."""
-
-
-@runtime_checkable
-class ChatCodec(Codec, Protocol):
-    """A codec that also converts messages, by the chat template of a model."""
-
-    branches_history: bool
-    """Whether a turn before which the chat template changes or drops earlier tokens begins a
-    branch; otherwise the chain keeps them."""
-
-    def converse(self, tools: Sequence[Tool] = ()) -> Conversation:
-        """Begin the conversation of an attempt that may call these tools.
-
-        Raises:
-            SettingsError: the chat template has no place for tools.
         """
 
 

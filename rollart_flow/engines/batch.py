@@ -16,10 +16,9 @@ from rollart_flow.engines.graphs import DecodeGraphs
 from rollart_flow.engines.kv_cache import RowCache, rows_that_fit
 from rollart_flow.engines.requests import EmbeddedStream
 from rollart_flow.engines.sampler import FloatArray, Sampler
-from rollart_flow.models.cached import CachedModel, CachedQwen3, Int64Array
+from rollart_flow.models.cached import CachedQwen3, Int64Array, cached_model
 from rollart_flow.models.key_values import KeyValues
 from rollart_flow.models.language_model import ModelShape
-from rollart_flow.models.qwen3 import ModelConfig
 from rollart_flow.types import FinishReason
 
 
@@ -79,7 +78,7 @@ class DecodeBatch:
         chunk_tokens: int,
     ) -> None:
         rows = max_batch + cached_rows
-        self.model = self._built(config, tensors, dtype, device)
+        self.model = cached_model(config, tensors, dtype, device)
         if device.type == "cuda":
             free, _ = torch.cuda.mem_get_info(device)
             each = KeyValues.row_bytes(config, max_context, dtype)
@@ -101,22 +100,6 @@ class DecodeBatch:
         """Stop tokens of each row, filled up with -1."""
         self._rows: Int64Array = np.zeros(0, np.int64)
         self._changed = False
-
-    def _built(
-        self,
-        config: ModelShape,
-        tensors: Mapping[str, torch.Tensor],
-        dtype: torch.dtype,
-        device: torch.device,
-    ) -> CachedModel:
-        """Return the model of this library in inference form, or that of transformers."""
-        if isinstance(config, ModelConfig):
-            return CachedQwen3(config, tensors, dtype, device)
-        from rollart_flow.models.hf.cached import CachedTransformers
-        from rollart_flow.models.hf.config import TransformersConfig
-
-        assert isinstance(config, TransformersConfig)
-        return CachedTransformers(config, tensors, dtype, device)
 
     def __len__(self) -> int:
         return len(self._streams)

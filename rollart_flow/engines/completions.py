@@ -13,10 +13,11 @@ from typing import Protocol, cast
 from uuid import uuid4
 from weakref import WeakKeyDictionary
 
+from rollart_flow.control.environment import Codec
 from rollart_flow.control.inference.generation_builder import GenerationBuilder
-from rollart_flow.control.protocols import Codec
 from rollart_flow.errors import EngineError, RewardFailedError, SettingsError
-from rollart_flow.models.policy import Policy, load_codec
+from rollart_flow.models.policy import Policy
+from rollart_flow.models.version_zero import load_codec
 from rollart_flow.types import Chunk, FinishReason, GenerationRequest, Sampling
 
 GREEDY = Sampling(temperature=0.0, max_tokens=128)
@@ -39,7 +40,7 @@ class EngineCompletions:
 
     engine: Generates
     codec: Codec
-    """The codec of the model, such as `models.policy.load_codec(folder)`."""
+    """The codec of the model, such as `models.version_zero.load_codec(folder)`."""
     model: str
     """Name of the weights that the engine serves; other weights need another name."""
     sampling: Sampling = GREEDY

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from rollart_flow.control.protocols import AsyncEnvironment
+from rollart_flow.control.environment import AsyncEnvironment
 from rollart_flow.control.rollout.env_checks import (
     ResetAnswer,
     StepAnswer,

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
 
-from rollart_flow.control.protocols import AsyncEnvironment, Conversing
+from rollart_flow.control.environment import AsyncEnvironment, Conversing
 from rollart_flow.envs.base import Info
 from rollart_flow.errors import EnvironmentTimeoutError
 from rollart_flow.isolation.thread import CallThread

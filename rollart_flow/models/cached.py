@@ -21,6 +21,7 @@ from torch.nn import functional
 from rollart_flow.models.device import CPU
 from rollart_flow.models.fused import FusedLayer, FusedWeights
 from rollart_flow.models.key_values import KeyValues
+from rollart_flow.models.language_model import ModelShape
 from rollart_flow.models.qwen3 import ModelConfig, rotary_tables
 
 Int64Array = np.ndarray[Any, np.dtype[np.int64]]
@@ -256,3 +257,19 @@ def _attend(
     return functional.scaled_dot_product_attention(
         queries, keys, values, attn_mask=visible, scale=1.0, enable_gqa=grouped
     )
+
+
+def cached_model(
+    config: ModelShape,
+    tensors: Mapping[str, torch.Tensor],
+    dtype: torch.dtype,
+    device: torch.device,
+) -> CachedModel:
+    """Return the model of this library in inference form, or that of transformers."""
+    if isinstance(config, ModelConfig):
+        return CachedQwen3(config, tensors, dtype, device)
+    from rollart_flow.models.hf.cached import CachedTransformers
+    from rollart_flow.models.hf.config import TransformersConfig
+
+    assert isinstance(config, TransformersConfig)
+    return CachedTransformers(config, tensors, dtype, device)

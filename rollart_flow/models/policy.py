@@ -1,25 +1,20 @@
 """`Policy`: the model that a pipeline trains, as frozen settings. Loads no torch.
 
 A policy is the feedback edge of the pipeline: rollout reads its versions and train writes them.
-Version 0 is the folder that `materialize` writes; it is a function of the settings alone.
+Version 0 is the folder that `version_zero.materialize` writes, a function of the settings alone.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from datetime import datetime
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from typing import TypedDict, Unpack
 
 from rollart_flow.errors import SettingsError
 from rollart_flow.models.architectures import AUTO, IMPLEMENTATIONS
 from rollart_flow.models.repositories import model_folder
-
-if TYPE_CHECKING:
-    from rollart_flow.models.chat.codec import TextCodec
-    from rollart_flow.models.qwen3 import ModelConfig
 
 DTYPES = ("float32", "bfloat16")
 HISTORIES = ("keep", "branch")
@@ -211,96 +206,3 @@ class Policy:
         """
         folder = model_folder(path, revision)
         return Policy(path=str(folder), max_context=max_context, **fields)
-
-
-def materialize(policy: Policy, folder: str | Path) -> None:
-    """Write version 0, before any warm start, as a Hugging Face folder, atomically.
-
-    The same policy gives the same bytes, unless its chat template asks for the time.
-
-    Raises:
-        SettingsError: the pretrained folder has no model that is known or no usable chat template,
-            its context is shorter than `max_context`, or `folder` exists.
-        MissingExtraError: the model needs transformers, which is not installed.
-        WeightsError: the pretrained weights are damaged or do not fit their config.
-        OSError: the folder cannot be written.
-    """
-    from rollart_flow.models.chat.codec import TextCodec
-    from rollart_flow.models.folder import load_pretrained, save_folder
-    from rollart_flow.models.qwen3 import Qwen3
-    from rollart_flow.models.tokenizer import tiny_tokenizer_files, tokenizer_files
-
-    if policy.path is None:
-        files = tiny_tokenizer_files(policy.words, policy.max_context)
-        files |= _chat_files(policy, files)
-        tiny = _tiny_config(policy, TextCodec(files))
-        model = Qwen3(tiny)
-        model.initialize(policy.seed)
-        save_folder(folder, tiny, model.state_dict(), files)
-        return
-    config, tensors = load_pretrained(policy.path)
-    if config.max_position_embeddings < policy.max_context:
-        raise SettingsError(
-            f"policy: max_context ({policy.max_context}) exceeds the model's "
-            f"{config.max_position_embeddings} positions"
-        )
-    files = tokenizer_files(policy.path)
-    files |= _chat_files(policy, files)
-    TextCodec(files)  # refuse an unusable tokenizer now, not in a rollout worker
-    save_folder(folder, config, tensors, files)
-
-
-def load_codec(folder: str | Path) -> TextCodec:
-    """Return the tokenizer of a folder, which encodes observations and decodes actions.
-
-    Raises:
-        SettingsError: there is no tokenizer, or no chat template that can be encoded turn by turn.
-    """
-    from rollart_flow.models.chat.codec import TextCodec
-    from rollart_flow.models.tokenizer import tokenizer_files
-
-    return TextCodec(tokenizer_files(folder))
-
-
-def vocabulary_of(folder: str | Path) -> int:
-    """Return the number of token ids of the model in a folder; reads no tensor."""
-    values = json.loads((Path(folder) / "config.json").read_text())
-    size: int = {**values, **(values.get("text_config") or {})}["vocab_size"]
-    return size
-
-
-def _chat_files(policy: Policy, files: Mapping[str, str]) -> dict[str, str]:
-    """Return the chat.json of a policy, by name; none if the defaults say the same.
-
-    A template that asks for the time gets that of this call in all renderings of the run.
-    """
-    from rollart_flow.models.chat.settings import ChatSettings
-    from rollart_flow.models.chat.template import CLOCK
-    from rollart_flow.models.tokenizer import CHAT_FILE
-
-    asks = any(CLOCK in text for text in files.values())
-    settings = ChatSettings(policy.chat_format, policy.template_options, policy.history)
-    if not asks and settings == ChatSettings():
-        return {}
-    if asks:
-        settings = replace(settings, now=datetime.now())
-    return {CHAT_FILE: settings.as_text()}
-
-
-def _tiny_config(policy: Policy, codec: TextCodec) -> ModelConfig:
-    from rollart_flow.models.qwen3 import ModelConfig
-
-    return ModelConfig(
-        vocab_size=codec.vocab_size,
-        hidden_size=policy.hidden,
-        intermediate_size=policy.intermediate,
-        num_hidden_layers=policy.layers,
-        num_attention_heads=policy.heads,
-        num_key_value_heads=policy.key_value_heads,
-        head_dim=policy.head_dim,
-        max_position_embeddings=policy.max_context,
-        eos_token_id=codec.stop_token_ids[0],
-        pad_token_id=codec.pad_token_id,
-        # The usual 0.02 suits wide models; in a narrow model it hides the influence of the prompt.
-        initializer_range=0.8 * policy.hidden**-0.5,
-    )

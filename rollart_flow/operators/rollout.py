@@ -16,9 +16,10 @@ from uuid import uuid4
 
 import pyarrow as pa
 
+from rollart_flow.control.environment import AsyncEnvironment
 from rollart_flow.control.inference.worker_pool import Recover
 from rollart_flow.control.plane import InferenceClients, RolloutPlane
-from rollart_flow.control.protocols import Admission, AsyncEnvironment
+from rollart_flow.control.protocols import Admission
 from rollart_flow.control.rollout.dispatch import FifoSemaphore
 from rollart_flow.control.rollout.env_manager import EnvManager
 from rollart_flow.control.schedule.schedule import Schedule
@@ -27,7 +28,7 @@ from rollart_flow.engines.remote import RemoteInference
 from rollart_flow.envs.adapter import open_environment
 from rollart_flow.envs.base import Domain
 from rollart_flow.envs.process import WarmProcesses
-from rollart_flow.models.policy import load_codec, vocabulary_of
+from rollart_flow.models.version_zero import load_codec, vocabulary_of
 from rollart_flow.operators.admission import AdmissionClient
 from rollart_flow.operators.remote import EventSender, RemoteRecovery
 from rollart_flow.operators.reward import RewardSettings, RewardStage

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rollart_flow.control.protocols import AsyncEnvironment, Codec, Conversing
+from rollart_flow.control.environment import AsyncEnvironment, Codec, Conversing
 from rollart_flow.control.rollout.dialogue import Dialogue
 from rollart_flow.control.rollout.env_checks import StepAnswer, checked_step
 from rollart_flow.control.rollout.interrupts import AttemptEndedError

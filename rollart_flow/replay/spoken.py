@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rollart_flow.control.protocols import Codec, Conversation
+from rollart_flow.control.environment import Codec, Conversation
 from rollart_flow.control.rollout.conversing import TextConversation, Transcript, converse
 from rollart_flow.types import Action, FinishReason, Message, Observation, Tool, Trajectory, Turn
 from rollart_flow.types.messages import messages_json, messages_of, tool_from_json

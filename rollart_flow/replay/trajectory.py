@@ -16,7 +16,7 @@ import polars as pl
 from rollart_flow.envs.base import Domain
 from rollart_flow.episodes import whole
 from rollart_flow.errors import SettingsError, TrainerError, WeightsError
-from rollart_flow.models.policy import load_codec
+from rollart_flow.models.version_zero import load_codec
 from rollart_flow.pipeline import GeneratingNode, Pipeline
 from rollart_flow.replay.compare import Replay, first_divergence, turn_reports
 from rollart_flow.replay.episode import in_order, run_again

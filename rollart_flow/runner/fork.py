@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 
 from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.errors import RunFailedError, SettingsError, StoreError
-from rollart_flow.models.policy import Policy, materialize
+from rollart_flow.models.policy import Policy
+from rollart_flow.models.version_zero import materialize
 from rollart_flow.pipeline import LoadedPipeline, Pipeline
 from rollart_flow.runner.adapters import keep_adapter
 from rollart_flow.runner.executors import DEFAULT, executor_for

@@ -10,7 +10,7 @@ from rollart_flow.control.scheduler.rollout_settings import RolloutSettings
 from rollart_flow.engines.base import EnginePhase
 from rollart_flow.engines.worker import EngineWorker
 from rollart_flow.envs.base import Domain
-from rollart_flow.models.policy import load_codec
+from rollart_flow.models.version_zero import load_codec
 from rollart_flow.operators.buffer import BufferSettings
 from rollart_flow.operators.filters import NamedFilter
 from rollart_flow.operators.rebinding import Spawning

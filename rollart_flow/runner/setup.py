@@ -13,7 +13,7 @@ import polars as pl
 
 from rollart_flow.envs.examples import ExampleSettings
 from rollart_flow.errors import RunExistsError, RunFailedError, StoreError
-from rollart_flow.models.policy import load_codec, materialize
+from rollart_flow.models.version_zero import load_codec, materialize
 from rollart_flow.operators.train import weights_table
 from rollart_flow.pipeline import LoadedPipeline, Pipeline
 from rollart_flow.resources.blocking import driver_waits

@@ -21,8 +21,9 @@ from transformers.utils.logging import disable_progress_bar
 
 from rollart_flow.engines.embedded import EmbeddedEngine
 from rollart_flow.models.folder import load_folder
-from rollart_flow.models.policy import Policy, materialize
+from rollart_flow.models.policy import Policy
 from rollart_flow.models.qwen3 import ModelConfig, own_shape
+from rollart_flow.models.version_zero import materialize
 from rollart_flow.types import GenerationRequest, Sampling
 from tests.benchmarks.plain import plain_tokens
 from tests.benchmarks.records import Record, record

@@ -20,7 +20,8 @@ from typing import Any
 from rollart_flow.control.inference.llm_proxy import LLMProxy
 from rollart_flow.engines.vllm.engine import VllmEngine
 from rollart_flow.engines.vllm.settings import VllmSettings
-from rollart_flow.models.policy import Policy, materialize
+from rollart_flow.models.policy import Policy
+from rollart_flow.models.version_zero import materialize
 from rollart_flow.types import Chunk, GenerationRequest, Sampling
 from tests.benchmarks.processes import cpu_s
 from tests.benchmarks.records import Record, record

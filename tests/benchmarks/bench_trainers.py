@@ -21,8 +21,8 @@ from rollart_flow.algorithms import grpo
 from rollart_flow.envs import Arithmetic, FrozenLake
 from rollart_flow.envs.examples import ExampleSettings
 from rollart_flow.models.folder import load_folder
-from rollart_flow.models.policy import load_codec, materialize
 from rollart_flow.models.qwen3 import own_shape
+from rollart_flow.models.version_zero import load_codec, materialize
 from rollart_flow.trainers.backends.embedded import EmbeddedTrainer
 from rollart_flow.trainers.backends.fsdp2 import Fsdp2Trainer
 from rollart_flow.trainers.backends.megatron.trainer import MegatronTrainer

@@ -23,7 +23,8 @@ import polars as pl
 
 from rollart_flow.envs import Arithmetic
 from rollart_flow.envs.arithmetic import solve
-from rollart_flow.models.policy import Policy, load_codec, materialize
+from rollart_flow.models.policy import Policy
+from rollart_flow.models.version_zero import load_codec, materialize
 from rollart_flow.store import open_run
 from rollart_flow.types import Split
 from tests.benchmarks.records import CannotRunError, Record, record

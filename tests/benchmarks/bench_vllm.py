@@ -18,7 +18,8 @@ import torch
 
 from rollart_flow.engines.base import Engine
 from rollart_flow.engines.registry import EngineOptions, build_engine
-from rollart_flow.models.policy import Policy, materialize
+from rollart_flow.models.policy import Policy
+from rollart_flow.models.version_zero import materialize
 from rollart_flow.types import GenerationRequest, Sampling
 from tests.benchmarks.processes import cpu_s
 from tests.benchmarks.records import Record, record

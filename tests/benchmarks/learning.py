@@ -25,7 +25,7 @@ from rollart_flow.control.scheduler.rollout_settings import RolloutSettings
 from rollart_flow.engines.base import Engine
 from rollart_flow.engines.registry import EngineOptions, build_engine
 from rollart_flow.envs.adapter import InlineEnvironment
-from rollart_flow.models.policy import load_codec, materialize
+from rollart_flow.models.version_zero import load_codec, materialize
 from rollart_flow.operators.batch_columns import prepare
 from rollart_flow.operators.tasks import task_stream
 from rollart_flow.pipeline import Pipeline

@@ -20,8 +20,9 @@ from transformers.utils import logging as transformers_logging
 from rollart_flow.engines.base import Engine
 from rollart_flow.errors import EngineError, WeightsError
 from rollart_flow.models.folder import load_folder, save_folder
-from rollart_flow.models.policy import Policy, materialize
+from rollart_flow.models.policy import Policy
 from rollart_flow.models.tokenizer import tokenizer_files
+from rollart_flow.models.version_zero import materialize
 from rollart_flow.types import Chunk, FinishReason, Generation, GenerationRequest, Sampling
 
 CONTEXT = 160

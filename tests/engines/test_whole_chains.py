@@ -11,7 +11,8 @@ import torch
 from rollart_flow.engines.registry import EngineOptions, build_engine
 from rollart_flow.errors import EngineError
 from rollart_flow.models.folder import load_folder
-from rollart_flow.models.policy import Policy, load_codec, materialize
+from rollart_flow.models.policy import Policy
+from rollart_flow.models.version_zero import load_codec, materialize
 from rollart_flow.types import Generation, GenerationRequest, Image, Sampling
 from rollart_flow.types.messages import user
 from tests.engines.conformance import generate

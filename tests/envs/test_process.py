@@ -16,7 +16,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from rollart_flow.control.protocols import AsyncEnvironment
+from rollart_flow.control.environment import AsyncEnvironment
 from rollart_flow.envs.adapter import open_environment
 from rollart_flow.envs.base import Domain, Environment
 from rollart_flow.envs.process import ProcessEnvironment, WarmProcesses

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar
 import pytest
 from pydantic import Field
 
-from rollart_flow.control.protocols import AsyncEnvironment, Conversing
+from rollart_flow.control.environment import AsyncEnvironment, Conversing
 from rollart_flow.envs import Domain, Environment, ToolEnvironment, tool
 from rollart_flow.envs.adapter import open_environment
 from rollart_flow.envs.base import Info

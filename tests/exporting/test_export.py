@@ -18,7 +18,7 @@ from rollart_flow.errors import SettingsError, StoreError, TrainerError, Weights
 from rollart_flow.exporting.shards import write_shards
 from rollart_flow.models.folder import load_folder, read_config
 from rollart_flow.models.lora import read_adapter
-from rollart_flow.models.policy import load_codec
+from rollart_flow.models.version_zero import load_codec
 from rollart_flow.store import Run
 from rollart_flow.store.info import write_info
 from rollart_flow.store.layout import adapter_uri, policy_uri, weights_uri

@@ -14,9 +14,10 @@ from transformers.utils import logging as transformers_logging
 from rollart_flow.errors import SettingsError, WeightsError
 from rollart_flow.models.folder import load_folder, read_config, save_folder
 from rollart_flow.models.hf.config import TransformersConfig
-from rollart_flow.models.policy import Policy, load_codec, materialize
+from rollart_flow.models.policy import Policy
 from rollart_flow.models.qwen3 import ModelConfig, Qwen3
 from rollart_flow.models.tokenizer import tokenizer_files
+from rollart_flow.models.version_zero import load_codec, materialize
 from tests.models.loaded import load_model
 from tests.trainers.mixtures import LATER, MIXED, of_transformers, write_mixture
 

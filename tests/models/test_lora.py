@@ -9,7 +9,7 @@ from rollart_flow import Policy
 from rollart_flow.errors import SettingsError
 from rollart_flow.models.folder import load_folder
 from rollart_flow.models.lora import merged, read_adapter
-from rollart_flow.models.policy import materialize
+from rollart_flow.models.version_zero import materialize
 from tests.adapters import ALPHA, RANK, say, write_adapter
 
 

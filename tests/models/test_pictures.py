@@ -10,7 +10,7 @@ from transformers import AutoImageProcessor, AutoTokenizer
 
 from rollart_flow.errors import SettingsError, TemplateRefusedError
 from rollart_flow.models.pictures import PictureProcessor, collapse
-from rollart_flow.models.policy import load_codec
+from rollart_flow.models.version_zero import load_codec
 from rollart_flow.types import Image, Message
 from rollart_flow.types.messages import user
 from tests.models.vision import save_tiny_vision

@@ -12,7 +12,8 @@ import torch
 
 from rollart_flow.errors import SettingsError
 from rollart_flow.models.folder import load_folder
-from rollart_flow.models.policy import Policy, load_codec, materialize
+from rollart_flow.models.policy import Policy
+from rollart_flow.models.version_zero import load_codec, materialize
 
 
 def test_naming_a_policy_loads_nothing_heavy() -> None:

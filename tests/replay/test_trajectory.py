@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from rollart_flow.errors import SettingsError
-from rollart_flow.models.policy import load_codec
+from rollart_flow.models.version_zero import load_codec
 from rollart_flow.replay import TrajectoryReplay, replay_trajectory
 from rollart_flow.store import Run
 from rollart_flow.store.layout import policy_uri

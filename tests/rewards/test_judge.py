@@ -11,7 +11,8 @@ import pytest
 from rollart_flow.engines.completions import EngineCompletions, PolicyCompletions
 from rollart_flow.engines.registry import EngineOptions, build_engine
 from rollart_flow.errors import RewardFailedError, SettingsError
-from rollart_flow.models.policy import Policy, load_codec, materialize
+from rollart_flow.models.policy import Policy
+from rollart_flow.models.version_zero import load_codec, materialize
 from rollart_flow.rewards import ChatCompletions, Judge, Part, compose, exact
 from rollart_flow.rewards.score import score
 from rollart_flow.types import Reason, Sampling, Trajectory

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from rollart_flow.errors import RewardFailedError, SettingsError
-from rollart_flow.models.policy import Policy, materialize
+from rollart_flow.models.policy import Policy
+from rollart_flow.models.version_zero import materialize
 from rollart_flow.rewards import ChatCompletions, Judge, Judgements
 from rollart_flow.rewards.judge import Judgement, content_key
 from tests.builders import answered

@@ -8,7 +8,7 @@ import pytest
 from rollart_flow import Policy, runner
 from rollart_flow.errors import PipelineError, SettingsError, WeightsError
 from rollart_flow.models.lora import read_adapter
-from rollart_flow.models.policy import materialize
+from rollart_flow.models.version_zero import materialize
 from rollart_flow.pipeline.loading import LoadedPipeline, load_source
 from rollart_flow.replay import replay_trajectory
 from rollart_flow.runner.adapters import kept_adapter

@@ -6,7 +6,8 @@ import polars as pl
 import pytest
 
 from rollart_flow import runner
-from rollart_flow.models.policy import Policy, materialize
+from rollart_flow.models.policy import Policy
+from rollart_flow.models.version_zero import materialize
 from rollart_flow.pipeline.loading import load_source
 from rollart_flow.replay import replay_trajectory
 from rollart_flow.store import Run, open_run

@@ -7,7 +7,8 @@ from safetensors.torch import load_file
 
 from rollart_flow import export
 from rollart_flow.models.folder import load_folder
-from rollart_flow.models.policy import Policy, materialize
+from rollart_flow.models.policy import Policy
+from rollart_flow.models.version_zero import materialize
 from rollart_flow.pipeline.loading import load_source
 from rollart_flow.runner.setup import create_run
 from rollart_flow.store.layout import weights_uri

@@ -18,8 +18,9 @@ from rollart_flow.errors import (
 )
 from rollart_flow.models.chat.codec import TextCodec
 from rollart_flow.models.folder import load_folder
-from rollart_flow.models.policy import Policy, load_codec, materialize
+from rollart_flow.models.policy import Policy
 from rollart_flow.models.qwen3 import Qwen3
+from rollart_flow.models.version_zero import load_codec, materialize
 from rollart_flow.trainers.warm_start import IMITATION, warm_start
 from rollart_flow.weights import fingerprint
 from tests.models.loaded import load_model

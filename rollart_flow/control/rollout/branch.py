@@ -7,7 +7,7 @@ it to the policy, as the same token and with mask False.
 from collections.abc import Sequence
 from dataclasses import replace
 
-from rollart_flow.control.protocols import Conversation
+from rollart_flow.control.environment import Conversation
 from rollart_flow.control.rollout.conversing import Transcript
 from rollart_flow.control.rollout.recorder import ChainTurn, Recorder
 from rollart_flow.types import Message, Observation

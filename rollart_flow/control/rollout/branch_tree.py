@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from rollart_flow.control.protocols import ChatCodec, Codec, Conversation
+from rollart_flow.control.environment import ChatCodec, Codec, Conversation
 from rollart_flow.control.rollout.branch import Branch, ChainBuilder, common_tokens
 from rollart_flow.control.rollout.conversing import (
     TextConversation,

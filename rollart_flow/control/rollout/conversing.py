@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from rollart_flow.control.protocols import ChatCodec, Codec, Conversation
+from rollart_flow.control.environment import ChatCodec, Codec, Conversation
 from rollart_flow.control.rollout.recorder import ChainTurn, Recorder
 from rollart_flow.errors import SettingsError
 from rollart_flow.text import one_line

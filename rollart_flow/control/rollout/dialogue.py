@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any, Protocol
 
 from rollart_flow.control.context.registry import named_context
-from rollart_flow.control.protocols import Codec
+from rollart_flow.control.environment import Codec
 from rollart_flow.control.rollout.branch_tree import BranchTree, environment_error
 from rollart_flow.control.rollout.conversing import refusals, with_results, without
 from rollart_flow.control.rollout.env_checks import StepAnswer

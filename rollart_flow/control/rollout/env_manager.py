@@ -12,16 +12,11 @@ from datetime import datetime
 from itertools import count, islice
 from typing import Any
 
+from rollart_flow.control.environment import AsyncEnvironment, Codec
 from rollart_flow.control.inference.generation_builder import GenerationFailedError
 from rollart_flow.control.inference.llm_proxy import LLMProxy
 from rollart_flow.control.loop.waits import waiting
-from rollart_flow.control.protocols import (
-    Admission,
-    AsyncEnvironment,
-    Cancellation,
-    Codec,
-    RunningAttempt,
-)
+from rollart_flow.control.protocols import Admission, Cancellation, RunningAttempt
 from rollart_flow.control.rollout.dialogue import Dialogue
 from rollart_flow.control.rollout.dispatch import FREE, Dispatch, StageSlot
 from rollart_flow.control.rollout.guarded_env import GuardedEnvironment

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 
+from rollart_flow.control.environment import AsyncEnvironment, Conversing, SlowStart
 from rollart_flow.control.loop.waits import waiting
-from rollart_flow.control.protocols import AsyncEnvironment, Conversing, SlowStart
 from rollart_flow.control.rollout.env_checks import StepAnswer, checked_reset, checked_step
 from rollart_flow.control.rollout.interrupts import (
     AttemptEndedError,

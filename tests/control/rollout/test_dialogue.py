@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from rollart_flow.control.environment import Codec
 from rollart_flow.control.inference.llm_proxy import LLMProxy
-from rollart_flow.control.protocols import Codec
 from rollart_flow.control.rollout.env_manager import EnvManager
 from rollart_flow.replay.spoken import recorded_turns, spoken_again
 from rollart_flow.rows import trajectories_table, trajectory_from_row

@@ -16,8 +16,9 @@ from rollart_flow.engines.vllm.engine import VllmEngine
 from rollart_flow.engines.vllm.settings import VllmSettings
 from rollart_flow.errors import EngineError
 from rollart_flow.models.folder import load_folder, save_folder
-from rollart_flow.models.policy import Policy, materialize
+from rollart_flow.models.policy import Policy
 from rollart_flow.models.tokenizer import tokenizer_files
+from rollart_flow.models.version_zero import materialize
 from rollart_flow.types import FinishReason, Generation, GenerationRequest, Prefix, Sampling
 from tests.engines.conformance import Reference, ask, generate, one_thread, prompt, sharpened
 from tests.extras import needs

@@ -17,7 +17,8 @@ from rollart_flow.engines.vllm.settings import VllmSettings
 from rollart_flow.engines.vllm.stream import VllmStream
 from rollart_flow.errors import EngineError, SettingsError
 from rollart_flow.models.folder import load_folder
-from rollart_flow.models.policy import Policy, materialize
+from rollart_flow.models.policy import Policy
+from rollart_flow.models.version_zero import materialize
 from rollart_flow.types import Chunk, Sampling
 from tests.engines.conformance import (
     EngineConformance,

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
-from rollart_flow.control.protocols import Codec
+from rollart_flow.control.environment import Codec
 from rollart_flow.errors import SettingsError
 from rollart_flow.models.chat.codec import TextCodec
 from rollart_flow.models.tokenizer import tiny_tokenizer_files

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rollart_flow.control.protocols import ChatCodec
+from rollart_flow.control.environment import ChatCodec
 from rollart_flow.errors import SettingsError, TemplateRefusedError
 from rollart_flow.models.chat.conversation import TemplateConversation
 from rollart_flow.models.chat.template import ChatTemplate, Form

@@ -11,7 +11,8 @@ from transformers.utils import logging as transformers_logging
 
 from rollart_flow.errors import SettingsError, WeightsError
 from rollart_flow.models.folder import load_folder, load_pretrained
-from rollart_flow.models.policy import Policy, materialize, vocabulary_of
+from rollart_flow.models.policy import Policy
+from rollart_flow.models.version_zero import materialize, vocabulary_of
 from tests.models.hf.tiny import VOCABULARY, write_model
 
 

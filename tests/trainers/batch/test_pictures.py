@@ -13,7 +13,7 @@ from transformers import Qwen2_5_VLForConditionalGeneration
 from rollart_flow.algorithms import grpo
 from rollart_flow.errors import BatchError
 from rollart_flow.models.folder import load_pretrained
-from rollart_flow.models.policy import load_codec
+from rollart_flow.models.version_zero import load_codec
 from rollart_flow.store.images import ImageFolder, with_images
 from rollart_flow.trainers import adamw
 from rollart_flow.trainers.backends.embedded import EmbeddedTrainer
