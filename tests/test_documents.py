@@ -9,7 +9,7 @@ from tests.docs.pages import pages
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [*pages(), "ARCHITECTURE.md", "CHANGELOG.md"]
-GENERATED = ("site/", "runs/", "weights/v", "checkpoints/0", "policy/", "tables/")
+GENERATED = ("site/", "runs/", "weights/v", "checkpoints/0", "policy/", "tables/", "images/")
 """Folders that commands make."""
 PATH = re.compile(r"`([a-z_0-9/]+/(?:[a-z_0-9]+\.(?:py|json|md))?)`")
 
