@@ -29,11 +29,11 @@ def starts_of(rows: pa.Table) -> Starts:
     every = np.arange(rows.num_rows + 1)
     if "branch" not in rows.column_names or rows["branch"].null_count == rows.num_rows:
         return every
-    branch = pc.fill_null(rows["branch"], 0).combine_chunks().to_numpy(zero_copy_only=False)
-    if not branch.any():
+    branch = rows["branch"].to_numpy()  # NaN where it is null
+    if not (branch > 0).any():
         return every
     names = np.array(rows["episode_id"].to_pylist(), dtype=object)
-    begins = branch == 0
+    begins = ~(branch > 0)
     begins[0] = True
     begins[1:] |= names[1:] != names[:-1]
     return np.append(np.flatnonzero(begins), rows.num_rows)

@@ -1,7 +1,7 @@
 """Protocols of an environment, and of the conversion between what it says and a policy's tokens."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 from rollart_flow.types import Action, Observation, Tool
 from rollart_flow.types.branching import StepObservation
@@ -103,3 +103,19 @@ class ChatCodec(Codec, Protocol):
         Raises:
             SettingsError: the chat template has no place for tools.
         """
+
+
+# An `isinstance` of these protocols takes some microseconds for each attempt.
+def starts_slowly(environment: AsyncEnvironment) -> TypeGuard[SlowStart]:
+    """Return whether an environment is a `SlowStart`."""
+    return hasattr(environment, "start")
+
+
+def may_converse(environment: object) -> TypeGuard[Conversing]:
+    """Return whether an environment is `Conversing`."""
+    return hasattr(environment, "tools")
+
+
+def takes_messages(codec: Codec) -> TypeGuard[ChatCodec]:
+    """Return whether a codec is a `ChatCodec`."""
+    return hasattr(codec, "converse")

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
 
-from rollart_flow.control.environment import AsyncEnvironment, Conversing
+from rollart_flow.control.environment import AsyncEnvironment, may_converse
 from rollart_flow.envs.base import Info
 from rollart_flow.errors import EnvironmentTimeoutError
 from rollart_flow.isolation.thread import CallThread
@@ -35,7 +35,7 @@ class ThreadEnvironment:
 
     @property
     def tools(self) -> Sequence[Tool] | None:
-        return self._inline.tools if isinstance(self._inline, Conversing) else None
+        return self._inline.tools if may_converse(self._inline) else None
 
     async def reset(self, seed: int, task: str) -> tuple[Observation, Info]:
         """Start an episode."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from rollart_flow.control.environment import ChatCodec, Codec, Conversation
+from rollart_flow.control.environment import Codec, Conversation, takes_messages
 from rollart_flow.control.rollout.branch import Branch, ChainBuilder, common_tokens
 from rollart_flow.control.rollout.conversing import (
     TextConversation,
@@ -40,7 +40,7 @@ class BranchTree:
         """The branch that goes on."""
         self.all = [self.current]
         """All branches, in the order in which they began."""
-        self.rerenders = isinstance(codec, ChatCodec) and codec.branches_history
+        self.rerenders = takes_messages(codec) and codec.branches_history
         """Whether a branch begins where the chat template changes earlier turns."""
         self.takes_text = True
         """Whether the environment takes the text of an action."""

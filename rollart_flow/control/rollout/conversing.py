@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from rollart_flow.control.environment import ChatCodec, Codec, Conversation
+from rollart_flow.control.environment import Codec, Conversation, takes_messages
 from rollart_flow.control.rollout.recorder import ChainTurn, Recorder
 from rollart_flow.errors import SettingsError
 from rollart_flow.text import one_line
@@ -48,7 +48,7 @@ def converse(codec: Codec, tools: Sequence[Tool]) -> Conversation:
     Raises:
         SettingsError: the codec converts text only, or its template has no place for tools.
     """
-    if not isinstance(codec, ChatCodec):
+    if not takes_messages(codec):
         raise SettingsError("this codec converts text only, not messages")
     return codec.converse(tools)
 

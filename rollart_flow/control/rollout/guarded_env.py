@@ -10,7 +10,12 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 
-from rollart_flow.control.environment import AsyncEnvironment, Conversing, SlowStart
+from rollart_flow.control.environment import (
+    AsyncEnvironment,
+    SlowStart,
+    may_converse,
+    starts_slowly,
+)
 from rollart_flow.control.loop.waits import waiting
 from rollart_flow.control.rollout.env_checks import StepAnswer, checked_reset, checked_step
 from rollart_flow.control.rollout.interrupts import (
@@ -113,7 +118,7 @@ class GuardedEnvironment:
         try:
             with self._guard.over("reset"):
                 environment = self._environment = self._make()
-            if isinstance(environment, SlowStart):
+            if starts_slowly(environment):
                 await self._start(environment)
             with self._guard.over("reset"):
                 answer = checked_reset(await environment.reset(seed, task))
@@ -126,7 +131,7 @@ class GuardedEnvironment:
     def tools(self) -> Sequence[Tool] | None:
         """Tools of the episode, after its reset; None if the environment takes text."""
         environment = self._environment
-        return environment.tools if isinstance(environment, Conversing) else None
+        return environment.tools if may_converse(environment) else None
 
     async def _start(self, environment: SlowStart) -> None:
         """Start the environment, whose imports are not limited by the time of a step."""

@@ -69,11 +69,16 @@ class TrainingBatch:
     def trees(self) -> Ragged | None:
         """Tokens by which rows are ordered, so that branches with equal prefixes are packed
         together; None if each row is an episode, whose order is by length."""
-        return self.tokens if self.packed and len(np.unique(self.episodes)) < self.rows else None
+        return self.tokens if self.packed and self._branched else None
 
     def count(self, rows: Array) -> int:
         """Return the number of episodes that some rows belong to."""
-        return len(np.unique(self.episodes[rows]))
+        return len(np.unique(self.episodes[rows])) if self._branched else len(rows)
+
+    @property
+    def _branched(self) -> bool:
+        """Whether an episode has several rows."""
+        return self.rows > 0 and int(self.episodes[-1]) + 1 < self.rows
 
     def minibatches(self, count: int, generator: torch.Generator) -> list[Array]:
         """Return the rows of each minibatch, shuffled by episode if there are several."""
