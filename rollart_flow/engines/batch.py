@@ -16,7 +16,7 @@ from rollart_flow.engines.graphs import DecodeGraphs
 from rollart_flow.engines.kv_cache import RowCache, rows_that_fit
 from rollart_flow.engines.requests import EmbeddedStream
 from rollart_flow.engines.sampler import FloatArray, Sampler
-from rollart_flow.models.cached import CachedQwen3, Int64Array, cached_model
+from rollart_flow.models.cached import CachedModel, CachedQwen3, Int64Array, cached_model
 from rollart_flow.models.key_values import KeyValues
 from rollart_flow.models.language_model import ModelShape
 from rollart_flow.types import FinishReason
@@ -78,7 +78,7 @@ class DecodeBatch:
         chunk_tokens: int,
     ) -> None:
         rows = max_batch + cached_rows
-        self.model = cached_model(config, tensors, dtype, device)
+        self.model = self._built(config, tensors, dtype, device)
         if device.type == "cuda":
             free, _ = torch.cuda.mem_get_info(device)
             each = KeyValues.row_bytes(config, max_context, dtype)
@@ -100,6 +100,12 @@ class DecodeBatch:
         """Stop tokens of each row, filled up with -1."""
         self._rows: Int64Array = np.zeros(0, np.int64)
         self._changed = False
+
+    def _built(
+        self, config: ModelShape, tensors: Mapping[str, torch.Tensor], dtype: torch.dtype,
+        device: torch.device,
+    ) -> CachedModel:  # fmt: skip
+        return cached_model(config, tensors, dtype, device)
 
     def __len__(self) -> int:
         return len(self._streams)
