@@ -9,6 +9,7 @@ Source: LoRA (2106.09685) section 4.1; PEFT 0.21, `inject_adapter_in_model`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -116,6 +117,14 @@ def _add_adapter(model: LanguageModel, lora: LoraSettings, seed: int) -> None:
         known = ", ".join(sorted({name.rpartition(".")[2] for name in linear}))
         raise SettingsError(f"train.lora_targets: no layer has such a name; the model has {known}")
     config: Any = LoraConfig(r=lora.rank, lora_alpha=lora.alpha, target_modules=chosen)
-    with torch.random.fork_rng(devices=()):
-        torch.manual_seed(seed)
-        inject_adapter_in_model(config, model)
+    inject_adapter_in_model(config, model)
+    _draw(model, seed)
+
+
+def _draw(model: LanguageModel, seed: int) -> None:
+    """Draw the matrices that go down as PEFT does, from a generator that no other thread uses."""
+    generator: torch.Generator | None = None
+    for name, parameter in model.named_parameters():
+        if name.endswith(_DOWN):
+            generator = generator or torch.Generator(parameter.device).manual_seed(seed)
+            torch.nn.init.kaiming_uniform_(parameter, a=math.sqrt(5), generator=generator)

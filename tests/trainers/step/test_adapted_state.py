@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from peft import LoraConfig, get_peft_model
+from peft import LoraConfig, get_peft_model, inject_adapter_in_model
 
 from rollart_flow.algorithms import grpo
 from rollart_flow.errors import SettingsError, TrainerError
@@ -74,6 +74,22 @@ def test_all_linear_layers_of_any_architecture_are_adapted_by_default(tmp_path: 
     after = trainer.weights()
     changed = [name for name in after if not torch.equal(after[name], tensors[name])]
     assert len(changed) == len(adapted)
+
+
+def test_draws_of_other_threads_do_not_change_a_fresh_adapter(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    alone = start().train_step(1, batch_of(1))
+    lay: Any = inject_adapter_in_model
+
+    def disturbed(*given: Any, **named: Any) -> Any:
+        torch.rand(3)
+        return lay(*given, **named)
+
+    monkeypatch.setattr("peft.inject_adapter_in_model", disturbed)
+    assert bits(start().train_step(1, batch_of(1))) == bits(alone)
+    other = start(replace(LORA, seed=LORA.seed + 1)).train_step(1, batch_of(1))
+    assert bits(other) != bits(alone)
 
 
 def test_what_cannot_be_adapted_is_refused() -> None:
