@@ -1,9 +1,11 @@
 """The description of the embedded engine; loads no torch."""
 
+from typing import ClassVar
+
 from rollart_flow.engines.base import Engine
 from rollart_flow.engines.registry import EngineCapabilities, EngineOptions, EngineVariant
 from rollart_flow.errors import SettingsError
-from rollart_flow.models.architectures import foreign
+from rollart_flow.models.architectures import AUTO, foreign
 from rollart_flow.models.policy import Policy
 
 
@@ -11,6 +13,8 @@ class EmbeddedVariant(EngineVariant):
     """The engine that runs in the process of its caller."""
 
     capabilities = EngineCapabilities(follows_policy_device=True)
+    implementation: ClassVar[str] = AUTO
+    """The implementation of the model that is taken (`models.architectures`)."""
 
     def check(self, policy: Policy, *, prefill_workers: int) -> None:
         if why := foreign(policy.path):
@@ -24,7 +28,7 @@ class EmbeddedVariant(EngineVariant):
         from rollart_flow.models.folder import load_folder
 
         return EmbeddedEngine(
-            *load_folder(folder),
+            *load_folder(folder, self.implementation),
             seed=options.seed,
             dtype=policy.computes_in,
             device=policy.device,

@@ -31,7 +31,7 @@ _Answer = TypeVar("_Answer")
 
 
 class InlineEnvironment:
-    """Implements `control.protocols.AsyncEnvironment`. Reset and step return without awaiting."""
+    """Implements `control.environment.AsyncEnvironment`. Reset and step return without awaiting."""
 
     def __init__(self, domain: Domain) -> None:
         self._domain = domain

@@ -96,7 +96,7 @@ def environ_of(domain: Domain) -> frozenset[str]:
 
 
 class ProcessEnvironment:
-    """Implements `control.protocols.AsyncEnvironment` over an isolated process."""
+    """Implements `control.environment.AsyncEnvironment` over an isolated process."""
 
     def __init__(
         self,

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class ThreadEnvironment:
-    """Implements `control.protocols.AsyncEnvironment`.
+    """Implements `control.environment.AsyncEnvironment`.
 
     Args:
         inline: environment whose methods return without awaiting.

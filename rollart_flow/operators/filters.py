@@ -14,7 +14,7 @@ import pyarrow as pa
 from rollart_flow.text import one_line
 
 _RAISED = (Exception, pl.exceptions.PanicException)
-"""What an expression may raise for the values of a row: users write expressions."""
+"""Errors that an expression may raise for the values of a row: users write expressions."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

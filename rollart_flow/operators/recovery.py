@@ -148,7 +148,7 @@ def _training(now: Snapshot) -> pl.LazyFrame:
 
 
 class _Groups:
-    """Which groups are live, and what is recent."""
+    """The live groups and the recent trajectories."""
 
     def __init__(self, now: Snapshot) -> None:
         self.live: set[str] = set()

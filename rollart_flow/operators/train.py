@@ -62,7 +62,7 @@ class TrainContext:
     coordinator: Remote[CoordinatorActor]
     checkpoints: str
     term: FolderTerm
-    """What the names of checkpoints carry."""
+    """Part of the names of checkpoints."""
     checkpoint_every: int
     keep_versions: int
     keep_checkpoints: int | None
@@ -97,7 +97,7 @@ class TrainOperator:
         self._ended = time.monotonic()
         self._checkpoints: frozenset[int] | None = None
         self._retried: list[Retried] = []
-        """What the weight store had to repeat, and no event says yet."""
+        """Calls that the weight store repeated and that no event tells yet."""
         self._skipped = 0
         """Number of consecutive steps that were skipped in this process."""
 

@@ -95,8 +95,8 @@ class RunProcesses:
 
     @property
     def folder_term(self) -> FolderTerm:
-        """What the names of versions and checkpoints carry, so that only these processes use them;
-        nothing in the processes that begin a run."""
+        """Part of the names of versions and checkpoints that only these processes use; empty in the
+        processes that begin a run."""
         begin = not self.resumed and self.recovered.version == self.recovered.start
         return FIRST if begin else FolderTerm(self.term, self.recovered.version)
 

@@ -21,7 +21,7 @@ class SubAgent:
     """
 
     messages: Observation
-    """What the sub-agent sees first, its own message of the system included."""
+    """First messages of the sub-agent, its own message of the system included."""
     tools: tuple[Tool, ...] = ()
     """Tools that the sub-agent may call."""
 
@@ -61,9 +61,9 @@ class Retry:
 
 
 Branching: TypeAlias = SubAgent | Return | Retry
-"""What makes an attempt branch."""
+"""Observations that make an attempt branch."""
 StepObservation: TypeAlias = Union[Observation, Branching]  # noqa: UP007  named in a string above
-"""What `step` returns as its observation."""
+"""Observation that `step` returns."""
 
 
 def observation_json(observation: Observation, form: MessageForm = Message.as_json) -> object:

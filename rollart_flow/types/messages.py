@@ -96,9 +96,9 @@ class Message:
     text: str
     """The text, without images."""
     thinking: str | None = None
-    """Of the assistant only."""
+    """Text that the assistant wrote as its thinking; None in messages of other roles."""
     tool_calls: tuple[ToolCall, ...] = ()
-    """Of the assistant only."""
+    """Calls that the assistant made; empty in messages of other roles."""
     call_id: str | None = None
     """Call that a message of a tool answers."""
     name: str | None = None
@@ -139,7 +139,7 @@ class Message:
 
 
 Observation: TypeAlias = str | Sequence[Message]
-"""What an environment shows: text, which is one message of the user, or messages."""
+"""Observation of an environment: text, which is one message of the user, or messages."""
 
 
 def system(text: str) -> Message:

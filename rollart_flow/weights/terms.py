@@ -18,7 +18,7 @@ _NAME = re.compile(r"(\D*)(\d{6,})(?:\.(\d{6,})-(\d{6,}))?")
 
 @dataclass(frozen=True, slots=True, order=True)
 class FolderTerm:
-    """What a driver adds to the names of the folders that it makes."""
+    """Part of the names of the folders that a driver makes."""
 
     term: int = 0
     start: int = -1

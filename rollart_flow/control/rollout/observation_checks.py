@@ -20,7 +20,7 @@ from rollart_flow.types.branching import (
 from rollart_flow.types.messages import NO_IMAGES, message_from_json, tool_from_json
 
 SHOWN = "observation: text or messages"
-"""What an environment has to show, for error messages."""
+"""Form of an observation, for error messages."""
 _MESSAGES = (str, tuple, list, Message)
 _DEEPEST = 32
 """Values of `Return` within each other."""

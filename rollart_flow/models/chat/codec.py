@@ -25,7 +25,7 @@ _MARKERS = (*_ENDS, "bos_token", "unk_token", "sep_token", "cls_token", "mask_to
 
 
 class TextCodec:
-    """The tokenizer of a policy; implements `control.protocols.ChatCodec`.
+    """The tokenizer of a policy; implements `control.environment.ChatCodec`.
 
     A chain of two turns is: opening, observation, invitation, action with its stop token, the text
     between turns, observation, invitation, action.

@@ -18,7 +18,7 @@ _CALL_ID = re.compile(r"[a-zA-Z0-9]{9}")
 
 
 class TemplateConversation:
-    """The chain of one attempt by a chat template; a `control.protocols.Conversation`.
+    """The chain of one attempt by a chat template; a `control.environment.Conversation`.
 
     Equal observations and tokens give equal tokens, actions and ids of calls.
     """

@@ -95,7 +95,7 @@ class StoredLayout:
 
 
 class _Skeleton:
-    """What transformers reads of a model while it converts weights."""
+    """The attributes of a model that transformers reads while it converts weights."""
 
     def __init__(self, conversions: list[Any], model: PreTrainedModel) -> None:
         self._weight_conversions = conversions

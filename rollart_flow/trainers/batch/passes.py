@@ -17,7 +17,7 @@ from rollart_flow.trainers.batch.ragged import Array, Ragged
 FIXED_COST_TOKENS = 256
 """Cost of one more micro-batch in padded tokens; measured for small models on a CPU."""
 GROUP_COST_TOKENS = 32
-"""Cost of one more group of attention (`models.packing.Group`), measured likewise."""
+"""Cost of one more group of attention (`models.packing.ChainGroup`), measured likewise."""
 
 
 @dataclass(frozen=True, slots=True)
