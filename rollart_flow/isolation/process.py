@@ -114,7 +114,7 @@ class Isolated:
             async with asyncio.timeout(_LEADER_S):
                 await asyncio.shield(self._ended)
         except TimeoutError:
-            self._kill_from_here()
+            await self._kill_from_here()
             await asyncio.shield(self._ended)
 
     async def _exchange(self, request: Mapping[str, object]) -> dict[str, object]:
@@ -148,14 +148,47 @@ class Isolated:
         with suppress(ProcessLookupError):  # it has ended, and the pidfd will tell
             signal.pidfd_send_signal(self._pidfd, number)
 
-    def _kill_from_here(self) -> None:
-        """Kill a leader that does not end, after its descendants."""
-        pids = [self._process.pid]
-        for pid in pids:
-            pids += children_of(pid)
-        for pid in reversed(pids):
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+    async def _kill_from_here(self) -> None:
+        """Kill a leader that does not end, after its descendants.
+
+        Orphans move to a leader, so that the tree is read again until nothing below it lives.
+        """
+        while living := _living_below(self._process.pid):
+            for pid in living:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            await asyncio.gather(*map(_end_of, living))
+        self._signal(signal.SIGKILL)
+
+
+def _living_below(leader: int) -> list[int]:
+    """Return the descendants of a process that run or are stopped, but are not its zombies."""
+    pids = [leader]
+    for pid in pids:
+        pids += children_of(pid)
+    return [pid for pid in pids[1:] if not _is_zombie(pid)]
+
+
+def _is_zombie(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+async def _end_of(pid: int) -> None:
+    """Wait until a process has ended, though nobody may have reaped it."""
+    try:
+        pidfd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(pidfd, ended.set)
+    try:
+        await ended.wait()
+    finally:
+        loop.remove_reader(pidfd)
+        os.close(pidfd)
 
 
 def _spawn(handler: str, descriptor: int, environ: Iterable[str]) -> subprocess.Popen[bytes]:

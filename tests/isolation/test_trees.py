@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from rollart_flow.isolation import process as module
+from rollart_flow.isolation.child import children_of
 from rollart_flow.isolation.process import Isolated, IsolatedError
 from tests.isolation.hostile import COUNTS, PROGRAMS, WITNESS
 
@@ -148,6 +150,36 @@ def test_a_leader_that_was_stopped_makes_no_call_wait(
         process = await Isolated.start(HANDLER)
         call = asyncio.ensure_future(process.call(request("daemon", "stop leader", witnesses)))
         await asyncio.to_thread(witnesses.wait, 1)
+        call.cancel()
+        await asyncio.gather(call, return_exceptions=True)
+
+    asyncio.run(main())
+    witnesses.assert_gone()
+
+
+def test_a_descendant_that_moves_while_the_tree_is_read_is_killed_too(
+    witnesses: Witnesses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+    send = Isolated._signal
+
+    def moving(pid: int) -> list[int]:
+        read.append(pid)
+        return [] if len(read) == 2 else children_of(pid)
+
+    def kill_only(process: Isolated, number: signal.Signals) -> None:
+        if number == signal.SIGKILL:
+            send(process, number)
+
+    monkeypatch.setattr(module, "_LEADER_S", 0.0)
+    monkeypatch.setattr(module, "children_of", moving)
+    monkeypatch.setattr(Isolated, "_signal", kill_only)
+
+    async def main() -> None:
+        process = await Isolated.start(HANDLER)
+        call = asyncio.ensure_future(process.call(request("undying", "stop leader", witnesses)))
+        await asyncio.to_thread(witnesses.wait, 1)
+        os.kill(process.pid, signal.SIGSTOP)  # neither leader ends what the handler started
         call.cancel()
         await asyncio.gather(call, return_exceptions=True)
 

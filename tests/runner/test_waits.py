@@ -4,11 +4,12 @@ import json
 import os
 import signal
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rollart_flow.store import RunStatus, open_run, read_info
-from rollart_flow.store.waits import ProcessState, ProcessWaits, read_waits
+from rollart_flow.store.waits import ProcessState, ProcessWaits, is_stopped, read_waits
 from tests.cli.shell import rollart
 from tests.runner.shell import Shell
 
@@ -142,6 +143,7 @@ def test_stopped_processes_are_named_among_all_and_the_run_ends(tmp_path: Path) 
             report = waits_of(tmp_path, process)
             assert report is not None
             os.kill(report.pid, signal.SIGSTOP)
+            shell.wait_until(partial(is_stopped, report.pid))
         said = rollart("show", "mine", "--waits", "--store", str(tmp_path), "--json").out
         states = {each["process"]: each["state"] for each in json.loads(said)}
         assert states["buffer"] == states["coordinator"] == ProcessState.STOPPED
